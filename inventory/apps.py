@@ -1,0 +1,8 @@
+"""Registers the inventory tables with Django; does nothing at start; called by Django."""
+
+from django.apps import AppConfig
+
+
+class InventoryConfig(AppConfig):
+    name = "inventory"
+    default_auto_field = "django.db.models.BigAutoField"

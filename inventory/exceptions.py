@@ -1,0 +1,141 @@
+"""The one tree of errors: each knows its code and HTTP status, its docstring is its default text.
+Never raised for a normal outcome of a request (that is an Outcome). Raised by every floor.
+
+FairdropError
+├── InvalidRequest          400 invalid_request
+├── Unauthenticated         401 unauthenticated
+├── ForbiddenOrigin         403 forbidden_origin
+├── SaleNotFound            404 sale_not_found
+├── RequestNotFound         404 request_not_found
+├── SoldOut                 409 sold_out
+├── LimitReached            409 limit_reached
+├── NotPayable              409 not_payable
+├── SaleClosed              410 sale_closed
+├── TooLarge                413 too_large
+├── IdempotencyMismatch     422 idempotency_mismatch
+├── SaleNotOpen             425 sale_not_open
+├── RateLimited             429 rate_limited
+└── Unavailable             503 unavailable
+    ├── RedisUnavailable        Redis did not answer in time
+    ├── SaleNotPrimed           Redis has no state of this sale yet
+    └── LockLost                the SKU's lock is no longer ours
+        └── FenceRefused        the stock row has seen a newer holder
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class FairdropError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    retry_after_seconds: int | None = None
+
+    def __init__(self, detail: str | None = None, **extra: Any) -> None:
+        self.detail = detail or (type(self).__doc__ or "").strip()
+        self.extra = extra
+        super().__init__(self.detail)
+
+
+class InvalidRequest(FairdropError):
+    """The request is not one this shop understands."""
+
+    code, status = "invalid_request", 400
+
+
+class Unauthenticated(FairdropError):
+    """A buyer token is needed: get one from POST /api/v1/buyers."""
+
+    code, status = "unauthenticated", 401
+
+
+class ForbiddenOrigin(FairdropError):
+    """This call came from another site."""
+
+    code, status = "forbidden_origin", 403
+
+
+class SaleNotFound(FairdropError):
+    """There is no such sale."""
+
+    code, status = "sale_not_found", 404
+
+
+class RequestNotFound(FairdropError):
+    """You have no such request."""
+
+    code, status = "request_not_found", 404
+
+
+class SoldOut(FairdropError):
+    """Every unit is spoken for and the line is full."""
+
+    code, status = "sold_out", 409
+
+
+class LimitReached(FairdropError):
+    """This would be more than one buyer may have in this sale."""
+
+    code, status = "limit_reached", 409
+
+
+class NotPayable(FairdropError):
+    """This request cannot be paid."""
+
+    code, status = "not_payable", 409
+
+
+class SaleClosed(FairdropError):
+    """This sale is over."""
+
+    code, status = "sale_closed", 410
+
+
+class TooLarge(FairdropError):
+    """The body is larger than 4 KiB."""
+
+    code, status = "too_large", 413
+
+
+class IdempotencyMismatch(FairdropError):
+    """This Idempotency-Key was used before with another quantity."""
+
+    code, status = "idempotency_mismatch", 422
+
+
+class SaleNotOpen(FairdropError):
+    """This sale is not open now."""
+
+    code, status = "sale_not_open", 425
+
+
+class RateLimited(FairdropError):
+    """Too many calls: slow down."""
+
+    code, status = "rate_limited", 429
+
+
+class Unavailable(FairdropError):
+    """The shop cannot answer right now; your place, if you have one, is kept."""
+
+    code, status = "unavailable", 503
+    retry_after_seconds = 1
+
+
+class RedisUnavailable(Unavailable):
+    """The line did not answer in time; nothing is known to have changed."""
+
+
+class SaleNotPrimed(Unavailable):
+    """The line of this sale is being prepared."""
+
+
+class LockLost(Unavailable):
+    """The lock is no longer ours; nothing was written."""
+
+
+class FenceRefused(LockLost):
+    """The stock row has seen a newer lock holder; nothing was written."""

@@ -1,0 +1,76 @@
+"""Stock and its movements: the truth about every unit, with its constraints. Holds no logic.
+Never written except by ledger.py (a rule test holds it). Read by shop, workers, audit.
+"""
+
+from __future__ import annotations
+
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import F, Q
+
+from inventory.keys import SKU_PATTERN
+
+
+class Stock(models.Model):
+    """One row a SKU. available + held + sold = total, none below zero: the database refuses anything else (I1, I2)."""
+
+    sku = models.CharField(max_length=40, unique=True, validators=[RegexValidator(SKU_PATTERN)])
+    total = models.PositiveIntegerField(default=0)
+    available = models.PositiveIntegerField(default=0)
+    held = models.PositiveIntegerField(default=0)
+    sold = models.PositiveIntegerField(default=0)
+    # The highest lock fence that has written here; a lower one is refused (I16, pitfall L16).
+    fence = models.BigIntegerField(default=0)
+    # Rises with every write, so that a late message about an older stock is recognised.
+    version = models.BigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "stock"
+        constraints = [
+            models.CheckConstraint(condition=Q(available__gte=0), name="stock_available_not_negative"),
+            models.CheckConstraint(condition=Q(held__gte=0), name="stock_held_not_negative"),
+            models.CheckConstraint(condition=Q(sold__gte=0), name="stock_sold_not_negative"),
+            models.CheckConstraint(
+                condition=Q(total=F("available") + F("held") + F("sold")), name="stock_every_unit_is_somewhere"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.sku
+
+
+class StockMovement(models.Model):
+    """One change of Stock.available, written once and never changed (a trigger and a missing right see to it, I20)."""
+
+    class Kind(models.TextChoices):
+        LOAD = "load", "load"  # units come into the shop: +n
+        ADJUST = "adjust", "adjust"  # staff correct the count: ±n
+        HOLD = "hold", "hold"  # a request gets its units: −n
+        RELEASE = "release", "release"  # a hold ended without a sale: +n
+
+    stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="movements")
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    delta = models.IntegerField()
+    request_id = models.CharField(max_length=40, null=True, blank=True)  # noqa: DJ001 - NULL keeps UNIQUE off loads
+    fence = models.BigIntegerField(null=True, blank=True)
+    actor = models.CharField(max_length=80)
+    reason = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(db_default=models.functions.Now())
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["request_id", "kind"], name="movement_once_per_request_and_kind"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["hold", "release"], request_id__isnull=False)
+                | Q(kind__in=["load", "adjust"], request_id__isnull=True),
+                name="movement_of_a_request_names_it",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="hold", delta__lt=0) | Q(kind__in=["load", "release"], delta__gt=0) | Q(kind="adjust"),
+                name="movement_has_the_sign_of_its_kind",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.delta:+d}"

@@ -1,0 +1,39 @@
+"""Sets structlog up: JSON lines in production, readable ones elsewhere. Never logs tokens or cookies. Called by settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+SHARED_PROCESSORS: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+]
+
+
+def logging_config(*, level: str, as_json: bool) -> dict[str, Any]:
+    """Return a dictConfig for `level` (a logging level name); also configures structlog itself."""
+    structlog.configure(
+        processors=[*SHARED_PROCESSORS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    renderer = structlog.processors.JSONRenderer() if as_json else structlog.processors.KeyValueRenderer(key_order=["event"])
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "lines": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "processor": renderer,
+                "foreign_pre_chain": SHARED_PROCESSORS,
+            }
+        },
+        "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
+        "root": {"handlers": ["console"], "level": level},
+    }

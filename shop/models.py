@@ -1,0 +1,136 @@
+"""Product, Sale, Order: what is offered, when, and what was decided. Holds no logic beyond naming a state.
+Never writes stock. Written by orders.py and the admin; read by everyone above.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import RangeOperators
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.db.models import F, Func, Q, Value
+
+from inventory.models import Stock
+from inventory.outcomes import State
+
+
+def new_request_key() -> str:
+    """Return 32 random hex digits: the key of one sale's request ids."""
+    return secrets.token_hex(16)
+
+
+class TimeRange(Func):
+    """tstzrange(lower, upper, '[)') in SQL, for the exclusion constraint."""
+
+    function = "TSTZRANGE"
+
+
+class OnePoint(Func):
+    """int8range(id, id, '[]') in SQL: lets a GiST constraint compare a plain number without an extension."""
+
+    function = "INT8RANGE"
+
+
+class Product(models.Model):
+    """A thing people line up for; its units are counted by one Stock row."""
+
+    slug = models.SlugField(max_length=40, unique=True)
+    title = models.CharField(max_length=80)
+    tagline = models.CharField(max_length=120, blank=True)
+    description = models.TextField(blank=True)
+    # A drawing of the project's own, under static/shop/products/.
+    picture = models.CharField(max_length=80, blank=True)
+    list_price = models.DecimalField(max_digits=10, decimal_places=2, validators=[MinValueValidator(0)])
+    stock = models.OneToOneField(Stock, on_delete=models.PROTECT, related_name="product")
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class Sale(models.Model):
+    """A SKU offered in a time window; two sales of one SKU never overlap (an exclusion constraint)."""
+
+    class Switch(models.TextChoices):
+        ON = "on", "on"
+        PAUSED = "paused", "paused"
+        CLOSED = "closed", "closed"
+
+    slug = models.SlugField(max_length=60, unique=True)
+    product = models.ForeignKey(Product, on_delete=models.PROTECT, related_name="sales")
+    stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="sales")
+    title = models.CharField(max_length=80)
+    price = models.DecimalField(max_digits=10, decimal_places=2, validators=[MinValueValidator(0)])
+    currency = models.CharField(max_length=3, default="EUR")
+    opens_at = models.DateTimeField()
+    closes_at = models.DateTimeField()
+    per_buyer_limit = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    hold_seconds = models.PositiveIntegerField(default=600, validators=[MinValueValidator(1)])
+    # Units that may queue beyond the stock, so that a request the database refuses leaves no unit unsold.
+    room = models.PositiveIntegerField(default=200)
+    switch = models.CharField(max_length=6, choices=Switch.choices, default=Switch.ON)
+    pause_reason = models.CharField(max_length=200, blank=True)
+    # Makes request ids of this sale; never changes, so a retry after a key rotation is still the same request.
+    request_key = models.CharField(max_length=32, default=new_request_key, editable=False)
+
+    class Meta:
+        ordering = ["opens_at", "slug"]
+        constraints = [
+            models.CheckConstraint(condition=Q(closes_at__gt=F("opens_at")), name="sale_ends_after_it_begins"),
+            models.CheckConstraint(condition=Q(per_buyer_limit__gte=1), name="sale_limit_at_least_one"),
+            models.CheckConstraint(condition=Q(price__gte=0), name="sale_price_not_negative"),
+            ExclusionConstraint(
+                name="sales_of_one_sku_never_overlap",
+                expressions=[
+                    (OnePoint("stock", "stock", Value("[]")), RangeOperators.OVERLAPS),
+                    (TimeRange("opens_at", "closes_at", Value("[)")), RangeOperators.OVERLAPS),
+                ],
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+    def state_at(self, moment: datetime) -> str:
+        """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
+        if self.switch == self.Switch.CLOSED or moment >= self.closes_at:
+            return "closed"
+        if moment < self.opens_at:
+            return "scheduled"
+        return "paused" if self.switch == self.Switch.PAUSED else "open"
+
+
+class Order(models.Model):
+    """One decided request. Its id rises in the order of decisions, so seq and id agree within a SKU (I8a)."""
+
+    request_id = models.CharField(max_length=40, unique=True)
+    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="orders")
+    stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="orders")
+    buyer = models.CharField(max_length=40)
+    quantity = models.PositiveIntegerField()
+    seq = models.BigIntegerField()
+    state = models.CharField(max_length=10, choices=[(s.value, s.value) for s in State])
+    reason = models.CharField(max_length=40, blank=True)
+    unit_price = models.DecimalField(max_digits=10, decimal_places=2)
+    currency = models.CharField(max_length=3)
+    hold_expires_at = models.DateTimeField(null=True, blank=True)
+    decided_at = models.DateTimeField(db_default=models.functions.Now())
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(quantity__gte=1), name="order_of_at_least_one"),
+            models.CheckConstraint(
+                condition=~Q(state="held") | Q(hold_expires_at__isnull=False), name="order_held_has_an_end"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["held", "paid", "expired", "cancelled", "sold_out", "refused", "waitlisted"]),
+                name="order_state_is_known",
+            ),
+        ]
+        indexes = [models.Index(fields=["sale", "buyer"], name="order_by_sale_and_buyer")]
+
+    def __str__(self) -> str:
+        return self.request_id

@@ -1,0 +1,207 @@
+"""Reads every setting from the environment, with safe defaults for a laptop. Never starts unsafe in production.
+Holds no secret. Called by Django. Names and meanings of the variables: .env.example.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import django
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+from shop.logs import logging_config
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+environ.Env.read_env(BASE_DIR / ".env", overwrite=False)
+
+STATE_DIR = Path(env.str("FAIRDROP_STATE_DIR", default=str(BASE_DIR / ".fairdrop")))
+# A running demo writes the addresses of its servers here, so that manage.py beside it finds the same ones.
+environ.Env.read_env(STATE_DIR / "demo.env", overwrite=False)
+
+ENVIRONMENT = env.str("FAIRDROP_ENV", default="development")
+PRODUCTION = ENVIRONMENT == "production"
+DEBUG = env.bool("DEBUG", default=False)
+
+
+def development_secret() -> str:
+    """Return this checkout's own random secret, made once and kept in the git-ignored state folder."""
+    path = STATE_DIR / "secret"
+    if not path.exists():
+        STATE_DIR.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(64))
+    return path.read_text()
+
+
+def secret(name: str, *, fallback: str = "") -> str:
+    """Return the secret `name` from the environment; outside production a derived one will do."""
+    value = env.str(name, default="")
+    if value or PRODUCTION:
+        return value
+    return fallback or development_secret()
+
+
+SECRET_KEY = secret("SECRET_KEY")
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
+# Keys of buyer tokens and tickets: the first signs, all verify, so a key is rotated by putting a new one in front.
+TOKEN_KEYS: list[str] = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KEY}:tokens").split(",") if key]
+# Lets a load test read a sale's audit; empty means staff only.
+AUDIT_TOKEN = env.str("FAIRDROP_AUDIT_TOKEN", default="")
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[] if PRODUCTION else ["127.0.0.1", "localhost", "[::1]", "testserver"])
+# Origins that may make unsafe calls with the buyer cookie, beside the shop's own host.
+TRUSTED_ORIGINS: list[str] = env.list("FAIRDROP_TRUSTED_ORIGINS", default=[])
+CSRF_TRUSTED_ORIGINS = TRUSTED_ORIGINS
+BEHIND_TLS = env.bool("FAIRDROP_BEHIND_TLS", default=PRODUCTION)
+
+DATABASE_URL = env.str("DATABASE_URL", default="postgresql://fairdrop@127.0.0.1:5432/fairdrop")
+REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+CACHE_URL = env.str("CACHE_URL", default=REDIS_URL)
+
+
+def refuse_unsafe_production() -> None:
+    """Raise ImproperlyConfigured naming everything that is unsafe about these production settings."""
+    faults = [
+        (DEBUG, "DEBUG must be off"),
+        (len(SECRET_KEY) < 50, "SECRET_KEY must have at least 50 characters"),
+        (not TOKEN_KEYS or min(map(len, TOKEN_KEYS)) < 32, "FAIRDROP_TOKEN_KEYS must be keys of at least 32 characters"),
+        (bool(AUDIT_TOKEN) and len(AUDIT_TOKEN) < 32, "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"),
+        (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS, "ALLOWED_HOSTS must name the hosts of the shop"),
+        (not env.str("DATABASE_URL", default=""), "DATABASE_URL must be set"),
+        (not env.str("REDIS_URL", default=""), "REDIS_URL must be set"),
+    ]
+    found = [text for wrong, text in faults if wrong]
+    if found:
+        raise ImproperlyConfigured("refusing to start in production: " + "; ".join(found))
+
+
+if PRODUCTION:
+    refuse_unsafe_production()
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "django_structlog",
+    "inventory",
+    "shop",
+    "workers",
+]
+
+CONTENT_POLICY: dict[str, list[str]] = {
+    "default-src": ["'self'"],
+    "object-src": ["'none'"],
+    "base-uri": ["'none'"],
+    "frame-ancestors": ["'none'"],
+    "form-action": ["'self'"],
+}
+if django.VERSION >= (6, 0):
+    CSP_MIDDLEWARE = "django.middleware.csp.ContentSecurityPolicyMiddleware"
+    SECURE_CSP = CONTENT_POLICY
+else:
+    CSP_MIDDLEWARE = "csp.middleware.CSPMiddleware"
+    CONTENT_SECURITY_POLICY = {"DIRECTIVES": CONTENT_POLICY}
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    CSP_MIDDLEWARE,
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_structlog.middlewares.RequestMiddleware",
+]
+
+ROOT_URLCONF = "shop.urls"
+WSGI_APPLICATION = "shop.wsgi.application"
+ASGI_APPLICATION = "shop.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# Every statement, lock and idle transaction has an end: a stopped process cannot hold a SKU's row for ever.
+DATABASE_TIMEOUTS = (
+    "-c statement_timeout=15000 -c lock_timeout=4000 -c idle_in_transaction_session_timeout=5000 "
+    "-c default_transaction_isolation=read\\ committed"
+)
+DATABASES = {
+    "default": {
+        **environ.Env.db_url_config(DATABASE_URL),
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {"connect_timeout": 3, "options": DATABASE_TIMEOUTS},
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": CACHE_URL,
+        "KEY_PREFIX": "fd-cache",
+        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 0.5, "SOCKET_TIMEOUT": 0.8, "IGNORE_EXCEPTIONS": True},
+    }
+}
+
+# The line: how long a Redis call may take, how many may wait for one, how large a batch is.
+REDIS_TIMEOUT_SECONDS = env.float("FAIRDROP_REDIS_TIMEOUT_SECONDS", default=0.8)
+GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=4096)
+GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
+LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)
+SETTLE_BATCH = env.int("FAIRDROP_SETTLE_BATCH", default=500)
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+WHITENOISE_USE_FINDERS = not PRODUCTION
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if PRODUCTION
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = BEHIND_TLS
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SECURE = BEHIND_TLS
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+if BEHIND_TLS:
+    SECURE_SSL_REDIRECT = env.bool("FAIRDROP_SSL_REDIRECT", default=True)
+    SECURE_HSTS_SECONDS = env.int("FAIRDROP_HSTS_SECONDS", default=31_536_000)
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SECURE_HSTS_PRELOAD = True
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+
+LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION)

@@ -1,0 +1,6 @@
+"""Routes of everything behind the gate; decides nothing; called by Django."""
+
+from django.contrib import admin
+from django.urls import path
+
+urlpatterns = [path("admin/", admin.site.urls)]

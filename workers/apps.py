@@ -1,0 +1,7 @@
+"""Makes the worker commands known to manage.py; has no tables; called by Django."""
+
+from django.apps import AppConfig
+
+
+class WorkersConfig(AppConfig):
+    name = "workers"
