@@ -1,0 +1,105 @@
+"""Admits a batch of requests into a SKU's line by one atomic script, through an async and a sync door.
+Never decides about stock: that is settlement. Called by the gate (async) and by the pages (sync).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from django.conf import settings
+
+from inventory import keys
+from inventory.outcomes import STATE_OF_LETTER, State
+from inventory.redis import Argument, AsyncClient, Client, run_script, run_script_async
+
+# One script call stays short, so that nobody behind it waits long (pitfall Q15).
+MOST_PER_CALL = 1000
+
+
+class Ask(NamedTuple):
+    """One buyer's wish, as the script gets it."""
+
+    request_id: str
+    buyer: str
+    quantity: int
+
+
+class Code(IntEnum):
+    """What the script answers; KNOWN_BEFORE + a letter's byte means: admitted earlier, in that state now."""
+
+    ADMITTED = 1
+    SOLD_OUT = 2
+    LIMIT_REACHED = 3
+    NOT_OPEN = 4
+    PAUSED = 5
+    CLOSED = 6
+    NOT_PRIMED = 7
+    OTHER_QUANTITY = 8
+    KNOWN_BEFORE = 100
+
+
+class Answer(NamedTuple):
+    """code: see Code; seq: place in line in µs, 0 when none; position: 1 = next, 0 when it does not wait."""
+
+    code: int
+    seq: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaleLine:
+    """The line that a sale's requests go into."""
+
+    sale_id: int
+    sku: str
+
+
+def state_of(code: int) -> State | None:
+    """Return the state of an admitted request by its answer code, None when it was not admitted."""
+    if code == Code.ADMITTED:
+        return State.QUEUED
+    return STATE_OF_LETTER[chr(code - Code.KNOWN_BEFORE)] if code > Code.KNOWN_BEFORE else None
+
+
+def _script_keys(line: SaleLine) -> list[str]:
+    sku = line.sku
+    return [
+        keys.sale(sku, sale_id=line.sale_id),
+        keys.stock(sku),
+        keys.line(sku),
+        keys.in_flight(sku),
+        keys.records(sku),
+        keys.live_units(sku),
+    ]
+
+
+def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
+    args: list[Argument] = [line.sale_id, line.sku, keys.wake_channel()]
+    for ask in asks:
+        args += ask
+    return args
+
+
+def _answers(flat: list[int]) -> list[Answer]:
+    parts = iter(flat)
+    return [Answer(*triple) for triple in zip(parts, parts, parts, strict=True)]
+
+
+async def admit_async(client: AsyncClient, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:
+    """Admit `asks` (at most 1,000) in their order; return an answer for each. Raises RedisUnavailable (S12, I14)."""
+    flat = await run_script_async(
+        client,
+        "admit",
+        keys=_script_keys(line),
+        args=_script_args(line, asks),
+        timeout_seconds=settings.REDIS_TIMEOUT_SECONDS,
+    )
+    return _answers(flat)
+
+
+def admit(client: Client, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:
+    """As admit_async, for callers without an event loop."""
+    return _answers(run_script(client, "admit", keys=_script_keys(line), args=_script_args(line, asks)))

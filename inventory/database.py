@@ -1,0 +1,26 @@
+"""Opens the workers' own PostgreSQL connections, with every timeout set. Holds no statement. Called by workers."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import psycopg
+from django.conf import settings
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+Cursor: TypeAlias = Any  # a psycopg cursor or Django's wrapper of one: both have execute() and fetch…()
+
+# Statistics of a table that grows by thousands of rows a second are always stale: without this a batch would sooner
+# or later be looked up by reading the whole table.
+INDEX_ONLY = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+
+
+def connect() -> Connection:
+    """Return a new connection in which each transaction is begun and ended explicitly. Raises psycopg.Error."""
+    return psycopg.connect(
+        settings.DATABASE_URL,
+        autocommit=True,
+        connect_timeout=3,
+        options=f"{settings.DATABASE_TIMEOUTS} {INDEX_ONLY}",
+        application_name="fairdrop-worker",
+    )

@@ -1,0 +1,180 @@
+"""Hands batches of a SKU's line to the holder of its lock and takes them back settled; reads places. Never decides.
+Called by the settler (take, settle), the gate and the pages (status), the catalogue (prime).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from inventory import keys
+from inventory.exceptions import LockLost
+from inventory.redis import Argument, AsyncClient, Client, run_commands, run_script, run_script_async, run_scripts
+from inventory.tickets import Record, read_record
+
+MOST_HAND_OUTS = 5  # then a request lies in the dead letters (Q12)
+
+
+class Handed(NamedTuple):
+    """A batch: kind is fresh, again (one request a crashed holder left) or dead (one handed out too often)."""
+
+    kind: str
+    requests: list[tuple[str, Record]]
+
+
+class Settled(NamedTuple):
+    """One settled request: its new record, and the live field to take its units off, or '' to leave them."""
+
+    request_id: str
+    record: Record
+    frees_units: bool
+
+
+class StockFigures(NamedTuple):
+    """The stock as the database has it after a commit; returning = held units that may still come back."""
+
+    available: int
+    held: int
+    sold: int
+    returning: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request stands; position 1 is next, 0 means it does not wait."""
+
+    record: Record
+    position: int
+
+
+def live_field(*, sale_id: int, buyer: str) -> str:
+    """Return the field of the live-units hash that counts `buyer` in a sale."""
+    return f"{sale_id}:{buyer}"
+
+
+def _take_call(sku: str, *, token: str, call: int, batch: int) -> tuple[str, Sequence[str], Sequence[Argument]]:
+    script_keys = [
+        keys.lock(sku),
+        keys.line(sku),
+        keys.in_flight(sku),
+        keys.records(sku),
+        keys.stock(sku),
+        keys.hand_outs(sku),
+        keys.dead_letters(sku),
+    ]
+    return "take", script_keys, [token, call, batch, MOST_HAND_OUTS]
+
+
+def _settle_call(
+    sku: str, *, token: str, figures: StockFigures, settled: Sequence[Settled]
+) -> tuple[str, Sequence[str], Sequence[Argument]]:
+    script_keys = [
+        keys.lock(sku),
+        keys.in_flight(sku),
+        keys.records(sku),
+        keys.stock(sku),
+        keys.hand_outs(sku),
+        keys.live_units(sku),
+    ]
+    args: list[Argument] = [token, sku, keys.settled_channel(), *figures]
+    for name, record, frees_units in settled:
+        freed = live_field(sale_id=record.sale_id, buyer=record.buyer) if frees_units else ""
+        args += (name, record.text(), record.quantity, freed)
+    return "settle", script_keys, args
+
+
+def _handed(reply: Any) -> Handed:
+    if reply == -1:
+        raise LockLost
+    kind, *flat = reply
+    parts = iter(flat)
+    return Handed(kind, [(name, read_record(record)) for name, record in zip(parts, parts, strict=True)])
+
+
+def take(client: Client, sku: str, *, token: str, call: int, batch: int) -> Handed:
+    """Take up to `batch` requests under the lock `token`; `call` rises with each take of this token.
+
+    What a dead holder left in flight comes first, one at a time (S19). Raises LockLost, RedisUnavailable.
+    """
+    name, script_keys, args = _take_call(sku, token=token, call=call, batch=batch)
+    return _handed(run_script(client, name, keys=script_keys, args=args))
+
+
+def settle_and_take(
+    client: Client,
+    sku: str,
+    *,
+    token: str,
+    figures: StockFigures,
+    settled: Sequence[Settled],
+    call: int,
+    batch: int,
+) -> Handed:
+    """Answer `settled` (after its COMMIT, never before) and take the next batch in the same round trip.
+
+    Raises LockLost, RedisUnavailable.
+    """
+    answered, handed = run_scripts(
+        client,
+        [
+            _settle_call(sku, token=token, figures=figures, settled=settled),
+            _take_call(sku, token=token, call=call, batch=batch),
+        ],
+    )
+    if answered == -1:
+        raise LockLost
+    return _handed(handed)
+
+
+def settle(
+    client: Client, sku: str, *, token: str, figures: StockFigures, settled: Sequence[Settled]
+) -> int:
+    """Answer `settled` without taking more; return how many this call settled. Raises LockLost, RedisUnavailable."""
+    name, script_keys, args = _settle_call(sku, token=token, figures=figures, settled=settled)
+    answered = run_script(client, name, keys=script_keys, args=args)
+    if answered == -1:
+        raise LockLost
+    return int(answered)
+
+
+def _status_keys(sku: str) -> list[str]:
+    return [keys.line(sku), keys.in_flight(sku), keys.records(sku)]
+
+
+def _places(flat: list[Any]) -> list[Place | None]:
+    parts = iter(flat)
+    return [
+        Place(read_record(record), int(position)) if record else None
+        for record, position in zip(parts, parts, strict=True)
+    ]
+
+
+async def places_async(client: AsyncClient, sku: str, request_ids: Sequence[str]) -> list[Place | None]:
+    """Return the place of each request (at most 1,000), None for one Redis does not know. Raises RedisUnavailable."""
+    return _places(
+        await run_script_async(
+            client,
+            "status",
+            keys=_status_keys(sku),
+            args=request_ids,
+            timeout_seconds=settings.REDIS_TIMEOUT_SECONDS,
+        )
+    )
+
+
+def places(client: Client, sku: str, request_ids: Sequence[str]) -> list[Place | None]:
+    """As places_async, for callers without an event loop."""
+    return _places(run_script(client, "status", keys=_status_keys(sku), args=request_ids))
+
+
+def skus_with_work(client: Client) -> list[str]:
+    """Return the primed SKUs whose line or flight is not empty, by name. Raises RedisUnavailable."""
+    (known,) = run_commands(client, [("SMEMBERS", keys.skus())])
+    names = sorted(known)
+    commands = [(command, key(sku)) for sku in names for command, key in (("ZCARD", keys.line), ("ZCARD", keys.in_flight))]
+    counts = run_commands(client, commands) if commands else []
+    return [sku for sku, waiting, flying in zip(names, counts[::2], counts[1::2], strict=True) if waiting or flying]

@@ -1,0 +1,68 @@
+"""Puts a sale and its stock into Redis as the database knows them; safe to repeat. Never admits anyone.
+Called by the catalogue when a sale or its stock changes, and when Redis has lost them (I18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from inventory import keys
+from inventory.line import StockFigures
+from inventory.redis import Client, run_commands, run_script
+
+BUYERS_PER_CALL = 400
+
+
+@dataclass(frozen=True, slots=True)
+class SaleTerms:
+    """What admission must know of a sale. limit: units a buyer; room: units that may queue beyond the stock."""
+
+    sale_id: int
+    sku: str
+    switch: str
+    opens_at: datetime
+    closes_at: datetime
+    limit: int
+    room: int
+
+
+def microseconds(moment: datetime) -> int:
+    """Return an aware datetime as whole µs since 1970."""
+    return round(moment.timestamp() * 1_000_000)
+
+
+def prime_live_units(client: Client, sku: str, *, units_by_field: Sequence[tuple[str, int]]) -> None:
+    """Write live units per "sale_id:buyer", unless the SKU is primed already. Raises RedisUnavailable."""
+    for start in range(0, len(units_by_field), BUYERS_PER_CALL):
+        flat = [part for pair in units_by_field[start : start + BUYERS_PER_CALL] for part in pair]
+        run_script(client, "prime_live", keys=[keys.stock(sku), keys.live_units(sku)], args=flat)
+
+
+def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int) -> bool:
+    """Write a sale's terms and its stock's figures; say whether the figures were news. Raises RedisUnavailable.
+
+    last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
+    """
+    args = [
+        terms.switch,
+        microseconds(terms.opens_at),
+        microseconds(terms.closes_at),
+        terms.limit,
+        terms.room,
+        *figures,
+        last_seq,
+        keys.settled_channel(),
+        terms.sku,
+    ]
+    script_keys = [keys.sale(terms.sku, sale_id=terms.sale_id), keys.stock(terms.sku)]
+    written = run_script(client, "prime", keys=script_keys, args=args)
+    run_commands(client, [("SADD", keys.skus(), terms.sku)])
+    return bool(written)
+
+
+def is_primed(client: Client, sku: str) -> bool:
+    """Say whether Redis knows the stock of `sku`. Raises RedisUnavailable."""
+    (known,) = run_commands(client, [("HEXISTS", keys.stock(sku), "version")])
+    return bool(known)

@@ -1,0 +1,92 @@
+"""Names a request, writes and reads its record in Redis, signs and reads its ticket. Never talks to Redis.
+Called by admission, the line, the gate and the pages.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from dataclasses import dataclass
+
+from inventory.exceptions import InvalidRequest
+from inventory.outcomes import STATE_OF_LETTER, State
+from inventory.signatures import MAC_LENGTH, Signer, mac_text
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What Redis keeps of a request: "letter|seq|quantity|sale_id|buyer|extra"; extra is the hold's end in ms, or ''."""
+
+    state: State
+    seq: int  # place in line, µs
+    quantity: int
+    sale_id: int
+    buyer: str
+    hold_expires_ms: int | None = None
+
+    def text(self) -> str:
+        """Return the record as Redis stores it."""
+        end = "" if self.hold_expires_ms is None else f"|{self.hold_expires_ms}"
+        return f"{self.state.letter}|{self.seq}|{self.quantity}|{self.sale_id}|{self.buyer}{end}"
+
+
+def read_record(text: str) -> Record:
+    """Return the record that `text` holds. Raises ValueError when it is none."""
+    letter, seq, quantity, sale_id, buyer, *extra = text.split("|")
+    return Record(
+        state=STATE_OF_LETTER[letter],
+        seq=int(seq),
+        quantity=int(quantity),
+        sale_id=int(sale_id),
+        buyer=buyer,
+        hold_expires_ms=int(extra[0]) if extra else None,
+    )
+
+
+def request_id(*, sale_id: int, request_key: bytes, buyer: str, idempotency_key: str) -> str:
+    """Return the id of a request: a retry has the same one by construction (I14).
+
+    It begins with the sale in hexadecimal, so that whoever holds the id knows which line to ask.
+    """
+    return f"{sale_id:x}-{mac_text(request_key, f'{buyer}:{idempotency_key}')}"
+
+
+def sale_id_of(request_id: str) -> int | None:
+    """Return the sale that `request_id` names, or None when it has not the form of an id."""
+    head, dash, tail = request_id.partition("-")
+    if not dash or len(tail) != MAC_LENGTH or not 0 < len(head) <= 12 or not request_id.isascii():
+        return None
+    try:
+        return int(head, 16)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The place of an admitted request, as its buyer keeps it."""
+
+    request_id: str
+    sale_id: int
+    buyer: str
+    quantity: int
+    seq: int
+
+
+def sign_ticket(signer: Signer, ticket: Ticket) -> str:
+    """Return `ticket` as text that only we could have written."""
+    body = f"{ticket.request_id}|{ticket.sale_id}|{ticket.buyer}|{ticket.quantity}|{ticket.seq}"
+    return f"{urlsafe_b64encode(body.encode()).decode()}.{signer.sign(body)}"
+
+
+def read_ticket(signer: Signer, text: str) -> Ticket:
+    """Return the ticket in `text`. Raises InvalidRequest when it is forged, truncated or foreign."""
+    encoded, _, signature = text.rpartition(".")
+    try:
+        body = urlsafe_b64decode(encoded).decode()
+        if not signer.verify(body, signature):
+            raise InvalidRequest("this ticket was not made by this shop")
+        name, sale_id, buyer, quantity, seq = body.split("|")
+        return Ticket(request_id=name, sale_id=int(sale_id), buyer=buyer, quantity=int(quantity), seq=int(seq))
+    except (Base64Error, UnicodeDecodeError, ValueError) as error:
+        raise InvalidRequest("this is not a ticket") from error

@@ -1,0 +1,118 @@
+"""Asks for units and looks requests up, for callers without an event loop; same rules as the gate.
+Never decides and never writes the database. Called by the pages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.utils import timezone
+
+from inventory import admission, line, redis, tickets
+from inventory.exceptions import InvalidRequest, RequestNotFound, SaleNotFound
+from inventory.outcomes import State
+from shop import catalogue
+from shop.catalogue import SaleCard
+from shop.models import Order
+from shop.refusals import refusal
+
+MOST_UNITS = 1000
+LONGEST_KEY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """A request as its page shows it. seq in µs; position 1 is next, None when it does not wait."""
+
+    request_id: str
+    sale_slug: str
+    quantity: int
+    state: State
+    seq: int
+    position: int | None
+    hold_expires_at: datetime | None
+    decided_at: datetime | None
+    reason: str
+
+
+def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> RequestView:
+    """Put `buyer`'s wish for `quantity` units into the line of `card`; a repeated key is the same request (I14).
+
+    Raises SoldOut, LimitReached, SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
+    """
+    if not 1 <= quantity <= MOST_UNITS:
+        raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
+    if len(idempotency_key) > LONGEST_KEY:
+        raise InvalidRequest(f"Idempotency-Key may have at most {LONGEST_KEY} characters")
+    name = tickets.request_id(
+        sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
+    )
+    wish = admission.Ask(name, buyer, quantity)
+    answer = _admit(card, wish)
+    if answer.code == admission.Code.NOT_PRIMED:
+        catalogue.prime_card(card)
+        answer = _admit(card, wish)
+    error = refusal(answer.code, opens_at=card.opens_at, pause_reason=card.pause_reason, now=timezone.now())
+    if error is not None:
+        raise error
+    state = admission.state_of(answer.code)
+    return RequestView(name, card.slug, quantity, state or State.QUEUED, answer.seq, answer.position or None, None, None, "")
+
+
+def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
+    (answer,) = admission.admit(redis.connect(), admission.SaleLine(card.sale_id, card.sku), [wish])
+    return answer
+
+
+def look_up(request_id: str, *, buyer: str) -> RequestView:
+    """Return `buyer`'s own request: decided ones from the database, waiting ones from the line.
+
+    Raises RequestNotFound (also for another buyer's), RedisUnavailable when only the line could know.
+    """
+    sale_id = tickets.sale_id_of(request_id)
+    if sale_id is None:
+        raise RequestNotFound
+    order = Order.objects.select_related("sale").filter(request_id=request_id).first()
+    if order is not None:
+        return _view_of_order(order, buyer=buyer)
+    return _view_in_line(request_id, sale_id=sale_id, buyer=buyer)
+
+
+def _view_of_order(order: Order, *, buyer: str) -> RequestView:
+    if order.buyer != buyer:
+        raise RequestNotFound
+    return RequestView(
+        order.request_id,
+        order.sale.slug,
+        order.quantity,
+        State(order.state),
+        order.seq,
+        None,
+        order.hold_expires_at,
+        order.decided_at,
+        order.reason,
+    )
+
+
+def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
+    try:
+        card = catalogue.find_sale_by_id(sale_id)
+    except SaleNotFound as error:
+        raise RequestNotFound from error
+    (place,) = line.places(redis.connect(), card.sku, [request_id])
+    if place is None or place.record.buyer != buyer:
+        raise RequestNotFound
+    record = place.record
+    ends = record.hold_expires_ms
+    return RequestView(
+        request_id,
+        card.slug,
+        record.quantity,
+        record.state,
+        record.seq,
+        place.position or None,
+        None if ends is None else datetime.fromtimestamp(ends / 1000, UTC),
+        None,
+        "",
+    )

@@ -1,0 +1,52 @@
+"""Runs a worker's step again and again until SIGTERM or SIGINT; waits for a hint or a second between empty steps.
+Never ends on an error of Redis; never breaks a step off. Called by the run_worker command.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import structlog
+
+from inventory.exceptions import RedisUnavailable
+
+log = structlog.get_logger(__name__)
+
+RETRY_SECONDS = 0.3
+
+
+class StopFlag:
+    """Becomes true at the first SIGTERM or SIGINT; may be asked at any time."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def install(self) -> None:
+        """Listen to SIGTERM and SIGINT from now on."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._set)
+
+    def _set(self, _number: int, _frame: FrameType | None) -> None:
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Say whether we were asked to stop."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait up to `seconds`, or until asked to stop."""
+        self._event.wait(seconds)
+
+
+def run_until_stopped(step: Callable[[], int], *, stop: StopFlag, wait_for_work: Callable[[], None]) -> None:
+    """Call `step` until stopped; when it found nothing to do, call `wait_for_work` (which waits at most a second)."""
+    while not stop.is_set():
+        try:
+            if step() == 0:
+                wait_for_work()
+        except RedisUnavailable as error:
+            log.warning("the line is away", action="redis_retry", error=repr(error.__cause__))
+            stop.wait(RETRY_SECONDS)

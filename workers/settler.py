@@ -1,0 +1,130 @@
+"""Takes a SKU's line batch by batch under its lock, settles each batch and answers it; goes round the SKUs.
+Never answers before COMMIT, never holds one SKU while others wait for long. Called by `manage.py run_worker settler`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psycopg
+import structlog
+
+from inventory import line
+from inventory.database import Connection, connect
+from inventory.exceptions import LockLost, RedisUnavailable
+from inventory.line import Handed
+from inventory.locks import Lock
+from inventory.redis import Client
+from workers.settlement import Settlement, settle_batch
+
+log = structlog.get_logger(__name__)
+
+# How long one SKU may be worked while others wait: long enough that taking the lock costs nothing.
+TURN_SECONDS = 0.25
+# How long to wait before asking the database again when it is away.
+DATABASE_RETRY_SECONDS = 0.25
+
+
+class Settler:
+    """One settler: a Redis client, a database connection of its own, and the SKUs it goes round.
+
+    batch: most requests a transaction; lock_ttl_ms: life of a SKU's lock without renewal.
+    """
+
+    def __init__(self, client: Client, *, batch: int, lock_ttl_ms: int, stopping: Callable[[], bool]) -> None:
+        self._client = client
+        self._batch = batch
+        self._lock_ttl_ms = lock_ttl_ms
+        self._stopping = stopping
+        self._connection: Connection | None = None
+        self._last_sku = ""
+
+    def work_once(self) -> int:
+        """Give every SKU with work one turn; return how many requests were settled. Raises RedisUnavailable."""
+        skus = line.skus_with_work(self._client)
+        # Begin behind the SKU that had the last turn, so that each gets its own.
+        order = [sku for sku in skus if sku > self._last_sku] + [sku for sku in skus if sku <= self._last_sku]
+        done = 0
+        for sku in order:
+            if self._stopping():
+                break
+            done += self._take_turn(sku, alone=len(order) == 1)
+        return done
+
+    def _take_turn(self, sku: str, *, alone: bool) -> int:
+        lock = Lock(self._client, sku, ttl_ms=self._lock_ttl_ms)
+        if not lock.acquire():
+            return 0
+        self._last_sku = sku
+        try:
+            return self._drain(sku, lock, turn_seconds=TURN_SECONDS * (4 if alone else 1))
+        except LockLost as error:
+            log.warning("lock lost; another settler goes on", action="lock_lost", sku=sku, detail=error.detail)
+            return 0
+        finally:
+            self._release(lock)
+
+    def _release(self, lock: Lock) -> None:
+        try:
+            lock.release()
+        except RedisUnavailable:
+            log.warning("lock left to its TTL", action="release_failed", sku=lock.name)
+
+    def _drain(self, sku: str, lock: Lock, *, turn_seconds: float) -> int:
+        """Settle batch after batch until the line is empty, the turn is over, or we must stop."""
+        turn_ends = time.monotonic() + turn_seconds
+        call, done = 1, 0
+        handed = line.take(self._client, sku, token=lock.token, call=call, batch=self._batch)
+        while handed.requests:
+            lock.check()
+            settlement = self._settle(sku, lock, handed)
+            done += len(settlement.settled)
+            if self._stopping() or time.monotonic() >= turn_ends:
+                line.settle(self._client, sku, token=lock.token, figures=settlement.figures, settled=settlement.settled)
+                break
+            call += 1
+            handed = line.settle_and_take(
+                self._client,
+                sku,
+                token=lock.token,
+                figures=settlement.figures,
+                settled=settlement.settled,
+                call=call,
+                batch=self._batch,
+            )
+        return done
+
+    def _settle(self, sku: str, lock: Lock, handed: Handed) -> Settlement:
+        """Settle one batch; while the database is away keep the batch and the lock, and try again.
+
+        A COMMIT whose answer was lost is safe to repeat: the orders are found by request id.
+        """
+        dead = handed.kind == "dead"
+        if dead:
+            names = [name for name, _ in handed.requests]
+            log.error("request refused after too many hand-outs", action="dead_letter", sku=sku, requests=names)
+        while True:
+            lock.check()
+            try:
+                return settle_batch(self._database(), sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
+            except psycopg.Error as error:
+                log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
+                self._drop_connection()
+                if self._stopping():
+                    raise LockLost("stopping while the database is away; the batch stays in flight") from error
+                time.sleep(DATABASE_RETRY_SECONDS)
+
+    def _database(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect()
+        return self._connection
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def close(self) -> None:
+        """End the database connection."""
+        self._drop_connection()
