@@ -12,7 +12,7 @@ from django.conf import settings
 
 from inventory import keys
 from inventory.exceptions import LockLost
-from inventory.redis import Argument, AsyncClient, Client, run_commands, run_script, run_script_async, run_scripts
+from inventory.redis import Argument, AsyncClient, Client, run_commands, run_commands_async, run_script, run_script_async, run_scripts
 from inventory.tickets import Record, read_record
 
 MOST_HAND_OUTS = 5  # then a request lies in the dead letters (Q12)
@@ -41,6 +41,30 @@ class StockFigures(NamedTuple):
     sold: int
     returning: int
     version: int
+
+
+class LineFigures(NamedTuple):
+    """What Redis knows of a SKU: stock and queue in units, admitted and decided in requests."""
+
+    available: int
+    held: int
+    sold: int
+    returning: int
+    queued: int
+    admitted: int
+    decided: int
+
+
+class LineCheck(NamedTuple):
+    """A SKU's line in one moment: requests in the line, in flight, in both (must be 0), counters, dead letters."""
+
+    waiting: int
+    flying: int
+    both: int
+    admitted: int
+    decided: int
+    queued_units: int
+    dead_letters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +202,38 @@ def skus_with_work(client: Client) -> list[str]:
     commands = [(command, key(sku)) for sku in names for command, key in (("ZCARD", keys.line), ("ZCARD", keys.in_flight))]
     counts = run_commands(client, commands) if commands else []
     return [sku for sku, waiting, flying in zip(names, counts[::2], counts[1::2], strict=True) if waiting or flying]
+
+
+def _figures(row: Sequence[str | None]) -> LineFigures | None:
+    return None if row[0] is None else LineFigures(*(int(value or 0) for value in row))
+
+
+async def figures_async(client: AsyncClient, skus: Sequence[str]) -> list[LineFigures | None]:
+    """Return the figures of each SKU, None for one that is not primed. Raises RedisUnavailable."""
+    commands = [("HMGET", keys.stock(sku), *LineFigures._fields) for sku in skus]
+    rows = await run_commands_async(client, commands, timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
+    return [_figures(row) for row in rows]
+
+
+def figures(client: Client, sku: str) -> LineFigures | None:
+    """Return the figures of one SKU, None when it is not primed. Raises RedisUnavailable."""
+    (row,) = run_commands(client, [("HMGET", keys.stock(sku), *LineFigures._fields)])
+    return _figures(row)
+
+
+async def known_ids_async(client: AsyncClient, sku: str) -> set[str]:
+    """Return the id of every request ever admitted to the line of `sku`. Raises RedisUnavailable."""
+    found: set[str] = set()
+    cursor = "0"
+    while True:
+        command = ("HSCAN", keys.records(sku), cursor, "COUNT", 1000)
+        ((cursor, flat),) = await run_commands_async(client, [command], timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
+        found.update(flat)
+        if str(cursor) == "0":
+            return found
+
+
+def check(client: Client, sku: str) -> LineCheck:
+    """Return the state of a SKU's line, read in one moment. Raises RedisUnavailable."""
+    script_keys = [keys.line(sku), keys.in_flight(sku), keys.stock(sku), keys.dead_letters(sku)]
+    return LineCheck(*run_script(client, "check", keys=script_keys, args=[]))

@@ -40,10 +40,11 @@ def prime_live_units(client: Client, sku: str, *, units_by_field: Sequence[tuple
         run_script(client, "prime_live", keys=[keys.stock(sku), keys.live_units(sku)], args=flat)
 
 
-def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int) -> bool:
+def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, decided: int) -> bool:
     """Write a sale's terms and its stock's figures; say whether the figures were news. Raises RedisUnavailable.
 
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
+    decided: how many requests of the SKU the database has decided.
     """
     args = [
         terms.switch,
@@ -53,6 +54,7 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
         terms.room,
         *figures,
         last_seq,
+        decided,
         keys.settled_channel(),
         terms.sku,
     ]

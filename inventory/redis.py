@@ -118,6 +118,20 @@ def run_commands(client: Client, commands: Sequence[Sequence[Argument]]) -> list
         raise RedisUnavailable from error
 
 
+async def run_commands_async(
+    client: AsyncClient, commands: Sequence[Sequence[Argument]], *, timeout_seconds: float
+) -> list[Any]:
+    """As run_commands, within `timeout_seconds` in all. Raises RedisUnavailable."""
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            pipeline = client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(await pipeline.execute())
+    except FAILURES as error:
+        raise RedisUnavailable from error
+
+
 def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Any]:
     """Run several scripts (name, keys, args), all for one SKU, in one round trip. Raises RedisUnavailable."""
     commands = [("EVALSHA", script_digest(name), len(keys), *keys, *args) for name, keys, args in calls]
@@ -130,3 +144,8 @@ def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequen
         for name, _keys, _args in calls:
             client.script_load(script_text(name))
         return run_commands(client, commands)
+
+
+async def close_async(client: AsyncClient) -> None:
+    """Close a client that connect_async made."""
+    await client.aclose()

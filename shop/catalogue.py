@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from django.db.models import Max, Sum
+from django.db.models import Count, Max, Sum
 
 from inventory import priming, redis
 from inventory.exceptions import SaleNotFound
@@ -116,6 +116,7 @@ def prime_card(card: SaleCard) -> None:
     client = redis.connect()
     if not priming.is_primed(client, card.sku):
         priming.prime_live_units(client, card.sku, units_by_field=list(_units_by_field(card.sku)))
+    seen = Order.objects.filter(stock__sku=card.sku).aggregate(last_seq=Max("seq"), decided=Count("id"))
     priming.prime(
         client,
         priming.SaleTerms(
@@ -128,7 +129,8 @@ def prime_card(card: SaleCard) -> None:
             room=card.room,
         ),
         figures=StockFigures(card.available, card.held, card.sold, 0, card.version),
-        last_seq=Order.objects.filter(stock__sku=card.sku).aggregate(last=Max("seq"))["last"] or 0,
+        last_seq=seen["last_seq"] or 0,
+        decided=seen["decided"],
     )
 
 

@@ -1,7 +1,8 @@
 -- Put a sale and its stock, as the database knows them, into Redis. Safe to run at any time, any number of times.
 -- KEYS  1 sale   2 stock
 -- ARGV  1 switch   2 opens_us   3 closes_us   4 limit   5 room   6 available   7 held   8 sold   9 returning
---       10 stock version   11 highest seq the database has seen   12 channel   13 sku
+--       10 stock version   11 highest seq the database has seen   12 requests decided in the database
+--       13 channel   14 sku
 -- Returns 1 when the stock was written, 0 when Redis already knew this version or a newer one (the sale is written
 -- either way).
 -- Stays true: an older version never overwrites a newer one; seq never falls below what was given out before (I18).
@@ -10,11 +11,14 @@ redis.call('HSET', KEYS[1], 'switch', ARGV[1], 'opens_us', ARGV[2], 'closes_us',
 local stock = redis.call('HMGET', KEYS[2], 'version', 'last_seq')
 local last_seq = math.max(tonumber(stock[2] or '0'), tonumber(ARGV[11]))
 redis.call('HSET', KEYS[2], 'last_seq', string.format('%.0f', last_seq))
+-- Counters of an empty Redis begin where the database is; those that admissions have moved stand.
+redis.call('HSETNX', KEYS[2], 'admitted', ARGV[12])
+redis.call('HSETNX', KEYS[2], 'decided', ARGV[12])
 local written = 0
 if not stock[1] or tonumber(ARGV[10]) >= tonumber(stock[1]) then
   redis.call('HSET', KEYS[2], 'available', ARGV[6], 'held', ARGV[7], 'sold', ARGV[8], 'returning', ARGV[9],
     'version', ARGV[10])
   written = 1
 end
-redis.call('PUBLISH', ARGV[12], ARGV[13])
+redis.call('PUBLISH', ARGV[13], ARGV[14])
 return written

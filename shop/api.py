@@ -1,0 +1,95 @@
+"""The calls of the API that are not hot: a sale's audit, readiness, and the answer to unknown addresses.
+Never changes anything. Called by urls.py.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+
+from inventory import audit as inventory_audit
+from inventory import redis
+from inventory.exceptions import FairdropError, Unauthenticated, Unavailable
+from shop import catalogue
+from shop.models import Sale
+
+
+def problem_response(error: FairdropError) -> JsonResponse:
+    """Return `error` as application/problem+json."""
+    body = {
+        "type": f"/problems/{error.code}",
+        "title": error.code.replace("_", " "),
+        "status": error.status,
+        "code": error.code,
+        "detail": error.detail,
+        **error.extra,
+    }
+    response = JsonResponse(body, status=error.status, content_type="application/problem+json")
+    if error.retry_after_seconds is not None:
+        response["Retry-After"] = str(error.retry_after_seconds)
+    return response
+
+
+def may_audit(request: HttpRequest) -> bool:
+    """Say whether the caller is staff or shows the audit token."""
+    token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    if settings.AUDIT_TOKEN and hmac.compare_digest(token.encode(), settings.AUDIT_TOKEN.encode()):
+        return True
+    user = request.user
+    return bool(user.is_active and user.is_staff and user.has_perm("shop.view_sale"))
+
+
+@require_safe
+def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
+    """GET /api/v1/sales/<slug>/audit: every invariant of the sale, for staff or the holder of the audit token."""
+    try:
+        if not may_audit(request):
+            raise Unauthenticated("the audit is for staff, or for the holder of the audit token")
+        card = catalogue.find_sale(slug)
+        sale = Sale.objects.only("stock_id").get(pk=card.sale_id)
+        scope = inventory_audit.Scope(sku=card.sku, stock_id=sale.stock_id, sale_id=card.sale_id)
+        return JsonResponse(inventory_audit.audit(scope))
+    except FairdropError as error:
+        return problem_response(error)
+    except DatabaseError:
+        return problem_response(Unavailable())
+
+
+@require_safe
+def readiness(request: HttpRequest) -> JsonResponse:
+    """GET /readyz: 200 when both stores answer, else 503 with the one that does not."""
+    stores = {"redis": _redis_answers(), "database": _database_answers()}
+    ok = all(stores.values())
+    return JsonResponse({"ok": ok, "stores": stores}, status=200 if ok else 503)
+
+
+def _redis_answers() -> bool:
+    try:
+        redis.run_commands(redis.connect(), [("PING",)])
+    except Unavailable:
+        return False
+    return True
+
+
+def _database_answers() -> bool:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError:
+        return False
+    return True
+
+
+class NotFound(FairdropError):
+    """There is nothing at this address."""
+
+    code, status = "not_found", 404
+
+
+def unknown_address(request: HttpRequest, rest: str = "") -> JsonResponse:
+    """Answer any other address under /api/ with a problem, not a page."""
+    return problem_response(NotFound())

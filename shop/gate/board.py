@@ -1,0 +1,220 @@
+"""Keeps, in process memory, every sale and what Redis last said of its stock. Never older than it says it is.
+Never decides an admission that Redis could decide otherwise. Called by the handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from inventory import line
+from inventory.exceptions import FairdropError, SaleNotFound
+from inventory.line import LineFigures
+from inventory.redis import AsyncClient
+from shop import catalogue
+from shop.catalogue import SaleCard
+
+log = structlog.get_logger(__name__)
+
+REFRESH_SECONDS = 0.1
+FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
+CATALOGUE_SECONDS = 1.0
+UNKNOWN_SECONDS = 1.0  # how long a slug that does not exist is remembered as such
+MOST_UNKNOWN = 10_000
+RATE_SECONDS = 2.0
+
+
+class SaleEntry:
+    """One sale as this process knows it: its card, the line's figures, and, when sold out, who is in the books."""
+
+    def __init__(self, card: SaleCard) -> None:
+        self.use(card)
+        self.figures: LineFigures | None = None
+        self.seen_at = 0.0
+        self.known_ids: frozenset[str] = frozenset()
+        self.known_at_admitted = -1
+        self.decided_per_second = 0.0
+        self._rate_from = (0.0, 0)
+
+    def use(self, card: SaleCard) -> None:
+        """Take over `card`."""
+        self.card = card
+        self.opens = card.opens_at.timestamp()
+        self.closes = card.closes_at.timestamp()
+        self.request_key = card.request_id_key()
+
+    def see(self, figures: LineFigures | None, *, moment: float) -> None:
+        """Take over what Redis said; moment: monotonic seconds at which it was asked."""
+        self.figures = figures
+        self.seen_at = moment
+        if figures is None:
+            return
+        since, decided = self._rate_from
+        if moment - since >= RATE_SECONDS:
+            self.decided_per_second = max(0.0, (figures.decided - decided) / (moment - since)) if since else 0.0
+            self._rate_from = (moment, figures.decided)
+
+    def room(self) -> int | None:
+        """Return how many more units may be admitted, None when Redis has not said."""
+        if self.figures is None:
+            return None
+        may_be_had = self.figures.available + self.figures.returning
+        return may_be_had + self.card.room - self.figures.queued if may_be_had > 0 else 0
+
+    def is_surely_sold_out(self, request_id: str) -> bool:
+        """Say whether a request may be refused from memory: no room, fresh, and not one admitted before."""
+        figures = self.figures
+        return (
+            figures is not None
+            and time.monotonic() - self.seen_at <= FRESH_SECONDS
+            and self.known_at_admitted == figures.admitted
+            and request_id not in self.known_ids
+            and (self.room() or 0) <= 0
+        )
+
+    def opens_in_seconds(self) -> float:
+        """Return the seconds until this sale opens, by this process's clock."""
+        return self.opens - time.time()
+
+
+class Board:
+    """All sales. load_cards: reads the catalogue (blocking, run in a thread)."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        *,
+        load_cards: Callable[[], Sequence[SaleCard]] = catalogue.list_sales,
+        prime_card: Callable[[SaleCard], None] = catalogue.prime_card,
+    ) -> None:
+        self._client = client
+        self._load_cards = load_cards
+        self._prime_card = prime_card
+        self._by_slug: dict[str, SaleEntry] = {}
+        self._by_id: dict[int, SaleEntry] = {}
+        self._unknown: dict[str, float] = {}
+        self._catalogue_at = 0.0
+        self._loading = asyncio.Lock()
+        self._priming: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to refresh, until stop."""
+        self._spawn(self._keep_catalogue())
+        self._spawn(self._keep_figures())
+
+    async def stop(self) -> None:
+        """End refreshing."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: contextlib.AbstractAsyncContextManager[None] | object) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def entries(self) -> list[SaleEntry]:
+        """Return every sale, the one that opens first first."""
+        return list(self._by_slug.values())
+
+    async def find(self, slug: str) -> SaleEntry:
+        """Return the sale `slug`; one that was made a moment ago is looked up. Raises SaleNotFound."""
+        entry = self._by_slug.get(slug)
+        if entry is not None:
+            return entry
+        if time.monotonic() - self._unknown.get(slug, -UNKNOWN_SECONDS) >= UNKNOWN_SECONDS:
+            await self._load(not_before=time.monotonic() - UNKNOWN_SECONDS / 2)
+            if slug in self._by_slug:
+                return self._by_slug[slug]
+            if len(self._unknown) >= MOST_UNKNOWN:
+                self._unknown.clear()
+            self._unknown[slug] = time.monotonic()
+        raise SaleNotFound
+
+    async def find_by_id(self, sale_id: int) -> SaleEntry:
+        """Return the sale with this id. Raises SaleNotFound."""
+        if sale_id not in self._by_id and not self._by_slug:
+            await self._load(not_before=time.monotonic() - UNKNOWN_SECONDS)
+        entry = self._by_id.get(sale_id)
+        if entry is None:
+            raise SaleNotFound
+        return entry
+
+    async def _load(self, *, not_before: float) -> None:
+        """Read the catalogue, unless somebody did since `not_before` (monotonic seconds)."""
+        async with self._loading:
+            if self._catalogue_at >= not_before and self._by_slug:
+                return
+            cards = await asyncio.to_thread(self._load_cards)
+            self._take_over(cards)
+            self._catalogue_at = time.monotonic()
+
+    def _take_over(self, cards: Sequence[SaleCard]) -> None:
+        by_slug: dict[str, SaleEntry] = {}
+        for card in cards:
+            entry = self._by_slug.get(card.slug) or SaleEntry(card)
+            entry.use(card)
+            by_slug[card.slug] = entry
+        self._by_slug = by_slug
+        self._by_id = {entry.card.sale_id: entry for entry in by_slug.values()}
+
+    async def _keep_catalogue(self) -> None:
+        while True:
+            try:
+                await self._load(not_before=time.monotonic() - CATALOGUE_SECONDS / 2)
+            except Exception as error:
+                # The database is away: what we know stays good for admission, which Redis decides.
+                log.warning("catalogue not read", action="catalogue_retry", error=repr(error))
+            await asyncio.sleep(CATALOGUE_SECONDS)
+
+    async def _keep_figures(self) -> None:
+        while True:
+            try:
+                await self._refresh_figures()
+            except FairdropError as error:
+                log.warning("line figures not read", action="figures_retry", error=repr(error.__cause__))
+            await asyncio.sleep(REFRESH_SECONDS)
+
+    async def _refresh_figures(self) -> None:
+        soon = datetime.now(UTC) + timedelta(minutes=5)
+        entries = [entry for entry in self._by_slug.values() if entry.card.opens_at <= soon]
+        if not entries:
+            return
+        moment = time.monotonic()
+        figures = await line.figures_async(self._client, [entry.card.sku for entry in entries])
+        for entry, seen in zip(entries, figures, strict=True):
+            entry.see(seen, moment=moment)
+            if seen is None:
+                self.prime_soon(entry)
+            elif (entry.room() or 0) <= 0 and entry.known_at_admitted != seen.admitted:
+                await self._learn_known_ids(entry, seen)
+
+    async def _learn_known_ids(self, entry: SaleEntry, seen: LineFigures) -> None:
+        """Read who was admitted, so that a retry of theirs is told its place and everybody else "sold out" at once."""
+        entry.known_ids = frozenset(await line.known_ids_async(self._client, entry.card.sku))
+        entry.known_at_admitted = seen.admitted
+
+    def prime_soon(self, entry: SaleEntry) -> None:
+        """Put a sale that Redis does not know into it, once at a time, in the background."""
+        if entry.card.sale_id not in self._priming:
+            self._priming.add(entry.card.sale_id)
+            self._spawn(self._prime(entry))
+
+    async def _prime(self, entry: SaleEntry) -> None:
+        try:
+            await asyncio.to_thread(self._prime_fresh, entry.card)
+        except Exception as error:
+            log.warning("sale not primed", action="prime_retry", sale=entry.card.slug, error=repr(error))
+            await asyncio.sleep(REFRESH_SECONDS)
+        finally:
+            self._priming.discard(entry.card.sale_id)
+
+    def _prime_fresh(self, card: SaleCard) -> None:
+        # The card in memory may be a second old; the database's own figures are what Redis must get.
+        self._prime_card(catalogue.find_sale_by_id(card.sale_id))

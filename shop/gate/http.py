@@ -1,0 +1,152 @@
+"""Reads what the gate needs of an HTTP request and writes its answers. Knows nothing of sales. Called by the handlers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+from inventory.exceptions import FairdropError, ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
+from shop.buyers import COOKIE_NAME, verify_token
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers: TypeAlias = Mapping[bytes, bytes]
+
+MOST_BODY_BYTES = 4096
+JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+PROBLEM_HEADERS = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
+
+
+async def send_answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    """Send a whole answer of `body`."""
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_json(send: Send, status: int, value: Any) -> None:
+    """Send `value` as JSON."""
+    await send_answer(send, status, JSON_HEADERS, json.dumps(value).encode())
+
+
+async def send_problem(send: Send, error: FairdropError) -> None:
+    """Send `error` as application/problem+json with its code, status and Retry-After."""
+    headers = PROBLEM_HEADERS
+    if error.retry_after_seconds is not None:
+        headers = [*headers, (b"retry-after", b"%d" % error.retry_after_seconds)]
+    await send_answer(send, error.status, headers, json.dumps(problem(error)).encode())
+
+
+def problem(error: FairdropError) -> dict[str, Any]:
+    """Return the problem object of `error`."""
+    return {
+        "type": f"/problems/{error.code}",
+        "title": error.code.replace("_", " "),
+        "status": error.status,
+        "code": error.code,
+        "detail": error.detail,
+        **error.extra,
+    }
+
+
+async def read_body(receive: Receive, headers: Headers) -> bytes:
+    """Return the body. Raises TooLarge as soon as it is known to pass 4 KiB, InvalidRequest when it breaks off."""
+    declared = headers.get(b"content-length")
+    if declared is not None and (not declared.isdigit() or int(declared[:12]) > MOST_BODY_BYTES):
+        raise TooLarge
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body") and len(body) <= MOST_BODY_BYTES:
+        message = await receive()
+        body += message.get("body", b"")
+    if message["type"] != "http.request":
+        raise InvalidRequest("the body broke off")
+    if len(body) > MOST_BODY_BYTES:
+        raise TooLarge
+    return body
+
+
+def buyer_of(headers: Headers, *, unsafe: bool) -> str:
+    """Return the buyer who calls, by bearer token or cookie. unsafe: the call changes something.
+
+    Raises Unauthenticated, ForbiddenOrigin (an unsafe call with the cookie from another site).
+    """
+    authorization = headers.get(b"authorization")
+    if authorization is not None:
+        scheme, _, token = authorization.partition(b" ")
+        if scheme.lower() != b"bearer":
+            raise Unauthenticated
+        return verify_token(token.decode("latin-1"))
+    token_text = cookie(headers, COOKIE_NAME)
+    if unsafe and token_text:
+        check_origin(headers, required=True)
+    return verify_token(token_text)
+
+
+def cookie(headers: Headers, name: str) -> str:
+    """Return the cookie `name`, or ''."""
+    for part in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            return value
+    return ""
+
+
+def check_origin(headers: Headers, *, required: bool) -> None:
+    """Raise ForbiddenOrigin unless the call comes from our own pages. required: a call that does not say is refused."""
+    site = headers.get(b"sec-fetch-site")
+    origin = headers.get(b"origin")
+    if site is None and origin is None:
+        if required:
+            raise ForbiddenOrigin("say where this call comes from: Origin or Sec-Fetch-Site is missing")
+        return
+    if site is not None and site not in (b"same-origin", b"none") and origin is None:
+        raise ForbiddenOrigin
+    if origin is not None and not is_own_origin(origin.decode("latin-1"), headers.get(b"host", b"").decode("latin-1")):
+        raise ForbiddenOrigin
+
+
+@lru_cache(maxsize=256)
+def is_own_origin(origin: str, host: str) -> bool:
+    """Say whether `origin` is this shop under an allowed `host`, or a trusted origin."""
+    if origin in settings.TRUSTED_ORIGINS:
+        return True
+    domain, _port = split_domain_port(host)
+    return origin.partition("://")[2] == host and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+def refuse_constant(name: str) -> Any:
+    """Refuse NaN and the infinities, which Python's reader would let through."""
+    raise InvalidRequest(f"{name} is not JSON")
+
+
+def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as an object. Raises InvalidRequest when a name stands twice."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise InvalidRequest("a name stands twice in the body")
+    return value
+
+
+def read_json_object(body: bytes) -> dict[str, Any]:
+    """Return the object in `body`. Raises InvalidRequest for anything else, however deep or odd."""
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=refuse_constant, object_pairs_hook=unique_pairs)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest("the body must be one JSON object in UTF-8") from error
+    if not isinstance(value, dict):
+        raise InvalidRequest("the body must be one JSON object")
+    return value
+
+
+def check_json_content_type(headers: Headers) -> None:
+    """Raise InvalidRequest unless the body says it is JSON: a plain form of another site cannot."""
+    kind = headers.get(b"content-type", b"")
+    if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise InvalidRequest("Content-Type must be application/json")

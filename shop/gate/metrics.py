@@ -1,0 +1,43 @@
+"""Counts the gate's refusals and shows every sale's line to Prometheus. Never blocks. Called by the router."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from shop.gate.board import SaleEntry
+
+HEADERS = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
+REGISTRY = CollectorRegistry()
+REFUSALS = Counter("fairdrop_refusals", "Calls the gate refused, by code", ["code"], registry=REGISTRY)
+FIGURES = ("available", "held", "sold", "queued", "admitted", "decided")
+
+
+class LineCollector:
+    """Shows the board's figures, as a gauge each."""
+
+    def __init__(self, entries: Sequence[SaleEntry]) -> None:
+        self._entries = entries
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield a gauge for every figure of every sale."""
+        for name in FIGURES:
+            gauge = GaugeMetricFamily(f"fairdrop_{name}", f"{name}, by sale", labels=["sale", "sku"])
+            for entry in self._entries:
+                if entry.figures is not None:
+                    gauge.add_metric([entry.card.slug, entry.card.sku], getattr(entry.figures, name))
+            yield gauge
+
+
+def count(code: str) -> None:
+    """Count one refusal by its problem code."""
+    REFUSALS.labels(code).inc()
+
+
+def render(entries: Iterable[SaleEntry]) -> bytes:
+    """Return everything as Prometheus reads it."""
+    lines = CollectorRegistry()
+    lines.register(LineCollector(list(entries)))
+    return generate_latest(REGISTRY) + generate_latest(lines)

@@ -1,0 +1,125 @@
+"""POST /api/v1/sales/<slug>/requests: turns a wish into a place in line through one coalesced script call.
+Never touches the database, never waits without a bound. Called by the gate's router.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from django.conf import settings
+
+from inventory import admission
+from inventory.admission import Answer, Ask, Code, SaleLine
+from inventory.exceptions import InvalidRequest, SaleNotPrimed, SoldOut
+from inventory.redis import AsyncClient
+from inventory.tickets import Ticket, request_id, sign_ticket
+from shop.buyers import ticket_signer
+from shop.gate.board import Board, SaleEntry
+from shop.gate.coalescer import Coalescer
+from shop.gate.http import (
+    JSON_HEADERS,
+    Headers,
+    Receive,
+    Send,
+    buyer_of,
+    check_json_content_type,
+    read_body,
+    read_json_object,
+    send_answer,
+)
+from shop.gate.pace import poll_after_ms
+from shop.refusals import not_open, refusal
+from shop.requests import LONGEST_KEY, MOST_UNITS
+
+# Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
+EARLY_SECONDS = 2.0
+
+
+@lru_cache(maxsize=256)
+def read_quantity(body: bytes) -> int:
+    """Return the quantity in `body`, exactly {"quantity": n} with 1 ≤ n ≤ 1000. Raises InvalidRequest.
+
+    Cached: a sale's bodies are the same few bytes thousands of times over. Errors are not kept.
+    """
+    wish = read_json_object(body)
+    unknown = sorted(wish.keys() - {"quantity"})
+    if unknown:
+        raise InvalidRequest(f"unknown field: {unknown[0][:40]!a}")
+    quantity = wish.get("quantity")
+    if type(quantity) is not int or not 1 <= quantity <= MOST_UNITS:
+        raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
+    return quantity
+
+
+def read_idempotency_key(headers: Headers) -> str:
+    """Return the Idempotency-Key, '' when there is none. Raises InvalidRequest when it is too long or not printable."""
+    raw = headers.get(b"idempotency-key")
+    if raw is None:
+        return ""
+    text = raw.decode("latin-1")
+    if not 1 <= len(text) <= LONGEST_KEY or not text.isascii() or not text.isprintable():
+        raise InvalidRequest(f"Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters")
+    return text
+
+
+class Purchases:
+    """The admission door of one process: a coalescer for each sale."""
+
+    def __init__(self, client: AsyncClient, board: Board) -> None:
+        self._client = client
+        self._board = board
+        self._coalescers: dict[int, Coalescer[Ask, Answer]] = {}
+
+    async def handle(self, slug: str, headers: Headers, receive: Receive, send: Send) -> None:
+        """Answer one POST. Raises every FairdropError the contract lists for it."""
+        entry = await self._board.find(slug)
+        buyer = buyer_of(headers, unsafe=True)
+        check_json_content_type(headers)
+        body = await read_body(receive, headers)
+        quantity = read_quantity(body)
+        key = read_idempotency_key(headers)
+        card = entry.card
+        name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
+        if entry.opens_in_seconds() > EARLY_SECONDS:
+            raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
+        if entry.is_surely_sold_out(name):
+            raise SoldOut
+        answer = await self._coalescer(entry).submit(Ask(name, buyer, quantity))
+        await self._answer(entry, Ask(name, buyer, quantity), answer, send)
+
+    async def _answer(self, entry: SaleEntry, ask: Ask, answer: Answer, send: Send) -> None:
+        code, seq, position = answer
+        if code != Code.ADMITTED and code <= Code.KNOWN_BEFORE:
+            if code == Code.NOT_PRIMED:
+                self._board.prime_soon(entry)
+                raise SaleNotPrimed
+            error = refusal(
+                code, opens_at=entry.card.opens_at, pause_reason=entry.card.pause_reason, now=datetime.now(UTC)
+            )
+            raise error or SaleNotPrimed
+        state = admission.state_of(code)
+        ticket = sign_ticket(ticket_signer(), Ticket(ask.request_id, entry.card.sale_id, ask.buyer, ask.quantity, seq))
+        url = f"/api/v1/requests/{ask.request_id}"
+        # Written by hand: every part is a number or made of URL-safe letters, and this is the hottest line of all.
+        body = (
+            f'{{"request_id":"{ask.request_id}","state":"{state}","position":{position or "null"},"seq":{seq},'
+            f'"ticket":"{ticket}","status_url":"{url}","events_url":"{url}/events",'
+            f'"poll_after_ms":{poll_after_ms(position, seq)}}}'
+        )
+        await send_answer(send, 202 if code == Code.ADMITTED else 200, JSON_HEADERS, body.encode())
+
+    def _coalescer(self, entry: SaleEntry) -> Coalescer[Ask, Answer]:
+        sale_id = entry.card.sale_id
+        coalescer = self._coalescers.get(sale_id)
+        if coalescer is None:
+            line = SaleLine(sale_id, entry.card.sku)
+
+            async def admit(asks: Sequence[Ask]) -> Sequence[Answer]:
+                return await admission.admit_async(self._client, line, asks)
+
+            coalescer = self._coalescers[sale_id] = Coalescer(
+                admit, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
+            )
+        return coalescer
