@@ -1,4 +1,6 @@
-"""Decides, in order of seq, which requests of a batch get their units. Pure: no clock, no storage. Called by settlement."""
+"""Decides, in order of seq, which requests of a batch get their units. Pure: no clock, no storage.
+Called by settlement.
+"""
 
 from __future__ import annotations
 

@@ -57,9 +57,7 @@ def load_stock(cursor: Cursor, *, sku: str, units: int, actor: str, reason: str)
         raise InvalidRequest("actor must be named")
     cursor.execute(LOAD, {"sku": checked_sku(sku), "units": units})
     stock_id = int(cursor.fetchone()[0])
-    cursor.execute(
-        MOVE_ONE, {"stock_id": stock_id, "kind": "load", "delta": units, "actor": actor, "reason": reason}
-    )
+    cursor.execute(MOVE_ONE, {"stock_id": stock_id, "kind": "load", "delta": units, "actor": actor, "reason": reason})
     return stock_id
 
 

@@ -12,7 +12,16 @@ from django.conf import settings
 
 from inventory import keys
 from inventory.exceptions import LockLost
-from inventory.redis import Argument, AsyncClient, Client, run_commands, run_commands_async, run_script, run_script_async, run_scripts
+from inventory.redis import (
+    Argument,
+    AsyncClient,
+    Client,
+    run_commands,
+    run_commands_async,
+    run_script,
+    run_script_async,
+    run_scripts,
+)
 from inventory.tickets import Record, read_record
 
 MOST_HAND_OUTS = 5  # then a request lies in the dead letters (Q12)
@@ -154,9 +163,7 @@ def settle_and_take(
     return _handed(handed)
 
 
-def settle(
-    client: Client, sku: str, *, token: str, figures: StockFigures, settled: Sequence[Settled]
-) -> int:
+def settle(client: Client, sku: str, *, token: str, figures: StockFigures, settled: Sequence[Settled]) -> int:
     """Answer `settled` without taking more; return how many this call settled. Raises LockLost, RedisUnavailable."""
     name, script_keys, args = _settle_call(sku, token=token, figures=figures, settled=settled)
     answered = run_script(client, name, keys=script_keys, args=args)
@@ -199,7 +206,7 @@ def skus_with_work(client: Client) -> list[str]:
     """Return the primed SKUs whose line or flight is not empty, by name. Raises RedisUnavailable."""
     (known,) = run_commands(client, [("SMEMBERS", keys.skus())])
     names = sorted(known)
-    commands = [(command, key(sku)) for sku in names for command, key in (("ZCARD", keys.line), ("ZCARD", keys.in_flight))]
+    commands = [("ZCARD", key(sku)) for sku in names for key in (keys.line, keys.in_flight)]
     counts = run_commands(client, commands) if commands else []
     return [sku for sku, waiting, flying in zip(names, counts[::2], counts[1::2], strict=True) if waiting or flying]
 

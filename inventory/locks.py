@@ -9,7 +9,6 @@ import secrets
 import socket
 import threading
 import time
-from types import TracebackType
 
 from inventory import keys
 from inventory.exceptions import InvalidRequest, LockLost, RedisUnavailable, Unavailable
@@ -33,7 +32,7 @@ def new_token() -> str:
 
 
 class Watchdog:
-    """Renews every lock this process holds at a third of its TTL, and tells the holder when one is lost (S10, L3–L5)."""
+    """Renews every lock of this process at a third of its TTL; tells the holder when one is lost (S10, L3–L5)."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -166,7 +165,7 @@ class Lock:
             raise Unavailable(f"{self.name} is locked by another worker")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> None:
         try:
             self.release()
         except RedisUnavailable:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Now
 
 from inventory.keys import SKU_PATTERN
 
@@ -55,7 +56,7 @@ class StockMovement(models.Model):
     fence = models.BigIntegerField(null=True, blank=True)
     actor = models.CharField(max_length=80)
     reason = models.CharField(max_length=200, blank=True)
-    created_at = models.DateTimeField(db_default=models.functions.Now())
+    created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         ordering = ["-id"]

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from inventory import keys
 from inventory.line import StockFigures
-from inventory.redis import Client, run_commands, run_script
+from inventory.redis import Argument, Client, run_commands, run_script
 
 BUYERS_PER_CALL = 400
 
@@ -46,7 +46,7 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
     decided: how many requests of the SKU the database has decided.
     """
-    args = [
+    args: list[Argument] = [
         terms.switch,
         microseconds(terms.opens_at),
         microseconds(terms.closes_at),

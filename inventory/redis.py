@@ -26,8 +26,9 @@ SCRIPTS = Path(__file__).parent / "scripts"
 # Set here, not left to the library: the shape of replies depends on it (ecosystem §0.3).
 PROTOCOL = 2
 
-Client: TypeAlias = "redis.Redis"
-AsyncClient: TypeAlias = "redis.asyncio.Redis"
+# The library leaves half of its methods untyped; what passes through here is checked where it is used.
+Client: TypeAlias = Any
+AsyncClient: TypeAlias = Any
 Argument: TypeAlias = str | bytes | int | float
 FAILURES = (RedisError, RedisClusterException, OSError, asyncio.TimeoutError)
 

@@ -15,7 +15,7 @@ from inventory.signatures import MAC_LENGTH, Signer, mac_text
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What Redis keeps of a request: "letter|seq|quantity|sale_id|buyer|extra"; extra is the hold's end in ms, or ''."""
+    """What Redis keeps of a request, as "letter|seq|quantity|sale_id|buyer" and, of a hold, "|its end in ms"."""
 
     state: State
     seq: int  # place in line, µs

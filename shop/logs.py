@@ -1,4 +1,6 @@
-"""Sets structlog up: JSON lines in production, readable ones elsewhere. Never logs tokens or cookies. Called by settings."""
+"""Sets structlog up: JSON lines in production, readable ones elsewhere. Never logs tokens or cookies.
+Called by settings.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def logging_config(*, level: str, as_json: bool) -> dict[str, Any]:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.processors.KeyValueRenderer(key_order=["event"])
+    as_text = structlog.processors.KeyValueRenderer(key_order=["event"])
+    renderer = structlog.processors.JSONRenderer() if as_json else as_text
     return {
         "version": 1,
         "disable_existing_loggers": False,

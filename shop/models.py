@@ -12,6 +12,7 @@ from django.contrib.postgres.fields import RangeOperators
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import F, Func, Q, Value
+from django.db.models.functions import Now
 
 from inventory.models import Stock
 from inventory.outcomes import State
@@ -116,7 +117,7 @@ class Order(models.Model):
     unit_price = models.DecimalField(max_digits=10, decimal_places=2)
     currency = models.CharField(max_length=3)
     hold_expires_at = models.DateTimeField(null=True, blank=True)
-    decided_at = models.DateTimeField(db_default=models.functions.Now())
+    decided_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         ordering = ["-id"]

@@ -1,4 +1,6 @@
-"""Says what an answer of the admission script means to a buyer. Never talks to Redis. Called by the gate and the pages."""
+"""Says what an answer of the admission script means to a buyer. Never talks to Redis.
+Called by the gate and the pages.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ def not_open(*, opens_at: datetime, now: datetime) -> SaleNotOpen:
 
 def paused(*, opens_at: datetime, reason: str) -> SaleNotOpen:
     """Return the refusal of a request that came while staff had paused the sale."""
-    error = SaleNotOpen(f"This sale is paused: {reason}" if reason else "This sale is paused.", opens_at=opens_at.isoformat())
+    detail = f"This sale is paused: {reason}" if reason else "This sale is paused."
+    error = SaleNotOpen(detail, opens_at=opens_at.isoformat())
     error.retry_after_seconds = PAUSED_RETRY_SECONDS
     return error
 

@@ -56,8 +56,17 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> R
     error = refusal(answer.code, opens_at=card.opens_at, pause_reason=card.pause_reason, now=timezone.now())
     if error is not None:
         raise error
-    state = admission.state_of(answer.code)
-    return RequestView(name, card.slug, quantity, state or State.QUEUED, answer.seq, answer.position or None, None, None, "")
+    return RequestView(
+        request_id=name,
+        sale_slug=card.slug,
+        quantity=quantity,
+        state=admission.state_of(answer.code) or State.QUEUED,
+        seq=answer.seq,
+        position=answer.position or None,
+        hold_expires_at=None,
+        decided_at=None,
+        reason="",
+    )
 
 
 def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:

@@ -38,7 +38,7 @@ def development_secret() -> str:
 
 def secret(name: str, *, fallback: str = "") -> str:
     """Return the secret `name` from the environment; outside production a derived one will do."""
-    value = env.str(name, default="")
+    value: str = env.str(name, default="")
     if value or PRODUCTION:
         return value
     return fallback or development_secret()
@@ -47,10 +47,11 @@ def secret(name: str, *, fallback: str = "") -> str:
 SECRET_KEY = secret("SECRET_KEY")
 SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 # Keys of buyer tokens and tickets: the first signs, all verify, so a key is rotated by putting a new one in front.
-TOKEN_KEYS: list[str] = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KEY}:tokens").split(",") if key]
+TOKEN_KEYS = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KEY}:tokens").split(",") if key]
 # Lets a load test read a sale's audit; empty means staff only.
 AUDIT_TOKEN = env.str("FAIRDROP_AUDIT_TOKEN", default="")
-ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[] if PRODUCTION else ["127.0.0.1", "localhost", "[::1]", "testserver"])
+LOCAL_HOSTS = [] if PRODUCTION else ["127.0.0.1", "localhost", "[::1]", "testserver"]
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=LOCAL_HOSTS)
 # Origins that may make unsafe calls with the buyer cookie, beside the shop's own host.
 TRUSTED_ORIGINS: list[str] = env.list("FAIRDROP_TRUSTED_ORIGINS", default=[])
 CSRF_TRUSTED_ORIGINS = TRUSTED_ORIGINS
@@ -66,7 +67,10 @@ def refuse_unsafe_production() -> None:
     faults = [
         (DEBUG, "DEBUG must be off"),
         (len(SECRET_KEY) < 50, "SECRET_KEY must have at least 50 characters"),
-        (not TOKEN_KEYS or min(map(len, TOKEN_KEYS)) < 32, "FAIRDROP_TOKEN_KEYS must be keys of at least 32 characters"),
+        (
+            not TOKEN_KEYS or min(map(len, TOKEN_KEYS)) < 32,
+            "FAIRDROP_TOKEN_KEYS must have at least 32 characters",
+        ),
         (bool(AUDIT_TOKEN) and len(AUDIT_TOKEN) < 32, "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"),
         (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS, "ALLOWED_HOSTS must name the hosts of the shop"),
         (not env.str("DATABASE_URL", default=""), "DATABASE_URL must be set"),

@@ -1,4 +1,5 @@
-"""Sends what many callers ask in the same instant as one call, one call in flight at a time. Bounded; never waits silently.
+"""Sends what many callers ask in the same instant as one call, one call in flight at a time.
+Bounded; never waits silently.
 Called by the gate's handlers: one coalescer a sale for admissions, one a SKU for places.
 """
 
@@ -35,7 +36,9 @@ class Coalescer(Generic[Item, Reply]):
         self._loop = asyncio.get_running_loop()
 
     def submit(self, item: Item) -> asyncio.Future[Reply]:
-        """Return the future reply to `item`; it fails with Unavailable when the call does. Raises Unavailable if full."""
+        """Return the future reply to `item`; it fails with Unavailable when the call does.
+        Raises Unavailable if full.
+        """
         if len(self._waiting) >= self._most_waiting:
             raise Unavailable("Too many are asking in this instant; your place, if you have one, is kept.")
         future: asyncio.Future[Reply] = self._loop.create_future()

@@ -1,4 +1,6 @@
-"""Reads what the gate needs of an HTTP request and writes its answers. Knows nothing of sales. Called by the handlers."""
+"""Reads what the gate needs of an HTTP request and writes its answers. Knows nothing of sales.
+Called by the handlers.
+"""
 
 from __future__ import annotations
 

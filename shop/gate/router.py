@@ -5,8 +5,8 @@ Never lets an error out: each becomes a problem answer. Called by the server thr
 from __future__ import annotations
 
 import asyncio
-from typing import TypeAlias
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import structlog
 from django.conf import settings
