@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 from django.conf import settings
+from django.db import connections
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 Cursor: TypeAlias = Any  # a psycopg cursor or Django's wrapper of one: both have execute() and fetch…()
@@ -17,8 +18,14 @@ INDEX_ONLY = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=o
 
 def connect() -> Connection:
     """Return a new connection in which each transaction is begun and ended explicitly. Raises psycopg.Error."""
+    # Django's own figures, not the URL: in tests they name the test database.
+    target = connections["default"].settings_dict
     return psycopg.connect(
-        settings.DATABASE_URL,
+        host=target["HOST"] or None,
+        port=target["PORT"] or None,
+        dbname=target["NAME"],
+        user=target["USER"] or None,
+        password=target["PASSWORD"] or None,
         autocommit=True,
         connect_timeout=3,
         options=f"{settings.DATABASE_TIMEOUTS} {INDEX_ONLY}",

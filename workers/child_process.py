@@ -30,6 +30,15 @@ def adopt_orphans() -> None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def reap_adopted(*, timeout_seconds: float) -> None:
+    """Wait for adopted orphans to end, and collect them. Call it when every child of our own is collected."""
+    deadline = time.monotonic() + timeout_seconds
+    with suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(POLL_SECONDS)
+
+
 def _die_with_parent(death_signal: int, parent_pid: int) -> Callable[[], None]:
     """Return what the child runs before exec: ask the kernel for `death_signal` when the parent dies."""
 

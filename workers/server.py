@@ -20,11 +20,11 @@ READY_TIMEOUT_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
-class ServerMissing(FairdropError):  # noqa: N818 - named like every other error of the tree
+class ServerMissing(FairdropError):
     """A server this shop needs is not installed."""
 
 
-class ServerFailed(FairdropError):  # noqa: N818
+class ServerFailed(FairdropError):
     """A server this shop needs did not start."""
 
 
