@@ -27,6 +27,7 @@ CATALOGUE_SECONDS = 1.0
 UNKNOWN_SECONDS = 1.0  # how long a slug that does not exist is remembered as such
 MOST_UNKNOWN = 10_000
 RATE_SECONDS = 2.0
+STOP_SECONDS = 2.0
 
 
 class SaleEntry:
@@ -112,7 +113,8 @@ class Board:
         """End refreshing."""
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
 
     def _spawn(self, work: contextlib.AbstractAsyncContextManager[None] | object) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
