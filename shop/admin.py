@@ -1,0 +1,104 @@
+"""Lets staff set up products and sales and read orders. Never writes stock and never changes an order.
+Called by Django's admin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+
+from inventory.admin import ReadOnly
+from inventory.exceptions import Unavailable
+from shop import catalogue
+from shop.models import Order, Product, Sale
+
+admin.site.site_header = "Fairdrop"
+admin.site.site_title = "Fairdrop"
+admin.site.index_title = "Control room"
+
+
+@admin.register(Product)
+class ProductAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """What is offered; the stock it counts is chosen once."""
+
+    list_display = ("title", "slug", "stock", "list_price")
+    list_select_related = ("stock",)
+    search_fields = ("title", "slug", "stock__sku")
+    ordering = ("title",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Product | None = None) -> tuple[str, ...]:
+        return ("stock",) if obj else ()
+
+
+class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A sale always counts the stock of its product, so the form asks for the product only."""
+
+    class Meta:
+        model = Sale
+        exclude = ("stock",)  # noqa: DJ006 - every other field is meant to be set by staff
+
+    def clean(self) -> dict[str, Any]:
+        """Give the sale its stock before the database's own rules (no overlap) are checked."""
+        data = super().clean() or self.cleaned_data
+        if self.instance._state.adding and (product := data.get("product")):
+            self.instance.stock = product.stock
+        if data.get("switch") == Sale.Switch.PAUSED and not data.get("pause_reason"):
+            self.add_error("pause_reason", "Say why: buyers read it while they wait.")
+        return data
+
+    def _get_validation_exclusions(self) -> set[str]:
+        # Django leaves out fields that are not in the form; the overlap rule needs the stock once it is known.
+        left_out: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
+        return left_out - {"stock"} if self.instance.stock_id else left_out
+
+
+@admin.register(Sale)
+class SaleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """When, at what price, how many a person. A sale is closed, never deleted: its orders stay explained."""
+
+    form = SaleForm
+    list_display = ("slug", "title", "stock", "state", "opens_at", "closes_at", "price", "per_buyer_limit")
+    list_select_related = ("stock",)
+    list_filter = ("switch", "opens_at")
+    search_fields = ("slug", "title", "stock__sku")
+    date_hierarchy = "opens_at"
+
+    @admin.display(description="state")
+    def state(self, obj: Sale) -> str:
+        return obj.state_at(timezone.now())
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
+        return ("product", "stock", "slug") if obj else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Sale | None = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Sale, form: Any, change: bool) -> None:
+        """Save, and tell the line once the database has it."""
+        super().save_model(request, obj, form, change)
+        transaction.on_commit(lambda: self.prime(request, slug=obj.slug))
+
+    def prime(self, request: HttpRequest, *, slug: str) -> None:
+        """Prepare the line of the sale; staff are told when it could not be reached."""
+        try:
+            catalogue.prime_sale(slug)
+        except Unavailable:
+            text = "Saved, but the line could not be reached: save again once it answers, or buyers see the old sale."
+            self.message_user(request, text, level=messages.WARNING)
+
+
+@admin.register(Order)
+class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
+    """What was decided, to be found by request id or buyer."""
+
+    list_display = ("request_id", "sale", "buyer", "quantity", "state", "reason", "decided_at", "hold_expires_at")
+    list_select_related = ("sale",)
+    list_filter = ("state", "sale")
+    search_fields = ("request_id__exact", "buyer__exact")
+    search_help_text = "A whole request id or a whole buyer."
+    show_full_result_count = False

@@ -1,0 +1,89 @@
+// Counts on the server's clock, never on the device's: ticks every [data-until], opens the sale at its moment.
+// Never decides anything: the server refuses a press that comes too early. Loaded by every page.
+
+const AT = Number(document.documentElement.dataset.serverMs);
+const navigation = performance.getEntriesByType("navigation")[0];
+// The page was rendered just before its first byte came; performance.now() cannot be set by the user.
+let offset = AT - (navigation?.responseStart || performance.now());
+let bestRoundTrip = Infinity;
+
+const now = () => offset + performance.now();
+const two = (n) => String(n).padStart(2, "0");
+const say = (text) => { document.querySelector("[data-announce]").textContent = text; };
+
+function clock(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  const [d, h, m] = [Math.floor(s / 86400), Math.floor(s / 3600) % 24, Math.floor(s / 60) % 60];
+  if (d) return `${d}d ${two(h)}:${two(m)}:${two(s % 60)}`;
+  return h ? `${h}:${two(m)}:${two(s % 60)}` : `${m}:${two(s % 60)}`;
+}
+
+// Of several samples the one with the shortest round trip is the truest.
+async function sample(url) {
+  const asked = performance.now();
+  const answer = await (await fetch(url, { cache: "no-store" })).json();
+  const roundTrip = performance.now() - asked;
+  const at = typeof answer.server_time === "number" ? answer.server_time : Date.parse(answer.server_time);
+  if (!(at > 0) || roundTrip >= bestRoundTrip) return;
+  bestRoundTrip = roundTrip;
+  offset = at - (asked + roundTrip / 2);
+}
+
+async function synchronise() {
+  const url = document.documentElement.dataset.clockUrl;
+  if (!url) return;
+  bestRoundTrip = Infinity;
+  for (let i = 0; i < 3; i += 1) await sample(url).catch(() => {});
+}
+
+const MILESTONES = [600, 300, 60, 30, 10];
+function announce(timer, left) {
+  const seconds = Math.ceil(left / 1000);
+  const passed = MILESTONES.filter((m) => seconds <= m).pop();
+  if (passed && timer.passed && passed < timer.passed) say(`${timer.dataset.label} ${clock(passed * 1000)}`);
+  timer.passed = passed ?? Infinity;
+}
+
+function reached(timer) {
+  timer.done = true;
+  if (timer.dataset.then === "reload") return void setTimeout(() => location.reload(), 400 + Math.random() * 600);
+  const scope = timer.closest("[data-scheduled]") ?? document;
+  for (const element of scope.querySelectorAll("[data-when]")) {
+    element.hidden = element.dataset.when !== "open";
+    if (element.matches("[data-announced]")) say(element.textContent.trim());
+  }
+  for (const button of scope.querySelectorAll("button[data-opens]")) {
+    button.disabled = false;
+    button.textContent = button.dataset.opens;
+  }
+}
+
+function tick() {
+  const moment = now();
+  let next = 1000 - (moment % 1000);
+  for (const timer of document.querySelectorAll("[data-until]")) {
+    const left = Number(timer.dataset.until) - moment;
+    const text = clock(left + 999);
+    if (timer.textContent !== text) timer.textContent = text;
+    timer.hidden = false;
+    if (timer.getAttribute("role") === "timer") announce(timer, left);
+    if (left <= 0 && !timer.done) reached(timer);
+    // The opening is seldom at a whole second: look again exactly then.
+    if (left > 0) next = Math.min(next, left);
+  }
+  const face = document.querySelector("[data-clock]");
+  face.textContent = new Date(moment).toLocaleTimeString(document.documentElement.lang, { hour12: false });
+  setTimeout(tick, next + 5);
+}
+
+// Times are rendered in UTC; here the reader gets them in their own zone, named.
+const LOCAL = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
+for (const time of document.querySelectorAll("time[data-local]")) {
+  time.title = time.textContent.trim();
+  time.textContent = new Date(time.dateTime).toLocaleString(document.documentElement.lang, LOCAL);
+}
+
+document.addEventListener("visibilitychange", () => { if (!document.hidden) synchronise(); });
+addEventListener("pageshow", (event) => { if (event.persisted) synchronise(); });
+tick();
+synchronise();

@@ -1,0 +1,332 @@
+"""Proves the pages: every state is shown, every foreseeable fault has its status, a double press is one request.
+Uses the real servers; no script runs here, so all of it holds for browsers without script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.http import HttpResponse
+from django.test import Client
+from django.utils import timezone
+
+from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.ledger import load_stock
+from shop import buyers, catalogue
+from shop import requests as requests_service
+from shop.models import Order, Product, Sale
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+MakeSale = Callable[..., Sale]
+
+
+@pytest.fixture
+def make_sale(new_sku: Callable[[], str]) -> MakeSale:
+    """Return a function that makes a primed sale of its own SKU; minutes count from now."""
+
+    def make(*, units: int = 5, opens: int = -5, closes: int = 60, limit: int = 1, **more: Any) -> Sale:
+        sku, now = new_sku(), timezone.now()
+        with transaction.atomic(), connection.cursor() as cursor:
+            stock_id = load_stock(cursor, sku=sku, units=units, actor="test", reason="first load")
+        product = Product.objects.create(
+            slug=sku, title="Paper kite", list_price="20.00", stock_id=stock_id, picture="shop/products/lantern.svg"
+        )
+        sale = Sale.objects.create(
+            slug=sku,
+            product=product,
+            stock_id=stock_id,
+            title="Paper kite",
+            price="15.00",
+            opens_at=now + timedelta(minutes=opens),
+            closes_at=now + timedelta(minutes=closes),
+            per_buyer_limit=limit,
+            **more,
+        )
+        catalogue.prime_sale(sale.slug)
+        return sale
+
+    return make
+
+
+def text_of(response: HttpResponse) -> str:
+    return response.content.decode()
+
+
+def page_of(sale: Sale) -> str:
+    return f"/sales/{sale.slug}/"
+
+
+def key_in(response: HttpResponse) -> str:
+    found = re.search(r'name="idempotency_key" value="([^"]+)"', text_of(response))
+    assert found
+    return found[1]
+
+
+def press(client: Client, sale: Sale, *, quantity: str = "1", key: str = "") -> HttpResponse:
+    """Load the page as a person does and send its form."""
+    key = key or key_in(client.get(page_of(sale)))
+    return client.post(page_of(sale), {"quantity": quantity, "idempotency_key": key})
+
+
+def decided(sale: Sale, *, buyer: str, state: str, reason: str = "") -> Order:
+    """Write an order as settlement leaves it."""
+    wish = requests_service.ask(catalogue.find_sale(sale.slug), buyer=buyer, quantity=1, idempotency_key=f"key-{state}")
+    return Order.objects.create(
+        request_id=wish.request_id,
+        sale=sale,
+        stock=sale.stock,
+        buyer=buyer,
+        quantity=1,
+        seq=wish.seq,
+        state=state,
+        reason=reason,
+        unit_price=sale.price,
+        currency=sale.currency,
+        hold_expires_at=timezone.now() + timedelta(minutes=10) if state == "held" else None,
+    )
+
+
+def known_client() -> tuple[Client, str]:
+    """Return a browser that has a buyer cookie, and its buyer."""
+    buyer, token = buyers.issue_buyer()
+    client = Client()
+    client.cookies[buyers.COOKIE_NAME] = token
+    return client, buyer
+
+
+def test_the_list_names_open_coming_and_closed_sales(make_sale: MakeSale) -> None:
+    sales = [make_sale(), make_sale(opens=30), make_sale(opens=-60, closes=-1)]
+    text = text_of(Client().get("/"))
+    places = [text.index(page_of(sale)) for sale in sales]
+    assert places == sorted(places)
+    assert (
+        text.index('id="open"')
+        < places[0]
+        < text.index('id="coming"')
+        < places[1]
+        < text.index('id="over"')
+        < places[2]
+    )
+
+
+def test_an_open_sale_says_price_rule_limit_hold_and_honest_stock(make_sale: MakeSale) -> None:
+    text = text_of(Client().get(page_of(make_sale(units=5, limit=3, hold_seconds=600))))
+    for words in ("€15.00", "€20.00", "First come, first served", "5 left", "up to 3", "10 minutes"):
+        assert words in text
+    assert "<option>3</option>" in text
+
+
+def test_many_units_are_shown_as_a_band(make_sale: MakeSale) -> None:
+    text = text_of(Client().get(page_of(make_sale(units=1234))))
+    assert "more than 1,000 left" in text or "more than 1000 left" in text
+
+
+def test_pressing_leads_with_303_to_the_own_ticket_with_its_place(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale()
+    answer = press(client, sale)
+    assert answer.status_code == 303
+    ticket = client.get(answer["Location"])
+    assert ticket.status_code == 200
+    assert "Your place in line" in text_of(ticket)
+    assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in text_of(ticket)
+    assert "no-store" in ticket["Cache-Control"]
+    assert answer["Location"] in text_of(client.get(page_of(sale)))
+
+
+def test_a_double_press_is_the_same_request(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale(limit=5)
+    key = key_in(client.get(page_of(sale)))
+    first, second = press(client, sale, key=key), press(client, sale, key=key)
+    assert first["Location"] == second["Location"]
+    assert press(client, sale)["Location"] != first["Location"]
+
+
+def test_another_browser_does_not_see_the_ticket(make_sale: MakeSale) -> None:
+    answer = press(Client(), make_sale())
+    assert Client().get(answer["Location"]).status_code == 404
+    assert known_client()[0].get(answer["Location"]).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("waitlisted", "Waiting for a unit to come back"),
+        ("held", "Yours until"),
+        ("paid", "your receipt"),
+        ("sold_out", "Sold out before your turn"),
+        ("refused", "This request was refused"),
+        ("expired", "The hold ran out"),
+        ("cancelled", "You gave it back"),
+    ],
+)
+def test_every_outcome_has_its_ticket(make_sale: MakeSale, state: str, words: str) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state=state)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    assert words in text
+    assert order.request_id in text
+    assert ("refresh" in text) == (state == "waitlisted")
+
+
+def test_refused_for_the_limit_says_so(make_sale: MakeSale) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state="refused", reason="limit_reached")
+    assert "Over the limit for one person" in text_of(client.get(f"/requests/{order.request_id}/"))
+
+
+@pytest.mark.parametrize(
+    ("terms", "status", "words"),
+    [
+        ({"opens": 30}, 425, "Not open right now"),
+        ({"opens": -60, "closes": -1}, 410, "This drop is over"),
+        ({"switch": "closed"}, 410, "This drop is over"),
+        ({"switch": "paused", "pause_reason": "A fault at packing."}, 425, "A fault at packing."),
+    ],
+)
+def test_a_sale_that_takes_nobody_says_why(make_sale: MakeSale, terms: dict[str, Any], status: int, words: str) -> None:
+    sale = make_sale(**terms)
+    answer = press(Client(), sale, key="a-key-of-mine")
+    assert answer.status_code == status
+    assert words in text_of(answer)
+    assert not Order.objects.filter(sale=sale).exists()
+
+
+def test_a_coming_sale_has_a_countdown_and_a_disabled_button(make_sale: MakeSale) -> None:
+    text = text_of(Client().get(page_of(make_sale(opens=30))))
+    assert 'role="timer"' in text
+    assert re.search(r"<button[^>]* disabled", text)
+
+
+def test_over_the_limit_is_409_and_keeps_the_quantity(make_sale: MakeSale) -> None:
+    answer = press(Client(), make_sale(limit=2), quantity="3")
+    assert answer.status_code == 409
+    assert "Over the limit for one person" in text_of(answer)
+
+
+@pytest.mark.parametrize("quantity", ["0", "-1", "1.5", "", "two", "٣", "1" * 40, "1\x00"])
+def test_a_senseless_quantity_is_400(make_sale: MakeSale, quantity: str) -> None:
+    assert press(Client(), make_sale(), quantity=quantity).status_code == 400
+
+
+@pytest.mark.parametrize("key", ["short", "x" * 65, "with space in it", "\x00\x00\x00\x00\x00\x00\x00\x00\x00"])
+def test_a_senseless_key_is_400(make_sale: MakeSale, key: str) -> None:
+    assert press(Client(), make_sale(), key=key).status_code == 400
+
+
+def test_the_same_key_with_another_quantity_is_422_and_gets_a_new_key(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale(limit=3)
+    key = key_in(client.get(page_of(sale)))
+    press(client, sale, key=key)
+    answer = press(client, sale, key=key, quantity="2")
+    assert answer.status_code == 422
+    assert key_in(answer) != key
+
+
+def test_redis_away_is_503_with_the_same_key_so_that_a_retry_is_safe(
+    make_sale: MakeSale, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, sale = Client(), make_sale()
+    key = key_in(client.get(page_of(sale)))
+
+    def away(*_args: Any, **_kwargs: Any) -> None:
+        raise RedisUnavailable
+
+    monkeypatch.setattr(redis, "connect", away)
+    answer = press(client, sale, key=key)
+    assert answer.status_code == 503
+    assert answer["Retry-After"] == "1"
+    assert key_in(answer) == key
+
+
+def test_the_database_away_is_503_not_500(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(catalogue, "list_sales", away)
+    answer = Client().get("/")
+    assert answer.status_code == 503
+    assert "connection refused" not in text_of(answer)
+
+
+def test_a_press_from_another_site_is_refused(make_sale: MakeSale) -> None:
+    sale = make_sale()
+    answer = Client(enforce_csrf_checks=True).post(page_of(sale), {"quantity": "1", "idempotency_key": "k" * 20})
+    assert answer.status_code == 403
+    assert "Please try that again" in text_of(answer)
+
+
+def test_a_forged_buyer_cookie_is_replaced(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale()
+    client.cookies[buyers.COOKIE_NAME] = "x" * 22 + ".forged"
+    cookie = client.get(page_of(sale)).cookies[buyers.COOKIE_NAME]
+    assert buyers.verify_token(cookie.value)
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Lax"
+    assert buyers.COOKIE_NAME not in client.get(page_of(sale)).cookies
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/sales/no-such-sale/", "/requests/no-such-request/", "/requests/1-x%00y/"]
+)
+def test_unknown_addresses_are_404_pages(path: str) -> None:
+    answer = known_client()[0].get(path)
+    assert answer.status_code == 404
+    assert "There is nothing at this address" in text_of(answer)
+
+
+class InlineCode(HTMLParser):
+    """Collects what the content policy would block: inline scripts, styles and handlers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = {name for name, _ in attrs}
+        if tag == "style" or (tag == "script" and "src" not in names):
+            self.found.append(tag)
+        self.found += [name for name in names if name == "style" or name.startswith("on")]
+
+
+def test_pages_carry_a_strict_policy_and_no_inline_code(make_sale: MakeSale) -> None:
+    client, buyer = known_client()
+    sale = make_sale(limit=3)
+    order = decided(sale, buyer=buyer, state="held")
+    for path in ("/", page_of(sale), f"/requests/{order.request_id}/", "/nothing"):
+        answer, parser = client.get(path), InlineCode()
+        parser.feed(text_of(answer))
+        assert parser.found == [], path
+        assert "default-src 'self'" in answer["Content-Security-Policy"]
+        assert "unsafe" not in answer["Content-Security-Policy"]
+
+
+def test_the_list_takes_as_many_queries_for_ten_sales_as_for_one(make_sale: MakeSale) -> None:
+    make_sale()
+    few = count_queries("/")
+    for _ in range(10):
+        make_sale()
+    assert count_queries("/") == few == 1
+
+
+def count_queries(path: str) -> int:
+    with connection.execute_wrapper(counter := QueryCounter()):
+        assert Client().get(path).status_code == 200
+    return counter.count
+
+
+class QueryCounter:
+    """Counts statements sent to the database."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, execute: Callable[..., Any], *args: Any) -> Any:
+        self.count += 1
+        return execute(*args)
