@@ -52,7 +52,11 @@ def start_postgres(data_dir: Path, *, port: int = 0) -> Server:
     superuser = f"postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/postgres"
     wait_until_ready(child, answers=lambda: _answers(superuser))
     role_password = kept_password(home.parent / "postgres-role.password")
-    _make_role(superuser, password=role_password)
+    try:
+        _make_role(superuser, password=role_password)
+    except psycopg.Error as error:
+        child.stop()
+        raise ServerFailed(f"PostgreSQL started, but its role and database could not be made: {error}") from error
     return Server(url=f"postgresql://{ROLE}:{role_password}@127.0.0.1:{port}/{DATABASE}", child=child)
 
 

@@ -1,0 +1,29 @@
+# Two images: `shop` runs web, settlers and migrations; `load` adds the crowd.
+FROM python:3.11-slim-bookworm AS shop
+ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN useradd --create-home --uid 10001 fairdrop
+WORKDIR /srv/fairdrop
+COPY requirements/base.txt requirements/
+RUN pip install --require-hashes -r requirements/base.txt
+COPY manage.py ./
+COPY inventory inventory
+COPY shop shop
+COPY workers workers
+# Settings refuse to start in production without secrets; these are used for this one command and kept nowhere.
+RUN FAIRDROP_ENV=production ALLOWED_HOSTS=localhost DATABASE_URL=postgresql://none REDIS_URL=redis://none \
+    SECRET_KEY=only-to-collect-static-files-while-the-image-is-built-0 \
+    FAIRDROP_TOKEN_KEYS=only-to-collect-static-files-while-the-image-is-built-1 \
+    python manage.py collectstatic --noinput
+USER fairdrop
+EXPOSE 8000
+CMD ["granian", "--interface", "asgi", "--host", "0.0.0.0", "--port", "8000", "--loop", "uvloop", "--no-ws", \
+     "--backlog", "8192", "--backpressure", "8192", "shop.asgi:application"]
+
+FROM shop AS load
+USER root
+COPY requirements/load.txt requirements/
+RUN pip install --require-hashes -r requirements/load.txt
+COPY locust.conf ./
+COPY loadtest loadtest
+USER fairdrop
+CMD ["locust"]

@@ -1,0 +1,89 @@
+# Every command of the project. `make` alone lists them.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+# Where the demo's shop listens, and whether it stays (SERVE=0 ends with the verdict's exit code).
+PORT ?= 8000
+SERVE ?= 1
+# Which tests `make test` runs, for example: make test TESTS=tests/races
+TESTS ?= tests
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes
+COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --no-header
+# `make demo` and `make test` belong to this checkout, whatever a .env for production says.
+LOCAL := FAIRDROP_ENV=development
+
+.PHONY: help
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(VENV)/load.stamp ## start everything here, flood three sales, print the verdict, serve the shop (SERVE=0, PORT=)
+	@exec env $(LOCAL) PORT=$(PORT) $(RUN) manage.py demo $(if $(filter 0 no false,$(SERVE)),--no-serve)
+
+.PHONY: test
+test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/races for some of them)
+	@exec env $(LOCAL) $(RUN) -m pytest $(TESTS)
+
+.PHONY: test-unit
+test-unit: $(VENV)/dev.stamp ## run the tests that need no server, in seconds
+	@exec env $(LOCAL) $(RUN) -m pytest tests/unit tests/rules
+
+.PHONY: check
+check: $(VENV)/dev.stamp ## lint, formatting, types, and the house rules (imports run down, migrations are complete, ...)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(LOCAL) $(RUN) -m mypy inventory shop workers loadtest
+	$(LOCAL) $(RUN) -m pytest --quiet tests/rules
+
+.PHONY: bench-gate
+bench-gate: $(VENV)/dev.stamp ## measure admission, settlement and the whole road; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.gate
+
+.PHONY: pins
+pins: $(VENV)/dev.stamp ## compile requirements/*.in into hash-pinned requirements/*.txt
+	cd requirements && for name in base load dev; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done
+
+.PHONY: up
+up: ## start the scaled-out shop with Docker Compose (needs .env, see .env.example)
+	docker compose up --build --detach --wait
+
+.PHONY: down
+down: ## stop the scaled-out shop, keep its data
+	docker compose --profile load down
+
+.PHONY: clean
+clean: ## remove the demo's data, caches and reports; the virtual environment stays
+	@if kill -0 "$$(cat .fairdrop/demo.lock 2>/dev/null)" 2>/dev/null; then \
+	  echo "A demo is running here: end it with Ctrl-C first." >&2; exit 1; \
+	fi
+	rm -rf .fairdrop .pytest_cache .mypy_cache .ruff_cache .hypothesis out staticfiles
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# The virtual environment, made once; each stamp says that its pins are installed.
+$(VENV)/load.stamp: requirements/load.txt $(VENV)/made.stamp
+	@echo "Installing requirements/load.txt into $(VENV) (once) ..."
+	@$(INSTALL) -r requirements/load.txt
+	@touch $@
+
+$(VENV)/dev.stamp: requirements/dev.txt $(VENV)/made.stamp
+	@echo "Installing requirements/dev.txt into $(VENV) (once) ..."
+	@$(INSTALL) -r requirements/dev.txt
+	@touch $@ $(VENV)/load.stamp
+
+$(VENV)/made.stamp:
+	@for candidate in $(PYTHON) python3 python3.11 python3.12 python3.13 python3.14; do \
+	  if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "Python 3.11 or newer is needed: install it, or name it with make PYTHON=/path/to/python3." >&2; exit 1; \
+	fi; \
+	rm -rf $(VENV); \
+	$$found -m venv $(VENV) || { \
+	  rm -rf $(VENV); \
+	  echo "The venv module of $$found does not work: install it (Debian: apt-get install python3-venv)." >&2; exit 1; \
+	}
+	@touch $@

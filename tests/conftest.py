@@ -1,0 +1,79 @@
+"""Fixtures that every suite shares, and the order of beginning: addresses, settings, then servers if a test needs them.
+Never flushes a table: movements are append-only and refuse TRUNCATE. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
+from secrets import token_hex
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+from django.conf import settings
+from django.db import connections
+from django.test.utils import setup_databases, teardown_databases
+from pytest_django.plugin import DjangoDbBlocker
+
+from tests.servers import OwnServers, needs_servers
+from workers.server import ServerFailed, ServerMissing
+
+# Settings are read once: they must not have been read before the tests' own addresses are in the environment.
+if settings.configured:
+    raise pytest.UsageError("unset DJANGO_SETTINGS_MODULE: the tests set it themselves, after their servers' addresses")
+SERVERS = OwnServers()
+SERVERS.publish()
+os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
+assert settings.DATABASES  # read now, so that pytest-django finds them configured
+
+_NUMBERS = count(1)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the servers when at least one of the tests to be run needs them; a missing one ends the run as failed."""
+    if session.config.option.collectonly or not any(needs_servers(item.path) for item in session.items):
+        return
+    try:
+        SERVERS.start()
+    except (ServerMissing, ServerFailed) as error:
+        pytest.exit(str(error), returncode=1)
+
+
+def pytest_unconfigure() -> None:
+    """Leave nothing behind, also after Ctrl-C."""
+    SERVERS.stop()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Make the test database by the migrations. On our own server it goes with the server; elsewhere it is dropped."""
+    with django_db_blocker.unblock():
+        made = setup_databases(verbosity=0, interactive=False, aliases={"default"})
+    yield
+    with django_db_blocker.unblock():
+        connections.close_all()
+        if not SERVERS.own_postgres:
+            teardown_databases(made, verbosity=0)
+
+
+@pytest.fixture
+def shop_database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Open the real test database: commits are commits, rows stay, and every test makes its own SKU (`new_sku`)."""
+    with django_db_blocker.unblock():
+        yield
+        connections.close_all()
+
+
+@pytest.fixture
+def process_environment(shop_database: None) -> dict[str, str]:
+    """Return the environment for a process of the shop (settler, web) that works on the test database."""
+    name = connections["default"].settings_dict["NAME"]
+    address = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}")
+    return {**os.environ, "DATABASE_URL": urlunsplit(address)}
+
+
+@pytest.fixture
+def new_sku() -> Callable[[], str]:
+    """Return a function that gives a SKU no other test has."""
+    return lambda: f"sku-{next(_NUMBERS)}-{token_hex(4)}"

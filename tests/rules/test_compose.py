@@ -1,0 +1,107 @@
+"""docker-compose.yml is valid and names only what exists: files, stages, commands, variables. Starts no container.
+Called by pytest.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import get_commands, load_command_class
+
+from tests.rules.environment import ROOT, variables_of_example, variables_of_settings
+
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+TEXT = (ROOT / "docker-compose.yml").read_text()
+
+
+def test_is_valid_by_the_compose_schema() -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_holds_every_part_of_the_picture() -> None:
+    assert {"postgres", "redis", "migrate", "web", "settler", "proxy", "locust-master", "locust-worker"} == set(
+        SERVICES
+    )
+    assert [name for name, service in SERVICES.items() if service.get("profiles") == ["load"]] == [
+        "locust-master",
+        "locust-worker",
+    ]
+
+
+def test_redis_loses_nothing() -> None:
+    command = " ".join(SERVICES["redis"]["command"])
+    for option in ("--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"):
+        assert option in command
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_service_says_when_it_restarts(name: str) -> None:
+    assert SERVICES[name].get("restart")
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"migrate", "locust-worker"}))
+def test_every_lasting_service_has_a_health_check(name: str) -> None:
+    assert {"test", "interval", "timeout", "retries"} <= set(SERVICES[name]["healthcheck"])
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_dependency_can_become_true(name: str) -> None:
+    for other, wish in SERVICES[name].get("depends_on", {}).items():
+        assert other in SERVICES
+        assert wish["condition"] != "service_healthy" or "healthcheck" in SERVICES[other]
+        assert wish["condition"] != "service_completed_successfully" or SERVICES[other]["restart"] == "on-failure"
+
+
+def test_every_management_command_exists() -> None:
+    commands = [service["command"] for service in SERVICES.values() if service.get("command", [""])[0] == "python"]
+    assert commands
+    for _, script, name, *arguments in commands:
+        assert (ROOT / script).exists()
+        parser = load_command_class(get_commands()[name], name).create_parser(script, name)
+        parser.parse_args(arguments)
+
+
+def test_every_file_and_build_stage_exists() -> None:
+    stages = set(re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
+    for service in SERVICES.values():
+        assert "build" not in service or service["build"]["target"] in stages
+        for mount in service.get("volumes", []):
+            source = mount.split(":")[0]
+            assert (ROOT / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
+
+
+def test_every_variable_is_explained_and_every_secret_is_demanded() -> None:
+    named = dict(re.findall(r"\$\{([A-Z0-9_]+)(:[?-])?", TEXT))
+    assert set(named) - variables_of_example() == set()
+    secrets = {name for name in named if re.search(r"PASSWORD|SECRET_KEY$|TOKEN", name)}
+    assert secrets == {name for name, default in named.items() if default == ":?"}
+
+
+def test_the_shop_is_given_only_variables_it_reads() -> None:
+    assert set(COMPOSE["x-shop"]["environment"]) - variables_of_settings() == set()
+
+
+def test_the_image_copies_only_what_exists() -> None:
+    ignored_except = set(re.findall(r"^!([^*\n]+)$", (ROOT / ".dockerignore").read_text(), flags=re.MULTILINE))
+    for source in re.findall(r"^COPY (\S+) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE):
+        assert (ROOT / source).exists(), source
+        assert source in ignored_except or source.startswith("requirements/"), source
+
+
+def test_the_web_options_are_those_of_granian() -> None:
+    options = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "Dockerfile").read_text()))
+    known = subprocess.run(
+        [sys.executable, "-m", "granian", "--help"], capture_output=True, text=True, timeout=30
+    ).stdout
+    assert options
+    assert {option for option in options if option not in known} == set()

@@ -1,0 +1,157 @@
+"""The house law: one writer of stock, one maker of keys, scripts with heads, documents that exist. Reads sources only.
+Needs no server. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from inventory.exceptions import FairdropError
+from tests.rules.sources import FLOORS, ROOT, python_files, tree_of
+
+SCRIPTS = sorted((ROOT / "inventory" / "scripts").glob("*.lua"))
+DOCUMENTS = ("README.md", "ARCHITECTURE.md")
+LONGEST_FUNCTION = 60
+HEAD_WORDS = ("KEYS", "ARGV", "Returns", "Stays true")
+
+SQL_WRITE = re.compile(
+    r"\b(INSERT\s+INTO|UPDATE|DELETE\s+FROM|TRUNCATE(?:\s+TABLE)?|COPY|MERGE\s+INTO)\s+(?:ONLY\s+)?\"?inventory_stock",
+    re.IGNORECASE,
+)
+STOCK_MODELS = {"Stock", "StockMovement"}
+ORM_WRITES = {
+    "create", "acreate", "bulk_create", "bulk_update", "update", "aupdate", "delete", "adelete",
+    "get_or_create", "update_or_create", "save", "asave",
+}  # fmt: skip
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """Yield every text of a file that is not a docstring."""
+    docstrings = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+            yield node.value
+
+
+def writes_stock(tree: ast.Module) -> list[str]:
+    """Return every place of a file that writes stock or its movements, by SQL or through the ORM."""
+    sql = [text.strip().splitlines()[0] for text in texts(tree) if SQL_WRITE.search(text)]
+    return sql + [ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call) and _writes(node)]
+
+
+def _writes(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id in STOCK_MODELS
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ORM_WRITES:
+        return False
+    owner = ast.unparse(call.func.value)
+    return bool(re.match(r"(models\.)?(Stock|StockMovement)\b", owner) or re.search(r"(stock|movements?)$", owner))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cursor.execute('update inventory_stock set available = 1')",
+        "cursor.execute('INSERT INTO\\n  inventory_stockmovement VALUES (1)')",
+        "cursor.execute('DELETE FROM inventory_stock')",
+        "Stock.objects.filter(sku='a').update(available=1)",
+        "Stock.objects.create(sku='a')",
+        "StockMovement(kind='load').save()",
+        "sale.stock.save()",
+        "stock.movements.create(delta=1)",
+    ],
+)
+def test_a_hidden_write_of_stock_would_be_found(text: str) -> None:
+    """The control: every way round the ledger is seen."""
+    assert writes_stock(ast.parse(text)) != []
+
+
+@pytest.mark.parametrize("text", ["Stock.objects.get(sku='a')", "cursor.execute('SELECT * FROM inventory_stock')"])
+def test_reading_stock_is_no_write(text: str) -> None:
+    assert writes_stock(ast.parse(text)) == []
+
+
+def test_only_the_ledger_writes_stock() -> None:
+    found = {relative(path): writes_stock(tree_of(path)) for path in python_files(*FLOORS)}
+    assert [path for path, writes in found.items() if writes] == ["inventory/ledger.py"], found
+
+
+def test_every_redis_key_is_made_in_one_file() -> None:
+    in_python = {
+        relative(path) for path in python_files(*FLOORS) if any("fd:" in text for text in texts(tree_of(path)))
+    }
+    in_lua = {relative(path) for path in SCRIPTS if "fd:" in path.read_text()}
+    assert in_python | in_lua == {"inventory/keys.py"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_script_has_a_head(script: Path) -> None:
+    lines = script.read_text().splitlines()
+    head = lines[: next(number for number, line in enumerate(lines) if not line.startswith("--"))]
+    assert head[0].endswith(".")
+    assert [word for word in HEAD_WORDS if not any(line.startswith(f"-- {word}") for line in head)] == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_script_touches_declared_keys_only(script: Path) -> None:
+    calls = re.findall(r"redis\.p?call\('(\w+)'(?:, *([^,)\]]+\]?))?", script.read_text())
+    assert calls
+    assert [call for call in calls if call[0] not in {"TIME", "PUBLISH"} and not call[1].startswith("KEYS[")] == []
+
+
+def test_every_script_is_used() -> None:
+    named = {text for path in python_files("inventory") for text in texts(tree_of(path))}
+    assert [script.stem for script in SCRIPTS if script.stem not in named] == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        relative(path)
+        for path in python_files(*FLOORS, "tests")
+        if path.read_text().strip() and not ast.get_docstring(tree_of(path))
+    ]
+    assert silent == []
+
+
+def test_no_function_is_longer_than_a_page() -> None:
+    long = [
+        f"{relative(path)}: {node.name} has {length} lines"
+        for path in python_files(*FLOORS, "tests")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > LONGEST_FUNCTION
+    ]
+    assert long == []
+
+
+def test_every_error_knows_its_code_and_status() -> None:
+    errors, found = [FairdropError], []
+    while errors:
+        errors += (error := errors.pop()).__subclasses__()
+        if not (isinstance(error.code, str) and re.fullmatch("[a-z_]+", error.code) and 400 <= error.status <= 599):
+            found.append(error.__name__)
+    assert found == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_file_that_a_document_names_exists(document: str) -> None:
+    text = (ROOT / document).read_text()
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:src|href)=\"([^\"#]+)", text)
+    named = {link for pair in links for link in pair if link and not re.match(r"[a-z]+:", link)}
+    named |= set(re.findall(r"`((?:docs|tests|inventory|shop|workers|loadtest|requirements)/[\w./-]*\w)`", text))
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

@@ -1,0 +1,97 @@
+"""Imports run down only: workers → shop → inventory, and the crowd outside knows none of them.
+Needs no server. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.rules.sources import (
+    FLOORS,
+    ROOT,
+    SERVER_SIDE,
+    circle_from,
+    imported_names,
+    imports,
+    in_package,
+    modules,
+    python_files,
+    tree_of,
+)
+
+# What a floor may import beside itself.
+BELOW = {"inventory": set(), "shop": {"inventory"}, "workers": {"shop", "inventory"}, "loadtest": set()}
+
+
+def floor_of(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def is_server_side(name: str) -> bool:
+    return any(in_package(name, package) for package in SERVER_SIDE)
+
+
+def importers_of(package: str, *folders: str) -> set[str]:
+    """Return the files below `folders` that import `package`."""
+    return {
+        str(path.relative_to(ROOT))
+        for path in python_files(*folders)
+        if any(in_package(name, package) for name in imported_names(tree_of(path)))
+    }
+
+
+def test_imports_are_seen_at_all() -> None:
+    """The control: well-known imports of each kind are found."""
+    assert {"inventory.ledger", "shop.orders", "inventory.allocation"} <= imports()["workers.settlement"]
+    assert "inventory.keys" in imports()["inventory.locks"]
+    text = "import a.b\ndef late():\n    from c import d, e\n"
+    assert list(imported_names(ast.parse(text))) == ["a.b", "c.d", "c.e"]
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_floor_imports_only_what_lies_below(floor: str) -> None:
+    wrong = {
+        f"{name} imports {other}"
+        for name in modules()
+        if floor_of(name) == floor and not is_server_side(name)
+        for other in imports()[name]
+        if floor_of(other) not in BELOW[floor] | {floor}
+    }
+    assert wrong == set()
+
+
+def test_the_crowd_does_not_lean_on_the_code_that_measures_from_within() -> None:
+    wrong = {
+        name: sorted(filter(is_server_side, imports()[name]))
+        for name in modules()
+        if floor_of(name) == "loadtest" and not is_server_side(name)
+    }
+    assert [name for name, found in wrong.items() if found] == []
+
+
+def test_nobody_but_workers_and_tests_imports_workers() -> None:
+    outside = importers_of("workers", "inventory", "shop")
+    crowd = {path for path in importers_of("workers", "loadtest") if not path.startswith("loadtest/benchmarks/")}
+    assert outside | crowd == set()
+
+
+def test_a_circle_would_be_found() -> None:
+    """The control: a circle of three is named, a tree is not."""
+    assert circle_from("a", {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("a")}) == ["a", "b", "c", "a"]
+    assert circle_from("a", {"a": frozenset("bc"), "b": frozenset("c"), "c": frozenset()}) == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    found = [way for name in modules() if (way := circle_from(name, imports()))]
+    assert found == []
+
+
+def test_one_file_opens_redis() -> None:
+    assert importers_of("redis", *FLOORS, "tests") == {"inventory/redis.py"}
+
+
+def test_only_the_load_test_knows_locust() -> None:
+    assert importers_of("locust", "inventory", "shop", "workers") == set()
+    assert importers_of("locust", "loadtest") != set()

@@ -1,0 +1,224 @@
+"""Runs the whole shop on this machine: servers, migrations, goods, web, two settlers, a flood, then a shop to look at.
+Never leaves a process behind, never keeps data of an earlier run. Called by `manage.py demo`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inventory.exceptions import FairdropError
+from workers.child_process import ChildProcess
+from workers.demo_guard import only_one, refuse_busy_port
+from workers.demo_steps import Interrupted, run_step, say, step, wait_for_web
+from workers.embedded import postgres_of, start_postgres, start_valkey, valkey_of
+from workers.private_files import write_private
+from workers.server import Server
+from workers.supervisor import Supervisor
+
+SETTLERS = 2
+BUYERS = 3_000
+ATTEMPTS = 20_000
+FLOOD_SALES = "lantern-drop,teapot-drop,sneaker-drop"
+OPENS_IN_SECONDS = 60
+INTERRUPTED_CODE = 130
+WATCH_SECONDS = 0.2
+# Who is ended first; together with the children's timeouts everything ends within 10 s.
+WEB_STAGE, SETTLER_STAGE, VALKEY_STAGE, POSTGRES_STAGE = range(4)
+WEB_STOP_SECONDS = SETTLER_STOP_SECONDS = 2.5
+VALKEY_STOP_SECONDS = POSTGRES_STOP_SECONDS = 2.0
+
+
+@dataclass(kw_only=True)
+class Demo:
+    """One run. Everything it starts is in `supervisor` or ended by the step that started it."""
+
+    base_dir: Path
+    state_dir: Path
+    port: int
+    serve: bool
+    buyers: int = BUYERS
+    # 0: no flood, the shop opens at once.
+    attempts: int = ATTEMPTS
+    stop: threading.Event = field(default_factory=threading.Event)
+    supervisor: Supervisor = field(default_factory=lambda: Supervisor(report=say))
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """Where the servers' data and every log of this run are."""
+        return self.state_dir / "demo"
+
+    @property
+    def url(self) -> str:
+        """The shop's address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def run(self) -> int:
+        """Run to the end and return the exit code: the flood's verdict, 1 when refused, 130 when interrupted."""
+        _listen(self.stop)
+        try:
+            with only_one(self.state_dir / "demo.lock"):
+                refuse_busy_port(self.port)
+                try:
+                    return self._run_alone()
+                finally:
+                    self._end()
+        except Interrupted:
+            return INTERRUPTED_CODE
+        except FairdropError as error:
+            print(error, file=sys.stderr, flush=True)
+            return 1
+
+    def _run_alone(self) -> int:
+        say(f"Fairdrop demo: everything runs on this machine, its data is in {self.folder}")
+        _raise_open_files()
+        self.environment = _own_environment(self.state_dir)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(mode=0o700, parents=True)
+        self._start_servers()
+        self._prepare()
+        self._start_processes()
+        verdict = self._flood() if self.attempts else 0
+        if self.serve:
+            self._serve()
+        return verdict
+
+    def _start_servers(self) -> None:
+        with step("PostgreSQL"):
+            postgres = postgres_of(self.environment) or start_postgres(self.folder)
+            self._watch_server(postgres, stage=POSTGRES_STAGE, stop_seconds=POSTGRES_STOP_SECONDS)
+        with step("Valkey, every write on disk"):
+            valkey = valkey_of(self.environment) or start_valkey(self.folder)
+            self._watch_server(valkey, stage=VALKEY_STAGE, stop_seconds=VALKEY_STOP_SECONDS)
+        own = {"DATABASE_URL": postgres.url, "REDIS_URL": valkey.url, "FAIRDROP_AUDIT_TOKEN": secrets.token_urlsafe(32)}
+        self.environment |= own
+        write_private(self.state_dir / "demo.env", text="".join(f"{name}={value}\n" for name, value in own.items()))
+
+    def _watch_server(self, server: Server, *, stage: int, stop_seconds: float) -> None:
+        if server.child is not None:
+            server.child.stop_timeout_seconds = stop_seconds
+            self.supervisor.add(server.child, stage=stage)
+
+    def _prepare(self) -> None:
+        with step("tables"):
+            self._manage("migrate", "--verbosity", "1")
+        with step("goods, and three sales of 100 units"):
+            self._manage("seed_demo", "flood")
+
+    def _start_processes(self) -> None:
+        for number in range(1, SETTLERS + 1):
+            self.supervisor.add(self._settler(number), stage=SETTLER_STAGE)
+        with step("web"):
+            web = self.supervisor.add(self._web(), stage=WEB_STAGE)
+            wait_for_web(web, port=self.port, stopping=self.stop.is_set)
+
+    def _settler(self, number: int) -> ChildProcess:
+        return self._child(
+            f"settler-{number}", ["manage.py", "run_worker", "settler"], stop_timeout_seconds=SETTLER_STOP_SECONDS
+        )
+
+    def _web(self) -> ChildProcess:
+        options = ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
+        options += ["--backlog", "8192", "--backpressure", "8192", "--loop", "uvloop", "--no-ws"]
+        return self._child(
+            "web", ["-m", "granian", *options, "shop.asgi:application"], stop_timeout_seconds=WEB_STOP_SECONDS
+        )
+
+    def _child(self, name: str, arguments: list[str], *, stop_timeout_seconds: float) -> ChildProcess:
+        return ChildProcess(
+            name=name,
+            arguments=[sys.executable, *arguments],
+            environment=self.environment,
+            folder=self.base_dir,
+            log_path=self.folder / f"{name}.log",
+            stop_timeout_seconds=stop_timeout_seconds,
+        )
+
+    def _flood(self) -> int:
+        """Send the crowd, its output to our terminal, and return its verdict: 0 when every invariant holds."""
+        say(f"\n{self.buyers:,} buyers come for 300 units: {self.attempts:,} attempts, 30 % of them repeats.\n")
+        flood = ["-m", "loadtest.run_flood", "--host", self.url, "--sales", FLOOD_SALES]
+        flood += ["--audit-token", self.environment["FAIRDROP_AUDIT_TOKEN"]]
+        flood += ["--buyers", str(self.buyers), "--attempts", str(self.attempts)]
+        child = self._child("flood", flood, stop_timeout_seconds=2.0)
+        child.log_path = None
+        child.start()
+        try:
+            while not child.wait(timeout_seconds=WATCH_SECONDS, until=self.stop.is_set):
+                if self.stop.is_set():
+                    raise Interrupted
+                self.supervisor.restart_the_dead()
+        finally:
+            child.stop()
+        return child.exit_code or 0
+
+    def _serve(self) -> None:
+        """Open the rest of the shop and watch the children until Ctrl-C."""
+        password = secrets.token_urlsafe(12)
+        say()
+        with step("the rest of the shop"):
+            self._manage("seed_demo", "shop", "--opens-in-seconds", str(OPENS_IN_SECONDS))
+            self._manage(
+                "createsuperuser", "--noinput", "--username", "admin", "--email", "admin@localhost",
+                extra={"DJANGO_SUPERUSER_PASSWORD": password},
+            )  # fmt: skip
+        say(f"\n  Shop   {self.url}/   the next sale, camera-drop, opens in a minute")
+        say(f"  Admin  {self.url}/admin/   user admin, password {password} (made for this run)")
+        say("\n  Ctrl-C ends everything.")
+        while not self.stop.wait(WATCH_SECONDS):
+            self.supervisor.restart_the_dead()
+
+    def _manage(self, command: str, *arguments: str, extra: Mapping[str, str] | None = None) -> None:
+        run_step(
+            [sys.executable, "manage.py", command, *arguments],
+            folder=self.base_dir,
+            environment={**self.environment, **(extra or {})},
+            log_path=self.folder / f"{command}.log",
+            stopping=self.stop.is_set,
+        )
+
+    def _end(self) -> None:
+        if self.stop.is_set():
+            say("\nEnding web, settlers, Valkey and PostgreSQL …")
+        self.supervisor.stop_all()
+        (self.state_dir / "demo.env").unlink(missing_ok=True)
+
+
+def _listen(stop: threading.Event) -> None:
+    """Set `stop` on Ctrl-C, SIGTERM, and a closed terminal (unless nohup asked to outlive it)."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda *_: stop.set())
+
+
+def _raise_open_files() -> None:
+    """Allow as many open files as the machine lets us: a crowd is thousands of connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _own_environment(state_dir: Path) -> dict[str, str]:
+    """Return the environment of every child: ours, without the addresses that a killed demo left in demo.env."""
+    # settings.py has read that file into our environment when this process started.
+    leftover = state_dir / "demo.env"
+    lines = leftover.read_text().splitlines() if leftover.exists() else []
+    old = dict(line.split("=", 1) for line in lines if "=" in line)
+    kept = {name: value for name, value in os.environ.items() if old.get(name) != value}
+    leftover.unlink(missing_ok=True)
+    return kept | {
+        "FAIRDROP_STATE_DIR": str(state_dir),
+        "FAIRDROP_ENV": "development",
+        "FAIRDROP_BEHIND_TLS": "0",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,161 @@
+"""The demo's goods and sales, written into the database and primed into Redis.
+Never writes stock but through the ledger, never touches goods that are there already. Called by `manage.py seed_demo`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from inventory.exceptions import FairdropError
+from inventory.ledger import load_stock
+from shop.catalogue import prime_sale
+from shop.models import Product, Sale
+
+ACTOR = "demo"
+
+
+class DemoGoodsExist(FairdropError):
+    """This database holds the demo's goods already: unset DATABASE_URL and REDIS_URL, or name empty servers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goods:
+    """One product and the sale that offers it. opens_in: from the moment of seeding."""
+
+    slug: str
+    title: str
+    tagline: str
+    description: str
+    list_price: str
+    price: str
+    units: int
+    opens_in: timedelta = timedelta()
+    open_for: timedelta = timedelta(hours=12)
+    per_buyer_limit: int = 1
+
+
+# What the crowd fights for.
+FLOOD = (
+    Goods(
+        slug="lantern",
+        title="Storm Lantern No. 3",
+        tagline="Brass, blown glass, and a flame that stays",
+        description="Spun from one sheet of brass and fitted with a hand-blown chimney. Burns eleven hours on a fill "
+        "of paraffin and stands in any wind you would still go out in.",
+        list_price="129.00",
+        price="59.00",
+        units=100,
+    ),
+    Goods(
+        slug="teapot",
+        title="Kettle-Black Teapot",
+        tagline="Cast iron, 0.9 litres, warm for an hour",
+        description="Sand-cast and enamelled inside, so it keeps the heat and gives nothing to the tea. With a steel "
+        "strainer that lifts out in one piece.",
+        list_price="98.00",
+        price="45.00",
+        units=100,
+    ),
+    Goods(
+        slug="sneaker",
+        title="Court Classic ’79",
+        tagline="The low-top, back for one morning",
+        description="Full-grain leather, a stitched cup sole, and the green heel tab of the first edition. Every pair "
+        "is numbered inside the tongue.",
+        list_price="160.00",
+        price="80.00",
+        units=100,
+    ),
+)
+
+
+def _shop(opens_in: timedelta) -> tuple[Goods, ...]:
+    """Return the goods the visitor of the running shop finds beside the three that are gone."""
+    return (
+        Goods(
+            slug="camera",
+            title="Field Camera 35",
+            tagline="All-metal rangefinder, twelve in this batch",
+            description="A 35 mm rangefinder without a battery: a coupled meter needle, a shutter you can hear, and a "
+            "body that opens with a coin.",
+            list_price="540.00",
+            price="390.00",
+            units=12,
+            opens_in=opens_in,
+            open_for=timedelta(hours=6),
+            per_buyer_limit=2,
+        ),
+        Goods(
+            slug="turntable",
+            title="Belt-Drive Turntable",
+            tagline="Birch plinth, one moving part fewer",
+            description="A heavy platter on a sapphire bearing, driven by a belt from a motor that stands beside it. "
+            "Plenty in stock: nobody has to hurry.",
+            list_price="320.00",
+            price="279.00",
+            units=5_000,
+            per_buyer_limit=3,
+        ),
+        Goods(
+            slug="keyboard",
+            title="Sixty-Key Keyboard",
+            tagline="Hot-swap, gasket-mounted, milled from one block",
+            description="An aluminium case milled from one block, switches that can be changed without a soldering "
+            "iron, and keycaps that will not shine.",
+            list_price="210.00",
+            price="149.00",
+            units=250,
+            opens_in=timedelta(days=1),
+        ),
+    )
+
+
+def seed_flood() -> list[str]:
+    """Make the three sales of 100 units that are open now; return the slugs of the sales. Raises DemoGoodsExist."""
+    return seed(FLOOD)
+
+
+def seed_shop(*, opens_in_seconds: int) -> list[str]:
+    """Make the sales to look at: one that opens soon, one open, one tomorrow. Raises DemoGoodsExist."""
+    return seed(_shop(timedelta(seconds=opens_in_seconds)))
+
+
+def seed(goods: tuple[Goods, ...]) -> list[str]:
+    """Make goods with their stock and their sales in one transaction, then prime the sales; return their slugs."""
+    now = timezone.now()
+    with transaction.atomic():
+        if Product.objects.filter(slug__in=[item.slug for item in goods]).exists():
+            raise DemoGoodsExist
+        slugs = [_make(item, now=now).slug for item in goods]
+    for slug in slugs:
+        prime_sale(slug)
+    return slugs
+
+
+def _make(item: Goods, *, now: datetime) -> Sale:
+    with connection.cursor() as cursor:
+        stock_id = load_stock(cursor, sku=item.slug, units=item.units, actor=ACTOR, reason="the demo's first delivery")
+    product = Product.objects.create(
+        slug=item.slug,
+        title=item.title,
+        tagline=item.tagline,
+        description=item.description,
+        picture=f"shop/products/{item.slug}.svg",
+        list_price=Decimal(item.list_price),
+        stock_id=stock_id,
+    )
+    return Sale.objects.create(
+        slug=f"{item.slug}-drop",
+        product=product,
+        stock_id=stock_id,
+        title=item.title,
+        price=Decimal(item.price),
+        opens_at=now + item.opens_in,
+        closes_at=now + item.opens_in + item.open_for,
+        per_buyer_limit=item.per_buyer_limit,
+    )

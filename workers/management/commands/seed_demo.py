@@ -1,0 +1,29 @@
+"""manage.py seed_demo WHICH: makes the demo's goods and sales. Holds no logic. Called by demo.py and by people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from inventory.exceptions import FairdropError
+from workers.demo_data import seed_flood, seed_shop
+
+
+class Command(BaseCommand):
+    help = "Make the demo's goods: the three sales that are flooded, the shop to look at, or both."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("which", nargs="?", choices=["flood", "shop", "all"], default="all")
+        parser.add_argument("--opens-in-seconds", type=int, default=60, help="when the next sale opens (default: 60)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        slugs: list[str] = []
+        try:
+            if options["which"] in ("flood", "all"):
+                slugs += seed_flood()
+            if options["which"] in ("shop", "all"):
+                slugs += seed_shop(opens_in_seconds=options["opens_in_seconds"])
+        except FairdropError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write("made " + ", ".join(slugs))
