@@ -7,6 +7,7 @@ FairdropError
 ├── ForbiddenOrigin         403 forbidden_origin
 ├── SaleNotFound            404 sale_not_found
 ├── RequestNotFound         404 request_not_found
+├── MethodNotAllowed        405 invalid_request
 ├── SoldOut                 409 sold_out
 ├── LimitReached            409 limit_reached
 ├── NotPayable              409 not_payable
@@ -68,6 +69,12 @@ class RequestNotFound(FairdropError):
     """You have no such request."""
 
     code, status = "request_not_found", 404
+
+
+class MethodNotAllowed(FairdropError):
+    """This address does not take that method."""
+
+    code, status = "invalid_request", 405
 
 
 class SoldOut(FairdropError):

@@ -17,6 +17,7 @@ import redis.asyncio
 from django.conf import settings
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 from redis.retry import Retry
 
@@ -36,7 +37,8 @@ FAILURES = (RedisError, RedisClusterException, OSError, asyncio.TimeoutError)
 def connect(*, timeout_seconds: float | None = None) -> Client:
     """Return this process's client; every socket of it times out after `timeout_seconds` (default: the setting).
 
-    Commands whose reply was lost are sent again twice, so only idempotent scripts may write through it (pitfall L1).
+    Commands whose connection broke are sent again twice, so only idempotent scripts may write through it (pitfall L1).
+    One that timed out is not: behind a silent server the caller would wait three times as long as it was promised.
     """
     return _client(settings.REDIS_URL, timeout_seconds or settings.REDIS_TIMEOUT_SECONDS, os.getpid())
 
@@ -50,7 +52,7 @@ def _client(url: str, timeout_seconds: float, _process_id: int) -> Client:
         decode_responses=True,
         socket_timeout=timeout_seconds,
         socket_connect_timeout=timeout_seconds,
-        retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 2),
+        retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 2, supported_errors=(RedisConnectionError,)),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
+from functools import lru_cache
 
 MAC_BYTES = 16
 MAC_LENGTH = 22  # of 16 bytes in base64 without padding
@@ -32,9 +33,20 @@ class Signer:
         """Say whether any key made `signature` for `text`; compares in constant time."""
         if not signature.isascii():
             return False
-        return any(hmac.compare_digest(mac_text(key, text), signature) for key in self._keys)
+        for key in self._keys:
+            if hmac.compare_digest(mac_text(key, text), signature):
+                return True
+        return False
+
+
+@lru_cache(maxsize=4096)
+def keyed(key: bytes) -> hmac.HMAC:
+    """Return HMAC-SHA-256 with `key` already read in: a copy of it costs a third less than beginning anew."""
+    return hmac.new(key, digestmod="sha256")
 
 
 def mac_text(key: bytes, text: str) -> str:
     """Return 128 bits of HMAC-SHA-256 of `text` under `key`, as 22 URL-safe characters."""
-    return urlsafe_b64encode(hmac.digest(key, text.encode(), "sha256")[:MAC_BYTES])[:MAC_LENGTH].decode()
+    mac = keyed(key).copy()
+    mac.update(text.encode("utf-8", "surrogatepass"))  # forged text may hold anything; it must be refused, not fail
+    return urlsafe_b64encode(mac.digest()[:MAC_BYTES])[:MAC_LENGTH].decode()

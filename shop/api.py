@@ -5,15 +5,17 @@ Never changes anything. Called by urls.py.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
+from functools import wraps
 
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
-from django.views.decorators.http import require_safe
+from django.views.decorators.csrf import csrf_exempt
 
 from inventory import audit as inventory_audit
 from inventory import redis
-from inventory.exceptions import FairdropError, Unauthenticated, Unavailable
+from inventory.exceptions import FairdropError, MethodNotAllowed, Unauthenticated, Unavailable
 from shop import catalogue
 from shop.models import Sale
 
@@ -34,6 +36,19 @@ def problem_response(error: FairdropError) -> JsonResponse:
     return response
 
 
+def read_only(view: Callable[..., JsonResponse]) -> Callable[..., JsonResponse]:
+    """Refuse every method but GET and HEAD with a problem, before the CSRF check would answer with a page."""
+
+    @csrf_exempt
+    @wraps(view)
+    def checked(request: HttpRequest, *args: str, **named: str) -> JsonResponse:
+        if request.method not in ("GET", "HEAD"):
+            return problem_response(MethodNotAllowed("this address takes GET only"))
+        return view(request, *args, **named)
+
+    return checked
+
+
 def may_audit(request: HttpRequest) -> bool:
     """Say whether the caller is staff or shows the audit token."""
     token = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -43,7 +58,7 @@ def may_audit(request: HttpRequest) -> bool:
     return bool(user.is_active and user.is_staff and user.has_perm("shop.view_sale"))
 
 
-@require_safe
+@read_only
 def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
     """GET /api/v1/sales/<slug>/audit: every invariant of the sale, for staff or the holder of the audit token."""
     try:
@@ -59,7 +74,7 @@ def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
         return problem_response(Unavailable())
 
 
-@require_safe
+@read_only
 def readiness(request: HttpRequest) -> JsonResponse:
     """GET /readyz: 200 when both stores answer, else 503 with the one that does not."""
     stores = {"redis": _redis_answers(), "database": _database_answers()}
@@ -90,6 +105,7 @@ class NotFound(FairdropError):
     code, status = "not_found", 404
 
 
+@csrf_exempt
 def unknown_address(request: HttpRequest, rest: str = "") -> JsonResponse:
     """Answer any other address under /api/ with a problem, not a page."""
     return problem_response(NotFound())

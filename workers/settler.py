@@ -62,6 +62,14 @@ class Settler:
         except LockLost as error:
             log.warning("lock lost; another settler goes on", action="lock_lost", sku=sku, detail=error.detail)
             return 0
+        except RedisUnavailable:
+            raise
+        except Exception:
+            # One SKU's trouble never stops the others. Its batch stays in flight and is handed out again one by one,
+            # so a request that cannot be settled ends in the dead letters and those around it are decided (Q12).
+            log.exception("turn broken off", action="turn_broken_off", sku=sku)
+            self._drop_connection()
+            return 0
         finally:
             self._release(lock)
 
@@ -108,6 +116,8 @@ class Settler:
             lock.check()
             try:
                 return settle_batch(self._database(), sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
+            except (psycopg.IntegrityError, psycopg.DataError):
+                raise  # the batch itself is at fault: asking again would never end
             except psycopg.Error as error:
                 log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
                 self._drop_connection()

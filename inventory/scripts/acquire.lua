@@ -5,17 +5,17 @@
 -- Stays true: one holder; TTL set in the same step (L2); the same token asked twice gets the same fence, so a lost
 -- reply cannot lock its caller out (L1); a fence is above every earlier one, also when the key was lost (L20).
 local holder = redis.call('GET', KEYS[1])
-if holder == ARGV[1] then
+local fence = redis.call('GET', KEYS[2])
+if holder == ARGV[1] and fence then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return {1, redis.call('GET', KEYS[2])}
+  return {1, fence}
 end
-if holder then
+if holder and holder ~= ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])
   if left >= 0 then return {0, left} end
 end
 local time = redis.call('TIME')
-local fence = math.max(tonumber(redis.call('GET', KEYS[2]) or '0') + 1, time[1] * 1000000 + time[2])
-local text = string.format('%.0f', fence)
+local text = string.format('%.0f', math.max(tonumber(fence or '0') + 1, time[1] * 1000000 + time[2]))
 redis.call('SET', KEYS[2], text, 'PX', ARGV[3])
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {1, text}

@@ -1,6 +1,6 @@
 -- Admit a batch of requests of one sale into the SKU's line, in the order given.
 -- KEYS  1 sale   2 stock   3 line   4 in flight   5 records   6 live units
--- ARGV  1 sale_id   2 sku   3 wake channel   then for each request: request_id, buyer, quantity   (at most 1,000)
+-- ARGV  1 sale_id   2 sku   3 wake channel   4 the requests: "request_id buyer quantity", a line each   (at most 1,000)
 -- Returns a flat list, three integers a request: code, seq, position (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed      8 same id, other quantity
@@ -8,15 +8,12 @@
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU
 -- and every admitted id is in the line and in the records, or in neither (I5, I8); a buyer's live units never pass the
 -- limit (I7); units in line never pass what may still be had plus the room (I15). TIME of the server is the only clock.
-local first, each = 4, 3
-local count = (#ARGV - first + 1) / each
 local answer = {}
-
-local ids, live_fields = {}, {}
-for i = 1, count do
-  local at = first + (i - 1) * each
-  ids[i] = ARGV[at]
-  live_fields[i] = ARGV[1] .. ':' .. ARGV[at + 1]
+local count, ids, buyers, quantities, live_fields = 0, {}, {}, {}, {}
+for id, buyer, quantity in string.gmatch(ARGV[4], '(%S+) (%S+) (%d+)') do
+  count = count + 1
+  ids[count], buyers[count], quantities[count] = id, buyer, quantity
+  live_fields[count] = ARGV[1] .. ':' .. buyer
 end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
 local lives = redis.call('HMGET', KEYS[6], unpack(live_fields))
@@ -49,8 +46,7 @@ local function answer_with(code, seq, position)
 end
 
 for i = 1, count do
-  local at = first + (i - 1) * each
-  local id, quantity = ids[i], ARGV[at + 2]
+  local id, quantity = ids[i], quantities[i]
   local record = seen[id] or known[i]
   if record then
     local letter, seq, had = string.match(record, '^(%a)|(%d+)|(%d+)|')
@@ -77,7 +73,7 @@ for i = 1, count do
       admitted = admitted + 1
       last_seq = math.max(last_seq + 1, now_us)
       local seq = string.format('%.0f', last_seq)
-      seen[id] = 'q|' .. seq .. '|' .. quantity .. '|' .. ARGV[1] .. '|' .. ARGV[at + 1]
+      seen[id] = 'q|' .. seq .. '|' .. quantity .. '|' .. ARGV[1] .. '|' .. buyers[i]
       live_now[id] = ahead + admitted
       to_live[field] = live
       to_line[admitted * 2 - 1], to_line[admitted * 2] = seq, id

@@ -59,6 +59,8 @@ class Coalescer(Generic[Item, Reply]):
     async def _answer(self, batch: Sequence[tuple[Item, asyncio.Future[Reply]]]) -> None:
         try:
             replies = await self._call([item for item, _ in batch])
+            if len(replies) != len(batch):
+                raise RuntimeError(f"{len(replies)} replies to {len(batch)} items")
         except FairdropError as error:
             # Whoever waits behind a failed call has waited as long as it took: all are told now, none waits on.
             behind, self._waiting = self._waiting, []

@@ -100,7 +100,7 @@ class Purchases:
             )
             raise error or SaleNotPrimed
         state = admission.state_of(code)
-        ticket = sign_ticket(ticket_signer(), Ticket(ask.request_id, entry.card.sale_id, ask.buyer, ask.quantity, seq))
+        ticket = sign_ticket(ticket_signer(), Ticket(ask.request_id, ask.buyer, ask.quantity, seq))
         url = f"/api/v1/requests/{ask.request_id}"
         # Written by hand: every part is a number or made of URL-safe letters, and this is the hottest line of all.
         body = (

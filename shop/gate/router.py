@@ -12,7 +12,7 @@ import structlog
 from django.conf import settings
 
 from inventory import redis
-from inventory.exceptions import FairdropError, Unavailable
+from inventory.exceptions import FairdropError, MethodNotAllowed, Unavailable
 from shop.buyers import COOKIE_MAX_AGE_SECONDS, COOKIE_NAME, issue_buyer
 from shop.gate import metrics
 from shop.gate.board import Board
@@ -37,12 +37,6 @@ log = structlog.get_logger(__name__)
 
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 API = "/api/v1/"
-
-
-class MethodNotAllowed(FairdropError):
-    """This address does not take that method."""
-
-    code, status = "invalid_request", 405
 
 
 class Gate:
