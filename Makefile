@@ -43,6 +43,10 @@ check: $(VENV)/dev.stamp ## lint, formatting, types, and the house rules (import
 bench-gate: $(VENV)/dev.stamp ## measure admission, settlement and the whole road; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.gate
 
+.PHONY: audit
+audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)
+	@exec $(RUN) manage.py audit
+
 .PHONY: pins
 pins: $(VENV)/dev.stamp ## compile requirements/*.in into hash-pinned requirements/*.txt
 	cd requirements && for name in base load dev; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done

@@ -13,11 +13,9 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from inventory import audit as inventory_audit
 from inventory import redis
 from inventory.exceptions import FairdropError, MethodNotAllowed, Unauthenticated, Unavailable
-from shop import catalogue
-from shop.models import Sale
+from shop.audits import audit_sale
 
 
 def problem_response(error: FairdropError) -> JsonResponse:
@@ -64,10 +62,7 @@ def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
     try:
         if not may_audit(request):
             raise Unauthenticated("the audit is for staff, or for the holder of the audit token")
-        card = catalogue.find_sale(slug)
-        sale = Sale.objects.only("stock_id").get(pk=card.sale_id)
-        scope = inventory_audit.Scope(sku=card.sku, stock_id=sale.stock_id, sale_id=card.sale_id)
-        return JsonResponse(inventory_audit.audit(scope))
+        return JsonResponse(audit_sale(slug))
     except FairdropError as error:
         return problem_response(error)
     except DatabaseError:
