@@ -1,0 +1,88 @@
+"""Declares what an operator may say about a flood; the same words on the command line and in Locust's web page.
+Never reads anything else from outside. Called by the locustfile and by the run's hooks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtest.population import Population
+from loadtest.shop_api import ShopError
+
+DEFAULT_BUYERS, DEFAULT_ATTEMPTS, DEFAULT_SEED = 3000, 20_000, 1
+# Set by run_flood: the process with which its Locust must end.
+PARENT_VARIABLE = "FAIRDROP_FLOOD_PARENT"
+AUDIT_TOKEN_VARIABLE = "FAIRDROP_AUDIT_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def default_folder() -> Path:
+    """Return the folder of the last flood, inside this checkout's git-ignored state folder."""
+    project = Path(__file__).resolve().parents[1]
+    return Path(os.environ.get("FAIRDROP_STATE_DIR") or project / ".fairdrop") / "flood"
+
+
+def declare(parser: Any) -> None:
+    """Add the flood's own arguments to Locust's."""
+    parser.add_argument(
+        "--sales", default="", help="slugs of the sales to flood, with commas between; none: all open ones"
+    )
+    parser.add_argument(
+        "--buyers", type=int, default=DEFAULT_BUYERS, help="how many buyers come, each with an own token"
+    )
+    parser.add_argument(
+        "--attempts", type=int, default=DEFAULT_ATTEMPTS, help="purchase attempts of the whole run, repeats in"
+    )
+    parser.add_argument(
+        "--audit-token",
+        env_var=AUDIT_TOKEN_VARIABLE,
+        default="",
+        is_secret=True,
+        help="the shop's audit token; without it no run passes",
+    )
+    parser.add_argument(
+        "--history", default=str(default_folder()), help="folder for the clients' record and the verdict"
+    )
+    parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="the same seed is the same crowd")
+    parser.add_argument(
+        "--i-own-this-host", action="store_true", include_in_web_ui=False, help="allow a host that is not this machine"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The flood's own arguments, checked."""
+
+    sales: list[str]
+    buyers: int
+    attempts: int
+    audit_token: str
+    folder: Path
+    seed: int
+    owned: bool
+
+    def population(self, sales: tuple[str, ...]) -> Population:
+        """Return the crowd that floods these sales."""
+        return Population(sales=sales, buyers=self.buyers, attempts=self.attempts, seed=self.seed)
+
+
+def wanted_from(options: argparse.Namespace) -> Wanted:
+    """Read Locust's parsed options (the web page sends texts); raise ShopError for a number that makes no sense."""
+    try:
+        buyers, attempts, seed = int(options.buyers), int(options.attempts), int(options.seed)
+    except (TypeError, ValueError) as error:
+        raise ShopError("buyers, attempts and seed must be whole numbers.") from error
+    if buyers < 1 or attempts < buyers:
+        raise ShopError("There must be at least one buyer, and at least one attempt for each.")
+    return Wanted(
+        sales=[slug.strip() for slug in str(options.sales or "").split(",") if slug.strip()],
+        buyers=buyers,
+        attempts=attempts,
+        audit_token=str(options.audit_token or ""),
+        folder=Path(options.history or default_folder()),
+        seed=seed,
+        owned=bool(options.i_own_this_host),
+    )

@@ -1,0 +1,113 @@
+"""What the users of one process share: the visits still to make, what was learned, the history, the counters.
+Never decides whether the shop did well; counters are for the progress line only.
+Called by the user classes and the run's hooks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from loadtest.history import HistoryWriter, Operation
+from loadtest.population import Population, Visit
+
+PROGRESS_PREFIX = "progress-"
+
+
+@dataclass(slots=True)
+class Counters:
+    """How far this process is."""
+
+    attempts: int = 0
+    requests: int = 0
+    admitted: int = 0
+    decided: int = 0
+    gave_up: int = 0
+    planned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRequest:
+    """A request this process was given, with what is needed to ask for it again."""
+
+    request_id: str
+    sale: str
+    buyer: str
+    token: str
+
+
+class Crowd:
+    """One process's part of the population."""
+
+    def __init__(self, population: Population, *, folder: Path, part: int = 0, parts: int = 1) -> None:
+        self.population = population
+        self.counters = Counters(planned=population.attempts)
+        self.known: dict[str, KnownRequest] = {}
+        self.busy_users = 0
+        self._visits: Iterator[Visit] | None = population.visits(part=part, parts=parts)
+        self._tokens: dict[str, str] = {}
+        self._history = HistoryWriter(folder)
+        name = self._history.path.stem.removeprefix("history-")
+        self._progress_path = folder / f"{PROGRESS_PREFIX}{name}.json"
+
+    def next_visit(self) -> Visit | None:
+        """Hand out the next visit, or None when this process has made all of its own."""
+        visit = next(self._visits, None) if self._visits is not None else None
+        if visit is None:
+            self._visits = None
+        return visit
+
+    def send_home(self) -> None:
+        """Let nobody else in."""
+        self._visits = None
+
+    @property
+    def finished(self) -> bool:
+        """Say whether every visit was made and every user is idle."""
+        return self._visits is None and self.busy_users == 0
+
+    def remember_buyer(self, buyer: str, *, token: str) -> None:
+        """Keep a buyer's token for the questions at the end; it never goes into the history."""
+        self._tokens[buyer] = token
+
+    def remember_request(self, request_id: str, *, sale: str, buyer: str) -> bool:
+        """Keep a request for the question at the end; say whether it was new."""
+        if request_id in self.known:
+            return False
+        self.known[request_id] = KnownRequest(request_id, sale, buyer, self._tokens.get(buyer, ""))
+        self.counters.admitted += 1
+        return True
+
+    def record(self, operation: Operation) -> None:
+        """Write one operation down."""
+        self.counters.requests += 1
+        self._history.add(operation)
+
+    def write_progress(self) -> None:
+        """Put the counters where run_flood sees them."""
+        fresh = self._progress_path.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(self.counters)))
+        fresh.replace(self._progress_path)
+
+    def close(self) -> None:
+        """Finish the history; what is recorded after this is not part of the run."""
+        self.write_progress()
+        self._history.close()
+
+
+def read_progress(folder: Path) -> Counters:
+    """Add up the counters of all processes of a run."""
+    total = Counters()
+    for path in folder.glob(f"{PROGRESS_PREFIX}*.json"):
+        for name, value in json.loads(path.read_text()).items():
+            # Every process plans the same whole crowd; everything else adds up.
+            setattr(total, name, value if name == "planned" else getattr(total, name) + value)
+    return total
+
+
+def clear_progress(folder: Path) -> None:
+    """Remove the counters of an earlier run."""
+    for path in folder.glob(f"{PROGRESS_PREFIX}*.json"):
+        path.unlink()

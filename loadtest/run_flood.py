@@ -1,0 +1,168 @@
+"""Floods a running shop from one command: starts Locust, shows one line of progress, prints the verdict table.
+Never ends with 0 unless every check of the verdict holds; 1 is a broken check, 2 a flood that cannot begin.
+Called by hand, by make and by the demo: python -m loadtest.run_flood --host http://127.0.0.1:8000 --audit-token T
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from loadtest import arguments
+from loadtest.crowd import clear_progress
+from loadtest.progress import ProgressLine
+from loadtest.shop_api import ShopApi, ShopError, check_host
+from loadtest.table import render
+from loadtest.verdict import VERDICT_FILE
+
+PROJECT = Path(__file__).resolve().parents[1]
+LOG_FILE = "locust.log"
+LOG_LINES_SHOWN = 15
+TICK_SECONDS = 0.2
+STOP_SECONDS = 1.0
+OK, BROKEN, USAGE_ERROR, INTERRUPTED = 0, 1, 2, 130
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line; its words are those of the locustfile."""
+    parser = argparse.ArgumentParser(prog="python -m loadtest.run_flood", description="Flood a shop and judge it.")
+    parser.add_argument("--host", default="http://127.0.0.1:8000")
+    parser.add_argument("--audit-token", default=os.environ.get(arguments.AUDIT_TOKEN_VARIABLE, ""))
+    parser.add_argument("--sales", default="", help="slugs with commas between; none: all open ones")
+    parser.add_argument("--buyers", type=int, default=arguments.DEFAULT_BUYERS)
+    parser.add_argument("--attempts", type=int, default=arguments.DEFAULT_ATTEMPTS)
+    parser.add_argument("--users", type=int, default=60, help="connections that play the buyers")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=arguments.DEFAULT_SEED)
+    parser.add_argument("--history", default=str(arguments.default_folder()), help="folder for record and verdict")
+    parser.add_argument("--run-time", type=int, default=300, help="seconds after which buyers are sent home")
+    parser.add_argument("--i-own-this-host", action="store_true")
+    return parser.parse_args(_with_joined_token(sys.argv[1:] if argv is None else argv))
+
+
+def _with_joined_token(argv: list[str]) -> list[str]:
+    """Join the token to its option: a random token may begin with a hyphen and would be taken for an option."""
+    if "--audit-token" not in argv[:-1]:
+        return argv
+    place = argv.index("--audit-token")
+    return [*argv[:place], f"--audit-token={argv[place + 1]}", *argv[place + 2 :]]
+
+
+def check(options: argparse.Namespace) -> list[str]:
+    """Return the sales to flood; raise ShopError with one clear sentence when this flood cannot work."""
+    wanted = arguments.wanted_from(options)
+    check_host(options.host, owned=wanted.owned)
+    if not wanted.audit_token:
+        raise ShopError(f"No audit token: give --audit-token or set {arguments.AUDIT_TOKEN_VARIABLE}.")
+    if options.users < 1 or options.processes < 1 or options.run_time < 1:
+        raise ShopError("users, processes and run-time must be at least 1.")
+    api = ShopApi(options.host, audit_token=wanted.audit_token)
+    sales = list(api.open_sales(wanted.sales))
+    for slug in sales:
+        api.audit(slug)
+    return sales
+
+
+def locust_command(options: argparse.Namespace, *, sales: list[str], folder: Path) -> list[str]:
+    """Return the command line of Locust; its own tables are kept out of sight in a file."""
+    words = [sys.executable, "-m", "locust", "--headless", "--only-summary", "--loglevel", "WARNING"]
+    words += ["--locustfile", str(PROJECT / "loadtest" / "locustfile.py"), "--json-file", str(folder / "locust")]
+    # One looker beside the buyers; all of them arrive at once, as they do when the doors open.
+    words += ["--host", options.host, "--users", str(options.users + 1), "--spawn-rate", str(options.users + 1)]
+    words += ["--run-time", f"{options.run_time}s", "--sales", ",".join(sales), "--history", str(folder)]
+    words += ["--buyers", str(options.buyers), "--attempts", str(options.attempts), "--seed", str(options.seed)]
+    if options.processes > 1:
+        words += ["--processes", str(options.processes)]
+    if options.i_own_this_host:
+        words += ["--i-own-this-host"]
+    return words
+
+
+def run(options: argparse.Namespace, *, sales: list[str]) -> int:
+    """Run Locust to its end; print the verdict; return the exit code."""
+    folder = Path(options.history).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / VERDICT_FILE).unlink(missing_ok=True)
+    clear_progress(folder)
+    # The token travels in the environment: a command line can be read by every user of the machine.
+    environment = os.environ | {
+        arguments.AUDIT_TOKEN_VARIABLE: options.audit_token,
+        arguments.PARENT_VARIABLE: str(os.getpid()),
+    }
+    with (folder / LOG_FILE).open("wb") as log:
+        process = subprocess.Popen(
+            locust_command(options, sales=sales, folder=folder),
+            cwd=PROJECT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = _accompany(process, folder=folder)
+        finally:
+            _end(process)
+    return _report(folder, code=code)
+
+
+def _accompany(process: subprocess.Popen[bytes], *, folder: Path) -> int:
+    line = ProgressLine(folder, out=sys.stdout)
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(timeout=TICK_SECONDS)
+            line.clear()
+            return code
+        line.show()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave no process of Locust's group behind, also when this run was interrupted."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=STOP_SECONDS)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=STOP_SECONDS)
+
+
+def _report(folder: Path, *, code: int) -> int:
+    """Print the verdict; without one, what Locust said last."""
+    path = folder / VERDICT_FILE
+    if not path.exists():
+        said = (folder / LOG_FILE).read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        print("The flood ended without a verdict. Locust said:", *said, sep="\n  ", file=sys.stderr)
+        return code or BROKEN
+    verdict = json.loads(path.read_text())
+    print(render(verdict, colour=sys.stdout.isatty()), flush=True)
+    return OK if verdict["ok"] and code == OK else BROKEN
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Flood and judge; return the exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    options = parse(argv)
+    try:
+        return run(options, sales=check(options))
+    except ShopError as error:
+        print(error, file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        print("The flood was interrupted: no verdict.", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Draws a verdict for a terminal: a row a SKU, a line of totals, a mark for each check, waits and rates.
+Never decides anything and needs only the verdict's JSON form, so run_flood can draw it from the file.
+Called by the verdict, the run's end and run_flood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+GREEN, RED, BOLD, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
+FAULT_COLUMNS = ("oversold", "sold twice", "lost", "out of order")
+RARE_RESULTS = ("waitlisted", "waiting", "unknown")
+# Checks that say whether the run can be believed, apart from those about the shop.
+ABOUT_THE_RUN = ("vacuous", "audit missing", "record cut off")
+
+
+def render(verdict: dict[str, Any], *, colour: bool = False) -> str:
+    """Return the whole text."""
+    paint = _painter(colour=colour)
+    lines = [*_table(verdict["sales"], paint=paint), "", *_checks(verdict["checks"], paint=paint), ""]
+    lines += _figures(verdict)
+    return "\n".join([*lines, "", _sentence(verdict, paint=paint)])
+
+
+Paint = Callable[[str, str], str]
+
+
+def _painter(*, colour: bool) -> Paint:
+    return lambda text, code: f"{code}{text}{PLAIN}" if colour else text
+
+
+def _table(sales: list[dict[str, Any]], *, paint: Paint) -> list[str]:
+    """Draw the rows; the last one adds them up."""
+    rare = [name for name in RARE_RESULTS if any(sale["results"].get(name) for sale in sales)]
+    head = [
+        "SKU",
+        "units",
+        "asked",
+        "repeats",
+        "wishes",
+        "admitted",
+        "held",
+        "sold out",
+        "refused",
+        *rare,
+        *FAULT_COLUMNS,
+    ]
+    rows = [[sale["sku"], *_numbers(sale, rare=rare)] for sale in sales]
+    totals = ["total", *[sum(column) for column in zip(*(row[1:] for row in rows), strict=True)]]
+    widths = [max(len(_text(row[n])) for row in [head, *rows, totals]) for n in range(len(head))]
+    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
+    body = [_row(row, widths, paint=paint, faults_from=len(head) - len(FAULT_COLUMNS)) for row in [*rows, totals]]
+    return [paint(_row(head, widths), BOLD), rule, *body[:-1], rule, body[-1]]
+
+
+def _numbers(sale: dict[str, Any], *, rare: list[str]) -> list[int]:
+    results = sale["results"]
+    common = [sale["total"], sale["asked"], sale["repeated"], sale["wishes"], sale["admitted"]]
+    ends = [results.get(name, 0) for name in ("held", "sold_out", "refused", *rare)]
+    return [*common, *ends, *[sale["faults"].get(name, 0) for name in FAULT_COLUMNS]]
+
+
+def _row(cells: list[Any], widths: list[int], *, paint: Paint | None = None, faults_from: int = 10**6) -> str:
+    padded = []
+    for place, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        text = f"{_text(cell):<{width}}" if place == 0 else f"{_text(cell):>{width}}"
+        padded.append(paint(text, RED if cell else GREEN) if paint and place >= faults_from else text)
+    return "  ".join(padded)
+
+
+def _text(cell: Any) -> str:
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def _checks(checks: list[dict[str, Any]], *, paint: Paint) -> list[str]:
+    """Draw a line a check: the mark, the name, and what it promises or what is wrong."""
+    lines = []
+    width = max(len(check["name"]) for check in checks)
+    for check in checks:
+        mark = paint("✗", RED) if check["count"] else paint("✓", GREEN)
+        count = f"{check['count']:,}" if check["count"] else "none"
+        lines.append(f"{mark} {check['name']:<{width}}  {count:>6}  {paint(check['meaning'], DIM)}")
+        lines += [f"    {paint(detail, RED)}" for detail in check["details"]]
+    return lines
+
+
+def _figures(verdict: dict[str, Any]) -> list[str]:
+    rate = verdict["rate"]
+    waits = [("to admission", "admission"), ("to refusal", "refusal"), ("to decision seen", "decision")]
+    lines = [
+        f"{rate['requests']:,} requests in {rate['seconds']:.1f} s: {rate['requests_per_second']:,} a second, "
+        f"of these {rate['attempts_per_second']:,} purchase attempts a second"
+    ]
+    for label, name in waits:
+        wait = verdict[name]
+        figures = f"p50 {wait['p50_ms']:>8,.1f} ms   p99 {wait['p99_ms']:>8,.1f} ms   max {wait['max_ms']:>8,.1f} ms"
+        lines.append(f"{label:<17} {figures}   ({wait['count']:,})")
+    return lines
+
+
+def _sentence(verdict: dict[str, Any], *, paint: Paint) -> str:
+    """Say the verdict in one sentence."""
+    units = sum(sale["total"] for sale in verdict["sales"])
+    given = sum(sale["units_given"] for sale in verdict["sales"])
+    if verdict["ok"]:
+        return paint(f"✓ {given:,} of {units:,} units went to the first who asked, each once.", GREEN)
+    failed = [check["name"] for check in verdict["checks"] if check["count"]]
+    if set(failed) <= set(ABOUT_THE_RUN):
+        return paint(f"✗ This run proves nothing: {', '.join(failed)}.", RED)
+    return paint(f"✗ The books do not balance: {', '.join(failed)}.", RED)

@@ -1,0 +1,182 @@
+"""The flood on the real shop, small: its verdict is green, its exit code says so in every mode, and it can fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psutil
+import pytest
+from django.db import connections
+
+from shop.catalogue import SaleCard
+from tests.http_calls import Caller
+from tests.shop_processes import ROOT, settler_process, web_process
+from tests.shopkeeping import assert_books_balance, make_sale
+from tests.waiting import wait_until
+
+TOKEN = "-audit-token-of-a-test-that-begins-with-a-hyphen"
+FLOOD_SECONDS = 90.0
+SHOWN_SECONDS = 5.0
+UNITS = 20
+
+
+@pytest.fixture(scope="module")
+def environment(django_db_setup: None) -> dict[str, str]:
+    """The environment of the shop, on the test database, and of the flood."""
+    name = connections["default"].settings_dict["NAME"]
+    address = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}")
+    return {**os.environ, "DATABASE_URL": urlunsplit(address), "FAIRDROP_AUDIT_TOKEN": TOKEN}
+
+
+@pytest.fixture(scope="module")
+def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
+    """A shop with two settlers, as in the demo."""
+    folder = tmp_path_factory.mktemp("shop")
+    with (
+        settler_process(environment, folder=folder, name="settler-1"),
+        settler_process(environment, folder=folder, name="settler-2"),
+        web_process(environment, folder=folder) as caller,
+    ):
+        yield caller
+
+
+@pytest.fixture
+def open_sale(shop: Caller, shop_database: None, new_sku: Callable[[], str]) -> Callable[..., SaleCard]:
+    """Return a function that makes a sale and waits until the web process knows it."""
+
+    def make(**terms: Any) -> SaleCard:
+        card = make_sale(new_sku(), **terms)
+        path = f"/api/v1/sales/{card.slug}"
+        wait_until(lambda: shop.get(path).status == 200, timeout_seconds=SHOWN_SECONDS, what=f"{card.slug} is shown")
+        return card
+
+    return make
+
+
+def address(shop: Caller) -> str:
+    """Return the shop's address."""
+    return f"http://127.0.0.1:{shop.port}"
+
+
+def flood(environment: Mapping[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the flood command to its end."""
+    command = [sys.executable, "-m", "loadtest.run_flood", "--history", str(folder), "--users", "40", *words]
+    return subprocess.run(
+        command, cwd=ROOT, env=dict(environment), capture_output=True, text=True, timeout=FLOOD_SECONDS, check=False
+    )
+
+
+def verdict_in(folder: Path) -> dict[str, Any]:
+    """Return the verdict that a flood left."""
+    verdict: dict[str, Any] = json.loads((folder / "verdict.json").read_text())
+    return verdict
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_flood_of_the_real_shop_ends_green(
+    shop: Caller, environment: dict[str, str], tmp_path: Path, open_sale: Callable[..., SaleCard], processes: int
+) -> None:
+    cards = [open_sale(units=UNITS) for _ in range(2)]
+    done = flood(
+        environment, tmp_path, "--host", address(shop), "--sales", ",".join(card.slug for card in cards),
+        "--buyers", "200", "--attempts", "1600", "--processes", str(processes), "--audit-token", TOKEN,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{2 * UNITS} of {2 * UNITS} units" in done.stdout
+    verdict = verdict_in(tmp_path)
+    assert verdict["ok"]
+    assert sum(sale["asked"] for sale in verdict["sales"]) == verdict["rate"]["attempts"] >= 1600
+    assert sum(sale["repeated"] for sale in verdict["sales"]) >= 480
+    assert [sale["results"]["held"] for sale in verdict["sales"]] == [UNITS, UNITS]
+    assert len(list(tmp_path.glob("history-*.jsonl"))) == processes
+    for card in cards:
+        assert assert_books_balance(card)["held"] == UNITS
+
+
+def test_a_flood_that_never_sells_out_proves_nothing(
+    shop: Caller, environment: dict[str, str], tmp_path: Path, open_sale: Callable[..., SaleCard]
+) -> None:
+    card = open_sale(units=500)
+    done = flood(
+        environment, tmp_path, "--host", address(shop), "--sales", card.slug, "--buyers", "30", "--attempts", "90"
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nobody was told it was sold out" in done.stdout
+    assert "proves nothing: vacuous" in done.stdout
+
+
+def test_plain_locust_judges_too(
+    shop: Caller, environment: dict[str, str], tmp_path: Path, open_sale: Callable[..., SaleCard]
+) -> None:
+    card = open_sale(units=UNITS)
+    words = ["--headless", "--users", "20", "--host", address(shop), "--sales", card.slug, "--history", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "locust", *words, "--buyers", "60", "--attempts", "600"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=FLOOD_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "✓ oversold" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--sales", "no-such-sale"], "is that the slug of a sale of this shop?"),
+        (["--audit-token", "wrong"], "is the audit token right?"),
+        (["--buyers", "10", "--attempts", "5"], "at least one attempt for each"),
+        (["--host", "http://192.0.2.1:8000"], "192.0.2.1 is not this machine"),
+        (["--host", "http://127.0.0.1:1"], "No shop answers at http://127.0.0.1:1"),
+    ],
+)
+def test_a_flood_that_cannot_begin_says_why_in_one_sentence(
+    shop: Caller,
+    environment: dict[str, str],
+    tmp_path: Path,
+    open_sale: Callable[..., SaleCard],
+    words: list[str],
+    sentence: str,
+) -> None:
+    card = open_sale(units=1)
+    done = flood(environment, tmp_path, "--host", address(shop), "--sales", card.slug, *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_sale_that_is_not_open_is_not_flooded(
+    shop: Caller, environment: dict[str, str], tmp_path: Path, open_sale: Callable[..., SaleCard]
+) -> None:
+    card = open_sale(units=1, opens_in_seconds=600)
+    done = flood(environment, tmp_path, "--host", address(shop), "--sales", card.slug)
+    assert done.returncode == 2
+    assert "not open: there is nothing to flood" in done.stderr
+
+
+@pytest.mark.parametrize("ending", ["terminate", "kill"])
+def test_an_ended_flood_takes_its_crowd_along(
+    shop: Caller, environment: dict[str, str], tmp_path: Path, open_sale: Callable[..., SaleCard], ending: str
+) -> None:
+    card = open_sale(units=UNITS)
+    command = [sys.executable, "-m", "loadtest.run_flood", "--host", address(shop), "--sales", card.slug]
+    command += ["--history", str(tmp_path), "--attempts", "500000", "--processes", "2"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
+        leader = psutil.Process(process.pid)
+        wait_until(lambda: len(leader.children(recursive=True)) >= 3, timeout_seconds=20, what="the crowd is there")
+        crowd = leader.children(recursive=True)
+        getattr(process, ending)()
+        process.wait(timeout=10)
+    wait_until(lambda: not any(_lives(one) for one in crowd), timeout_seconds=10, what="the crowd is gone")
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,74 @@
+"""Starts real processes of the shop for a test: the web process on a free port, settlers, a command of manage.py.
+Never leaves one behind: each is a context manager that ends its whole process group.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.http_calls import Caller
+from tests.waiting import wait_until
+from workers.child_process import ChildProcess
+from workers.server import free_port
+
+ROOT = Path(__file__).resolve().parent.parent
+START_SECONDS = 30.0
+COMMAND_SECONDS = 60.0
+STOP_SECONDS = 5.0
+
+
+@contextmanager
+def web_process(environment: Mapping[str, str], *, folder: Path) -> Iterator[Caller]:
+    """Run the web process with its log in `folder`; give its caller as soon as it serves."""
+    port = free_port()
+    options = ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--no-ws"]
+    command = [sys.executable, "-m", "granian", *options, "--loop", "uvloop", "shop.asgi:application"]
+    with _running("web", command, environment=environment, folder=folder) as child:
+        caller = Caller(port)
+        wait_until(lambda: _serves(caller, child), timeout_seconds=START_SECONDS, what="the web process serves")
+        yield caller
+
+
+@contextmanager
+def settler_process(environment: Mapping[str, str], *, folder: Path, name: str = "settler") -> Iterator[ChildProcess]:
+    """Run a settler with its log in `folder`."""
+    command = [sys.executable, "manage.py", "run_worker", "settler"]
+    with _running(name, command, environment=environment, folder=folder) as child:
+        yield child
+
+
+def run_manage(*arguments: str, environment: Mapping[str, str]) -> None:
+    """Run a command of manage.py to its end; fail with its output when it fails."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=dict(environment), capture_output=True, text=True,
+        timeout=COMMAND_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def _running(name: str, command: list[str], *, environment: Mapping[str, str], folder: Path) -> Iterator[ChildProcess]:
+    child = ChildProcess(
+        name=name,
+        arguments=command,
+        environment=environment,
+        folder=ROOT,
+        log_path=folder / f"{name}.log",
+        stop_timeout_seconds=STOP_SECONDS,
+    )
+    try:
+        yield child.start()
+    finally:
+        child.stop()
+
+
+def _serves(caller: Caller, child: ChildProcess) -> bool:
+    assert child.running, child.log_path and child.log_path.read_text()
+    try:
+        return caller.get("/healthz", timeout_seconds=1).status == 200
+    except OSError:
+        return False

@@ -1,0 +1,113 @@
+"""Makes sales and looks into the books the way every suite needs it. Never starts a process.
+Works on the stores that the environment names, or, inside `shop_of`, on those of an extra shop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import environ
+from django.db import connection, connections, transaction
+from django.test.utils import override_settings
+from django.utils import timezone
+
+from inventory import admission, redis
+from inventory.audit import Scope, audit
+from inventory.ledger import load_stock
+from inventory.tickets import request_id
+from shop import catalogue
+from shop.catalogue import SaleCard
+from shop.models import Order, Product, Sale
+
+ACTOR = "test"
+# As far behind the stock as a sale's line may grow when a test does not say.
+ROOM = 200
+
+
+def make_sale(
+    sku: str,
+    *,
+    units: int,
+    limit: int = 1,
+    room: int | None = None,
+    opens_in_seconds: float = -5,
+    closes_in_seconds: float = 3600,
+    hold_seconds: int = 600,
+    switch: str = "on",
+) -> SaleCard:
+    """Make a sale of `units` new pieces of `sku`, put it into Redis, and return it; seconds count from now."""
+    now = timezone.now()
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            stock_id = load_stock(cursor, sku=sku, units=units, actor=ACTOR, reason="first delivery")
+        product = Product.objects.create(slug=sku, title="Paper kite", list_price=Decimal("20.00"), stock_id=stock_id)
+        sale = Sale.objects.create(
+            slug=f"{sku}-drop",
+            product=product,
+            stock_id=stock_id,
+            title="Paper kite",
+            price=Decimal("15.00"),
+            opens_at=now + timedelta(seconds=opens_in_seconds),
+            closes_at=now + timedelta(seconds=closes_in_seconds),
+            per_buyer_limit=limit,
+            hold_seconds=hold_seconds,
+            room=ROOM if room is None else room,
+            switch=switch,
+        )
+    catalogue.prime_sale(sale.slug)
+    return catalogue.find_sale(sale.slug)
+
+
+def audit_of(card: SaleCard) -> dict[str, Any]:
+    """Return the audit of a sale: {ok, invariants, counts}."""
+    stock_id = Sale.objects.only("stock_id").get(pk=card.sale_id).stock_id
+    return audit(Scope(sku=card.sku, stock_id=stock_id, sale_id=card.sale_id))
+
+
+def assert_books_balance(card: SaleCard) -> dict[str, Any]:
+    """Fail with the broken invariants unless the audit is clean; return its counts."""
+    report = audit_of(card)
+    assert report["ok"], [each for each in report["invariants"] if not each["ok"]]
+    return report["counts"]
+
+
+def fill_line(card: SaleCard, *, buyers: int, quantity: int = 1) -> list[str]:
+    """Let `buyers` new buyers ask in the line without HTTP; return their request ids in the order of the line."""
+    names = [f"buyer-{number:07d}" for number in range(buyers)]
+    asks = [
+        admission.Ask(
+            request_id(sale_id=card.sale_id, request_key=card.request_id_key(), buyer=name, idempotency_key=""),
+            name,
+            quantity,
+        )
+        for name in names
+    ]
+    line = admission.SaleLine(card.sale_id, card.sku)
+    for start in range(0, len(asks), admission.MOST_PER_CALL):
+        answers = admission.admit(redis.connect(), line, asks[start : start + admission.MOST_PER_CALL])
+        assert {answer.code for answer in answers} == {admission.Code.ADMITTED}
+    return [ask.request_id for ask in asks]
+
+
+def decided_count(card: SaleCard) -> int:
+    """Return how many requests of a sale the database has decided."""
+    return Order.objects.filter(sale_id=card.sale_id).count()
+
+
+@contextmanager
+def shop_of(environment: Mapping[str, str]) -> Iterator[None]:
+    """Let this process work on the database and the line that `environment` names, for the length of a block."""
+    default = connections["default"]
+    before = dict(default.settings_dict)
+    default.close()
+    default.settings_dict.update(environ.Env.db_url_config(environment["DATABASE_URL"]))
+    try:
+        with override_settings(REDIS_URL=environment["REDIS_URL"]):
+            yield
+    finally:
+        default.close()
+        default.settings_dict.update(before)

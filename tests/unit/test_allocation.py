@@ -1,0 +1,137 @@
+"""Allocation gives units in the order of the line: never too many, never too few. Draws its cases with hypothesis.
+Needs no server. Called by pytest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inventory.allocation import Claim, Decision, allocate
+from inventory.outcomes import State
+
+SALES = (1, 2)
+BUYERS = ("ann", "bob", "eve")
+OWNERS = st.tuples(st.sampled_from(SALES), st.sampled_from(BUYERS))
+LIMITS = st.fixed_dictionaries({sale_id: st.integers(1, 6) for sale_id in SALES})
+LIVE = st.dictionaries(OWNERS, st.integers(1, 6))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Claim]:
+    """Draw claims with distinct seqs, in any order."""
+    seqs = draw(st.lists(st.integers(1, 10**16), unique=True, max_size=25))
+    claims = []
+    for seq in seqs:
+        sale_id, buyer = draw(OWNERS)
+        claims.append(Claim(f"id-{seq}", sale_id, buyer, draw(st.integers(1, 5)), seq))
+    return claims
+
+
+def held_units(decisions: list[Decision]) -> int:
+    return sum(each.claim.quantity for each in decisions if each.state is State.HELD)
+
+
+def claim(seq: int, *, quantity: int = 1, buyer: str = "") -> Claim:
+    return Claim(f"id-{seq}", 1, buyer or f"buyer-{seq}", quantity, seq)
+
+
+def states(decisions: list[Decision]) -> list[tuple[int, str]]:
+    return [(each.claim.seq, each.state.value) for each in decisions]
+
+
+@given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
+def test_never_gives_more_than_is_available(
+    claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
+) -> None:
+    assert held_units(allocate(claims, available=available, limits=limits, live_units=live)) <= available
+
+
+@given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
+def test_decides_every_claim_once_in_order_of_seq(
+    claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
+) -> None:
+    decided = [each.claim for each in allocate(claims, available=available, limits=limits, live_units=live)]
+    assert decided == sorted(claims, key=lambda each: each.seq)
+
+
+@given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
+def test_nobody_passes_the_limit_by_what_they_are_given(
+    claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
+) -> None:
+    given_now: Counter[tuple[int, str]] = Counter()
+    for each in allocate(claims, available=available, limits=limits, live_units=live):
+        if each.state is State.HELD:
+            given_now[each.claim.sale_id, each.claim.buyer] += each.claim.quantity
+    for (sale_id, buyer), units in given_now.items():
+        assert live.get((sale_id, buyer), 0) + units <= limits[sale_id]
+
+
+@given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
+def test_each_refusal_was_true_at_its_turn(
+    claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
+) -> None:
+    had, free = Counter(live), available
+    for each in allocate(claims, available=available, limits=limits, live_units=live):
+        owner, quantity = (each.claim.sale_id, each.claim.buyer), each.claim.quantity
+        if each.state is State.HELD:
+            free, had[owner] = free - quantity, had[owner] + quantity
+        elif each.state is State.SOLD_OUT:
+            assert quantity > free
+            assert had[owner] + quantity <= limits[each.claim.sale_id]
+        else:
+            assert (each.state, each.reason) == (State.REFUSED, "limit_reached")
+            assert had[owner] + quantity > limits[each.claim.sale_id]
+
+
+@given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
+def test_what_is_left_over_fits_nobody_who_was_told_sold_out(
+    claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
+) -> None:
+    decisions = allocate(claims, available=available, limits=limits, live_units=live)
+    left = available - held_units(decisions)
+    assert [each for each in decisions if each.state is State.SOLD_OUT and each.claim.quantity <= left] == []
+
+
+@given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE, cut=st.integers(0, 25))
+def test_two_batches_decide_as_one_would(
+    claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int], cut: int
+) -> None:
+    in_line = sorted(claims, key=lambda each: each.seq)
+    whole = allocate(in_line, available=available, limits=limits, live_units=live)
+    first = allocate(in_line[:cut], available=available, limits=limits, live_units=live)
+    had = Counter(live)
+    for each in first:
+        if each.state is State.HELD:
+            had[each.claim.sale_id, each.claim.buyer] += each.claim.quantity
+    second = allocate(in_line[cut:], available=available - held_units(first), limits=limits, live_units=had)
+    assert first + second == whole
+
+
+def test_the_last_unit_goes_to_the_first_in_line() -> None:
+    decisions = allocate([claim(30), claim(10), claim(20)], available=1, limits={1: 1}, live_units={})
+    assert states(decisions) == [(10, "held"), (20, "sold_out"), (30, "sold_out")]
+
+
+def test_a_claim_too_large_leaves_the_rest_to_those_behind_it() -> None:
+    decisions = allocate([claim(1, quantity=3), claim(2, quantity=2)], available=2, limits={1: 3}, live_units={})
+    assert states(decisions) == [(1, "sold_out"), (2, "held")]
+
+
+def test_units_that_a_buyer_has_already_count_against_the_limit() -> None:
+    decisions = allocate([claim(1, buyer="ann")], available=9, limits={1: 2}, live_units={(1, "ann"): 2})
+    assert [(each.state, each.reason) for each in decisions] == [(State.REFUSED, "limit_reached")]
+
+
+def test_a_limit_in_one_sale_says_nothing_about_another() -> None:
+    elsewhere = Claim("id-1", 2, "ann", 1, 1)
+    decisions = allocate([elsewhere], available=1, limits={1: 1, 2: 1}, live_units={(1, "ann"): 1})
+    assert states(decisions) == [(1, "held")]
+
+
+def test_live_units_of_the_caller_are_left_alone() -> None:
+    live = {(1, "ann"): 1}
+    allocate([claim(1, buyer="ann")], available=9, limits={1: 5}, live_units=live)
+    assert live == {(1, "ann"): 1}

@@ -1,0 +1,186 @@
+"""Everybody who asks in the same instant travels in one call, in order, one call at a time; nobody waits for ever.
+Needs no server. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from inventory.exceptions import FairdropError, RedisUnavailable, Unavailable
+from shop.gate.coalescer import Coalescer
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test to its end, within five seconds."""
+
+    @wraps(test)
+    def run(*args: Any, **values: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **values), timeout=5))
+
+    return run
+
+
+class Line:
+    """A call that waits for its gate, answers each number with its tenfold, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self.under_way = self.most_under_way = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.errors: list[BaseException] = []
+
+    async def call(self, items: Sequence[int]) -> list[int]:
+        self.calls.append(list(items))
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await self.gate.wait()
+        self.under_way -= 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return [item * 10 for item in items]
+
+
+def coalescer(
+    call: Callable[[Sequence[int]], Awaitable[Sequence[int]]], *, most_per_call: int = 100, most_waiting: int = 100
+) -> Coalescer[int, int]:
+    return Coalescer(call, most_per_call=most_per_call, most_waiting=most_waiting)
+
+
+async def until_called(line: Line, *, calls: int = 1) -> None:
+    """Let the loop run until `line` has been called so often."""
+    while len(line.calls) < calls:
+        await asyncio.sleep(0)
+
+
+async def outcome(future: asyncio.Future[int]) -> int | type[FairdropError]:
+    """Return the reply, or the kind of error that came instead."""
+    try:
+        return await future
+    except FairdropError as error:
+        return type(error)
+
+
+@in_a_loop
+async def test_one_instant_is_one_call() -> None:
+    line = Line()
+    asked = coalescer(line.call)
+    futures = [asked.submit(number) for number in range(50)]
+    assert await asyncio.gather(*futures) == [number * 10 for number in range(50)]
+    assert line.calls == [list(range(50))]
+
+
+@in_a_loop
+async def test_what_arrives_meanwhile_goes_with_the_next_call() -> None:
+    line = Line()
+    line.gate.clear()
+    asked = coalescer(line.call)
+    first = asked.submit(1)
+    await until_called(line)
+    rest = [asked.submit(number) for number in (2, 3, 4)]
+    line.gate.set()
+    assert await asyncio.gather(first, *rest) == [10, 20, 30, 40]
+    assert line.calls == [[1], [2, 3, 4]]
+
+
+@in_a_loop
+async def test_only_one_call_is_under_way() -> None:
+    line = Line()
+    asked = coalescer(line.call, most_per_call=3)
+    await asyncio.gather(*(asked.submit(number) for number in range(10)))
+    assert line.calls == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    assert line.most_under_way == 1
+
+
+@in_a_loop
+async def test_one_too_many_is_refused_at_once_and_the_others_are_served() -> None:
+    line = Line()
+    line.gate.clear()
+    asked = coalescer(line.call, most_waiting=2)
+    under_way = asked.submit(0)
+    await until_called(line)
+    waiting = [asked.submit(number) for number in (1, 2)]
+    with pytest.raises(Unavailable) as refused:
+        asked.submit(3)
+    assert refused.value.retry_after_seconds == 1
+    line.gate.set()
+    assert await asyncio.gather(under_way, *waiting) == [0, 10, 20]
+
+
+@in_a_loop
+async def test_a_failed_call_fails_everybody_who_waits() -> None:
+    line = Line()
+    line.gate.clear()
+    line.errors = [RedisUnavailable()]
+    asked = coalescer(line.call, most_per_call=1)
+    under_way = asked.submit(0)
+    await until_called(line)
+    behind = [asked.submit(number) for number in (1, 2)]
+    line.gate.set()
+    assert [await outcome(each) for each in (under_way, *behind)] == [RedisUnavailable] * 3
+    assert line.calls == [[0]]
+
+
+@in_a_loop
+async def test_after_a_failed_call_the_next_one_is_tried() -> None:
+    line = Line()
+    line.errors = [RedisUnavailable()]
+    asked = coalescer(line.call)
+    assert await outcome(asked.submit(1)) is RedisUnavailable
+    assert await outcome(asked.submit(2)) == 20
+
+
+@in_a_loop
+async def test_a_mistake_of_ours_is_reported_and_answered_as_unavailable() -> None:
+    line, reported = Line(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+    mistake = KeyError("ours")
+    line.errors = [mistake]
+    asked = coalescer(line.call, most_per_call=1)
+    futures = [asked.submit(number) for number in (1, 2)]
+    assert [await outcome(each) for each in futures] == [Unavailable, 20]
+    assert reported == [mistake]
+
+
+@in_a_loop
+async def test_a_waiter_who_left_takes_nobody_along() -> None:
+    line = Line()
+    line.gate.clear()
+    asked = coalescer(line.call)
+    futures = [asked.submit(number) for number in (1, 2, 3)]
+    await until_called(line)
+    futures[1].cancel()
+    line.gate.set()
+    assert await asyncio.gather(futures[0], futures[2]) == [10, 30]
+    assert futures[1].cancelled()
+
+
+@in_a_loop
+async def test_a_call_that_fails_after_a_waiter_left_tells_the_others() -> None:
+    line = Line()
+    line.gate.clear()
+    line.errors = [RedisUnavailable()]
+    asked = coalescer(line.call)
+    futures = [asked.submit(number) for number in (1, 2)]
+    await until_called(line)
+    futures[0].cancel()
+    line.gate.set()
+    assert await outcome(futures[1]) is RedisUnavailable
+
+
+@in_a_loop
+async def test_a_call_that_answers_too_few_leaves_nobody_waiting() -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+
+    async def forgetful(items: Sequence[int]) -> list[int]:
+        return [item * 10 for item in items[:-1]]
+
+    asked = coalescer(forgetful)
+    futures = [asked.submit(number) for number in (1, 2, 3)]
+    await asyncio.wait(futures, timeout=1)
+    assert [each for each in futures if not each.done()] == []

@@ -1,0 +1,88 @@
+"""Production refuses to start with anything unsafe and names all of it. Each case is a process of its own.
+Needs no server. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SAFE = {
+    "FAIRDROP_ENV": "production",
+    "DEBUG": "false",
+    "SECRET_KEY": "s" * 50,
+    "FAIRDROP_TOKEN_KEYS": "t" * 32 + "," + "u" * 32,
+    "FAIRDROP_AUDIT_TOKEN": "a" * 32,
+    "ALLOWED_HOSTS": "shop.example",
+    "DATABASE_URL": "postgresql://shop:secret@db.example/shop",
+    "REDIS_URL": "redis://redis.example/0",
+}
+SECRET_FAULT = "SECRET_KEY must have at least 50 characters"
+TOKEN_FAULT = "FAIRDROP_TOKEN_KEYS must have at least 32 characters"
+AUDIT_FAULT = "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"
+HOSTS_FAULT = "ALLOWED_HOSTS must name the hosts of the shop"
+
+
+def start(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Read the settings in a new process whose environment is SAFE with `changes`."""
+    environment = {"PATH": os.environ["PATH"], "FAIRDROP_STATE_DIR": str(folder), **SAFE, **changes}
+    return subprocess.run(
+        [sys.executable, "-c", "import shop.settings"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def faults(started: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return what production called unsafe, in its order."""
+    head, _, found = started.stderr.strip().splitlines()[-1].partition("refusing to start in production: ")
+    assert head.endswith("ImproperlyConfigured: ")
+    return found.split("; ")
+
+
+def test_safe_settings_start(tmp_path: Path) -> None:
+    """The control: without a fault, production starts, and leaves no secret of its own behind."""
+    started = start(tmp_path)
+    assert (started.returncode, started.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("DEBUG", "true", "DEBUG must be off"),
+        ("SECRET_KEY", "", SECRET_FAULT),
+        ("SECRET_KEY", "s" * 49, SECRET_FAULT),
+        ("FAIRDROP_TOKEN_KEYS", "", TOKEN_FAULT),
+        ("FAIRDROP_TOKEN_KEYS", "t" * 32 + ",short", TOKEN_FAULT),
+        ("FAIRDROP_AUDIT_TOKEN", "a" * 31, AUDIT_FAULT),
+        ("ALLOWED_HOSTS", "", HOSTS_FAULT),
+        ("ALLOWED_HOSTS", "shop.example,*", HOSTS_FAULT),
+        ("DATABASE_URL", "", "DATABASE_URL must be set"),
+        ("REDIS_URL", "", "REDIS_URL must be set"),
+    ],
+)
+def test_production_refuses_one_unsafe_thing_by_name(tmp_path: Path, name: str, value: str, fault: str) -> None:
+    started = start(tmp_path, **{name: value})
+    assert started.returncode == 1
+    assert faults(started) == [fault]
+
+
+def test_production_names_everything_at_once(tmp_path: Path) -> None:
+    unsafe = dict.fromkeys(SAFE, "") | {"FAIRDROP_ENV": "production", "DEBUG": "true", "FAIRDROP_AUDIT_TOKEN": "a"}
+    assert len(faults(start(tmp_path, **unsafe))) == 7
+
+
+def test_a_laptop_needs_none_of_them(tmp_path: Path) -> None:
+    unset = {name: "" for name in SAFE if name not in {"DATABASE_URL", "REDIS_URL", "DEBUG"}}
+    started = start(tmp_path, **unset | {"FAIRDROP_ENV": "development"})
+    assert (started.returncode, started.stderr) == (0, "")
+
+
+def test_the_secret_of_a_laptop_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    start(tmp_path, FAIRDROP_ENV="development", SECRET_KEY="")
+    assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
