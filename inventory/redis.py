@@ -30,6 +30,7 @@ PROTOCOL = 2
 # The library leaves half of its methods untyped; what passes through here is checked where it is used.
 Client: TypeAlias = Any
 AsyncClient: TypeAlias = Any
+AsyncSubscription: TypeAlias = Any
 Argument: TypeAlias = str | bytes | int | float
 FAILURES = (RedisError, RedisClusterException, OSError, asyncio.TimeoutError)
 

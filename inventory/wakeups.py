@@ -1,5 +1,5 @@
 """Waits until a line may have work: a hint on a channel, or the sweep's interval. Loses nothing when hints are lost.
-Never blocks longer than a second (pitfalls L10, L11). Called by workers.
+Never blocks longer than a second (pitfalls L10, L11). Called by workers and by the board.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import time
 
 from inventory import keys
 from inventory.exceptions import RedisUnavailable
-from inventory.redis import FAILURES, Client
+from inventory.redis import FAILURES, AsyncSubscription, Client
 
 
 class WakeUps:
@@ -36,3 +36,17 @@ class WakeUps:
             self._subscription.reset()
             raise RedisUnavailable from error
         return False
+
+
+async def wait_for_settled(subscription: AsyncSubscription, *, seconds: float) -> bool:
+    """Wait up to `seconds` (at most 1) until a batch of any SKU was settled or primed; say whether one was.
+
+    Raises RedisUnavailable; the caller then makes a new subscription.
+    """
+    try:
+        if not subscription.subscribed:
+            await subscription.subscribe(keys.settled_channel())
+        message = await subscription.get_message(ignore_subscribe_messages=True, timeout=min(seconds, 1.0))
+    except FAILURES as error:
+        raise RedisUnavailable from error
+    return message is not None

@@ -5,23 +5,25 @@ Never decides an admission that Redis could decide otherwise. Called by the hand
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import structlog
 
 from inventory import line
-from inventory.exceptions import FairdropError, SaleNotFound
+from inventory.exceptions import FairdropError, RedisUnavailable, SaleNotFound
 from inventory.line import LineFigures
 from inventory.redis import AsyncClient
+from inventory.wakeups import wait_for_settled
 from shop import catalogue
 from shop.catalogue import SaleCard
 
 log = structlog.get_logger(__name__)
 
 REFRESH_SECONDS = 0.1
+LEAST_PAUSE_SECONDS = 0.02
 FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
 CATALOGUE_SECONDS = 1.0
 UNKNOWN_SECONDS = 1.0  # how long a slug that does not exist is remembered as such
@@ -94,6 +96,7 @@ class Board:
         prime_card: Callable[[SaleCard], None] = catalogue.prime_card,
     ) -> None:
         self._client = client
+        self._subscription = client.pubsub()
         self._load_cards = load_cards
         self._prime_card = prime_card
         self._by_slug: dict[str, SaleEntry] = {}
@@ -115,9 +118,10 @@ class Board:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+        await self._subscription.aclose()
 
-    def _spawn(self, work: contextlib.AbstractAsyncContextManager[None] | object) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -181,6 +185,16 @@ class Board:
                 await self._refresh_figures()
             except FairdropError as error:
                 log.warning("line figures not read", action="figures_retry", error=repr(error.__cause__))
+            await self._wait_for_news()
+
+    async def _wait_for_news(self) -> None:
+        """Wait until a batch was settled, REFRESH_SECONDS at most: a hint comes sooner, the pause is the guarantee."""
+        try:
+            if await wait_for_settled(self._subscription, seconds=REFRESH_SECONDS):
+                await asyncio.sleep(LEAST_PAUSE_SECONDS)  # hints come in crowds; one look serves them all
+        except RedisUnavailable:
+            await self._subscription.aclose()
+            self._subscription = self._client.pubsub()
             await asyncio.sleep(REFRESH_SECONDS)
 
     async def _refresh_figures(self) -> None:
