@@ -5,13 +5,12 @@ Called by settlement.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from inventory.outcomes import State
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A request to decide; seq in µs, quantity in units."""
 
     request_id: str
@@ -21,8 +20,7 @@ class Claim:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What became of a claim; reason is a word for the books, empty when the state says all."""
 
     claim: Claim

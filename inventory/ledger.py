@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from inventory.database import Cursor
+from inventory.database import Cursor, array
 from inventory.exceptions import FenceRefused, InvalidRequest, LockLost
 from inventory.keys import checked_sku
 from inventory.line import StockFigures
@@ -98,8 +98,8 @@ def hold_units(
             "stock_id": stock_id,
             "fence": fence,
             "actor": actor,
-            "request_ids": [name for name, _ in holds],
-            "quantities": [quantity for _, quantity in holds],
+            "request_ids": array(name for name, _ in holds),
+            "quantities": array(quantity for _, quantity in holds),
         },
     )
 

@@ -137,17 +137,13 @@ async def run_commands_async(
 
 
 def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Any]:
-    """Run several scripts (name, keys, args), all for one SKU, in one round trip. Raises RedisUnavailable."""
-    commands = [("EVALSHA", script_digest(name), len(keys), *keys, *args) for name, keys, args in calls]
-    try:
-        return run_commands(client, commands)
-    except RedisUnavailable as error:
-        if not isinstance(error.__cause__, NoScriptError):
-            raise
-        # A script that has run is not harmed by running again: all are idempotent by id or token.
-        for name, _keys, _args in calls:
-            client.script_load(script_text(name))
-        return run_commands(client, commands)
+    """Run several scripts (name, keys, args), all for one SKU, in one round trip. Raises RedisUnavailable.
+
+    The texts are sent, not their digests: with digests, a Redis that has forgotten the first script (a restart) would
+    refuse it and still run the second, which relies on it.
+    """
+    commands = [("EVAL", script_text(name), len(keys), *keys, *args) for name, keys, args in calls]
+    return run_commands(client, commands)
 
 
 async def close_async(client: AsyncClient) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from inventory.exceptions import InvalidRequest
 from inventory.outcomes import STATE_OF_LETTER, State
@@ -15,8 +16,7 @@ from inventory.signatures import MAC_LENGTH, Signer, mac_text
 ID_PATTERN = re.compile(rf"([0-9a-f]{{1,12}})-[A-Za-z0-9_-]{{{MAC_LENGTH}}}")
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What Redis keeps of a request, as "letter|seq|quantity|sale_id|buyer" and, of a hold, "|its end in ms"."""
 
     state: State

@@ -6,18 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from inventory.allocation import Decision
-from inventory.database import Cursor
+from inventory.database import Cursor, array
 from inventory.outcomes import State
 
 TERMS = """
-SELECT id, per_buyer_limit, hold_seconds, price, currency FROM shop_sale WHERE id = ANY(%(sale_ids)s)
+SELECT id, per_buyer_limit, hold_seconds FROM shop_sale WHERE id = ANY(%(sale_ids)s)
 """
 DECIDED = """
-SELECT request_id, state, hold_expires_at FROM shop_order WHERE request_id = ANY(%(request_ids)s)
+SELECT request_id, state, hold_expires_at FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
 """
 LIVE_UNITS = """
 SELECT o.sale_id, o.buyer, sum(o.quantity)
@@ -28,22 +27,25 @@ GROUP BY o.sale_id, o.buyer
 INSERT = """
 INSERT INTO shop_order
     (request_id, sale_id, stock_id, buyer, quantity, seq, state, reason, unit_price, currency, hold_expires_at)
-SELECT request_id, sale_id, %(stock_id)s, buyer, quantity, seq, state, reason, unit_price, currency, hold_expires_at
+SELECT d.request_id, d.sale_id, %(stock_id)s, d.buyer, d.quantity, d.seq, d.state, d.reason, s.price, s.currency,
+       CASE WHEN d.state = 'held' THEN now() + make_interval(secs => s.hold_seconds) END
 FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[], %(quantities)s::int[],
-            %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[], %(prices)s::numeric[], %(currencies)s::text[],
-            %(ends)s::timestamptz[])
-    AS decided (request_id, sale_id, buyer, quantity, seq, state, reason, unit_price, currency, hold_expires_at)
+            %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[])
+    WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, seq, state, reason, place)
+JOIN shop_sale s ON s.id = d.sale_id
+ORDER BY d.place
 """
 
 
+NO_REASON = '""'  # an empty text, as an array literal writes it
+
+
 class Terms(NamedTuple):
-    """What settlement must know of a sale; the price is copied into the order, so a later change alters nothing."""
+    """What settlement must know of a sale to decide its requests."""
 
     sale_id: int
     limit: int
     hold_seconds: int
-    price: Decimal
-    currency: str
 
 
 class Decided(NamedTuple):
@@ -66,7 +68,7 @@ def read_terms(cursor: Cursor) -> dict[int, Terms]:
 
 def ask_decided(cursor: Cursor, request_ids: Sequence[str]) -> None:
     """Send the statement that read_decided fetches."""
-    cursor.execute(DECIDED, {"request_ids": list(request_ids)})
+    cursor.execute(DECIDED, {"request_ids": array(request_ids)})
 
 
 def read_decided(cursor: Cursor) -> dict[str, Decided]:
@@ -76,7 +78,8 @@ def read_decided(cursor: Cursor) -> dict[str, Decided]:
 
 def ask_live_units(cursor: Cursor, owners: Sequence[tuple[int, str]]) -> None:
     """Send the statement that read_live_units fetches; owners: (sale_id, buyer) pairs."""
-    cursor.execute(LIVE_UNITS, {"sale_ids": [pair[0] for pair in owners], "buyers": [pair[1] for pair in owners]})
+    sale_ids, buyers = array(pair[0] for pair in owners), array(pair[1] for pair in owners)
+    cursor.execute(LIVE_UNITS, {"sale_ids": sale_ids, "buyers": buyers})
 
 
 def read_live_units(cursor: Cursor) -> dict[tuple[int, str], int]:
@@ -91,22 +94,20 @@ def hold_end(decision: Decision, *, terms: dict[int, Terms], now: datetime) -> d
     return now + timedelta(seconds=terms[decision.claim.sale_id].hold_seconds)
 
 
-def insert_orders(
-    cursor: Cursor, decisions: Sequence[Decision], *, stock_id: int, terms: dict[int, Terms], now: datetime
-) -> None:
-    """Write one order a decision, in the order given: their ids rise with seq (I8a)."""
+def insert_orders(cursor: Cursor, decisions: Sequence[Decision], *, stock_id: int) -> None:
+    """Write one order a decision, in the order given: their ids rise with seq (I8a).
+
+    The price is copied from the sale, and a hold ends by the database's clock, in the statement itself.
+    """
     claims = [decision.claim for decision in decisions]
     values: dict[str, Any] = {
         "stock_id": stock_id,
-        "request_ids": [claim.request_id for claim in claims],
-        "sale_ids": [claim.sale_id for claim in claims],
-        "buyers": [claim.buyer for claim in claims],
-        "quantities": [claim.quantity for claim in claims],
-        "seqs": [claim.seq for claim in claims],
-        "states": [decision.state.value for decision in decisions],
-        "reasons": [decision.reason for decision in decisions],
-        "prices": [terms[claim.sale_id].price for claim in claims],
-        "currencies": [terms[claim.sale_id].currency for claim in claims],
-        "ends": [hold_end(decision, terms=terms, now=now) for decision in decisions],
+        "request_ids": array(claim.request_id for claim in claims),
+        "sale_ids": array(claim.sale_id for claim in claims),
+        "buyers": array(claim.buyer for claim in claims),
+        "quantities": array(claim.quantity for claim in claims),
+        "seqs": array(claim.seq for claim in claims),
+        "states": array(decision.state.value for decision in decisions),
+        "reasons": array(decision.reason or NO_REASON for decision in decisions),
     }
     cursor.execute(INSERT, values)

@@ -95,7 +95,7 @@ def _write(connection: Connection, decisions: Sequence[Decision], *, known: _Kno
     if not decisions:
         return unchanged
     inserts, update, moves = (connection.cursor(binary=True) for _ in range(3))
-    orders.insert_orders(inserts, decisions, stock_id=stock.stock_id, terms=known.terms, now=known.now)
+    orders.insert_orders(inserts, decisions, stock_id=stock.stock_id)
     holds = [(each.claim.request_id, each.claim.quantity) for each in decisions if each.state is State.HELD]
     if not holds:
         return unchanged

@@ -1,4 +1,4 @@
-"""The house law: one writer of stock, one maker of keys, scripts with heads, documents that exist. Reads sources only.
+"""The house law: one writer of stock, one maker of keys, scripts with heads. Reads sources only.
 Needs no server. Called by pytest.
 """
 
@@ -15,7 +15,6 @@ from inventory.exceptions import FairdropError
 from tests.rules.sources import FLOORS, ROOT, python_files, tree_of
 
 SCRIPTS = sorted((ROOT / "inventory" / "scripts").glob("*.lua"))
-DOCUMENTS = ("README.md", "ARCHITECTURE.md")
 LONGEST_FUNCTION = 60
 HEAD_WORDS = ("KEYS", "ARGV", "Returns", "Stays true")
 
@@ -146,12 +145,3 @@ def test_every_error_knows_its_code_and_status() -> None:
         if not (isinstance(error.code, str) and re.fullmatch("[a-z_]+", error.code) and 400 <= error.status <= 599):
             found.append(error.__name__)
     assert found == []
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_file_that_a_document_names_exists(document: str) -> None:
-    text = (ROOT / document).read_text()
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:src|href)=\"([^\"#]+)", text)
-    named = {link for pair in links for link in pair if link and not re.match(r"[a-z]+:", link)}
-    named |= set(re.findall(r"`((?:docs|tests|inventory|shop|workers|loadtest|requirements)/[\w./-]*\w)`", text))
-    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

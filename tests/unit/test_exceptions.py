@@ -28,6 +28,8 @@ CONTRACT = {
     "rate_limited": 429,
     "unavailable": 503,
 }
+# HTTP's own answer to a wrong method; the contract gives it no code of its own.
+WRONG_METHOD = ("invalid_request", 405)
 
 
 def family(parent: type[FairdropError]) -> list[type[FairdropError]]:
@@ -63,7 +65,13 @@ def test_the_drawing_names_code_and_status_of_each_branch() -> None:
 
 
 def test_every_line_of_the_contract_has_its_error() -> None:
-    assert {each.code: each.status for each in CLASSES[1:]} == CONTRACT
+    branches = [each for each in CLASSES if each.__base__ is FairdropError]
+    assert {(each.code, each.status) for each in branches} == set(CONTRACT.items()) | {WRONG_METHOD}
+
+
+def test_an_error_below_another_keeps_its_code() -> None:
+    below = [each for each in CLASSES[1:] if each.__base__ is not FairdropError]
+    assert [each.__name__ for each in below if each.code != each.__base__.code] == []
 
 
 @pytest.mark.parametrize("error", CLASSES, ids=lambda each: each.__name__)

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from inventory import redis
+from inventory.memory import settle_in
 from inventory.wakeups import WakeUps
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.settler import Settler
@@ -46,5 +47,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.stderr.write(f"{options['name']} started")
+        settle_in()
         WORKERS[options["name"]]()
         self.stderr.write(f"{options['name']} stopped")

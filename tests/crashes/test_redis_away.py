@@ -1,0 +1,196 @@
+"""Proves that a shop without Redis says so within a second, and that nothing acknowledged is lost when it is back.
+Kills and freezes a Valkey of its own under a web process of its own; the web process is never restarted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from shop.catalogue import SaleCard
+from tests.crashes.extra_shop import OwnStore, own_valkey
+from tests.http_calls import Answer, Buyer, Caller
+from tests.shop_processes import settler_process, web_process
+from tests.shopkeeping import assert_books_balance, make_sale, shop_of
+from tests.waiting import wait_until
+
+MOST_SECONDS = 1.0
+RECOVERY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A web process, its own Valkey, and a sale that is open."""
+
+    web: Caller
+    valkey: OwnStore
+    card: SaleCard
+    environment: dict[str, str]
+
+
+@pytest.fixture
+def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_path: Path) -> Iterator[Shop]:
+    """Open a shop on the test database and a Valkey of its own."""
+    with ExitStack() as open_things:
+        valkey = open_things.enter_context(own_valkey(tmp_path))
+        environment = {**process_environment, "REDIS_URL": valkey.url, "CACHE_URL": valkey.url}
+        open_things.enter_context(shop_of(environment))
+        card = make_sale(new_sku(), units=1000)
+        web = open_things.enter_context(web_process(environment, folder=tmp_path))
+        wait_until(
+            lambda: web.ask(card.slug, web.new_buyer()).status == 202, timeout_seconds=5, what="the sale is open"
+        )
+        yield Shop(web, valkey, card, environment)
+
+
+def assert_away(answer: Answer) -> None:
+    """Fail unless `answer` says within a second that the shop is away, and when to come back."""
+    assert (answer.status, answer.json()["code"]) == (503, "unavailable"), answer
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.seconds < MOST_SECONDS
+
+
+def assert_every_call_says_away(shop: Shop, *, buyer: Buyer, request_id: str) -> None:
+    """Ask one thing after the other, again and again: nobody may wait long, or be told anything else."""
+    web = shop.web
+    for _ in range(3):
+        assert_away(web.ask(shop.card.slug, buyer))
+        assert_away(web.ask(shop.card.slug, web.new_buyer()))
+        assert_away(web.status(request_id, buyer))
+        alive, ready = web.get("/healthz"), web.get("/readyz")
+        assert (alive.status, ready.status) == (200, 503)
+        assert ready.json()["stores"] == {"redis": False, "database": True}
+        assert alive.seconds < MOST_SECONDS
+        assert ready.seconds < MOST_SECONDS
+
+
+def assert_back(shop: Shop, *, buyer: Buyer, before: dict[str, object]) -> None:
+    """Fail unless the same web process soon gives the same place again, and new ones behind it."""
+    web = shop.web
+    wait_until(lambda: web.ask(shop.card.slug, buyer).status == 200, timeout_seconds=RECOVERY_SECONDS)
+    again = web.ask(shop.card.slug, buyer).json()
+    assert (again["request_id"], again["seq"]) == (before["request_id"], before["seq"])
+    later = web.ask(shop.card.slug, web.new_buyer())
+    assert later.status == 202
+    assert later.json()["seq"] > again["seq"]
+    assert web.get("/readyz").status == 200
+
+
+def test_a_killed_redis_is_told_at_once_and_forgotten_when_it_is_back(shop: Shop) -> None:
+    buyer = shop.web.new_buyer()
+    before = shop.web.ask(shop.card.slug, buyer).json()
+    shop.valkey.kill()
+    assert_every_call_says_away(shop, buyer=buyer, request_id=before["request_id"])
+    shop.valkey.start_again()
+    assert_back(shop, buyer=buyer, before=before)
+
+
+def test_a_silent_redis_is_told_within_the_deadline_and_forgotten_when_it_speaks(shop: Shop) -> None:
+    buyer = shop.web.new_buyer()
+    before = shop.web.ask(shop.card.slug, buyer).json()
+    with shop.valkey.frozen():
+        assert_every_call_says_away(shop, buyer=buyer, request_id=before["request_id"])
+    assert_back(shop, buyer=buyer, before=before)
+
+
+def test_a_crowd_in_front_of_a_silent_redis_waits_no_longer_than_one_buyer(shop: Shop) -> None:
+    buyers = [shop.web.new_buyer() for _ in range(60)]
+    answers: list[Answer] = []
+    with shop.valkey.frozen():
+        run_together([lambda each=each: answers.append(shop.web.ask(shop.card.slug, each)) for each in buyers])
+    assert len(answers) == len(buyers)
+    for answer in answers:
+        assert_away(answer)
+
+
+@dataclass
+class Shopper:
+    """One buyer after the other asks until told to stop; what the shop acknowledged is kept."""
+
+    shop: Shop
+    acknowledged: list[tuple[Buyer, dict[str, object]]] = field(default_factory=list)
+    refused: int = 0
+
+    def ask_until(self, stop: threading.Event) -> None:
+        """Ask and ask again."""
+        while not stop.is_set():
+            buyer = self.shop.web.new_buyer()
+            answer = self.shop.web.ask(self.shop.card.slug, buyer)
+            if answer.status == 202:
+                self.acknowledged.append((buyer, answer.json()))
+            else:
+                assert_away(answer)
+                self.refused += 1
+
+
+def test_whoever_was_acknowledged_before_the_kill_is_still_in_line_after_it(shop: Shop) -> None:
+    shoppers, stop = [Shopper(shop) for _ in range(4)], threading.Event()
+    crowd = start_together([lambda each=each: each.ask_until(stop) for each in shoppers])
+    wait_until(lambda: sum(len(each.acknowledged) for each in shoppers) >= 100, timeout_seconds=10)
+    shop.valkey.kill()
+    wait_until(lambda: all(each.refused for each in shoppers), timeout_seconds=10)
+    shop.valkey.start_again()
+    behind = sum(len(each.acknowledged) for each in shoppers) + 50
+    wait_until(lambda: sum(len(each.acknowledged) for each in shoppers) >= behind, timeout_seconds=10)
+    stop.set()
+    finish(crowd)
+    acknowledged = [pair for each in shoppers for pair in each.acknowledged]
+    for buyer, place in acknowledged:
+        again = shop.web.ask(shop.card.slug, buyer)
+        assert (again.status, again.json()["request_id"], again.json()["seq"]) == (
+            200, place["request_id"], place["seq"],
+        )  # fmt: skip
+    assert len({place["seq"] for _, place in acknowledged}) == len(acknowledged)
+
+
+def test_a_settler_outlives_redis_and_decides_everything_in_order(shop: Shop, tmp_path: Path) -> None:
+    buyers = [shop.web.new_buyer() for _ in range(20)]
+    with settler_process(shop.environment, folder=tmp_path) as settler:
+        ids = [shop.web.ask(shop.card.slug, buyer).json()["request_id"] for buyer in buyers[:10]]
+        shop.valkey.kill()
+        assert_away(shop.web.ask(shop.card.slug, buyers[10]))
+        shop.valkey.start_again()
+        wait_until(lambda: shop.web.get("/readyz").status == 200, timeout_seconds=RECOVERY_SECONDS)
+        ids += [ask_until_admitted(shop, buyer) for buyer in buyers[10:]]
+        for request_id, buyer in zip(ids, buyers, strict=True):
+            wait_until_held(shop, request_id, buyer)
+        assert settler.running
+    assert assert_books_balance(shop.card)["orders_held"] == len(buyers) + 1  # and the one who proved the shop open
+
+
+def wait_until_held(shop: Shop, request_id: str, buyer: Buyer) -> None:
+    wait_until(lambda: shop.web.status(request_id, buyer).json()["state"] == "held", timeout_seconds=10)
+
+
+def ask_until_admitted(shop: Shop, buyer: Buyer) -> str:
+    """Ask as a patient buyer does, and return the request's id."""
+    answer = wait_until(
+        lambda: next((a for a in [shop.web.ask(shop.card.slug, buyer)] if a.status in (200, 202)), None),
+        timeout_seconds=RECOVERY_SECONDS,
+    )
+    return str(answer.json()["request_id"])
+
+
+def start_together(tasks: list[Callable[[], None]]) -> list[threading.Thread]:
+    """Start a thread for each task."""
+    threads = [threading.Thread(target=task) for task in tasks]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def finish(threads: list[threading.Thread]) -> None:
+    """Wait for threads to end."""
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+
+
+def run_together(tasks: list[Callable[[], None]]) -> None:
+    """Run every task in a thread of its own, and wait for all."""
+    finish(start_together(tasks))

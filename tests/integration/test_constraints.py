@@ -1,0 +1,180 @@
+"""PostgreSQL itself refuses what the code must never do, and movements are written once. Real PostgreSQL.
+Every test has a SKU of its own. Called by pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import DatabaseError, IntegrityError, ProgrammingError, connection, transaction
+from django.utils import timezone
+
+from inventory.models import Stock
+from shop.catalogue import SaleCard
+from shop.models import Sale
+from tests.road import queue, settle_line
+from tests.shopkeeping import make_sale
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+STOCK, SALE, ORDER, MOVEMENT = "inventory_stock", "shop_sale", "shop_order", "inventory_stockmovement"
+MOVE = (
+    "INSERT INTO inventory_stockmovement (stock_id, kind, delta, request_id, actor, reason)"
+    " SELECT id, {}, 'test', '' FROM inventory_stock WHERE sku = %(sku)s"
+)
+# What the database must refuse, by the name of the rule that refuses it; %(sku)s has one unit held and one free.
+FORBIDDEN = {
+    "stock_available_not_negative": "UPDATE inventory_stock SET available = -1, held = 3 WHERE sku = %(sku)s",
+    "stock_held_not_negative": "UPDATE inventory_stock SET held = -1, available = 3 WHERE sku = %(sku)s",
+    "stock_sold_not_negative": "UPDATE inventory_stock SET sold = -1, available = 2 WHERE sku = %(sku)s",
+    "stock_every_unit_is_somewhere": "UPDATE inventory_stock SET available = available + 1 WHERE sku = %(sku)s",
+    "inventory_stock_sku_": "INSERT INTO inventory_stock (sku, total, available, held, sold, fence, version)"
+    " VALUES (%(sku)s, 0, 0, 0, 0, 0, 0)",
+    "movement_once_per_request_and_kind": MOVE.format("'hold', -1, %(request_id)s"),
+    "movement_of_a_request_names_it": MOVE.format("'hold', -1, NULL"),
+    "movement_has_the_sign_of_its_kind": MOVE.format("'hold', 1, 'another'"),
+    "sale_ends_after_it_begins": "UPDATE shop_sale SET closes_at = opens_at WHERE slug = %(slug)s",
+    "sale_limit_at_least_one": "UPDATE shop_sale SET per_buyer_limit = 0 WHERE slug = %(slug)s",
+    "sale_price_not_negative": "UPDATE shop_sale SET price = -0.01 WHERE slug = %(slug)s",
+    "order_of_at_least_one": "UPDATE shop_order SET quantity = 0 WHERE request_id = %(request_id)s",
+    "order_held_has_an_end": "UPDATE shop_order SET hold_expires_at = NULL WHERE request_id = %(request_id)s",
+    "order_state_is_known": "UPDATE shop_order SET state = 'queued' WHERE request_id = %(request_id)s",
+    "shop_order_request_id_": "INSERT INTO shop_order (request_id, sale_id, stock_id, buyer, quantity, seq, state,"
+    " reason, unit_price, currency) SELECT request_id, sale_id, stock_id, 'bob', 1, 9, 'refused', '', 1, 'EUR'"
+    " FROM shop_order WHERE request_id = %(request_id)s",
+}
+# Django gives these to every positive number and every slug; the rules above say the same and more.
+OF_DJANGO = {"inventory_stock_total_check", "inventory_stock_available_check", "inventory_stock_held_check",
+             "inventory_stock_sold_check", "shop_sale_hold_seconds_check", "shop_sale_per_buyer_limit_check",
+             "shop_sale_room_check", "shop_order_quantity_check", "shop_sale_slug_key"}  # fmt: skip
+
+
+@pytest.fixture
+def shop(new_sku: Callable[[], str]) -> dict[str, Any]:
+    """Return the names of a sale with two units, one of them held."""
+    card = make_sale(new_sku(), units=2)
+    (request_id,) = queue(card, "ann")
+    settle_line(card)
+    return {"sku": card.sku, "slug": card.slug, "request_id": request_id}
+
+
+def refused_by(error: Exception) -> str:
+    """Return the name of the constraint that refused."""
+    assert isinstance(error.__cause__, psycopg.Error)
+    return error.__cause__.diag.constraint_name or ""
+
+
+def execute(statement: str, values: dict[str, Any] | None = None) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+@pytest.mark.parametrize("rule", FORBIDDEN)
+def test_the_database_refuses(shop: dict[str, Any], rule: str) -> None:
+    with pytest.raises(IntegrityError) as refused:
+        execute(FORBIDDEN[rule], shop)
+    # A rule of Django's own ("…_check") may be looked at before ours of the same meaning.
+    assert refused_by(refused.value).startswith(rule) or refused_by(refused.value) in OF_DJANGO
+
+
+def test_every_rule_of_the_database_is_tried() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT conname FROM pg_constraint WHERE contype IN ('c', 'u', 'x') AND conrelid = ANY(%s::regclass[])",
+            [[STOCK, SALE, ORDER, MOVEMENT]],
+        )
+        rules = {row[0] for row in cursor.fetchall()}
+    untried = {rule for rule in rules - OF_DJANGO if not any(rule.startswith(name) for name in FORBIDDEN)}
+    assert untried == {"sales_of_one_sku_never_overlap"}  # tried below
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE inventory_stockmovement SET delta = delta",
+        "DELETE FROM inventory_stockmovement",
+        "TRUNCATE inventory_stockmovement",
+    ],
+)
+def test_movements_are_refused_a_change_by_the_missing_right(shop: dict[str, Any], statement: str) -> None:
+    with pytest.raises(ProgrammingError, match="permission denied"):
+        execute(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE inventory_stockmovement SET delta = delta",
+        "DELETE FROM inventory_stockmovement",
+        "TRUNCATE inventory_stockmovement",
+    ],
+)
+def test_movements_are_refused_a_change_by_the_trigger_too(shop: dict[str, Any], statement: str) -> None:
+    with pytest.raises(ProgrammingError, match="append-only"):
+        execute(f"GRANT UPDATE, DELETE, TRUNCATE ON inventory_stockmovement TO CURRENT_USER; {statement}")
+
+
+def test_a_movement_may_be_written(shop: dict[str, Any]) -> None:
+    """The control: the statement that the rules refuse is fine when it obeys them."""
+    with transaction.atomic():
+        execute(MOVE.format("'release', 1, %(request_id)s"), shop)
+        transaction.set_rollback(True)
+
+
+def test_the_shop_is_no_superuser() -> None:
+    """The control: missing rights mean something."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+        assert cursor.fetchone() == (False,)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DELETE FROM inventory_stock WHERE sku = %(sku)s", "DELETE FROM shop_sale WHERE slug = %(slug)s"],
+)
+def test_what_orders_and_movements_refer_to_cannot_be_deleted(shop: dict[str, Any], statement: str) -> None:
+    # Of movements PostgreSQL cannot even ask: that would need the right to change them.
+    with pytest.raises(
+        DatabaseError, match=r"violates foreign key|permission denied for table inventory_stockmovement"
+    ):
+        execute(f"{statement}; SET CONSTRAINTS ALL IMMEDIATE", shop)
+
+
+def another_sale(card: SaleCard, *, opens_at: datetime, closes_at: datetime) -> Sale:
+    first = Sale.objects.get(pk=card.sale_id)
+    return Sale.objects.create(
+        slug=f"{card.sku}-{Sale.objects.count()}",
+        product=first.product,
+        stock=first.stock,
+        title="Paper kite, again",
+        price=1,
+        opens_at=opens_at,
+        closes_at=closes_at,
+    )
+
+
+@pytest.mark.parametrize(("begin", "end"), [(-1, 1), (0.25, 0.75), (0, 1), (0.999999, 2), (-1, 2), (-1, 0.000001)])
+def test_overlapping_sales_of_one_sku_are_refused(new_sku: Callable[[], str], begin: float, end: float) -> None:
+    card = make_sale(new_sku(), units=1)
+    length = card.closes_at - card.opens_at
+    with pytest.raises(IntegrityError) as refused, transaction.atomic():
+        another_sale(card, opens_at=card.opens_at + begin * length, closes_at=card.opens_at + end * length)
+    assert refused_by(refused.value) == "sales_of_one_sku_never_overlap"
+
+
+def test_sales_of_one_sku_may_touch(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=1)
+    another_sale(card, opens_at=card.closes_at, closes_at=card.closes_at + timedelta(hours=1))
+    another_sale(card, opens_at=card.opens_at - timedelta(hours=1), closes_at=card.opens_at)
+    assert Sale.objects.filter(stock__sku=card.sku).count() == 3
+
+
+def test_sales_of_two_skus_may_overlap(new_sku: Callable[[], str]) -> None:
+    one, other = make_sale(new_sku(), units=1), make_sale(new_sku(), units=1)
+    assert one.opens_at < other.closes_at
+    assert Stock.objects.filter(sku__in=[one.sku, other.sku]).count() == 2
+    assert timezone.now() < one.closes_at

@@ -1,0 +1,267 @@
+"""The line hands out every request until it is settled, to the lock's holder only, and repeats without harm.
+Every test has a SKU of its own. Called by pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from inventory import keys, line, redis
+from inventory.admission import Code
+from inventory.exceptions import LockLost
+from inventory.locks import new_token
+from inventory.outcomes import State
+from shop.catalogue import SaleCard
+from tests.road import admit, answered, ask, figures, held_lock, queue, run, snapshot, take
+from tests.shopkeeping import make_sale
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    """Return an open sale of ten units, one a buyer."""
+    return make_sale(new_sku(), units=10)
+
+
+def names(handed: line.Handed) -> list[str]:
+    return [name for name, _ in handed.requests]
+
+
+def settle(card: SaleCard, token: str, handed: line.Handed, *, state: State = State.HELD, version: int = 2) -> int:
+    return line.settle(
+        redis.connect(),
+        card.sku,
+        token=token,
+        figures=figures(available=7, held=3, version=version),
+        settled=answered(handed, state),
+    )
+
+
+def test_a_batch_comes_in_the_order_of_the_line(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob", "eve")
+    lock = held_lock(card.sku)
+    handed = take(lock, batch=2)
+    assert (handed.kind, names(handed)) == ("fresh", asked[:2])
+    assert [record.buyer for _, record in handed.requests] == ["ann", "bob"]
+    lock.release()
+
+
+def test_an_empty_line_hands_out_nothing(card: SaleCard) -> None:
+    lock = held_lock(card.sku)
+    assert take(lock) == ("fresh", [])
+    lock.release()
+
+
+def test_what_a_dead_holder_left_comes_first_and_one_at_a_time(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob", "eve")
+    dead = held_lock(card.sku)
+    assert names(take(dead, batch=2)) == asked[:2]
+    dead.release()
+    heir = held_lock(card.sku)
+    handed, batches = take(heir, call=1), []
+    while handed.requests:
+        batches.append((handed.kind, names(handed)))
+        handed = line.settle_and_take(
+            redis.connect(),
+            card.sku,
+            token=heir.token,
+            figures=figures(available=9, version=2),
+            settled=answered(handed, State.HELD),
+            call=len(batches) + 1,
+            batch=500,
+        )
+    assert batches == [("again", asked[:1]), ("again", asked[1:2]), ("fresh", asked[2:])]
+    heir.release()
+
+
+@pytest.mark.parametrize("left_by_a_dead_holder", [False, True])
+def test_a_take_sent_again_gets_the_same_batch(card: SaleCard, left_by_a_dead_holder: bool) -> None:
+    queue(card, "ann", "bob", "eve")
+    if left_by_a_dead_holder:
+        dead = held_lock(card.sku)
+        take(dead, batch=2)
+        dead.release()
+    lock = held_lock(card.sku)
+    first = take(lock, batch=2)
+    before = snapshot(card)
+    assert take(lock, batch=2) == first
+    assert snapshot(card) == before
+    lock.release()
+
+
+def test_a_settle_sent_again_settles_nothing(card: SaleCard) -> None:
+    queue(card, "ann", "bob")
+    lock = held_lock(card.sku)
+    handed = take(lock)
+    assert settle(card, lock.token, handed) == 2
+    before = snapshot(card)
+    assert settle(card, lock.token, handed) == 0
+    assert snapshot(card) == before
+    lock.release()
+
+
+def test_a_settle_and_take_sent_again_hands_out_the_same_batch(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob", "eve")
+    lock = held_lock(card.sku)
+    handed = take(lock, batch=1)
+    call = {
+        "token": lock.token,
+        "figures": figures(available=9, version=2),
+        "settled": answered(handed, State.HELD),
+        "call": 2,
+        "batch": 1,
+    }
+    first = line.settle_and_take(redis.connect(), card.sku, **call)
+    before = snapshot(card)
+    assert line.settle_and_take(redis.connect(), card.sku, **call) == first
+    assert names(first) == asked[1:2]
+    assert snapshot(card) == before
+    lock.release()
+
+
+def test_a_redis_that_forgot_its_scripts_settles_before_it_hands_out(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob")
+    lock = held_lock(card.sku)
+    run(("SCRIPT", "FLUSH"))
+    handed = take(lock, batch=1)  # now Redis knows this script again, but not the one that settles
+    following = line.settle_and_take(
+        redis.connect(),
+        card.sku,
+        token=lock.token,
+        figures=figures(available=9, version=2),
+        settled=answered(handed, State.HELD),
+        call=2,
+        batch=1,
+    )
+    assert (following.kind, names(following)) == ("fresh", asked[1:])
+    lock.release()
+
+
+def test_a_take_without_the_lock_changes_nothing(card: SaleCard) -> None:
+    queue(card, "ann")
+    before = snapshot(card)
+    with pytest.raises(LockLost):
+        line.take(redis.connect(), card.sku, token=new_token(), call=1, batch=5)
+    assert snapshot(card) == before
+
+
+def test_a_settle_after_the_lock_was_lost_changes_nothing(card: SaleCard) -> None:
+    queue(card, "ann")
+    lost = held_lock(card.sku)
+    handed = take(lost)
+    lost.release()
+    heir = held_lock(card.sku)
+    before = snapshot(card)
+    with pytest.raises(LockLost):
+        settle(card, lost.token, handed)
+    with pytest.raises(LockLost):
+        line.settle_and_take(
+            redis.connect(),
+            card.sku,
+            token=lost.token,
+            figures=figures(version=9),
+            settled=answered(handed, State.HELD),
+            call=2,
+            batch=5,
+        )
+    assert snapshot(card) == before
+    heir.release()
+
+
+def test_after_five_hand_outs_a_request_lies_in_the_dead_letters(card: SaleCard) -> None:
+    poison, innocent = queue(card, "ann", "bob")
+    kinds = []
+    for _ in range(line.MOST_HAND_OUTS + 1):
+        lock = held_lock(card.sku)
+        handed = take(lock, batch=1)
+        assert names(handed) == [poison]
+        kinds.append(handed.kind)
+        lock.release()
+    assert kinds == ["fresh", *["again"] * 4, "dead"]
+    assert run(("ZRANGE", keys.dead_letters(card.sku), 0, -1)) == [[poison]]
+    lock = held_lock(card.sku)
+    settle(card, lock.token, take(lock, call=1), state=State.REFUSED)
+    assert names(take(lock, call=2)) == [innocent]
+    assert line.check(redis.connect(), card.sku).dead_letters == 1
+    lock.release()
+
+
+def test_hand_outs_are_forgotten_when_a_request_is_settled(card: SaleCard) -> None:
+    queue(card, "ann")
+    for _ in range(3):
+        lock = held_lock(card.sku)
+        handed = take(lock)
+        lock.release()
+    lock = held_lock(card.sku)
+    settle(card, lock.token, handed)
+    assert run(("EXISTS", keys.hand_outs(card.sku))) == [0]
+    lock.release()
+
+
+def test_an_older_stock_version_does_not_overwrite_a_newer_one(card: SaleCard) -> None:
+    queue(card, "ann", "bob")
+    lock = held_lock(card.sku)
+    first, client = take(lock, batch=1), redis.connect()
+    newer, older = figures(available=4, held=6, version=9), figures(available=8, held=2, version=8)
+    line.settle(client, card.sku, token=lock.token, figures=newer, settled=answered(first, State.HELD))
+    second = take(lock, call=2, batch=1)
+    line.settle(client, card.sku, token=lock.token, figures=older, settled=answered(second, State.HELD))
+    seen = line.figures(client, card.sku)
+    assert seen is not None
+    assert (seen.available, seen.held, seen.decided, seen.queued) == (4, 6, 2, 0)
+    lock.release()
+
+
+def test_a_refused_request_gives_its_units_back_to_the_buyer(card: SaleCard) -> None:
+    queue(card, "ann", "bob")
+    lock = held_lock(card.sku)
+    settle(card, lock.token, take(lock, call=1, batch=1), state=State.REFUSED)
+    settle(card, lock.token, take(lock, call=2, batch=1), state=State.HELD)
+    again = admit(card, ask(card, "ann", key="second"), ask(card, "bob", key="second"))
+    assert [answer.code for answer in again] == [Code.ADMITTED, Code.LIMIT_REACHED]
+    lock.release()
+
+
+def test_queued_counts_exactly_the_units_in_line_and_in_flight(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=10, limit=3)
+    admit(card, ask(card, "ann", quantity=3), ask(card, "bob", quantity=2), ask(card, "eve", quantity=1))
+    lock, seen = held_lock(card.sku), []
+    handed = take(lock, batch=2)
+    seen.append(line.check(redis.connect(), card.sku).queued_units)
+    settle(card, lock.token, handed)
+    seen.append(line.check(redis.connect(), card.sku).queued_units)
+    settle(card, lock.token, take(lock, call=2))
+    seen.append(line.check(redis.connect(), card.sku).queued_units)
+    assert seen == [6, 1, 0]
+    lock.release()
+
+
+def test_a_look_at_the_line_tells_every_place(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob", "eve")
+    lock = held_lock(card.sku)
+    handed = take(lock, batch=1)
+    client = redis.connect()
+    assert [place.position for place in line.places(client, card.sku, asked) if place] == [1, 2, 3]
+    settle(card, lock.token, handed)
+    settled, *waiting, nobody = line.places(client, card.sku, [*asked, "unknown"])
+    assert (settled.record.state, settled.position) == (State.HELD, 0)
+    assert [place.position for place in waiting if place] == [1, 2]
+    assert nobody is None
+    lock.release()
+
+
+def test_a_sku_has_work_until_nothing_is_in_line_or_in_flight(card: SaleCard) -> None:
+    client, seen = redis.connect(), []
+    seen.append(card.sku in line.skus_with_work(client))
+    queue(card, "ann")
+    seen.append(card.sku in line.skus_with_work(client))
+    lock = held_lock(card.sku)
+    handed = take(lock)
+    seen.append(card.sku in line.skus_with_work(client))
+    settle(card, lock.token, handed)
+    seen.append(card.sku in line.skus_with_work(client))
+    assert seen == [False, True, True, False]
+    lock.release()

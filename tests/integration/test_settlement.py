@@ -1,0 +1,206 @@
+"""One transaction decides a batch: once, in order, at the price of the moment, under the newest fence. Real PostgreSQL.
+Every test has a SKU of its own. Called by pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection as django_connection
+
+from inventory.exceptions import FenceRefused
+from inventory.line import StockFigures
+from inventory.models import Stock, StockMovement
+from inventory.outcomes import State
+from inventory.tickets import Record
+from shop import catalogue
+from shop.catalogue import SaleCard
+from shop.models import Order, Sale
+from tests.road import own_connection, request
+from tests.shopkeeping import make_sale
+from workers.settlement import Settlement, settle_batch
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+Request = tuple[str, Record]
+
+
+@pytest.fixture
+def settle() -> Iterator[Callable[..., Settlement]]:
+    """Return a function that settles requests of a sale on a connection of its own."""
+    with own_connection() as connection:
+
+        def run(card: SaleCard, *requests: Request, fence: int = 1, dead: bool = False) -> Settlement:
+            return settle_batch(connection, sku=card.sku, fence=fence, requests=requests, dead=dead)
+
+        yield run
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    """Return an open sale of two units, one a buyer."""
+    return make_sale(new_sku(), units=2)
+
+
+def states(settlement: Settlement) -> list[State]:
+    return [each.record.state for each in settlement.settled]
+
+
+def books(card: SaleCard) -> dict[str, Any]:
+    """Return everything the database knows of a sale: stock, movements, orders."""
+    return {
+        "stock": Stock.objects.filter(sku=card.sku).values().get(),
+        "movements": list(StockMovement.objects.filter(stock__sku=card.sku).values()),
+        "orders": list(Order.objects.filter(stock__sku=card.sku).values()),
+    }
+
+
+def test_the_first_get_their_units_and_the_rest_are_told(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    asked = [request(card, "ann", seq=1), request(card, "ann", seq=2, key="again")]
+    asked += [request(card, name, seq=3 + number) for number, name in enumerate(("bob", "eve"))]
+    settlement = settle(card, *asked, fence=7)
+    assert states(settlement) == [State.HELD, State.REFUSED, State.HELD, State.SOLD_OUT]
+    assert [each.frees_units for each in settlement.settled] == [False, True, False, True]
+    assert settlement.figures == StockFigures(available=0, held=2, sold=0, returning=0, version=2)
+    orders = Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("request_id", "state", "reason")
+    assert list(orders) == [
+        (asked[0][0], "held", ""),
+        (asked[1][0], "refused", "limit_reached"),
+        (asked[2][0], "held", ""),
+        (asked[3][0], "sold_out", ""),
+    ]
+
+
+def test_each_unit_held_has_its_movement_under_the_fence(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    asked = [request(card, name, seq=number) for number, name in enumerate(("ann", "bob", "eve"))]
+    settle(card, *asked, fence=7)
+    holds = StockMovement.objects.filter(stock__sku=card.sku, kind="hold").order_by("id")
+    assert list(holds.values_list("request_id", "delta", "fence", "actor")) == [
+        (asked[0][0], -1, 7, "settler"),
+        (asked[1][0], -1, 7, "settler"),
+    ]
+    stock = Stock.objects.get(sku=card.sku)
+    assert (stock.total, stock.available, stock.held, stock.sold, stock.fence) == (2, 0, 2, 0, 7)
+
+
+def test_the_order_of_the_line_decides_not_the_order_of_the_batch(
+    card: SaleCard, settle: Callable[..., Settlement]
+) -> None:
+    late, early, middle = (request(card, name, seq=seq) for name, seq in (("ann", 30), ("bob", 10), ("eve", 20)))
+    settlement = settle(card, late, early, middle)
+    assert states(settlement) == [State.SOLD_OUT, State.HELD, State.HELD]
+    assert list(Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("seq", flat=True)) == [10, 20, 30]
+
+
+def test_known_requests_are_read_and_not_decided_again(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    asked = [request(card, name, seq=number) for number, name in enumerate(("ann", "bob", "eve"))]
+    first = settle(card, *asked, fence=1)
+    before = books(card)
+    again = settle(card, *asked, fence=2)
+    assert again == first
+    assert books(card) == before | {"stock": before["stock"] | {"fence": 2}}
+
+
+def test_known_and_new_requests_settle_in_one_batch(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    known = request(card, "ann", seq=1)
+    settle(card, known)
+    settlement = settle(card, known, request(card, "bob", seq=2), request(card, "eve", seq=3))
+    assert states(settlement) == [State.HELD, State.HELD, State.SOLD_OUT]
+    assert settlement.figures == StockFigures(available=0, held=2, sold=0, returning=0, version=3)
+    assert Order.objects.filter(sale_id=card.sale_id).count() == 3
+
+
+def test_units_held_in_an_earlier_batch_count_against_the_limit(
+    card: SaleCard, settle: Callable[..., Settlement]
+) -> None:
+    settle(card, request(card, "ann", seq=1))
+    assert states(settle(card, request(card, "ann", seq=2, key="again"))) == [State.REFUSED]
+
+
+def test_an_older_fence_is_refused_and_nothing_is_written(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    settle(card, request(card, "ann", seq=1), fence=10)
+    before = books(card)
+    with pytest.raises(FenceRefused):
+        settle(card, request(card, "bob", seq=2), fence=9)
+    assert books(card) == before
+    assert states(settle(card, request(card, "bob", seq=2), fence=10)) == [State.HELD]
+
+
+def test_a_batch_that_the_database_refuses_writes_nothing(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    before = books(card)
+    with pytest.raises(psycopg.errors.CheckViolation, match="order_of_at_least_one"):
+        settle(card, request(card, "ann", seq=1), request(card, "bob", seq=2, quantity=0))
+    assert books(card) == before
+
+
+def test_prices_are_copied_so_a_later_change_alters_nothing(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    settle(card, request(card, "ann", seq=1))
+    Sale.objects.filter(pk=card.sale_id).update(price=Decimal("99.00"), currency="CHF")
+    settle(card, request(card, "bob", seq=2))
+    prices = Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("unit_price", "currency")
+    assert list(prices) == [(Decimal("15.00"), "EUR"), (Decimal("99.00"), "CHF")]
+
+
+def database_time() -> datetime:
+    with django_connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        return cursor.fetchone()[0]
+
+
+def test_a_hold_ends_by_the_clock_of_the_database(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    before = database_time()
+    (settled,) = settle(card, request(card, "ann", seq=1)).settled
+    order, hold = Order.objects.get(sale_id=card.sale_id), timedelta(seconds=card.hold_seconds)
+    assert before + hold <= order.hold_expires_at <= database_time() + hold
+    assert settled.record.hold_expires_ms == round(order.hold_expires_at.timestamp() * 1000)
+
+
+def test_one_batch_may_span_several_sales(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    first = Sale.objects.get(pk=card.sale_id)
+    later = Sale.objects.create(
+        slug=f"{card.sku}-later",
+        product=first.product,
+        stock=first.stock,
+        title="Paper kite, again",
+        price=Decimal("12.50"),
+        opens_at=first.closes_at,
+        closes_at=first.closes_at + timedelta(hours=1),
+        per_buyer_limit=2,
+        hold_seconds=60,
+    )
+    other = catalogue.find_sale(later.slug)
+    asked = [request(card, "ann", seq=1), request(other, "ann", seq=2), request(card, "ann", seq=3, key="again")]
+    assert states(settle(card, *asked)) == [State.HELD, State.HELD, State.REFUSED]
+    orders = Order.objects.filter(stock=first.stock).order_by("id")
+    assert [(order.sale_id, order.unit_price) for order in orders] == [
+        (first.pk, Decimal("15.00")),
+        (later.pk, Decimal("12.50")),
+        (first.pk, Decimal("15.00")),
+    ]
+    assert orders[0].hold_expires_at - orders[1].hold_expires_at == timedelta(seconds=600 - 60)
+
+
+def test_dead_letters_are_refused_and_their_units_stay_free(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    settlement = settle(card, request(card, "ann", seq=1), dead=True)
+    assert states(settlement) == [State.REFUSED]
+    assert settlement.figures == StockFigures(available=2, held=0, sold=0, returning=0, version=1)
+    assert Order.objects.get(sale_id=card.sale_id).reason == "dead_letter"
+
+
+def test_a_dead_letter_that_was_decided_after_all_keeps_its_outcome(
+    card: SaleCard, settle: Callable[..., Settlement]
+) -> None:
+    asked = request(card, "ann", seq=1)
+    settle(card, asked)
+    assert states(settle(card, asked, dead=True)) == [State.HELD]
+
+
+def test_a_settlement_leaves_no_lock_behind(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    settle(card, request(card, "ann", seq=1))
+    with django_connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%%'")
+        assert cursor.fetchone() == (0,)

@@ -1,0 +1,78 @@
+"""A settler wakes up when an empty line gets its first request, and never sleeps longer than a second. Real Redis.
+Every test has a SKU of its own. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from django.test.utils import override_settings
+
+from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.wakeups import WakeUps
+from tests.road import queue, run
+from tests.shopkeeping import make_sale
+from tests.waiting import wait_until
+from workers.server import free_port
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+
+@pytest.fixture
+def wakeups(shop_database: None) -> WakeUps:
+    """Return a listener that has subscribed already."""
+    made = WakeUps(redis.connect())
+    assert made.wait(seconds=1)  # a hint may have been sent before: the first wait says "look once more"
+    while made.wait(seconds=0.05):
+        pass
+    return made
+
+
+def test_without_a_hint_the_wait_ends_by_itself(wakeups: WakeUps) -> None:
+    began = time.monotonic()
+    assert not wakeups.wait(seconds=0.2)
+    assert 0.2 <= time.monotonic() - began < 1
+
+
+def test_no_wait_is_longer_than_a_second(wakeups: WakeUps) -> None:
+    began = time.monotonic()
+    assert not wakeups.wait(seconds=60)
+    assert 1 <= time.monotonic() - began < 3
+
+
+def test_the_first_request_of_an_empty_line_wakes_up(wakeups: WakeUps, new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=5)
+    queue(card, "ann")
+    assert wakeups.wait(seconds=1)
+
+
+def test_who_queues_behind_others_wakes_nobody(wakeups: WakeUps, new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=5)
+    queue(card, "ann")
+    assert wakeups.wait(seconds=1)
+    queue(card, "bob")
+    assert not wakeups.wait(seconds=0.1)
+
+
+def test_a_cut_subscription_comes_back(wakeups: WakeUps, new_sku: Callable[[], str]) -> None:
+    run(("CLIENT", "KILL", "TYPE", "pubsub"))
+
+    def woken() -> bool:
+        queue(make_sale(new_sku(), units=1), "ann")
+        try:
+            return wakeups.wait(seconds=0.1)
+        except RedisUnavailable:
+            return False
+
+    wait_until(woken, timeout_seconds=5)
+
+
+def test_a_missing_redis_is_told_by_name(shop_database: None) -> None:
+    with override_settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0"):
+        nowhere = WakeUps(redis.connect())
+    for _ in range(2):  # the second time from the same state
+        with pytest.raises(RedisUnavailable):
+            nowhere.wait(seconds=1)

@@ -1,0 +1,144 @@
+"""Walks the road of a request step by step: ask, take, settle. Uses the real scripts and the real settlement.
+Called by the integration tests and the races.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from inventory import admission, keys, line, redis
+from inventory.admission import Answer, Ask, SaleLine
+from inventory.database import Connection, connect
+from inventory.line import StockFigures
+from inventory.locks import Lock
+from inventory.outcomes import State
+from inventory.tickets import Record, request_id
+from shop.catalogue import SaleCard
+from workers.settlement import Settlement, settle_batch
+from workers.settler import Settler
+
+BATCH = 500
+LOCK_TTL_MS = 5000
+
+
+def ask(card: SaleCard, buyer: str, *, quantity: int = 1, key: str = "") -> Ask:
+    """Return the wish of `buyer`, named as the shop names it."""
+    name = request_id(sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=key)
+    return Ask(name, buyer, quantity)
+
+
+def admit(card: SaleCard, *asks: Ask) -> list[Answer]:
+    """Ask for all `asks` in one call."""
+    return admission.admit(redis.connect(), SaleLine(card.sale_id, card.sku), asks)
+
+
+def queue(card: SaleCard, *buyers: str) -> list[str]:
+    """Let each of `buyers` ask for one unit; return the request ids."""
+    asks = [ask(card, buyer) for buyer in buyers]
+    assert {answer.code for answer in admit(card, *asks)} == {admission.Code.ADMITTED}
+    return [each.request_id for each in asks]
+
+
+def request(card: SaleCard, buyer: str, *, seq: int, quantity: int = 1, key: str = "") -> tuple[str, Record]:
+    """Return a request as `take` would hand it out, without a line."""
+    record = Record(State.QUEUED, seq=seq, quantity=quantity, sale_id=card.sale_id, buyer=buyer)
+    return ask(card, buyer, quantity=quantity, key=key).request_id, record
+
+
+def take(lock: Lock, *, call: int = 1, batch: int = BATCH) -> line.Handed:
+    """Take from the line of the locked SKU."""
+    return line.take(redis.connect(), lock.name, token=lock.token, call=call, batch=batch)
+
+
+def held_lock(sku: str) -> Lock:
+    """Return the lock of `sku`, taken by a new holder."""
+    lock = Lock(redis.connect(), sku, ttl_ms=LOCK_TTL_MS)
+    assert lock.acquire()
+    return lock
+
+
+def settle_line(card: SaleCard, *, batch: int = BATCH) -> list[Settlement]:
+    """Settle everything in the line of a sale's SKU, as a settler does."""
+    client, done = redis.connect(), []
+    with own_connection() as connection, Lock(client, card.sku, ttl_ms=LOCK_TTL_MS) as lock:
+        handed = take(lock, batch=batch)
+        while handed.requests:
+            settlement = settle_batch(connection, sku=card.sku, fence=lock.fence, requests=handed.requests)
+            done.append(settlement)
+            handed = line.settle_and_take(
+                client,
+                card.sku,
+                token=lock.token,
+                figures=settlement.figures,
+                settled=settlement.settled,
+                call=len(done) + 1,
+                batch=batch,
+            )
+    return done
+
+
+def answered(handed: line.Handed, state: State) -> list[line.Settled]:
+    """Return the requests of a batch as if all had been decided as `state`."""
+    return [
+        line.Settled(
+            name,
+            Record(state, record.seq, record.quantity, record.sale_id, record.buyer),
+            frees_units=state in {State.REFUSED, State.SOLD_OUT},
+        )
+        for name, record in handed.requests
+    ]
+
+
+def figures(*, available: int = 0, held: int = 0, version: int) -> StockFigures:
+    """Return stock figures of one version."""
+    return StockFigures(available=available, held=held, sold=0, returning=0, version=version)
+
+
+@contextmanager
+def own_connection() -> Iterator[Connection]:
+    """Open a worker's connection for the length of a block."""
+    connection = connect()
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def settler(*, batch: int = BATCH, lock_ttl_ms: int = LOCK_TTL_MS, stopping: Any = lambda: False) -> Iterator[Settler]:
+    """Return a real settler; its connection ends with the block."""
+    worker = Settler(redis.connect(), batch=batch, lock_ttl_ms=lock_ttl_ms, stopping=stopping)
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+def run(*commands: Sequence[str | int]) -> list[Any]:
+    """Send plain commands to the tests' Redis."""
+    return redis.run_commands(redis.connect(), commands)
+
+
+def keys_of(card: SaleCard) -> list[str]:
+    """Return every key that Redis keeps of a sale and its SKU, the lock's left out."""
+    makers = (keys.line, keys.in_flight, keys.records, keys.live_units, keys.stock, keys.hand_outs, keys.dead_letters)
+    return [keys.sale(card.sku, sale_id=card.sale_id), *(make(card.sku) for make in makers)]
+
+
+def snapshot(card: SaleCard) -> dict[str, Any]:
+    """Return everything that Redis knows of a sale and its SKU."""
+    return {key: _content(key) for key in keys_of(card)}
+
+
+def _content(key: str) -> Any:
+    (kind,) = run(("TYPE", key))
+    if kind == "none":
+        return None
+    return run({"hash": ("HGETALL", key), "zset": ("ZRANGE", key, 0, -1, "WITHSCORES")}[kind])[0]
+
+
+def forget(card: SaleCard) -> None:
+    """Let Redis lose everything about a sale and its SKU, fence included."""
+    run(("DEL", *keys_of(card), keys.lock(card.sku), keys.fence(card.sku)), ("SREM", keys.skus(), card.sku))

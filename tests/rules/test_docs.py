@@ -1,0 +1,202 @@
+"""The documents name only what exists, and leave out nothing they promise to list. Reads sources only.
+Needs no server. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands
+
+from inventory import keys
+from inventory.exceptions import FairdropError
+from shop.api import NotFound
+from tests.rules.environment import variables_of_example, variables_of_settings
+from tests.rules.sources import FLOORS, ROOT, python_files
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "decisions").glob("*.md")])
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+KEYSPACE = ROOT / "docs" / "keyspace.md"
+EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+FOLDERS = "docs|docker|inventory|loadtest|requirements|shop|tests|workers"
+PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./*-]*[\w*]|(?<![\w/.-])\w[\w.-]*\.(?:py|lua|yml|toml|conf|md)\b")
+# With an underscore anywhere; without one only where it is set: SERVE=0.
+VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}(?==)")
+SHELL_OWN = {"SHOP", "TOKEN", "AUDIT_TOKEN"}  # set by an example itself
+
+
+@cache
+def text_of(document: Path) -> str:
+    return document.read_text()
+
+
+def code_of(text: str) -> list[str]:
+    """Return every piece of code of a document: fenced blocks and what stands between backticks."""
+    blocks = re.findall(r"^```(?!mermaid)\w*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    return blocks + re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def found_in_code(pattern: re.Pattern[str] | str, text: str) -> set[str]:
+    return {found for code in code_of(text) for found in re.findall(pattern, code)}
+
+
+def variables() -> set[str]:
+    made = re.findall(r"^([A-Z]+) \?=", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    return variables_of_settings() | variables_of_example() | set(made)
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+
+def exists(name: str, document: Path) -> bool:
+    """Say whether a path of a document leads to a file here; a bare file name may lie anywhere in the sources."""
+    if "/" in name:
+        return any(ROOT.glob(name))
+    folders = (ROOT, document.parent, *(ROOT / folder for folder in FOLDERS.split("|")))
+    return any((folder / name).exists() or any(folder.glob(f"*/{name}")) for folder in folders)
+
+
+def key_makers() -> dict[str, str]:
+    """Return every function of keys.py that makes a key, with the key it makes of its parameters' own names."""
+    makers = {name: maker for name, maker in inspect.getmembers(keys, inspect.isfunction) if name != "checked_sku"}
+    own = {name: maker for name, maker in makers.items() if maker.__module__ == keys.__name__}
+    return {name: maker(**{word: word for word in inspect.signature(maker).parameters}) for name, maker in own.items()}
+
+
+def errors() -> Iterator[type[FairdropError]]:
+    """Yield every error that a caller of the API can be answered with."""
+    waiting = [*FairdropError.__subclasses__(), NotFound]
+    while waiting:
+        error = waiting.pop()
+        waiting += error.__subclasses__()
+        if error.__module__.partition(".")[0] in {"inventory", "shop"}:
+            yield error
+
+
+def slug_of(heading: str) -> str:
+    """Return the anchor of a heading."""
+    return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def leads_somewhere(link: str, document: Path) -> bool:
+    """Say whether a relative link leads to a file of the project and, if it names one, to a heading in it."""
+    name, _, anchor = link.partition("#")
+    target = (document.parent / name).resolve() if name else document
+    if not target.is_relative_to(ROOT) or not target.exists():
+        return False
+    return not anchor or anchor in map(slug_of, re.findall(r"^#+ (.+)$", target.read_text(), flags=re.MULTILINE))
+
+
+def test_what_does_not_exist_would_be_found() -> None:
+    """The control: invented names of every kind are seen, in spans and in blocks."""
+    text = "Set `FAIRDROP_NO_SUCH`, run `make nothing`.\n```sh\nNONE=1 python manage.py no_such shop/no_such.py\n```\n"
+    assert found_in_code(VARIABLE, text) == {"FAIRDROP_NO_SUCH", "NONE"}
+    assert found_in_code(r"\bmake ([a-z][a-z-]*)", text) == {"nothing"}
+    assert found_in_code(r"manage\.py ([a-z_]+)", text) == {"no_such"}
+    assert not exists("shop/no_such.py", ROOT / "README.md")
+    assert not exists("no_such.py", ROOT / "README.md")
+    assert "shop/no_such.py" in found_in_code(PATH, text)
+    assert not leads_somewhere("README.md#no-such-heading", ROOT / "ARCHITECTURE.md")
+    assert not leads_somewhere("../elsewhere.md", ROOT / "README.md")
+
+
+@EVERY_DOCUMENT
+def test_every_variable_exists(document: Path) -> None:
+    assert found_in_code(VARIABLE, text_of(document)) - variables() - SHELL_OWN == set()
+
+
+def test_operations_explain_every_variable() -> None:
+    assert variables_of_example() - found_in_code(r"[A-Z_]{4,}", text_of(ROOT / "docs" / "operations.md")) == set()
+
+
+@EVERY_DOCUMENT
+def test_every_make_target_exists(document: Path) -> None:
+    assert found_in_code(r"\bmake ([a-z][a-z-]*)", text_of(document)) - make_targets() == set()
+
+
+def test_the_readme_shows_every_make_target() -> None:
+    assert make_targets() - found_in_code(r"\bmake ([a-z][a-z-]*)", text_of(ROOT / "README.md")) == set()
+
+
+@EVERY_DOCUMENT
+def test_every_manage_command_exists(document: Path) -> None:
+    assert found_in_code(r"manage\.py ([a-z_]+)", text_of(document)) - set(get_commands()) == set()
+
+
+@EVERY_DOCUMENT
+def test_every_path_exists(document: Path) -> None:
+    assert [name for name in sorted(found_in_code(PATH, text_of(document))) if not exists(name, document)] == []
+
+
+def test_every_module_has_its_line_in_the_architecture() -> None:
+    listed = set(re.findall(r"^\| `([\w/]+\.py)` \|", text_of(ROOT / "ARCHITECTURE.md"), flags=re.MULTILINE))
+    modules = {str(path.relative_to(ROOT)) for path in python_files(*FLOORS) if path.name != "__init__.py"}
+    assert listed ^ modules == set()
+
+
+def test_the_keyspace_lists_every_key_as_it_is() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| (\w+) \|", text_of(KEYSPACE), flags=re.MULTILINE)
+    assert {name: key for name, key, _ in rows} == key_makers()
+    kinds = {name: re.match(r"\w+", inspect.getdoc(getattr(keys, name)) or "") for name in key_makers()}
+    assert {name: kind for name, _, kind in rows} == {name: kind and kind[0] for name, kind in kinds.items()}
+
+
+def test_the_keyspace_lists_every_script() -> None:
+    listed = set(re.findall(r"^\| `(inventory/scripts/\w+\.lua)` \|", text_of(KEYSPACE), flags=re.MULTILINE))
+    assert listed == {str(path.relative_to(ROOT)) for path in (ROOT / "inventory" / "scripts").glob("*.lua")}
+
+
+@EVERY_DOCUMENT
+def test_every_key_function_exists(document: Path) -> None:
+    assert found_in_code(r"\bkeys\.(\w+)\(", text_of(document)) - set(key_makers()) == set()
+
+
+def test_the_api_lists_every_error() -> None:
+    listed = re.findall(r"^\| (\d{3}) \| `(\w+)` \|", text_of(ROOT / "docs" / "api.md"), flags=re.MULTILINE)
+    assert {(int(status), code) for status, code in listed} == {(error.status, error.code) for error in errors()}
+
+
+def test_the_architecture_lists_every_invariant_of_the_audit() -> None:
+    rows = re.findall(r"^\| (I\d+\w?) \| (.+?) \|$", text_of(ROOT / "ARCHITECTURE.md"), flags=re.MULTILINE)
+    source = (ROOT / "inventory" / "audit.py").read_text()
+    assert dict(rows) == dict(re.findall(r'"(I\d+\w?)",\s*"([^"]+)"', source))
+
+
+def test_every_decision_is_listed() -> None:
+    shown = text_of(ROOT / "ARCHITECTURE.md") + text_of(ROOT / "README.md")
+    assert DECISIONS
+    assert [path.name for path in DECISIONS if f"docs/decisions/{path.name}" not in shown] == []
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [path.name[:4] for path in DECISIONS] == [f"{number:04}" for number in range(1, len(DECISIONS) + 1)]
+
+
+@pytest.mark.parametrize("document", DECISIONS, ids=lambda path: path.name[:4])
+def test_a_decision_has_its_rule_and_every_part(document: Path) -> None:
+    text = text_of(document)
+    title = re.match(r"# (\d{4}): (.+)\n", text)
+    assert title
+    assert title[1] == document.name[:4]
+    assert f"({document.relative_to(ROOT)}) | {title[2]} |" in text_of(ROOT / "ARCHITECTURE.md")
+    assert "**Status:**" in text
+    assert re.findall(r"^## (\w+)$", text, flags=re.MULTILINE) == ["Context", "Decision", "Consequences"]
+
+
+@EVERY_DOCUMENT
+def test_every_relative_link_leads_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", text_of(document))
+    own = {one or other for one, other in links if not re.match(r"[a-z]+:", one or other)}
+    assert [link for link in sorted(own) if not leads_somewhere(link, document)] == []
+
+
+def test_the_readme_has_one_place_for_the_verdict() -> None:
+    marks = re.findall(r"<!-- verdict:(begin|end) -->", text_of(ROOT / "README.md"))
+    assert marks == ["begin", "end"]
