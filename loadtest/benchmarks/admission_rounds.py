@@ -1,0 +1,106 @@
+"""Measures the servers under test in turns, so that whatever else the machine does falls on all of them alike.
+Never takes an answer other than 202 for one. Called by the run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from loadtest.benchmarks import processes
+from loadtest.benchmarks.loader import Load, Loader, LoadFailed
+from loadtest.benchmarks.sides import Side
+from loadtest.benchmarks.wishes import fresh_wishes
+
+ADMITTED = "202"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A side, the sale it is asked for, and how many fresh buyers a second are enough (0: the same few again)."""
+
+    side: Side
+    slug: str
+    buyers_per_second: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One measurement of one side. busy: share of its core that the server used; waits in ms."""
+
+    side: str
+    per_second: float
+    busy: float
+    wait_p50_ms: float
+    wait_p99_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How often, how long and over how many connections each side is measured."""
+
+    rounds: int
+    seconds: float
+    warm_up_seconds: float
+    connections: int
+
+
+def measure_in_turns(
+    contenders: Sequence[Contender], *, plan: Plan, loader_core: int, report: Callable[[Turn], None]
+) -> list[Turn]:
+    """Measure every contender `plan.rounds` times, one after the other; tell `report` each result."""
+    turns = []
+    for number in range(plan.rounds):
+        # Every second round runs backwards: a machine that grows slower does not always hit the same side.
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            turns.append(measure(contender, plan=plan, loader_core=loader_core))
+            report(turns[-1])
+    return turns
+
+
+def measure(contender: Contender, *, plan: Plan, loader_core: int) -> Turn:
+    """Measure one side once. Raises LoadFailed when an answer was not 202."""
+    side = contender.side
+    requests = _requests(contender, seconds=plan.seconds + plan.warm_up_seconds)
+    with processes.bound(to={loader_core}):
+        used = processes.cpu_seconds(side.child)
+        load = Loader(side.port, connections=plan.connections).run(
+            requests, seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds
+        )
+        used = processes.cpu_seconds(side.child) - used
+    refuse_other_answers(load, side=side.name)
+    return Turn(
+        side=side.name,
+        per_second=load.per_second,
+        busy=used / (plan.seconds + plan.warm_up_seconds),
+        wait_p50_ms=load.wait_ms(0.5),
+        wait_p99_ms=load.wait_ms(0.99),
+    )
+
+
+def _requests(contender: Contender, *, seconds: float) -> Iterable[bytes]:
+    if not contender.buyers_per_second:
+        return itertools.cycle(fresh_wishes(contender.slug, port=contender.side.port, count=1000))
+    count = int(contender.buyers_per_second * seconds)
+    return fresh_wishes(contender.slug, port=contender.side.port, count=count)
+
+
+def refuse_other_answers(load: Load, *, side: str) -> None:
+    """Raise LoadFailed unless every answer was 202."""
+    if set(load.statuses) != {ADMITTED}:
+        raise LoadFailed(f"{side} answered {dict(load.statuses)}; every answer must be {ADMITTED}")
+
+
+def pin(sides: Iterable[Side], *, server_core: int) -> None:
+    """Bind every side to one core."""
+    for side in sides:
+        processes.bind(side.child, to={server_core})
+
+
+def two_cores() -> tuple[int, int]:
+    """Return the cores of the server and of the loader. Raises LoadFailed on a machine with one."""
+    found = processes.cores()
+    if len(found) < 2:
+        raise LoadFailed("this benchmark needs two cores: one for the server, one for the loader and Redis")
+    return found[0], found[1]

@@ -1,0 +1,85 @@
+"""Says on what a run was measured: processor, memory, versions, how the stores keep their data, which revision.
+Never guesses: what cannot be read is "unknown". Called by the run.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+from django.db import connection
+
+from inventory.redis import Client, run_commands
+
+PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
+GIT_TIMEOUT_SECONDS = 10.0
+
+
+def hardware() -> dict[str, str]:
+    """Return processor, cores, memory and system."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total / 1024**3:.1f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "load before the run": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+    }
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def versions(client: Client) -> dict[str, str]:
+    """Return the versions of Python, our packages and both stores."""
+    (server,) = run_commands(client, [("INFO", "server")])
+    store = "valkey" if "valkey_version" in server else "redis server"
+    found = {name: metadata.version(name) for name in PACKAGES}
+    postgres = _setting("server_version").split()[0]
+    return {
+        "python": platform.python_version(),
+        **found,
+        store: str(server.get("valkey_version", server["redis_version"])),
+        "postgresql": postgres,
+    }
+
+
+def persistence() -> dict[str, str]:
+    """Return what PostgreSQL does before it calls a transaction committed."""
+    names = ("fsync", "synchronous_commit", "full_page_writes")
+    return {"postgresql": ", ".join(f"{name} {_setting(name)}" for name in names)}
+
+
+def append_mode(client: Client) -> str:
+    """Return what a Redis does before it answers a write."""
+    # A list of name and value, or a mapping: that depends on the protocol the one door to Redis speaks.
+    replies = run_commands(client, [("CONFIG", "GET", "appendonly"), ("CONFIG", "GET", "appendfsync")])
+    pairs = [next(iter(reply.items())) if isinstance(reply, dict) else tuple(reply) for reply in replies]
+    return ", ".join(f"{name} {value}" for name, value in pairs)
+
+
+def _setting(name: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting(%s)", [name])
+        return str(cursor.fetchone()[0])
+
+
+def revision(checkout: Path) -> str:
+    """Return the git revision, with a + when files differ from it."""
+    try:
+        head = _git(checkout, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _git(checkout: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(checkout), *arguments]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=GIT_TIMEOUT_SECONDS)
+    return ended.stdout.strip()

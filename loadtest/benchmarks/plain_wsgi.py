@@ -1,0 +1,9 @@
+"""The WSGI entry of the ordinary Django view. Never used by the shop. Called by granian in the benchmark."""
+
+import os
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "loadtest.benchmarks.plain_settings"
+
+from django.core.wsgi import get_wsgi_application
+
+application = get_wsgi_application()

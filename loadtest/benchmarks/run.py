@@ -1,0 +1,125 @@
+"""Runs every measurement in order and puts the figures together with the floors they must reach.
+Never writes a file but the stores' own. Called by the command, after Django is set up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from django.test.utils import override_settings
+
+from inventory.redis import connect
+from loadtest.benchmarks import machine, processes
+from loadtest.benchmarks.admission_rounds import Contender, Turn, measure_in_turns, pin, two_cores
+from loadtest.benchmarks.bounds import admission_figures, road_figures, settlement_figures
+from loadtest.benchmarks.figures import number
+from loadtest.benchmarks.goods import make_goods
+from loadtest.benchmarks.plans import Lengths, method_of
+from loadtest.benchmarks.report import Report
+from loadtest.benchmarks.settlement_alone import Settlement, measure_settlement
+from loadtest.benchmarks.sides import GATE, NOOP, PLAIN, Place, Side, serving
+from loadtest.benchmarks.whole_road import Road, measure_road
+from workers.embedded import start_valkey
+from workers.server import Server
+
+Say = Callable[[str], None]
+# appendfsync: what Valkey does before it answers a write.
+MODES = ("always", "everysec")
+# Each side, its application, and more fresh buyers a second than it can serve (0: it does not look at them).
+SIDES = (("no-op", NOOP, 0), ("gate", GATE, 45_000), ("gate everysec", GATE, 45_000), ("plain view", PLAIN, 9_000))
+
+
+def run_all(lengths: Lengths, *, place: Place, quick: bool, say: Say) -> Report:
+    """Measure everything and return the report. Raises LoadFailed, ServerFailed."""
+    hardware = machine.hardware()
+    say("Admission: each server on one core, the loader and Valkey on another")
+    turns, persistence = _admit(lengths, place=place, say=say)
+    say("Settlement alone")
+    settlement = measure_settlement(
+        make_goods("bench-settlement"),
+        rounds=lengths.settle_rounds,
+        batched=lengths.settle_batched,
+        single=lengths.settle_single,
+        report=lambda text: say(f"  {text}"),
+    )
+    road = _road(lengths, place=place, say=say)
+    versions = machine.versions(connect())
+    return Report(
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        revision=machine.revision(place.checkout),
+        quick=quick,
+        figures=[*admission_figures(turns), *settlement_figures(settlement), *road_figures(road)],
+        facts={
+            "Hardware": hardware,
+            "Versions": versions,
+            "Persistence": persistence | machine.persistence(),
+            "Settlement alone, each round, orders/s": _each_round(settlement),
+        },
+        method=method_of(lengths),
+        samples=[asdict(turn) for turn in turns],
+        faults=road.audit_faults,
+    )
+
+
+def _admit(lengths: Lengths, *, place: Place, say: Say) -> tuple[list[Turn], dict[str, str]]:
+    """Start the four servers and measure them in turns; return the turns and how the Valkeys keep their data."""
+    server_core, loader_core = two_cores()
+    slug = make_goods("bench-admission").slug
+    with ExitStack() as stack:
+        stores = {mode: stack.enter_context(_valkey(mode, place=place, core=loader_core)) for mode in MODES}
+        sides = [
+            stack.enter_context(_side(name, application, place=place, stores=stores, slug=slug))
+            for name, application, _ in SIDES
+        ]
+        pin(sides, server_core=server_core)
+        contenders = [
+            Contender(side=side, slug=slug, buyers_per_second=most)
+            for side, (_, _, most) in zip(sides, SIDES, strict=True)
+        ]
+        turns = measure_in_turns(
+            contenders, plan=lengths.admission, loader_core=loader_core, report=lambda turn: say(_line(turn))
+        )
+        return turns, {f"valkey {mode}": _mode_of(store) for mode, store in stores.items()}
+
+
+@contextmanager
+def _valkey(mode: str, *, place: Place, core: int) -> Iterator[Server]:
+    """Run a Valkey of its own on one core."""
+    with start_valkey(place.folder / mode, append_fsync=mode) as server:
+        if server.child is not None:
+            processes.bind(server.child, to={core})
+        yield server
+
+
+@contextmanager
+def _side(name: str, application: list[str], *, place: Place, stores: dict[str, Server], slug: str) -> Iterator[Side]:
+    store = stores["everysec" if "everysec" in name else "always"]
+    with serving(name, application, place=place, redis_url=store.url, slug=slug) as side:
+        yield side
+
+
+def _mode_of(store: Server) -> str:
+    # The one door to Redis opens the address of the settings; these two Valkeys are not the run's own.
+    with override_settings(REDIS_URL=store.url):
+        return machine.append_mode(connect())
+
+
+def _line(turn: Turn) -> str:
+    return (
+        f"  {turn.side:<14} {turn.per_second:>8,.0f}/s   server {turn.busy:>4.0%} busy   "
+        f"p50 {turn.wait_p50_ms:>6.1f} ms   p99 {turn.wait_p99_ms:>6.1f} ms"
+    )
+
+
+def _each_round(settlement: Settlement) -> dict[str, str]:
+    return {f"batch {batch}:": ", ".join(map(number, rates)) for batch, rates in settlement.rates.items()}
+
+
+def _road(lengths: Lengths, *, place: Place, say: Say) -> Road:
+    say(f"The whole road, {lengths.road_seconds:g} s, nothing bound to a core")
+    road = measure_road(make_goods("bench-road"), lengths=lengths, place=place)
+    say(f"  {road.decided_per_second:,.0f} durable decisions/s; {road.asked:,} asked, {road.decided:,} decided")
+    return road

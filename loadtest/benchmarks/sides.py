@@ -1,0 +1,98 @@
+"""Starts the servers that are compared, with the same server, the same flags and a port each, and waits for their 202.
+Never leaves one behind: each is stopped with its `with` block. Called by the run.
+"""
+
+from __future__ import annotations
+
+import http.client
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.benchmarks.wishes import BODY
+from shop.buyers import issue_buyer
+from workers.child_process import ChildProcess
+from workers.server import ServerFailed, free_port
+
+READY_SECONDS = 40.0
+PROBE_SECONDS = 5.0
+# As the demo starts it.
+FLAGS = ["--host", "127.0.0.1", "--workers", "1", "--backlog", "8192", "--backpressure", "8192", "--no-ws"]
+ASGI = ["--interface", "asgi", "--loop", "uvloop"]
+# The fastest of 1, 2, 4, 8 and 32 threads: while one waits for Redis to reach the disk, another one works.
+WSGI = ["--interface", "wsgi", "--blocking-threads", "4"]
+NOOP = [*ASGI, "loadtest.benchmarks.noop_app:application"]
+GATE = [*ASGI, "shop.asgi:application"]
+PLAIN = [*WSGI, "loadtest.benchmarks.plain_wsgi:application"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One running server under test."""
+
+    name: str
+    port: int
+    child: ChildProcess
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where children run: the checkout, their environment, the folder of their logs and data."""
+
+    checkout: Path
+    environment: Mapping[str, str]
+    folder: Path
+
+    def child(self, name: str, arguments: list[str], *, redis_url: str) -> ChildProcess:
+        """Return a Python child that is not started yet."""
+        return ChildProcess(
+            name=name,
+            arguments=[sys.executable, *arguments],
+            environment={**self.environment, "REDIS_URL": redis_url, "CACHE_URL": redis_url},
+            folder=self.checkout,
+            log_path=self.folder / f"{name.replace(' ', '-')}.log",
+        )
+
+
+@contextmanager
+def serving(name: str, application: list[str], *, place: Place, redis_url: str, slug: str) -> Iterator[Side]:
+    """Run granian with `application` for the length of a `with` block; it has answered a purchase of `slug` once."""
+    port = free_port()
+    child = place.child(name, ["-m", "granian", *FLAGS, "--port", str(port), *application], redis_url=redis_url)
+    try:
+        child.start()
+        wait_for_admission(child, port=port, slug=slug)
+        yield Side(name=name, port=port, child=child)
+    finally:
+        child.stop()
+
+
+def wait_for_admission(child: ChildProcess, *, port: int, slug: str) -> None:
+    """Return when a purchase was answered 202. Raises ServerFailed when the child died or took too long."""
+    deadline = time.monotonic() + READY_SECONDS
+    while (answer := probe(port, slug=slug)) != "202":
+        if not child.running or time.monotonic() >= deadline:
+            log_path = child.log_path or Path("its log")
+            raise ServerFailed(f"{child.name} answers {answer}; its log ends with:\n{end_of(log_path)}")
+        time.sleep(0.1)
+
+
+def probe(port: int, *, slug: str) -> str:
+    """Ask for one unit with a new buyer; return the status, or what went wrong."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PROBE_SECONDS)
+    headers = {"Authorization": f"Bearer {issue_buyer()[1]}", "Content-Type": "application/json"}
+    try:
+        connection.request("POST", f"/api/v1/sales/{slug}/requests", body=BODY, headers=headers)
+        return str(connection.getresponse().status)
+    except (OSError, http.client.HTTPException) as error:
+        return repr(error)
+    finally:
+        connection.close()
+
+
+def end_of(path: Path) -> str:
+    """Return the last lines of a log."""
+    return "\n".join(path.read_text(errors="replace").splitlines()[-12:]) if path.exists() else "(empty)"

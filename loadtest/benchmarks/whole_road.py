@@ -1,0 +1,134 @@
+"""Measures the whole road on all cores together: ask, admit, line, take, settle, durable decision in PostgreSQL.
+Never counts a decision that the database does not have. Called by the run.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.db import connection
+
+from inventory import line
+from inventory.audit import audit
+from inventory.redis import Client, connect
+from loadtest.benchmarks import processes
+from loadtest.benchmarks.admission_rounds import refuse_other_answers
+from loadtest.benchmarks.goods import Goods
+from loadtest.benchmarks.loader import Load, Loader, LoadFailed
+from loadtest.benchmarks.plans import Lengths
+from loadtest.benchmarks.sides import GATE, Place, serving
+from loadtest.benchmarks.wishes import fresh_wishes
+from workers.child_process import ChildProcess
+
+# More asks than this ahead of the settlers, and the loader rests: the line neither runs dry nor grows without end.
+MOST_UNDECIDED = 6000
+LOOK_SECONDS = 0.02
+DRAIN_SECONDS = 60.0
+MOST_PER_SECOND = 25_000
+CLIENT_TIMEOUT_SECONDS = 5.0
+IN_WINDOW = """
+SELECT count(*), count(*) FILTER (WHERE state = 'held') FROM shop_order
+WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Road:
+    """What 20 seconds of the whole road came to. waits: from the ask to its 202, in ms."""
+
+    decided_per_second: float
+    seconds: float
+    asked: int
+    decided: int
+    wait_p50_ms: float
+    wait_p99_ms: float
+    audit_faults: list[str]
+    web_mib: float
+    settler_mib: float
+
+
+class Backlog:
+    """Says whether one more may be asked: how many were, less how many Redis says are decided."""
+
+    def __init__(self, client: Client, sku: str) -> None:
+        self._client = client
+        self._sku = sku
+        self._asked = 0
+        self._before = self._decided = self._read()
+        self._looked_at = 0.0
+
+    def _read(self) -> int:
+        seen = line.figures(self._client, self._sku)
+        return 0 if seen is None else seen.decided
+
+    def may_ask(self, now: float) -> bool:
+        """Say so, and count it as asked."""
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._decided, self._looked_at = self._read(), now
+        if self._asked - (self._decided - self._before) >= MOST_UNDECIDED:
+            return False
+        self._asked += 1
+        return True
+
+
+def measure_road(goods: Goods, *, lengths: Lengths, place: Place) -> Road:
+    """Run web and settlers, load them, wait until everything is decided, audit, and read the processes' memory."""
+    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    seconds, warm_up_seconds = lengths.road_seconds, lengths.road_warm_up_seconds
+    with ExitStack() as stack:
+        hands = [start_settler(number, place=place, stack=stack) for number in range(lengths.settlers)]
+        web = stack.enter_context(serving("road", GATE, place=place, redis_url=settings.REDIS_URL, slug=goods.slug))
+        wishes = fresh_wishes(goods.slug, port=web.port, count=int(MOST_PER_SECOND * (seconds + warm_up_seconds)))
+        loader = Loader(web.port, connections=lengths.road_connections, may_send=Backlog(client, goods.sku).may_ask)
+        load = loader.run(wishes, seconds=seconds, warm_up_seconds=warm_up_seconds)
+        refuse_other_answers(load, side="the whole road")
+        wait_until_decided(client, goods.sku)
+        memory = processes.memory_mib(web.child), max(processes.memory_mib(hand) for hand in hands)
+    return result(goods, load, memory=memory)
+
+
+def start_settler(number: int, *, place: Place, stack: ExitStack) -> ChildProcess:
+    """Start one settler, which `stack` stops."""
+    arguments = ["manage.py", "run_worker", "settler"]
+    settler = place.child(f"settler {number}", arguments, redis_url=settings.REDIS_URL)
+    stack.callback(settler.stop)
+    return settler.start()
+
+
+def wait_until_decided(client: Client, sku: str) -> None:
+    """Return when nobody waits any more. Raises LoadFailed when that takes too long."""
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while (state := line.check(client, sku)).waiting or state.flying:
+        if time.monotonic() > deadline:
+            raise LoadFailed(f"{state.waiting} requests still wait {DRAIN_SECONDS:g} s after the last ask")
+        time.sleep(0.05)
+
+
+def result(goods: Goods, load: Load, *, memory: tuple[float, float]) -> Road:
+    """Count in the database what was decided within the window, and audit the sale."""
+    begin, end = (datetime.fromtimestamp(at, UTC) for at in (load.began_at, load.began_at + load.seconds))
+    with connection.cursor() as cursor:
+        cursor.execute(IN_WINDOW, [goods.sale_id, begin, end])
+        decided, held = cursor.fetchone()
+    report = audit(goods.scope)
+    faults = [f"{each['id']} {each['name']}: {each['detail']}" for each in report["invariants"] if not each["ok"]]
+    # The probe that waited for the server asked once, before the loader did.
+    asked = sum(load.statuses.values())
+    in_books = report["counts"]["orders_held"]
+    if held != decided or in_books < asked:
+        faults.append(f"{asked} were told 202, {in_books} hold a unit")
+    return Road(
+        decided_per_second=decided / load.seconds,
+        seconds=load.seconds,
+        asked=asked,
+        decided=in_books,
+        wait_p50_ms=load.wait_ms(0.5),
+        wait_p99_ms=load.wait_ms(0.99),
+        audit_faults=faults,
+        web_mib=memory[0],
+        settler_mib=memory[1],
+    )
