@@ -104,7 +104,10 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         """SELECT d.request_id || ' wanted ' || d.quantity || ', ' || s.available || ' are free'
            FROM inventory_decision d JOIN inventory_stock s ON s.id = d.stock_id
            WHERE d.stock_id = %(stock_id)s AND d.sale_id = %(sale_id)s AND d.state = 'sold_out'
-             AND d.quantity <= s.available LIMIT 1""",
+             AND d.quantity <= s.available AND NOT EXISTS (
+                 SELECT FROM inventory_stockmovement m
+                 WHERE m.stock_id = s.id AND m.delta > 0 AND m.created_at >= d.decided_at)
+           LIMIT 1""",
     ),
     (
         "I16",

@@ -28,7 +28,7 @@ MOST_HAND_OUTS = 5  # then a request lies in the dead letters (Q12)
 
 
 class Handed(NamedTuple):
-    """A batch: kind is fresh, again (one request a crashed holder left) or dead (one handed out too often)."""
+    """A batch: kind is fresh, again (what a crashed holder left) or dead (one handed out too often)."""
 
     kind: str
     requests: list[tuple[str, Record]]
@@ -131,7 +131,8 @@ def _handed(reply: Any) -> Handed:
 def take(client: Client, sku: str, *, token: str, call: int, batch: int) -> Handed:
     """Take up to `batch` requests under the lock `token`; `call` rises with each take of this token.
 
-    What a dead holder left in flight comes first, one at a time (S19). Raises LockLost, RedisUnavailable.
+    What a dead holder left in flight comes first: all together, then one at a time (S19).
+    Raises LockLost, RedisUnavailable.
     """
     name, script_keys, args = _take_call(sku, token=token, call=call, batch=batch)
     return _handed(run_script(client, name, keys=script_keys, args=args))
@@ -170,6 +171,12 @@ def settle(client: Client, sku: str, *, token: str, figures: StockFigures, settl
     if answered == -1:
         raise LockLost
     return int(answered)
+
+
+def give_back(client: Client, sku: str, *, token: str) -> None:
+    """Leave the batch in flight without counting a hand-out: it was not at fault. Raises LockLost, RedisUnavailable."""
+    if run_script(client, "give_back", keys=[keys.lock(sku), keys.stock(sku)], args=[token]) == -1:
+        raise LockLost
 
 
 def _status_keys(sku: str) -> list[str]:

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from inventory import keys
 from inventory.line import StockFigures
+from inventory.locks import FENCE_TTL_MS
 from inventory.redis import Argument, Client, run_commands, run_script
 
 BUYERS_PER_CALL = 400
@@ -40,11 +41,11 @@ def prime_live_units(client: Client, sku: str, *, units_by_field: Sequence[tuple
         run_script(client, "prime_live", keys=[keys.stock(sku), keys.live_units(sku)], args=flat)
 
 
-def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, decided: int) -> bool:
+def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, decided: int, fence: int) -> bool:
     """Write a sale's terms and its stock's figures; say whether the figures were news. Raises RedisUnavailable.
 
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
-    decided: how many requests of the SKU the database has decided.
+    decided: how many requests of the SKU the database has decided. fence: the highest the stock row has seen.
     """
     args: list[Argument] = [
         terms.switch,
@@ -57,8 +58,10 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
         decided,
         keys.settled_channel(),
         terms.sku,
+        fence,
+        FENCE_TTL_MS,
     ]
-    script_keys = [keys.sale(terms.sku, sale_id=terms.sale_id), keys.stock(terms.sku)]
+    script_keys = [keys.sale(terms.sku, sale_id=terms.sale_id), keys.stock(terms.sku), keys.fence(terms.sku)]
     written = run_script(client, "prime", keys=script_keys, args=args)
     run_commands(client, [("SADD", keys.skus(), terms.sku)])
     return bool(written)

@@ -44,6 +44,7 @@ class SaleCard:
     held: int
     sold: int
     version: int
+    fence: int
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
@@ -84,6 +85,7 @@ def _card(sale: Sale) -> SaleCard:
         held=stock.held,
         sold=stock.sold,
         version=stock.version,
+        fence=stock.fence,
     )
 
 
@@ -116,7 +118,7 @@ def prime_card(card: SaleCard) -> None:
     client = redis.connect()
     if not priming.is_primed(client, card.sku):
         priming.prime_live_units(client, card.sku, units_by_field=list(_units_by_field(card.sku)))
-    seen = Order.objects.filter(stock__sku=card.sku).aggregate(last_seq=Max("seq"), decided=Count("id"))
+    seen = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last_seq=Max("seq"), decided=Count("id"))
     priming.prime(
         client,
         priming.SaleTerms(
@@ -131,12 +133,13 @@ def prime_card(card: SaleCard) -> None:
         figures=StockFigures(card.available, card.held, card.sold, 0, card.version),
         last_seq=seen["last_seq"] or 0,
         decided=seen["decided"],
+        fence=card.fence,
     )
 
 
 def _units_by_field(sku: str) -> Iterable[tuple[str, int]]:
-    live = Order.objects.filter(stock__sku=sku, state__in=["held", "paid"]).values_list("sale_id", "buyer").order_by()
-    for sale_id, buyer, units in live.annotate(units=Sum("quantity")):
+    live = Order.objects.filter(sale__stock__sku=sku, state__in=["held", "paid"]).order_by()
+    for sale_id, buyer, units in live.values_list("sale_id", "buyer").annotate(units=Sum("quantity")):
         yield live_field(sale_id=sale_id, buyer=buyer), units
 
 

@@ -26,9 +26,9 @@ GROUP BY o.sale_id, o.buyer
 """
 INSERT = """
 INSERT INTO shop_order
-    (request_id, sale_id, stock_id, buyer, quantity, seq, state, reason, unit_price, currency, hold_expires_at)
-SELECT d.request_id, d.sale_id, %(stock_id)s, d.buyer, d.quantity, d.seq, d.state, d.reason, s.price, s.currency,
-       CASE WHEN d.state = 'held' THEN now() + make_interval(secs => s.hold_seconds) END
+    (request_id, sale_id, buyer, quantity, seq, state, reason, unit_price, currency, hold_expires_at)
+SELECT d.request_id, d.sale_id, d.buyer, d.quantity, d.seq, d.state, d.reason, s.price, s.currency,
+       CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => s.hold_seconds) END
 FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[], %(quantities)s::int[],
             %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[])
     WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, seq, state, reason, place)
@@ -94,14 +94,14 @@ def hold_end(decision: Decision, *, terms: dict[int, Terms], now: datetime) -> d
     return now + timedelta(seconds=terms[decision.claim.sale_id].hold_seconds)
 
 
-def insert_orders(cursor: Cursor, decisions: Sequence[Decision], *, stock_id: int) -> None:
+def insert_orders(cursor: Cursor, decisions: Sequence[Decision], *, moment: datetime) -> None:
     """Write one order a decision, in the order given: their ids rise with seq (I8a).
 
-    The price is copied from the sale, and a hold ends by the database's clock, in the statement itself.
+    The price is copied from the sale in the statement itself. moment: when this is decided, by the database's clock.
     """
     claims = [decision.claim for decision in decisions]
     values: dict[str, Any] = {
-        "stock_id": stock_id,
+        "moment": moment,
         "request_ids": array(claim.request_id for claim in claims),
         "sale_ids": array(claim.sale_id for claim in claims),
         "buyers": array(claim.buyer for claim in claims),

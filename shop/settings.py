@@ -22,6 +22,8 @@ STATE_DIR = Path(env.str("FAIRDROP_STATE_DIR", default=str(BASE_DIR / ".fairdrop
 environ.Env.read_env(STATE_DIR / "demo.env", overwrite=False)
 
 ENVIRONMENT = env.str("FAIRDROP_ENV", default="development")
+if ENVIRONMENT not in ("production", "development", "test"):
+    raise ImproperlyConfigured(f"FAIRDROP_ENV must be production, development or test, not {ENVIRONMENT!r}")
 PRODUCTION = ENVIRONMENT == "production"
 DEBUG = env.bool("DEBUG", default=False)
 

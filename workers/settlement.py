@@ -57,7 +57,8 @@ def _look_up(connection: Connection, *, sku: str, fence: int, requests: Sequence
     cursors = [connection.cursor(binary=True) for _ in range(5)]
     claimed, clock, terms, decided, live = cursors
     ledger.claim_stock(claimed, sku=sku, fence=fence)
-    clock.execute("SELECT now()")
+    # Not now(), the moment the transaction began: waiting for the row would shorten every hold of the batch.
+    clock.execute("SELECT clock_timestamp()")
     orders.ask_terms(terms, sorted({record.sale_id for _, record in requests}))
     orders.ask_decided(decided, [name for name, _ in requests])
     orders.ask_live_units(live, [(record.sale_id, record.buyer) for _, record in requests])
@@ -95,7 +96,7 @@ def _write(connection: Connection, decisions: Sequence[Decision], *, known: _Kno
     if not decisions:
         return unchanged
     inserts, update, moves = (connection.cursor(binary=True) for _ in range(3))
-    orders.insert_orders(inserts, decisions, stock_id=stock.stock_id)
+    orders.insert_orders(inserts, decisions, moment=known.now)
     holds = [(each.claim.request_id, each.claim.quantity) for each in decisions if each.state is State.HELD]
     if not holds:
         return unchanged

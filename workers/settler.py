@@ -122,6 +122,7 @@ class Settler:
                 log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
                 self._drop_connection()
                 if self._stopping():
+                    line.give_back(self._client, sku, token=lock.token)
                     raise LockLost("stopping while the database is away; the batch stays in flight") from error
                 time.sleep(DATABASE_RETRY_SECONDS)
 

@@ -1,8 +1,8 @@
 -- Put a sale and its stock, as the database knows them, into Redis. Safe to run at any time, any number of times.
--- KEYS  1 sale   2 stock
+-- KEYS  1 sale   2 stock   3 fence
 -- ARGV  1 switch   2 opens_us   3 closes_us   4 limit   5 room   6 available   7 held   8 sold   9 returning
 --       10 stock version   11 highest seq the database has seen   12 requests decided in the database
---       13 channel   14 sku
+--       13 channel   14 sku   15 fence of the stock row   16 fence_ttl_ms
 -- Returns 1 when the stock was written, 0 when Redis already knew this version or a newer one (the sale is written
 -- either way).
 -- Stays true: an older version never overwrites a newer one; seq never falls below what was given out before (I18).
@@ -11,6 +11,9 @@ redis.call('HSET', KEYS[1], 'switch', ARGV[1], 'opens_us', ARGV[2], 'closes_us',
 local stock = redis.call('HMGET', KEYS[2], 'version', 'last_seq')
 local last_seq = math.max(tonumber(stock[2] or '0'), tonumber(ARGV[11]))
 redis.call('HSET', KEYS[2], 'last_seq', string.format('%.0f', last_seq))
+-- A lock taken from an empty Redis whose clock is behind would otherwise get fences that the stock row refuses.
+local fence = math.max(tonumber(redis.call('GET', KEYS[3]) or '0'), tonumber(ARGV[15]))
+redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', ARGV[16])
 -- Counters of an empty Redis begin where the database is; those that admissions have moved stand.
 redis.call('HSETNX', KEYS[2], 'admitted', ARGV[12])
 redis.call('HSETNX', KEYS[2], 'decided', ARGV[12])

@@ -19,6 +19,7 @@ from inventory.redis import AsyncClient
 from inventory.wakeups import wait_for_settled
 from shop import catalogue
 from shop.catalogue import SaleCard
+from shop.gate.threads import read_in_thread
 
 log = structlog.get_logger(__name__)
 
@@ -78,6 +79,7 @@ class SaleEntry:
             and self.known_at_admitted == figures.admitted
             and request_id not in self.known_ids
             and (self.room() or 0) <= 0
+            and self.card.state_at(datetime.now(UTC)) == "open"
         )
 
     def opens_in_seconds(self) -> float:
@@ -145,8 +147,9 @@ class Board:
 
     async def find_by_id(self, sale_id: int) -> SaleEntry:
         """Return the sale with this id. Raises SaleNotFound."""
-        if sale_id not in self._by_id and not self._by_slug:
-            await self._load(not_before=time.monotonic() - UNKNOWN_SECONDS)
+        if sale_id not in self._by_id:
+            # It may have been made a moment ago and be known to another process.
+            await self._load(not_before=time.monotonic() - UNKNOWN_SECONDS / 2)
         entry = self._by_id.get(sale_id)
         if entry is None:
             raise SaleNotFound
@@ -157,7 +160,7 @@ class Board:
         async with self._loading:
             if self._catalogue_at >= not_before and self._by_slug:
                 return
-            cards = await asyncio.to_thread(self._load_cards)
+            cards = await read_in_thread(self._load_cards)
             self._take_over(cards)
             self._catalogue_at = time.monotonic()
 
@@ -224,7 +227,7 @@ class Board:
 
     async def _prime(self, entry: SaleEntry) -> None:
         try:
-            await asyncio.to_thread(self._prime_fresh, entry.card)
+            await read_in_thread(self._prime_fresh, entry.card)
         except Exception as error:
             log.warning("sale not primed", action="prime_retry", sale=entry.card.slug, error=repr(error))
             await asyncio.sleep(REFRESH_SECONDS)

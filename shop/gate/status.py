@@ -4,7 +4,6 @@ Never shows one buyer another's request. Called by the gate's router and by the 
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from shop import requests
 from shop.gate.board import Board, SaleEntry
 from shop.gate.coalescer import Coalescer
 from shop.gate.pace import poll_after_ms
+from shop.gate.threads import read_in_thread
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -48,7 +48,7 @@ class Statuses:
             raise RequestNotFound from error
         place = await self._coalescer(entry.card.sku).submit(request_id)
         if place is None:
-            view = await asyncio.to_thread(requests.look_up, request_id, buyer=buyer)
+            view = await read_in_thread(requests.look_up, request_id, buyer=buyer)
             return self._of_view(entry, view)
         if place.record.buyer != buyer:
             raise RequestNotFound

@@ -11,7 +11,8 @@ import pytest
 from inventory import keys, line, redis
 from inventory.admission import Code
 from inventory.exceptions import LockLost
-from inventory.locks import new_token
+from inventory.line import MOST_HAND_OUTS
+from inventory.locks import Lock, new_token
 from inventory.outcomes import State
 from shop.catalogue import SaleCard
 from tests.road import admit, answered, ask, figures, held_lock, queue, run, snapshot, take
@@ -55,26 +56,66 @@ def test_an_empty_line_hands_out_nothing(card: SaleCard) -> None:
     lock.release()
 
 
-def test_what_a_dead_holder_left_comes_first_and_one_at_a_time(card: SaleCard) -> None:
-    asked = queue(card, "ann", "bob", "eve")
-    dead = held_lock(card.sku)
-    assert names(take(dead, batch=2)) == asked[:2]
-    dead.release()
-    heir = held_lock(card.sku)
-    handed, batches = take(heir, call=1), []
+def drain(card: SaleCard, lock: Lock) -> list[tuple[str, list[str]]]:
+    """Settle everything under `lock`; return the batches as they were handed out."""
+    handed, batches = take(lock, call=1), []
     while handed.requests:
         batches.append((handed.kind, names(handed)))
         handed = line.settle_and_take(
             redis.connect(),
             card.sku,
-            token=heir.token,
+            token=lock.token,
             figures=figures(available=9, version=2),
             settled=answered(handed, State.HELD),
             call=len(batches) + 1,
             batch=500,
         )
-    assert batches == [("again", asked[:1]), ("again", asked[1:2]), ("fresh", asked[2:])]
+    return batches
+
+
+def abandon(card: SaleCard, *, given_back: bool = False) -> None:
+    """Take two requests and settle none of them, as a holder does that dies, or that stops in order."""
+    holder = held_lock(card.sku)
+    take(holder, batch=2)
+    if given_back:
+        line.give_back(redis.connect(), card.sku, token=holder.token)
+    holder.release()
+
+
+def test_what_a_dead_holder_left_comes_first_and_together(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob", "eve")
+    abandon(card)
+    heir = held_lock(card.sku)
+    assert drain(card, heir) == [("again", asked[:2]), ("fresh", asked[2:])]
     heir.release()
+
+
+def test_what_two_dead_holders_left_comes_first_and_one_at_a_time(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob", "eve")
+    abandon(card)
+    abandon(card)
+    heir = held_lock(card.sku)
+    assert drain(card, heir) == [("again", asked[:1]), ("again", asked[1:2]), ("fresh", asked[2:])]
+    heir.release()
+
+
+def test_a_batch_given_back_in_order_is_never_counted(card: SaleCard) -> None:
+    """A settler stopped while the database is away is not the requests' fault, however often it happens."""
+    asked = queue(card, "ann", "bob")
+    for _ in range(MOST_HAND_OUTS + 2):
+        abandon(card, given_back=True)
+    heir = held_lock(card.sku)
+    assert drain(card, heir) == [("again", asked)]
+    heir.release()
+
+
+def test_a_lost_token_gives_nothing_back(card: SaleCard) -> None:
+    queue(card, "ann")
+    abandon(card)
+    before = snapshot(card)
+    with pytest.raises(LockLost):
+        line.give_back(redis.connect(), card.sku, token="of|someone|else")
+    assert snapshot(card) == before
 
 
 @pytest.mark.parametrize("left_by_a_dead_holder", [False, True])

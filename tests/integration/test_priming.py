@@ -12,6 +12,7 @@ import pytest
 from inventory import keys, line, priming, redis
 from inventory.admission import Code
 from inventory.line import StockFigures
+from inventory.locks import Lock
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale
@@ -62,8 +63,8 @@ def test_newer_stock_is_written_and_said_to_be_news(card: SaleCard) -> None:
     newer = StockFigures(available=9, held=0, sold=0, returning=0, version=card.version + 1)
     older = newer._replace(available=1, version=card.version)
     client, terms = redis.connect(), terms_of(card)
-    assert priming.prime(client, terms, figures=newer, last_seq=0, decided=0)
-    assert not priming.prime(client, terms, figures=older, last_seq=0, decided=0)
+    assert priming.prime(client, terms, figures=newer, last_seq=0, decided=0, fence=0)
+    assert not priming.prime(client, terms, figures=older, last_seq=0, decided=0, fence=0)
     seen = line.figures(client, card.sku)
     assert seen is not None
     assert seen.available == 9
@@ -167,3 +168,13 @@ def test_all_sales_are_primed_at_once(new_sku: Callable[[], str]) -> None:
         forget(card)
     assert catalogue.prime_all_sales() == Sale.objects.count()
     assert [priming.is_primed(redis.connect(), card.sku) for card in cards] == [True, True]
+
+
+def test_an_empty_redis_gets_fences_above_what_the_stock_row_has_seen(card: SaleCard) -> None:
+    """A server whose clock is behind would give lower ones, which the stock row refuses for as long."""
+    ahead = 9_000_000_000_000_000
+    catalogue.prime_card(replace(card, fence=ahead))
+    lock = Lock(redis.connect(), card.sku, ttl_ms=5000)
+    assert lock.acquire()
+    assert lock.fence == ahead + 1
+    lock.release()

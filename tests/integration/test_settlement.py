@@ -55,7 +55,7 @@ def books(card: SaleCard) -> dict[str, Any]:
     return {
         "stock": Stock.objects.filter(sku=card.sku).values().get(),
         "movements": list(StockMovement.objects.filter(stock__sku=card.sku).values()),
-        "orders": list(Order.objects.filter(stock__sku=card.sku).values()),
+        "orders": list(Order.objects.filter(sale__stock__sku=card.sku).values()),
     }
 
 
@@ -175,7 +175,7 @@ def test_one_batch_may_span_several_sales(card: SaleCard, settle: Callable[..., 
     other = catalogue.find_sale(later.slug)
     asked = [request(card, "ann", seq=1), request(other, "ann", seq=2), request(card, "ann", seq=3, key="again")]
     assert states(settle(card, *asked)) == [State.HELD, State.HELD, State.REFUSED]
-    orders = Order.objects.filter(stock=first.stock).order_by("id")
+    orders = Order.objects.filter(sale__stock=first.stock).order_by("id")
     assert [(order.sale_id, order.unit_price) for order in orders] == [
         (first.pk, Decimal("15.00")),
         (later.pk, Decimal("12.50")),

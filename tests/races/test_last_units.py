@@ -26,9 +26,9 @@ WRITE = """
 UPDATE inventory_stock SET available = %(available)s, held = %(held)s, version = version + 1 WHERE id = %(stock_id)s
 """
 ORDER = """
-INSERT INTO shop_order (request_id, sale_id, stock_id, buyer, quantity, seq, state, reason, unit_price, currency,
+INSERT INTO shop_order (request_id, sale_id, buyer, quantity, seq, state, reason, unit_price, currency,
                         hold_expires_at)
-VALUES (%(request_id)s, %(sale_id)s, %(stock_id)s, %(buyer)s, 1, %(seq)s, 'held', '', 1, 'EUR', now())
+VALUES (%(request_id)s, %(sale_id)s, %(buyer)s, 1, %(seq)s, 'held', '', 1, 'EUR', now())
 """
 
 
@@ -45,7 +45,7 @@ def sell_by_reading_then_writing(card: SaleCard, *, number: int, everybody_has_r
         if available < 1:
             return False
         connection.execute(WRITE, {"stock_id": stock_id, "available": available - 1, "held": held + 1})
-        values = {"sale_id": card.sale_id, "stock_id": stock_id, "buyer": buyer, "seq": number}
+        values = {"sale_id": card.sale_id, "buyer": buyer, "seq": number}
         connection.execute(ORDER, values | {"request_id": ask(card, buyer).request_id})
         return True
 

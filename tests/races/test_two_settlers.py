@@ -78,7 +78,7 @@ def test_without_the_constraint_either_a_batch_is_sold_twice(card: SaleCard, mon
     monkeypatch.setattr(orders, "read_decided", lambda _cursor: {})
     monkeypatch.setattr(orders, "read_live_units", lambda _cursor: {})
     with own_connection() as connection, connection.transaction(force_rollback=True):
-        connection.execute("ALTER TABLE shop_order DROP CONSTRAINT shop_order_request_id_key")
+        connection.execute("ALTER TABLE shop_order DROP CONSTRAINT order_once_per_request")
         connection.execute("ALTER TABLE inventory_stockmovement DROP CONSTRAINT movement_once_per_request_and_kind")
         settle_batch(connection, sku=card.sku, fence=2, requests=[request(card, "ann", seq=1)])
         held = connection.execute("SELECT held FROM inventory_stock WHERE sku = %s", [card.sku]).fetchone()
