@@ -93,7 +93,7 @@ class SaleFace:
         """What is left, honestly: exact when few, a lower bound when many."""
         left = self.card.available
         if left == 0:
-            return gettext("all held, some may come back") if self.card.held else gettext("none left")
+            return gettext("all held") if self.card.held else gettext("none left")
         if left <= EXACT_UP_TO:
             return ngettext("%(n)d left", "%(n)d left", left) % {"n": left}
         band = next(band for band in BANDS if left > band)

@@ -81,7 +81,6 @@ def decided(sale: Sale, *, buyer: str, state: str, reason: str = "") -> Order:
     return Order.objects.create(
         request_id=wish.request_id,
         sale=sale,
-        stock=sale.stock,
         buyer=buyer,
         quantity=1,
         seq=wish.seq,
