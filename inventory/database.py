@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import psycopg
 from django.conf import settings
@@ -14,6 +14,7 @@ from django.db import connections
 PLAIN = re.compile(r'(?:[\w,-]|"")*', re.ASCII)
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+Pipeline: TypeAlias = psycopg.Pipeline
 Cursor: TypeAlias = Any  # a psycopg cursor or Django's wrapper of one: both have execute() and fetch…()
 
 # Statistics of a table that grows by thousands of rows a second are always stale: without this a batch would sooner
@@ -33,6 +34,7 @@ def connect() -> Connection:
         password=target["PASSWORD"] or None,
         autocommit=True,
         connect_timeout=3,
+        **cast(dict[str, Any], settings.DATABASE_SOCKET),
         options=f"{settings.DATABASE_TIMEOUTS} {INDEX_ONLY}",
         application_name="fairdrop-worker",
     )

@@ -53,7 +53,7 @@ class StockFigures(NamedTuple):
 
 
 class LineFigures(NamedTuple):
-    """What Redis knows of a SKU: stock and queue in units, admitted and decided in requests."""
+    """What Redis knows of a SKU: stock and queue in units, admitted and decided in requests, versions."""
 
     available: int
     held: int
@@ -62,6 +62,8 @@ class LineFigures(NamedTuple):
     queued: int
     admitted: int
     decided: int
+    version: int
+    terms_version: int = 0
 
 
 class LineCheck(NamedTuple):
@@ -218,21 +220,27 @@ def skus_with_work(client: Client) -> list[str]:
     return [sku for sku, waiting, flying in zip(names, counts[::2], counts[1::2], strict=True) if waiting or flying]
 
 
-def _figures(row: Sequence[str | None]) -> LineFigures | None:
-    return None if row[0] is None else LineFigures(*(int(value or 0) for value in row))
+STOCK_FIELDS = LineFigures._fields[:-1]
 
 
-async def figures_async(client: AsyncClient, skus: Sequence[str]) -> list[LineFigures | None]:
-    """Return the figures of each SKU, None for one that is not primed. Raises RedisUnavailable."""
-    commands = [("HMGET", keys.stock(sku), *LineFigures._fields) for sku in skus]
+def _figures(row: Sequence[str | None], terms_version: str | None) -> LineFigures | None:
+    return None if row[0] is None else LineFigures(*(int(value or 0) for value in (*row, terms_version)))
+
+
+def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
+    return [("HMGET", keys.stock(sku), *STOCK_FIELDS), ("HGET", keys.sale(sku, sale_id=sale_id), "version")]
+
+
+async def figures_async(client: AsyncClient, sales: Sequence[tuple[str, int]]) -> list[LineFigures | None]:
+    """Return the figures of each (sku, sale_id), None for one that is not primed. Raises RedisUnavailable."""
+    commands = [command for sku, sale_id in sales for command in _figures_commands(sku, sale_id)]
     rows = await run_commands_async(client, commands, timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
-    return [_figures(row) for row in rows]
+    return [_figures(row, terms) for row, terms in zip(rows[::2], rows[1::2], strict=True)]
 
 
-def figures(client: Client, sku: str) -> LineFigures | None:
-    """Return the figures of one SKU, None when it is not primed. Raises RedisUnavailable."""
-    (row,) = run_commands(client, [("HMGET", keys.stock(sku), *LineFigures._fields)])
-    return _figures(row)
+def figures(client: Client, sku: str, *, sale_id: int = 0) -> LineFigures | None:
+    """Return the figures of one SKU and sale, None when it is not primed. Raises RedisUnavailable."""
+    return _figures(*run_commands(client, _figures_commands(sku, sale_id)))
 
 
 async def known_ids_async(client: AsyncClient, sku: str) -> set[str]:

@@ -13,12 +13,15 @@ from inventory.line import StockFigures
 from inventory.locks import FENCE_TTL_MS
 from inventory.redis import Argument, Client, run_commands, run_script
 
-BUYERS_PER_CALL = 400
+PAIRS_PER_CALL = 400
 
 
 @dataclass(frozen=True, slots=True)
 class SaleTerms:
-    """What admission must know of a sale. limit: units a buyer; room: units that may queue beyond the stock."""
+    """What admission must know of a sale. limit: units a buyer; room: units that may queue beyond the stock.
+
+    version: rises with every change, so that an older one never undoes a newer.
+    """
 
     sale_id: int
     sku: str
@@ -27,6 +30,7 @@ class SaleTerms:
     closes_at: datetime
     limit: int
     room: int
+    version: int
 
 
 def microseconds(moment: datetime) -> int:
@@ -36,9 +40,20 @@ def microseconds(moment: datetime) -> int:
 
 def prime_live_units(client: Client, sku: str, *, units_by_field: Sequence[tuple[str, int]]) -> None:
     """Write live units per "sale_id:buyer", unless the SKU is primed already. Raises RedisUnavailable."""
-    for start in range(0, len(units_by_field), BUYERS_PER_CALL):
-        flat = [part for pair in units_by_field[start : start + BUYERS_PER_CALL] for part in pair]
-        run_script(client, "prime_live", keys=[keys.stock(sku), keys.live_units(sku)], args=flat)
+    _prime_pairs(client, "prime_live", [keys.stock(sku), keys.live_units(sku)], units_by_field)
+
+
+def prime_records(client: Client, sku: str, *, records: Sequence[tuple[str, str]]) -> None:
+    """Write decided requests (id, record), unless the SKU is primed already: a retry then finds itself (I14)."""
+    _prime_pairs(client, "prime_records", [keys.stock(sku), keys.records(sku)], records)
+
+
+def _prime_pairs(
+    client: Client, script: str, script_keys: Sequence[str], pairs: Sequence[tuple[str, str | int]]
+) -> None:
+    for start in range(0, len(pairs), PAIRS_PER_CALL):
+        flat = [part for pair in pairs[start : start + PAIRS_PER_CALL] for part in pair]
+        run_script(client, script, keys=script_keys, args=flat)
 
 
 def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, decided: int, fence: int) -> bool:
@@ -60,10 +75,18 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
         terms.sku,
         fence,
         FENCE_TTL_MS,
+        terms.version,
     ]
-    script_keys = [keys.sale(terms.sku, sale_id=terms.sale_id), keys.stock(terms.sku), keys.fence(terms.sku)]
-    written = run_script(client, "prime", keys=script_keys, args=args)
+    script_keys = [
+        keys.sale(terms.sku, sale_id=terms.sale_id),
+        keys.stock(terms.sku),
+        keys.fence(terms.sku),
+        keys.in_flight(terms.sku),
+        keys.line(terms.sku),
+    ]
+    # First of all: a SKU that can be asked for must be one that settlers look at.
     run_commands(client, [("SADD", keys.skus(), terms.sku)])
+    written = run_script(client, "prime", keys=script_keys, args=args)
     return bool(written)
 
 

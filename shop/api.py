@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
@@ -65,7 +65,7 @@ def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
         return JsonResponse(audit_sale(slug))
     except FairdropError as error:
         return problem_response(error)
-    except DatabaseError:
+    except (DatabaseError, InterfaceError):
         return problem_response(Unavailable())
 
 
@@ -89,7 +89,7 @@ def _database_answers() -> bool:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except DatabaseError:
+    except (DatabaseError, InterfaceError):
         return False
     return True
 

@@ -14,6 +14,8 @@ from django.db.models import Count, Max, Sum
 from inventory import priming, redis
 from inventory.exceptions import SaleNotFound
 from inventory.line import StockFigures, live_field
+from inventory.outcomes import State
+from inventory.tickets import Record
 from shop.models import Order, Sale
 
 
@@ -45,6 +47,7 @@ class SaleCard:
     sold: int
     version: int
     fence: int
+    terms_version: int
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
@@ -86,6 +89,7 @@ def _card(sale: Sale) -> SaleCard:
         sold=stock.sold,
         version=stock.version,
         fence=stock.fence,
+        terms_version=sale.terms_version,
     )
 
 
@@ -118,6 +122,7 @@ def prime_card(card: SaleCard) -> None:
     client = redis.connect()
     if not priming.is_primed(client, card.sku):
         priming.prime_live_units(client, card.sku, units_by_field=list(_units_by_field(card.sku)))
+        priming.prime_records(client, card.sku, records=list(_records(card.sku)))
     seen = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last_seq=Max("seq"), decided=Count("id"))
     priming.prime(
         client,
@@ -129,6 +134,7 @@ def prime_card(card: SaleCard) -> None:
             closes_at=card.closes_at,
             limit=card.per_buyer_limit,
             room=card.room,
+            version=card.terms_version,
         ),
         figures=StockFigures(card.available, card.held, card.sold, 0, card.version),
         last_seq=seen["last_seq"] or 0,
@@ -141,6 +147,14 @@ def _units_by_field(sku: str) -> Iterable[tuple[str, int]]:
     live = Order.objects.filter(sale__stock__sku=sku, state__in=["held", "paid"]).order_by()
     for sale_id, buyer, units in live.values_list("sale_id", "buyer").annotate(units=Sum("quantity")):
         yield live_field(sale_id=sale_id, buyer=buyer), units
+
+
+def _records(sku: str) -> Iterable[tuple[str, str]]:
+    orders = Order.objects.filter(sale__stock__sku=sku).order_by("id")
+    fields = ("request_id", "state", "seq", "quantity", "sale_id", "buyer", "hold_expires_at")
+    for name, state, seq, quantity, sale_id, buyer, ends in orders.values_list(*fields).iterator():
+        hold_expires_ms = round(ends.timestamp() * 1000) if ends and state == State.HELD else None
+        yield name, Record(State(state), seq, quantity, sale_id, buyer, hold_expires_ms).text()
 
 
 def prime_sale(slug: str) -> None:

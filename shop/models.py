@@ -73,6 +73,8 @@ class Sale(models.Model):
     room = models.PositiveIntegerField(default=200)
     switch = models.CharField(max_length=6, choices=Switch.choices, default=Switch.ON)
     pause_reason = models.CharField(max_length=200, blank=True)
+    # Rises with every change of this row (a trigger), so that Redis is never given older terms for newer ones.
+    terms_version = models.BigIntegerField(default=1, editable=False)
     # Makes request ids of this sale; never changes, so a retry after a key rotation is still the same request.
     request_key = models.CharField(max_length=32, default=new_request_key, editable=False)
 
@@ -111,6 +113,8 @@ class Order(models.Model):
     sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="orders", db_index=False)
     buyer = models.CharField(max_length=40)
     quantity = models.PositiveIntegerField()
+    # The sale's limit when this was decided: lowering it later makes nobody a cheat (I7).
+    buyer_limit = models.PositiveSmallIntegerField()
     seq = models.BigIntegerField()
     state = models.CharField(max_length=10, choices=[(s.value, s.value) for s in State])
     reason = models.CharField(max_length=40, blank=True)

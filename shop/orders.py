@@ -26,8 +26,8 @@ GROUP BY o.sale_id, o.buyer
 """
 INSERT = """
 INSERT INTO shop_order
-    (request_id, sale_id, buyer, quantity, seq, state, reason, unit_price, currency, hold_expires_at)
-SELECT d.request_id, d.sale_id, d.buyer, d.quantity, d.seq, d.state, d.reason, s.price, s.currency,
+    (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason, unit_price, currency, hold_expires_at)
+SELECT d.request_id, d.sale_id, d.buyer, d.quantity, s.per_buyer_limit, d.seq, d.state, d.reason, s.price, s.currency,
        CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => s.hold_seconds) END
 FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[], %(quantities)s::int[],
             %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[])

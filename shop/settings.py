@@ -4,6 +4,8 @@ Holds no secret. Called by Django. Names and meanings of the variables: .env.exa
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 from pathlib import Path
 
@@ -33,8 +35,13 @@ def development_secret() -> str:
     path = STATE_DIR / "secret"
     if not path.exists():
         STATE_DIR.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(secrets.token_urlsafe(64))
+        # Written beside and linked into place: another process must never read half a secret.
+        draft = STATE_DIR / f"secret-{secrets.token_hex(8)}"
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(64))
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
     return path.read_text()
 
 
@@ -149,12 +156,14 @@ DATABASE_TIMEOUTS = (
     "-c statement_timeout=15000 -c lock_timeout=4000 -c idle_in_transaction_session_timeout=5000 "
     "-c default_transaction_isolation=read\\ committed"
 )
+# A database that vanished without a word is noticed by us, not by its silence.
+DATABASE_SOCKET = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000}
 DATABASES = {
     "default": {
         **environ.Env.db_url_config(DATABASE_URL),
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {"connect_timeout": 3, "options": DATABASE_TIMEOUTS},
+        "OPTIONS": {"connect_timeout": 3, "options": DATABASE_TIMEOUTS, **DATABASE_SOCKET},
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -171,9 +180,13 @@ CACHES = {
 # The line: how long a Redis call may take, how many may wait for one, how large a batch is.
 REDIS_TIMEOUT_SECONDS = env.float("FAIRDROP_REDIS_TIMEOUT_SECONDS", default=0.8)
 GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=4096)
+# How many live streams one process holds; the server's own limit (--backpressure) must be well above it.
+GATE_MAX_STREAMS = env.int("FAIRDROP_GATE_MAX_STREAMS", default=4000)
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
 LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)
 SETTLE_BATCH = env.int("FAIRDROP_SETTLE_BATCH", default=500)
+if not (1 <= GATE_BATCH <= 1000 and 1 <= SETTLE_BATCH <= 1000):
+    raise ImproperlyConfigured("FAIRDROP_GATE_BATCH and FAIRDROP_SETTLE_BATCH must be from 1 to 1000")
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import re
 import secrets
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -185,5 +186,10 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer a fault of ours, without anything from the request."""
+    """Answer a fault of ours, without anything from the request.
+
+    The session of a page is read behind every view's back; when the database is away that is no fault, but a 503.
+    """
+    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        return with_retry_after(show(request, "shop/500.html", {}, status=503), Unavailable())
     return show(request, "shop/500.html", {}, status=500)

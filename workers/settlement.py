@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from inventory import ledger
 from inventory.allocation import Claim, Decision, allocate
-from inventory.database import Connection
+from inventory.database import Connection, Pipeline
 from inventory.line import Settled, StockFigures
 from inventory.outcomes import LIVE_STATES, State
 from inventory.tickets import Record
@@ -45,15 +45,17 @@ def settle_batch(
     Raises FenceRefused when a newer holder has been here, psycopg.Error when the database is away; in both cases
     nothing was written, or it was and the next call finds the outcomes by request id.
     """
-    with connection.pipeline(), connection.transaction():
-        known = _look_up(connection, sku=sku, fence=fence, requests=requests)
+    with connection.pipeline() as pipeline, connection.transaction():
+        known = _look_up(connection, pipeline, sku=sku, fence=fence, requests=requests)
         claims = [_claim(name, record) for name, record in requests if name not in known.decided]
         decisions = _refuse(claims) if dead else _allocate(claims, known)
         figures = _write(connection, decisions, known=known, fence=fence)
     return Settlement(figures, _answers(requests, decisions, known))
 
 
-def _look_up(connection: Connection, *, sku: str, fence: int, requests: Sequence[tuple[str, Record]]) -> _Known:
+def _look_up(
+    connection: Connection, pipeline: Pipeline, *, sku: str, fence: int, requests: Sequence[tuple[str, Record]]
+) -> _Known:
     cursors = [connection.cursor(binary=True) for _ in range(5)]
     claimed, clock, terms, decided, live = cursors
     ledger.claim_stock(claimed, sku=sku, fence=fence)
@@ -62,6 +64,9 @@ def _look_up(connection: Connection, *, sku: str, fence: int, requests: Sequence
     orders.ask_terms(terms, sorted({record.sale_id for _, record in requests}))
     orders.ask_decided(decided, [name for name, _ in requests])
     orders.ask_live_units(live, [(record.sale_id, record.buyer) for _, record in requests])
+    # Without a Sync the server would count us as busy, not as idle in a transaction: a settler that is stopped here
+    # would hold the stock row without end, and no timeout would fire.
+    pipeline.sync()
     stock = ledger.read_claim(claimed)
     (now,) = clock.fetchone() or (None,)
     return _Known(

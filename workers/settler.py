@@ -12,7 +12,7 @@ import structlog
 
 from inventory import line
 from inventory.database import Connection, connect
-from inventory.exceptions import LockLost, RedisUnavailable
+from inventory.exceptions import FenceRefused, LockLost, RedisUnavailable
 from inventory.line import Handed
 from inventory.locks import Lock
 from inventory.redis import Client
@@ -39,9 +39,13 @@ class Settler:
         self._stopping = stopping
         self._connection: Connection | None = None
         self._last_sku = ""
+        self._database_failed = False
 
     def work_once(self) -> int:
         """Give every SKU with work one turn; return how many requests were settled. Raises RedisUnavailable."""
+        if self._database_failed:
+            time.sleep(DATABASE_RETRY_SECONDS)
+            self._database_failed = False
         skus = line.skus_with_work(self._client)
         # Begin behind the SKU that had the last turn, so that each gets its own.
         order = [sku for sku in skus if sku > self._last_sku] + [sku for sku in skus if sku <= self._last_sku]
@@ -104,7 +108,7 @@ class Settler:
         return done
 
     def _settle(self, sku: str, lock: Lock, handed: Handed) -> Settlement:
-        """Settle one batch; while the database is away keep the batch and the lock, and try again.
+        """Settle one batch; when the database is away or busy, give it back and end the turn: other SKUs may be well.
 
         A COMMIT whose answer was lost is safe to repeat: the orders are found by request id.
         """
@@ -112,19 +116,25 @@ class Settler:
         if dead:
             names = [name for name, _ in handed.requests]
             log.error("request refused after too many hand-outs", action="dead_letter", sku=sku, requests=names)
-        while True:
-            lock.check()
-            try:
-                return settle_batch(self._database(), sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
-            except (psycopg.IntegrityError, psycopg.DataError):
-                raise  # the batch itself is at fault: asking again would never end
-            except psycopg.Error as error:
-                log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
-                self._drop_connection()
-                if self._stopping():
-                    line.give_back(self._client, sku, token=lock.token)
-                    raise LockLost("stopping while the database is away; the batch stays in flight") from error
-                time.sleep(DATABASE_RETRY_SECONDS)
+        lock.check()
+        try:
+            return settle_batch(self._database(), sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
+        except (psycopg.IntegrityError, psycopg.DataError):
+            raise  # the batch itself is at fault: it must be counted
+        except (psycopg.ProgrammingError, psycopg.InternalError):
+            log.exception("settlement is broken", action="settlement_broken", sku=sku)
+            self._give_back(sku, lock)
+            raise LockLost("the batch stays in flight until this is mended") from None
+        except (psycopg.Error, FenceRefused) as error:
+            log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
+            self._give_back(sku, lock)
+            raise LockLost("the batch stays in flight until the database answers") from error
+
+    def _give_back(self, sku: str, lock: Lock) -> None:
+        """Leave the batch in flight uncounted, and rest before the next round: the fault is not the batch's."""
+        self._drop_connection()
+        self._database_failed = True
+        line.give_back(self._client, sku, token=lock.token)
 
     def _database(self) -> Connection:
         if self._connection is None or self._connection.closed:

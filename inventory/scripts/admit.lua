@@ -28,14 +28,15 @@ elseif sale[1] == 'closed' or now_us >= tonumber(sale[3]) then shut = 6
 elseif now_us < tonumber(sale[2]) then shut = 4
 elseif sale[1] == 'paused' then shut = 5 end
 
+local waiting = redis.call('ZCARD', KEYS[3])
+local ahead = waiting + redis.call('ZCARD', KEYS[4])
 local limit = tonumber(sale[4] or '0')
 local queued = tonumber(stock[3] or '0')
+if ahead == 0 then queued = 0 end -- nobody waits: whatever the counter drifted to ends here
 local may_be_had = tonumber(stock[1] or '0') + tonumber(stock[2] or '0')
 local room = 0
 if may_be_had > 0 then room = may_be_had + tonumber(sale[5] or '0') - queued end
 local last_seq = tonumber(stock[4] or '0')
-local waiting = redis.call('ZCARD', KEYS[3])
-local ahead = waiting + redis.call('ZCARD', KEYS[4])
 
 local seen, live_now = {}, {}
 local to_line, to_records, to_live = {}, {}, {}

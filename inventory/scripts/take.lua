@@ -33,6 +33,8 @@ local function take_from_line()
   if #ids > 0 then
     redis.call('ZADD', KEYS[3], unpack(moved))
     redis.call('ZREM', KEYS[2], unpack(ids))
+  else
+    redis.call('HSET', KEYS[5], 'queued', 0) -- nobody waits: whatever the counter drifted to ends here
   end
   return 'fresh', ids
 end

@@ -5,6 +5,7 @@ Never decides an admission that Redis could decide otherwise. Called by the hand
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,13 +14,13 @@ from typing import Any
 import structlog
 
 from inventory import line
-from inventory.exceptions import FairdropError, RedisUnavailable, SaleNotFound
+from inventory.exceptions import RedisUnavailable, SaleNotFound, Unavailable
 from inventory.line import LineFigures
 from inventory.redis import AsyncClient
 from inventory.wakeups import wait_for_settled
 from shop import catalogue
 from shop.catalogue import SaleCard
-from shop.gate.threads import read_in_thread
+from shop.gate.threads import ReaderThreads
 
 log = structlog.get_logger(__name__)
 
@@ -29,8 +30,11 @@ FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
 CATALOGUE_SECONDS = 1.0
 UNKNOWN_SECONDS = 1.0  # how long a slug that does not exist is remembered as such
 MOST_UNKNOWN = 10_000
+SLUG = re.compile(r"[-\w]{1,60}", re.ASCII)
 RATE_SECONDS = 2.0
 STOP_SECONDS = 2.0
+LOAD_SECONDS = 2.5  # a database that is silent, not away, must not make anybody wait longer
+FAILURE_SECONDS = 0.9  # how long a failed read of the catalogue is remembered
 
 
 class SaleEntry:
@@ -43,6 +47,7 @@ class SaleEntry:
         self.known_ids: frozenset[str] = frozenset()
         self.known_at_admitted = -1
         self.decided_per_second = 0.0
+        self._stock_version_before = -1
         self._rate_from = (0.0, 0)
 
     def use(self, card: SaleCard) -> None:
@@ -82,6 +87,23 @@ class SaleEntry:
             and self.card.state_at(datetime.now(UTC)) == "open"
         )
 
+    def note_admission(self) -> None:
+        """Forget who is known: somebody was let in a moment ago, and a second click of theirs must reach the line."""
+        self.known_at_admitted = -1
+
+    def is_behind(self) -> bool:
+        """Say whether Redis has older terms, or has older stock and nothing moves it: then it was never told.
+
+        Called once a catalogue read. While batches are settled Redis is always a moment behind; that is no news.
+        """
+        figures = self.figures
+        if figures is None:
+            return False
+        rests = figures.version == self._stock_version_before
+        self._stock_version_before = figures.version
+        older_stock = rests and figures.version < self.card.version
+        return older_stock or figures.terms_version < self.card.terms_version
+
     def opens_in_seconds(self) -> float:
         """Return the seconds until this sale opens, by this process's clock."""
         return self.opens - time.time()
@@ -105,7 +127,9 @@ class Board:
         self._by_id: dict[int, SaleEntry] = {}
         self._unknown: dict[str, float] = {}
         self._catalogue_at = 0.0
+        self._failed_at = -CATALOGUE_SECONDS
         self._loading = asyncio.Lock()
+        self._threads = ReaderThreads("catalogue", threads=2, most_waiting=64)
         self._priming: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -121,6 +145,7 @@ class Board:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         await self._subscription.aclose()
+        self._threads.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -136,6 +161,8 @@ class Board:
         entry = self._by_slug.get(slug)
         if entry is not None:
             return entry
+        if not SLUG.fullmatch(slug):
+            raise SaleNotFound
         if time.monotonic() - self._unknown.get(slug, -UNKNOWN_SECONDS) >= UNKNOWN_SECONDS:
             await self._load(not_before=time.monotonic() - UNKNOWN_SECONDS / 2)
             if slug in self._by_slug:
@@ -156,11 +183,25 @@ class Board:
         return entry
 
     async def _load(self, *, not_before: float) -> None:
-        """Read the catalogue, unless somebody did since `not_before` (monotonic seconds)."""
+        """Read the catalogue, unless somebody did since `not_before` (monotonic seconds). Raises Unavailable."""
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                await self._load_alone(not_before=not_before)
+        except TimeoutError as error:
+            self._failed_at = time.monotonic()
+            raise Unavailable from error
+
+    async def _load_alone(self, *, not_before: float) -> None:
         async with self._loading:
             if self._catalogue_at >= not_before and self._by_slug:
                 return
-            cards = await read_in_thread(self._load_cards)
+            if time.monotonic() - self._failed_at < FAILURE_SECONDS:
+                raise Unavailable  # somebody tried a moment ago; asking again would only queue up behind a timeout
+            try:
+                cards = await self._threads.read(self._load_cards)
+            except Unavailable:
+                self._failed_at = time.monotonic()
+                raise
             self._take_over(cards)
             self._catalogue_at = time.monotonic()
 
@@ -170,6 +211,8 @@ class Board:
             entry = self._by_slug.get(card.slug) or SaleEntry(card)
             entry.use(card)
             by_slug[card.slug] = entry
+            if entry.is_behind():
+                self.prime_soon(entry)
         self._by_slug = by_slug
         self._by_id = {entry.card.sale_id: entry for entry in by_slug.values()}
 
@@ -186,8 +229,9 @@ class Board:
         while True:
             try:
                 await self._refresh_figures()
-            except FairdropError as error:
-                log.warning("line figures not read", action="figures_retry", error=repr(error.__cause__))
+            except Exception as error:
+                # Whatever it is, the board must go on looking: what is old is not used.
+                log.warning("line figures not read", action="figures_retry", error=repr(error.__cause__ or error))
             await self._wait_for_news()
 
     async def _wait_for_news(self) -> None:
@@ -206,7 +250,7 @@ class Board:
         if not entries:
             return
         moment = time.monotonic()
-        figures = await line.figures_async(self._client, [entry.card.sku for entry in entries])
+        figures = await line.figures_async(self._client, [(entry.card.sku, entry.card.sale_id) for entry in entries])
         for entry, seen in zip(entries, figures, strict=True):
             entry.see(seen, moment=moment)
             if seen is None:
@@ -227,7 +271,7 @@ class Board:
 
     async def _prime(self, entry: SaleEntry) -> None:
         try:
-            await read_in_thread(self._prime_fresh, entry.card)
+            await self._threads.read(self._prime_fresh, entry.card)
         except Exception as error:
             log.warning("sale not primed", action="prime_retry", sale=entry.card.slug, error=repr(error))
             await asyncio.sleep(REFRESH_SECONDS)

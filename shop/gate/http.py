@@ -4,6 +4,7 @@ Called by the handlers.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache
@@ -21,6 +22,9 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers: TypeAlias = Mapping[bytes, bytes]
 
 MOST_BODY_BYTES = 4096
+BODY_SECONDS = 5.0
+# Longer ones are nobody's; they must not fill the memory of what was checked before.
+LONGEST_ORIGIN = 300
 JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 PROBLEM_HEADERS = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
 
@@ -57,20 +61,27 @@ def problem(error: FairdropError) -> dict[str, Any]:
     }
 
 
-async def read_body(receive: Receive, headers: Headers) -> bytes:
-    """Return the body. Raises TooLarge as soon as it is known to pass 4 KiB, InvalidRequest when it breaks off."""
+async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MOST_BODY_BYTES) -> bytes:
+    """Return the body. Raises TooLarge as soon as it is known to pass `most_bytes`.
+
+    Raises InvalidRequest when it breaks off or takes longer than BODY_SECONDS: a slow sender must not hold a place.
+    """
     declared = headers.get(b"content-length")
-    if declared is not None and (not declared.isdigit() or int(declared[:12]) > MOST_BODY_BYTES):
-        raise TooLarge
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    while message.get("more_body") and len(body) <= MOST_BODY_BYTES:
-        message = await receive()
-        body += message.get("body", b"")
+    if declared is not None and (not declared.isdigit() or int(declared[:12]) > most_bytes):
+        raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            message = await receive()
+            body: bytes = message.get("body", b"")
+            while message.get("more_body") and len(body) <= most_bytes:
+                message = await receive()
+                body += message.get("body", b"")
+    except TimeoutError as error:
+        raise InvalidRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s") from error
     if message["type"] != "http.request":
         raise InvalidRequest("the body broke off")
-    if len(body) > MOST_BODY_BYTES:
-        raise TooLarge
+    if len(body) > most_bytes:
+        raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
     return body
 
 
@@ -110,7 +121,12 @@ def check_origin(headers: Headers, *, required: bool) -> None:
         return
     if site is not None and site not in (b"same-origin", b"none") and origin is None:
         raise ForbiddenOrigin
-    if origin is not None and not is_own_origin(origin.decode("latin-1"), headers.get(b"host", b"").decode("latin-1")):
+    if origin is None:
+        return
+    host = headers.get(b"host", b"")
+    if len(origin) + len(host) > LONGEST_ORIGIN:
+        raise ForbiddenOrigin
+    if not is_own_origin(origin.decode("latin-1"), host.decode("latin-1")):
         raise ForbiddenOrigin
 
 
@@ -120,7 +136,8 @@ def is_own_origin(origin: str, host: str) -> bool:
     if origin in settings.TRUSTED_ORIGINS:
         return True
     domain, _port = split_domain_port(host)
-    return origin.partition("://")[2] == host and validate_host(domain, settings.ALLOWED_HOSTS)
+    scheme, _, rest = origin.partition("://")
+    return scheme in ("http", "https") and rest == host and validate_host(domain, settings.ALLOWED_HOSTS)
 
 
 def refuse_constant(name: str) -> Any:

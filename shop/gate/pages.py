@@ -9,10 +9,12 @@ from typing import Any, cast
 
 from a2wsgi import WSGIMiddleware
 
-from shop.gate.http import Receive, Scope, Send
+from shop.gate.http import Receive, Scope, Send, read_body
 
 # Django's WSGI handler is several times faster than its ASGI one for ordinary views, and these views block.
 DJANGO_THREADS = 8
+# A form of the admin with a long description; the API itself takes 4 KiB.
+MOST_PAGE_BYTES = 64 * 1024
 
 
 class Pages:
@@ -24,8 +26,11 @@ class Pages:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request by a view."""
 
-        async def receive_as_coroutine() -> MutableMapping[str, Any]:
-            # a2wsgi hands this to another thread's loop call, which takes coroutines only; granian's is an awaitable.
-            return await receive()
+        # Read here, with a limit of size and time: in a thread, eight slow senders would stop every page.
+        body = await read_body(receive, dict(scope["headers"]), most_bytes=MOST_PAGE_BYTES)
+        parts = [{"type": "http.request", "body": body, "more_body": False}]
 
-        await self._application(cast(Any, scope), cast(Any, receive_as_coroutine), cast(Any, send))
+        async def receive_read() -> MutableMapping[str, Any]:
+            return parts.pop() if parts else {"type": "http.disconnect"}
+
+        await self._application(cast(Any, scope), cast(Any, receive_read), cast(Any, send))

@@ -99,6 +99,8 @@ class Purchases:
                 code, opens_at=entry.card.opens_at, pause_reason=entry.card.pause_reason, now=datetime.now(UTC)
             )
             raise error or SaleNotPrimed
+        if code == Code.ADMITTED:
+            entry.note_admission()
         state = admission.state_of(code)
         ticket = sign_ticket(ticket_signer(), Ticket(ask.request_id, ask.buyer, ask.quantity, seq))
         url = f"/api/v1/requests/{ask.request_id}"

@@ -125,13 +125,19 @@ class Gate:
     async def _stop(self) -> None:
         if self._client is not None:
             await self._board.stop()
+            self._statuses.close()
             await redis.close_async(self._client)
             self._client = None
 
 
 def headers_of(scope: Scope) -> Headers:
     """Return the request's headers by lower-case name."""
-    return dict(scope["headers"])
+    pairs = scope["headers"]
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        # HTTP/2 may send each cookie as a header of its own.
+        headers[b"cookie"] = b"; ".join(value for name, value in pairs if name == b"cookie")
+    return headers
 
 
 def allow(scope: Scope, method: str) -> None:

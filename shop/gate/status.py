@@ -21,7 +21,7 @@ from shop import requests
 from shop.gate.board import Board, SaleEntry
 from shop.gate.coalescer import Coalescer
 from shop.gate.pace import poll_after_ms
-from shop.gate.threads import read_in_thread
+from shop.gate.threads import ReaderThreads
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -35,6 +35,8 @@ class Statuses:
     def __init__(self, client: AsyncClient, board: Board) -> None:
         self._client = client
         self._board = board
+        # Requests that the line forgot are few; somebody who asks for thousands must not hold up priming.
+        self._threads = ReaderThreads("status", threads=2, most_waiting=64)
         self._coalescers: dict[str, Coalescer[str, Place | None]] = {}
 
     async def read(self, request_id: str, *, buyer: str) -> dict[str, Any]:
@@ -48,11 +50,15 @@ class Statuses:
             raise RequestNotFound from error
         place = await self._coalescer(entry.card.sku).submit(request_id)
         if place is None:
-            view = await read_in_thread(requests.look_up, request_id, buyer=buyer)
+            view = await self._threads.read(requests.look_up, request_id, buyer=buyer)
             return self._of_view(entry, view)
         if place.record.buyer != buyer:
             raise RequestNotFound
         return self._of_place(entry, request_id, place)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
 
     def _of_place(self, entry: SaleEntry, request_id: str, place: Place) -> dict[str, Any]:
         record = place.record

@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from inventory.exceptions import Unavailable
+from django.conf import settings
+
+from inventory.exceptions import FairdropError, Unavailable
 from inventory.outcomes import WAITING_STATES
 from shop.gate.board import SaleEntry
 from shop.gate.http import Headers, Receive, Send, buyer_of
@@ -34,6 +37,18 @@ class Streams:
 
     def __init__(self, statuses: Statuses) -> None:
         self._statuses = statuses
+        self._open = 0
+
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        """Count an open stream. Raises Unavailable when there are as many as this process may hold."""
+        if self._open >= settings.GATE_MAX_STREAMS:
+            raise Unavailable("Too many are watching; ask again by polling.")
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
 
     async def follow_request(self, request_id: str, headers: Headers, receive: Receive, send: Send) -> None:
         """Stream one buyer's request until it is decided. Raises RequestNotFound, Unauthenticated."""
@@ -42,7 +57,8 @@ class Streams:
         async def look() -> dict[str, Any]:
             return await self._statuses.read(request_id, buyer=buyer)
 
-        await stream(look, receive, send, ends=lambda status: status["state"] not in WAITING_STATES)
+        with self._one_more():
+            await stream(look, receive, send, ends=lambda status: status["state"] not in WAITING_STATES)
 
     async def follow_sale(self, entry: SaleEntry, receive: Receive, send: Send) -> None:
         """Stream one sale's public figures."""
@@ -50,7 +66,8 @@ class Streams:
         async def look() -> dict[str, Any]:
             return sale_answer(entry)
 
-        await stream(look, receive, send, ends=lambda sale: sale["state"] == "closed")
+        with self._one_more():
+            await stream(look, receive, send, ends=lambda sale: sale["state"] == "closed")
 
 
 async def stream(
@@ -78,18 +95,23 @@ async def stream(
                 spoken = time.monotonic()
                 await send_chunk(send, ": still here\n\n")
             await asyncio.wait([gone], timeout=LOOK_SECONDS)
-            value = await look_again(look, value)
+            again = await look_again(look, value)
+            if again is None:
+                break  # the answer has begun: all that is left is to end it well; the reader asks anew
+            value = again
     finally:
         gone.cancel()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def look_again(look: Callable[[], Awaitable[dict[str, Any]]], before: dict[str, Any]) -> dict[str, Any]:
-    """Return what `look` says now, or what it said before when a store is away: the reader keeps its stream."""
+async def look_again(look: Callable[[], Awaitable[dict[str, Any]]], before: dict[str, Any]) -> dict[str, Any] | None:
+    """Return what `look` says now, what it said before when a store is away, None when there is nothing any more."""
     try:
         return await look()
     except Unavailable:
         return before
+    except FairdropError:
+        return None
 
 
 async def send_chunk(send: Send, text: str) -> None:

@@ -5,7 +5,7 @@ from django.db import migrations
 VIEW = """
 CREATE VIEW inventory_decision AS
 SELECT o.id AS decided_no, o.request_id, s.stock_id, o.sale_id, o.buyer, o.quantity, o.seq, o.state, o.decided_at,
-       s.per_buyer_limit
+       o.buyer_limit
 FROM shop_order o JOIN shop_sale s ON s.id = o.sale_id;
 """
 

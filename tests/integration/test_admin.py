@@ -65,6 +65,7 @@ def make_order(sale: Sale, *, buyer: str = "somebody") -> Order:
         sale=sale,
         buyer=buyer,
         quantity=1,
+        buyer_limit=1,
         seq=1,
         state="sold_out",
         unit_price=sale.price,

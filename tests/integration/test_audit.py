@@ -25,9 +25,9 @@ UNLOCK = (
     "DROP TRIGGER movement_rows_never_change ON inventory_stockmovement",
 )
 ORDER = """
-INSERT INTO shop_order (request_id, sale_id, buyer, quantity, seq, state, reason, unit_price, currency,
+INSERT INTO shop_order (request_id, sale_id, buyer, buyer_limit, quantity, seq, state, reason, unit_price, currency,
                         hold_expires_at)
-SELECT 'extra-' || number, %(sale_id)s, 'buyer-' || number, 1, 9000000000000000 + number, {state}, '', 1,
+SELECT 'extra-' || number, %(sale_id)s, 'buyer-' || number, 1, 1, 9000000000000000 + number, {state}, '', 1,
        'EUR', now()
 FROM generate_series(1, {count}) AS number
 """

@@ -43,14 +43,15 @@ FORBIDDEN = {
     "order_of_at_least_one": "UPDATE shop_order SET quantity = 0 WHERE request_id = %(request_id)s",
     "order_held_has_an_end": "UPDATE shop_order SET hold_expires_at = NULL WHERE request_id = %(request_id)s",
     "order_state_is_known": "UPDATE shop_order SET state = 'queued' WHERE request_id = %(request_id)s",
-    "order_once_per_request": "INSERT INTO shop_order (request_id, sale_id, buyer, quantity, seq, state,"
-    " reason, unit_price, currency) SELECT request_id, sale_id, 'bob', 1, 9, 'refused', '', 1, 'EUR'"
+    "order_once_per_request": "INSERT INTO shop_order (request_id, sale_id, buyer, buyer_limit, quantity, seq, state,"
+    " reason, unit_price, currency) SELECT request_id, sale_id, 'bob', 1, 1, 9, 'refused', '', 1, 'EUR'"
     " FROM shop_order WHERE request_id = %(request_id)s",
 }
 # Django gives these to every positive number and every slug; the rules above say the same and more.
 OF_DJANGO = {"inventory_stock_total_check", "inventory_stock_available_check", "inventory_stock_held_check",
              "inventory_stock_sold_check", "shop_sale_hold_seconds_check", "shop_sale_per_buyer_limit_check",
-             "shop_sale_room_check", "shop_order_quantity_check", "shop_sale_slug_key"}  # fmt: skip
+             "shop_sale_room_check", "shop_order_quantity_check", "shop_order_buyer_limit_check",
+             "shop_sale_slug_key"}  # fmt: skip
 
 
 @pytest.fixture

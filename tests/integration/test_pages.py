@@ -83,6 +83,7 @@ def decided(sale: Sale, *, buyer: str, state: str, reason: str = "") -> Order:
         sale=sale,
         buyer=buyer,
         quantity=1,
+        buyer_limit=1,
         seq=wish.seq,
         state=state,
         reason=reason,

@@ -35,7 +35,14 @@ def code_of(card: SaleCard, buyer: str, *, key: str = "later", quantity: int = 1
 
 def terms_of(card: SaleCard) -> priming.SaleTerms:
     return priming.SaleTerms(
-        card.sale_id, card.sku, card.switch, card.opens_at, card.closes_at, card.per_buyer_limit, card.room
+        card.sale_id,
+        card.sku,
+        card.switch,
+        card.opens_at,
+        card.closes_at,
+        card.per_buyer_limit,
+        card.room,
+        card.terms_version,
     )
 
 
@@ -96,7 +103,7 @@ def test_live_units_return_into_an_empty_redis(card: SaleCard) -> None:
 
 
 def test_live_units_of_many_buyers_return(new_sku: Callable[[], str]) -> None:
-    many = 2 * priming.BUYERS_PER_CALL + 1
+    many = 2 * priming.PAIRS_PER_CALL + 1
     card = make_sale(new_sku(), units=many)
     fill_line(card, buyers=many)
     settle_line(card)

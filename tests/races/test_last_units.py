@@ -26,9 +26,9 @@ WRITE = """
 UPDATE inventory_stock SET available = %(available)s, held = %(held)s, version = version + 1 WHERE id = %(stock_id)s
 """
 ORDER = """
-INSERT INTO shop_order (request_id, sale_id, buyer, quantity, seq, state, reason, unit_price, currency,
+INSERT INTO shop_order (request_id, sale_id, buyer, buyer_limit, quantity, seq, state, reason, unit_price, currency,
                         hold_expires_at)
-VALUES (%(request_id)s, %(sale_id)s, %(buyer)s, 1, %(seq)s, 'held', '', 1, 'EUR', now())
+VALUES (%(request_id)s, %(sale_id)s, %(buyer)s, 1, 1, %(seq)s, 'held', '', 1, 'EUR', now())
 """
 
 

@@ -1,0 +1,124 @@
+"""Proves that Redis follows the database also when nobody told it, told it late, or when it lost everything.
+Each test makes the gap by hand, as a crash or a slow process would leave it. Called by pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from django.db import connection, connections, transaction
+
+from inventory import keys, line, redis
+from inventory.admission import Code
+from inventory.ledger import load_stock
+from inventory.outcomes import State
+from shop import catalogue
+from shop.catalogue import SaleCard
+from shop.models import Sale
+from tests.http_calls import Caller
+from tests.road import admit, ask, held_lock, own_connection, queue, settle_line, settler, take
+from tests.shopkeeping import assert_books_balance, make_sale
+from tests.waiting import wait_until
+from workers.settlement import settle_batch
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+# The board reads the catalogue every second and looks twice before it believes that Redis was not told.
+FOLLOW_SECONDS = 8.0
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    return make_sale(new_sku(), units=5, limit=2)
+
+
+def forget(card: SaleCard) -> None:
+    """Empty Redis of everything about one SKU."""
+    client = redis.connect()
+    names = [keys.line, keys.in_flight, keys.records, keys.live_units, keys.stock, keys.hand_outs, keys.fence]
+    client.delete(*(name(card.sku) for name in names), keys.sale(card.sku, sale_id=card.sale_id))
+
+
+def test_an_older_card_primed_late_never_undoes_a_pause(card: SaleCard) -> None:
+    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    catalogue.prime_sale(card.slug)
+    catalogue.prime_card(card)  # read before the pause, written after it
+    assert admit(card, ask(card, "ann"))[0].code == Code.PAUSED
+
+
+def test_a_pause_that_nobody_told_redis_of_holds_within_seconds(card: SaleCard, web: Caller) -> None:
+    wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, timeout_seconds=FOLLOW_SECONDS)
+    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    assert admit(card, ask(card, "ann"))[0].code == Code.ADMITTED  # the control: Redis does not know
+    buyers = (f"bob-{number}" for number in count())
+    wait_until(lambda: admit(card, ask(card, next(buyers)))[0].code == Code.PAUSED, timeout_seconds=FOLLOW_SECONDS)
+
+
+def test_units_that_nobody_told_redis_of_can_be_had_within_seconds(card: SaleCard, web: Caller) -> None:
+    queue(card, "a", "b", "c", "d", "e")
+    settle_line(card)
+    with transaction.atomic(), connection.cursor() as cursor:
+        load_stock(cursor, sku=card.sku, units=3, actor="test", reason="second delivery")
+    assert admit(card, ask(card, "ann"))[0].code == Code.SOLD_OUT  # the control: Redis does not know
+    wait_until(lambda: admit(card, ask(card, "bob"))[0].code == Code.ADMITTED, timeout_seconds=FOLLOW_SECONDS)
+
+
+def test_a_repeat_after_redis_was_emptied_is_the_same_request(card: SaleCard) -> None:
+    (name,) = queue(card, "ann")
+    settle_line(card)
+    before = admit(card, ask(card, "ann"))[0]
+    forget(card)
+    catalogue.prime_sale(card.slug)
+    assert admit(card, ask(card, "ann"))[0] == before
+    (place,) = line.places(redis.connect(), card.sku, [name])
+    assert place is not None
+    assert place.record.state == State.HELD
+    assert admit(card, ask(card, "ann", key="second"))[0].code == Code.ADMITTED
+    assert admit(card, ask(card, "ann", key="third"))[0].code == Code.LIMIT_REACHED
+    settle_line(card)
+    assert_books_balance(card)
+
+
+def test_a_counter_that_drifted_ends_with_the_line(card: SaleCard) -> None:
+    redis.connect().hset(keys.stock(card.sku), "queued", 10_000)
+    assert admit(card, ask(card, "ann"))[0].code == Code.ADMITTED
+
+
+def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> None:
+    """Between COMMIT and the answer the database is ahead of Redis; the units are in flight already."""
+    queue(card, "ann", "bob")
+    lock = held_lock(card.sku)
+    handed = take(lock)
+    with own_connection() as worker:
+        settlement = settle_batch(worker, sku=card.sku, fence=lock.fence, requests=handed.requests)
+    before = line.figures(redis.connect(), card.sku)
+    catalogue.prime_sale(card.slug)
+    assert line.figures(redis.connect(), card.sku) == before
+    line.settle(redis.connect(), card.sku, token=lock.token, figures=settlement.figures, settled=settlement.settled)
+    lock.release()
+    after = line.figures(redis.connect(), card.sku)
+    assert after is not None
+    assert (after.available, after.held, after.queued, after.admitted, after.decided) == (3, 2, 0, 2, 2)
+
+
+def test_a_stock_row_that_somebody_locks_holds_up_its_own_sku_only(new_sku: Callable[[], str]) -> None:
+    locked, free = sorted((make_sale(new_sku(), units=1), make_sale(new_sku(), units=1)), key=lambda card: card.sku)
+    queue(locked, "ann")
+    queue(free, "bob")
+    other = connections.create_connection("default")
+    with other.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE", [locked.sku])
+        with settler() as worker:
+            wait_until(lambda: worker.work_once() >= 0 and decided(free), timeout_seconds=20)
+            assert not decided(locked)
+            cursor.execute("ROLLBACK")
+            wait_until(lambda: worker.work_once() >= 0 and decided(locked), timeout_seconds=20)
+    other.close()
+    assert_books_balance(locked)
+
+
+def decided(card: SaleCard) -> bool:
+    """Say whether the first unit of `card` is held."""
+    return Sale.objects.select_related("stock").get(pk=card.sale_id).stock.held == 1
