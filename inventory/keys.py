@@ -60,8 +60,53 @@ def dead_letters(sku: str) -> str:
     return f"fd:{{{sku}}}:dead"
 
 
+def dead_letter_notes(sku: str) -> str:
+    """hash, request_id → "hand-outs|since, in µs" of each dead letter. Lives as long as the letter."""
+    return f"fd:{{{sku}}}:deadnotes"
+
+
+def queue_waiting(name: str) -> str:
+    """zset, task id → when it is due in µs: who waits. Lives while a task waits."""
+    return f"fd:{{{name}}}:queue:waiting"
+
+
+def queue_in_flight(name: str) -> str:
+    """zset, task id → when it was due in µs: taken by the lock's holder, not settled. Lives until settled."""
+    return f"fd:{{{name}}}:queue:flight"
+
+
+def queue_records(name: str) -> str:
+    """hash, task id → its payload: every task that waits, is in flight or is dead. Lives as long as the task."""
+    return f"fd:{{{name}}}:queue:records"
+
+
+def queue_state(name: str) -> str:
+    """hash: counters over all machines, the queue's clock, the last hand-out. Lives for ever."""
+    return f"fd:{{{name}}}:queue:state"
+
+
+def queue_hand_outs(name: str) -> str:
+    """hash, task id → how often it was handed out again after a crash. Emptied by settle."""
+    return f"fd:{{{name}}}:queue:handouts"
+
+
+def queue_dead_letters(name: str) -> str:
+    """zset, task id → when it was due in µs: handed out too often. Lives until an operator has looked."""
+    return f"fd:{{{name}}}:queue:dead"
+
+
+def queue_dead_letter_notes(name: str) -> str:
+    """hash, task id → "hand-outs|since, in µs" of each dead letter. Lives as long as the letter."""
+    return f"fd:{{{name}}}:queue:deadnotes"
+
+
+def queue_pop_reply(name: str, *, call: str) -> str:
+    """string, what one pop was given, so that a re-sent one is given the same. Lives a minute."""
+    return f"fd:{{{name}}}:queue:pop:{call}"
+
+
 def lock(name: str) -> str:
-    """string, the holder's token. Lives for the lock's TTL, renewed by its holder."""
+    """string, the holder's token, or g:nonce while handed on. Lives for the lock's TTL, renewed by its holder."""
     return f"fd:{{{name}}}:lock"
 
 
@@ -70,9 +115,34 @@ def fence(name: str) -> str:
     return f"fd:{{{name}}}:fence"
 
 
+def lock_waiters(name: str) -> str:
+    """zset, token → server ms until which it waits: who waits for a lock. Lives 4 s after the last waiter came."""
+    return f"fd:{{{name}}}:lock:waiters"
+
+
+def lock_signals(name: str) -> str:
+    """list, at most one nonce: wakes the waiter blocked longest. Lives 1 s, the grant's life (pitfall L10)."""
+    return f"fd:{{{name}}}:lock:signals"
+
+
+def lock_statistics(name: str) -> str:
+    """hash, counter → number: how a lock was used. Lives 7 days after its last use."""
+    return f"fd:{{{name}}}:lock:statistics"
+
+
+def lock_names() -> str:
+    """set of names that were ever locked and counted. Lives for ever: names are few."""
+    return "fd:locks"
+
+
 def skus() -> str:
     """set of SKUs that have been primed. Lives for ever; rebuilt by priming."""
     return "fd:skus"
+
+
+def queues() -> str:
+    """set of queues that ever had a task. Lives for ever; written again by each process that enqueues."""
+    return "fd:queues"
 
 
 def wake_channel() -> str:

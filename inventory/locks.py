@@ -1,173 +1,262 @@
-"""A distributed lock with a fence: one-script acquire, compare-and-delete, renewal by one watchdog a process.
-Never promises more than "usually one holder": safety is the fence that the stock row checks. Called by the settler.
+"""A distributed lock with a fence: taken and given back in one script each, handed on to whoever waited longest.
+Never promises more than "usually one holder": safety is the fence that the stock row checks.
+Called by the settler, by named_locks.py and by operators.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import secrets
-import socket
-import threading
+import random
 import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import structlog
 
 from inventory import keys
-from inventory.exceptions import InvalidRequest, LockLost, RedisUnavailable, Unavailable
-from inventory.redis import Client, run_script
+from inventory.exceptions import InvalidRequest, RedisUnavailable
+from inventory.lock_base import FENCE_TTL_MS as FENCE_TTL_MS  # priming keeps a fence as long
+from inventory.lock_base import AnyLock, ExtendMode, checked_name, checked_number
+from inventory.lock_hold import Hold
+from inventory.lock_owner import new_nonce
+from inventory.lock_statistics import STATISTICS
+from inventory.redis import (
+    LONGEST_BLOCK_SECONDS,
+    Argument,
+    Client,
+    run_script,
+    run_script_each,
+    sending_once,
+    wait_for_signal,
+)
+from inventory.watchdog import WATCHDOG
 
-FENCE_TTL_MS = 24 * 3600 * 1000
-RETRY_SECONDS = 0.1  # the seeds' wait interval (S1)
+log = structlog.get_logger(__name__)
 
-
-def new_token() -> str:
-    """Return an owner's name: host|pid|thread|time|64 random bits, so that a stuck lock can be traced (S8, L9)."""
-    return "|".join(
-        (
-            socket.gethostname(),
-            str(os.getpid()),
-            str(threading.get_ident()),
-            str(time.time_ns()),
-            secrets.token_hex(8),
-        )
-    )
-
-
-class Watchdog:
-    """Renews every lock of this process at a third of its TTL; tells the holder when one is lost (S10, L3–L5)."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._locks: dict[str, Lock] = {}
-        self._thread: threading.Thread | None = None
-        self._wake = threading.Event()
-
-    def add(self, lock: Lock) -> None:
-        """Renew `lock` until it is removed or lost; starts the thread when none runs (also after a fork, L7)."""
-        with self._mutex:
-            self._locks[lock.token] = lock
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name="lock-watchdog", daemon=True)
-                self._thread.start()
-        self._wake.set()
-
-    def remove(self, lock: Lock) -> None:
-        """Stop renewing `lock`."""
-        with self._mutex:
-            self._locks.pop(lock.token, None)
-
-    def forget_all(self) -> None:
-        """Start afresh in a forked child: what its parent holds is not the child's."""
-        self.__init__()  # type: ignore[misc]
-
-    def _run(self) -> None:
-        while True:
-            with self._mutex:
-                locks = list(self._locks.values())
-            for lock in locks:
-                lock.renew_if_due()
-            soonest = min((lock.renew_at for lock in locks), default=time.monotonic() + 1)
-            self._wake.wait(max(0.005, min(soonest - time.monotonic(), 1)))
-            self._wake.clear()
+# How long a waiter that was handed the lock may take to fetch it: the worst stall after one that died (L14).
+GRANT_TTL_MS = 1000
 
 
-WATCHDOG = Watchdog()
-os.register_at_fork(after_in_child=WATCHDOG.forget_all)
+class Lock(AnyLock):
+    """A lock of one name that this object may hold. name: what is locked (a SKU); ttl_ms: life without renewal, ≥ 100.
 
-
-class Lock:
-    """One hold of one name. name: what is locked (a SKU); ttl_ms: life without renewal, at least 100.
-
-    fence: rises with every new holder. lost: set when the lock is no longer ours. Raises InvalidRequest (S16).
+    fair: give it to the longest waiter (default), or let anyone push in, which is faster for tiny sections; on_lost:
+    called from any thread with this lock when it was lost; max_hold_ms: held no longer, None = as long as the thread
+    that took it lives (L6). fence: rises with every new holder. lost: an event. Raises InvalidRequest (S16).
     """
 
-    def __init__(self, client: Client, name: str, *, ttl_ms: int) -> None:
-        if ttl_ms < 100:
-            raise InvalidRequest(f"ttl_ms must be at least 100, got {ttl_ms}")
-        self.name = keys.checked_sku(name)
-        self.token = new_token()
-        self.fence = 0
-        self.lost = threading.Event()
-        self.renew_at = 0.0
-        self._client = client
-        self._ttl_ms = ttl_ms
-        self._deadline = 0.0
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        ttl_ms: int,
+        fair: bool = True,
+        max_hold_ms: int | None = None,
+        on_lost: Callable[[AnyLock], None] | None = None,
+    ) -> None:
+        super().__init__(client, name, ttl_ms=ttl_ms, max_hold_ms=max_hold_ms, on_lost=on_lost)
+        self._fair = fair
+        self._lock_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
 
-    def acquire(self, *, timeout_seconds: float = 0) -> bool:
-        """Try to take the lock for up to `timeout_seconds` (0 = one try, S1). Raises RedisUnavailable.
+    def acquire(
+        self,
+        *,
+        timeout_seconds: float | None = 0,
+        blocking: bool = True,
+        wait_interval_seconds: float = LONGEST_BLOCK_SECONDS,
+    ) -> bool:
+        """Try to take the lock for up to `timeout_seconds` (0: one try, None: without end); say whether it is ours.
 
+        blocking=False: one try whatever the timeout. wait_interval_seconds: longest wait between two tries, ≤ 1 (S1).
         Asking again with the same token is success with the same fence, so a lost reply is harmless (L1).
+        Raises InvalidRequest, RedisUnavailable.
         """
-        if timeout_seconds < 0:
-            raise InvalidRequest(f"timeout_seconds must not be negative, got {timeout_seconds}")
-        give_up_at = time.monotonic() + timeout_seconds
-        while True:
-            asked_at = time.monotonic()  # the lease counts from before the call
-            taken, value = run_script(
-                self._client,
-                "acquire",
-                keys=[keys.lock(self.name), keys.fence(self.name)],
-                args=[self.token, self._ttl_ms, FENCE_TTL_MS],
-            )
-            if taken:
-                self._hold(fence=int(value), since=asked_at)
-                return True
-            left = give_up_at - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(left, RETRY_SECONDS, int(value) / 1000 + 0.005))
+        if timeout_seconds is not None:
+            checked_number(timeout_seconds, argument="timeout_seconds", least=0)
+        checked_number(wait_interval_seconds, argument="wait_interval_seconds", least=0.001)
+        self._renew_token()
+        began = time.monotonic()
+        give_up_at = math.inf if timeout_seconds is None else began + timeout_seconds
+        if not blocking:
+            give_up_at = began
+        longest_block = min(wait_interval_seconds, LONGEST_BLOCK_SECONDS)
+        taken, tries, waiters = self._acquire_until(give_up_at, longest_block=longest_block)
+        if taken:
+            waited = time.monotonic() - began
+            STATISTICS.taken(self._client, self.name, waited_seconds=waited, contended=tries > 1, waiters=waiters)
+            return True
+        STATISTICS.not_taken(self._client, self.name, timed_out=tries > 1, waiters=waiters)
+        WATCHDOG.attend()
+        return False
 
-    def _hold(self, *, fence: int, since: float) -> None:
-        self.fence = fence
-        self.lost.clear()
-        self._renewed(since=since)
-        WATCHDOG.add(self)
-
-    def _renewed(self, *, since: float) -> None:
-        # 1 % and 2 ms are taken off for the drift between our clock and the server's.
-        self._deadline = since + self._ttl_ms / 1000 * 0.99 - 0.002
-        self.renew_at = since + self._ttl_ms / 3000
-
-    def renew_if_due(self) -> None:
-        """Lengthen the lock when a third of its TTL has passed; on failure try again until it must count as lost."""
-        now = time.monotonic()
-        if now < self.renew_at or self.lost.is_set():
-            return
+    def _acquire_until(self, give_up_at: float, *, longest_block: float) -> tuple[bool, int, int]:
+        """Try until `give_up_at`; return whether it is ours, how many tries it took, how many waited at the last."""
+        nonce, tries, noted, waiters = "", 0, False, 0
         try:
-            ours = run_script(self._client, "extend", keys=[keys.lock(self.name)], args=[self.token, self._ttl_ms])
+            while True:
+                tries += 1
+                since = time.monotonic()  # the lease counts from before the call
+                left = max(0.0, give_up_at - since)
+                block = min(left, longest_block)
+                # Noted for a second more than this wait: a waiter that died is soon forgotten (L14).
+                wait_ms = int(block * 1000) + 1000 if block > 0 else 0
+                taken, value, waiters = self._ask(wait_ms=wait_ms, nonce=nonce)
+                if taken:
+                    noted = False
+                    self._begin_hold(fence=int(value), since=since)
+                    return True, tries, waiters
+                if left <= 0:
+                    return False, tries, waiters
+                noted = True
+                nonce = self._wait(min(block, give_up_at - time.monotonic(), int(value) / 1000 + _jitter()))
+        finally:
+            if noted:
+                self._cancel()
+
+    def _ask(self, *, wait_ms: int, nonce: str) -> tuple[int, str, int]:
+        args: list[Argument] = [self.token, self._ttl_ms, FENCE_TTL_MS, wait_ms, nonce]
+        taken, value, waiters = run_script(self._client, "acquire", keys=self._lock_keys, args=args)
+        return int(taken), str(value), int(waiters)
+
+    def _wait(self, seconds: float) -> str:
+        """Wait to be woken; the signal is a hint only: after `seconds` at most the lock is asked for again (L10)."""
+        if seconds <= 0:
+            return ""
+        try:
+            return wait_for_signal(self._client, keys.lock_signals(self.name), seconds=seconds) or ""
         except RedisUnavailable:
-            self.renew_at = now + self._ttl_ms / 10_000
-            if now >= self._deadline:
-                self._lose()
-            return
-        if ours:
-            self._renewed(since=now)
-        else:
-            self._lose()
+            time.sleep(min(seconds, 0.05))  # the next try says whether the server is away
+            return ""
 
-    def _lose(self) -> None:
-        self.lost.set()
-        WATCHDOG.remove(self)
+    def _cancel(self) -> None:
+        try:
+            run_script(self._client, "cancel", keys=[keys.lock_waiters(self.name)], args=[self.token])
+        except RedisUnavailable as error:
+            log.warning("still noted as waiting", action="cancel_failed", lock=self.name, error=repr(error.__cause__))
 
-    def check(self) -> None:
-        """Raise LockLost unless the lock is surely still ours by the local clock."""
-        if self.lost.is_set() or time.monotonic() >= self._deadline:
-            self._lose()
-            raise LockLost(f"the lock of {self.name} is no longer ours")
+    def is_locking(self, *, remote: bool = False) -> bool:
+        """Say whether we hold the lock: by the local clock, or as the server says (S6). Raises RedisUnavailable."""
+        if not self.is_valid() or not remote:
+            return self.is_valid()
+        left_ms, _ = run_script(self._client, "held", keys=self._lock_keys[:2], args=[self.token])
+        return int(left_ms) > 0
+
+    def extend(self, milliseconds: int, *, mode: ExtendMode = "set") -> bool:
+        """Let the lock live `milliseconds` from now ("set") or longer than now ("add"); False when it is not ours.
+
+        The watchdog goes on from there: a life shorter than ttl_ms is soon ttl_ms again.
+        Never makes a lock anew (L8). Raises InvalidRequest, RedisUnavailable.
+        """
+        checked_number(milliseconds, argument="milliseconds", least=1)
+        if mode not in ("set", "add"):
+            raise InvalidRequest(f"mode must be 'set' or 'add', got {mode!r}")
+        hold, since = self.hold, time.monotonic()
+        if hold is None or not hold.is_valid():
+            return False
+        args: list[Argument] = [self.token, int(milliseconds), mode]
+        life_ms = int(run_script(sending_once(self._client), "extend", keys=self._lock_keys[:1], args=args))
+        if life_ms <= 0:
+            hold.lose(reason="another holds it, or nobody")
+            return False
+        if hold.renewed(since=since, life_ms=life_ms):
+            WATCHDOG.add(hold)
+        return hold.is_valid()
+
+    def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]]:
+        """Return client, keys and arguments of the extend script."""
+        return self._client, self._lock_keys[:1], [self.token, self._ttl_ms, "set"]
+
+    def renew(self, hold: Hold) -> None:
+        """Renew `hold` now."""
+        WATCHDOG.renew([hold])
 
     def release(self) -> bool:
-        """Give the lock back; say whether it was still ours. Raises RedisUnavailable (it then ends by itself)."""
-        WATCHDOG.remove(self)
-        self._deadline = 0.0
-        return bool(run_script(self._client, "release", keys=[keys.lock(self.name)], args=[self.token]) == 1)
+        """Give the lock back; say whether it was still ours. Raises RedisUnavailable (it then ends by itself).
 
-    def __enter__(self) -> Lock:
-        """Take the lock or raise Unavailable: the block is never entered without it (L23)."""
-        if not self.acquire():
-            raise Unavailable(f"{self.name} is locked by another worker")
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> None:
+        Asked twice when the first answer was lost: "gone" is then what the first call has done (L1).
+        """
+        if os.getpid() != self._process_id:
+            return False  # a forked child: the hold is its parent's (L7)
+        was_valid, args = self.end_hold(), self.release_args()
         try:
-            self.release()
+            return self.is_released(self._send_release(args))
         except RedisUnavailable:
-            if kind is None:
+            if not was_valid:
                 raise
+        return self._send_release(args) in (0, 1, 2, -1)
+
+    def release_args(self) -> list[Argument]:
+        """Return the arguments of one release; sent twice, they are one release."""
+        return [self.token, GRANT_TTL_MS, new_nonce(), int(self._fair)]
+
+    @property
+    def release_keys(self) -> list[str]:
+        """The keys of the release script."""
+        return [self._lock_keys[0], *self._lock_keys[2:]]
+
+    @staticmethod
+    def is_released(reply: object) -> bool:
+        """Say whether a reply of the release script means that the lock was ours until now."""
+        return reply in (1, 2)
+
+    @property
+    def client(self) -> Client:
+        """The client whose server keeps the lock."""
+        return self._client
+
+    def _send_release(self, args: list[Argument]) -> int:
+        return int(run_script(sending_once(self._client), "release", keys=self.release_keys, args=args))
+
+
+def _jitter() -> float:
+    # Those who wait for the same end of life do not all ask in the same instant.
+    return 0.002 + random.random() * 0.005  # noqa: S311 nothing secret depends on it
+
+
+def release_all() -> bool:
+    """Give back every lock of this process, newest first; say whether all of them were still ours (S4).
+
+    One round trip a server. A server that is away makes it False: those locks end by themselves.
+    """
+    complete = True
+    trips: defaultdict[Client, list[Lock]] = defaultdict(list)
+    for hold in WATCHDOG.newest_first():
+        if isinstance(hold.lock, Lock):
+            trips[hold.lock.client].append(hold.lock)
+        else:
+            complete &= hold.lock.release()
+    for client, locks in trips.items():
+        complete &= _release_at_once(client, locks)
+    return complete
+
+
+def _release_at_once(client: Client, locks: list[Lock]) -> bool:
+    for lock in locks:
+        lock.end_hold()
+    try:
+        calls = [(lock.release_keys, lock.release_args()) for lock in locks]
+        replies = run_script_each(sending_once(client), "release", calls)
+    except RedisUnavailable as error:
+        names = [lock.name for lock in locks]
+        log.warning("locks left to their TTL", action="release_failed", locks=names, error=repr(error.__cause__))
+        return False
+    failed = [lock.name for lock, reply in zip(locks, replies, strict=True) if not Lock.is_released(reply)]
+    if failed:
+        log.warning("locks were not ours any more", action="release_failed", locks=failed)
+    return not failed
+
+
+def force_release(client: Client, name: str) -> int:
+    """Take the lock of `name` away from whoever holds it, wake a waiter, return the raised fence. For operators.
+
+    The old holder hears of it at its next renewal. Raises InvalidRequest, RedisUnavailable.
+    """
+    checked_name(name)
+    script_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
+    fence = int(
+        run_script(sending_once(client), "force", keys=script_keys, args=[FENCE_TTL_MS, GRANT_TTL_MS, new_nonce()])
+    )
+    log.warning("lock taken away by an operator", action="lock_forced", lock=name, fence=fence)
+    return fence

@@ -11,9 +11,14 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import redis
 import redis.asyncio
+import redis.asyncio.cluster
+import redis.asyncio.sentinel
+import redis.cluster
+import redis.sentinel
 from django.conf import settings
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff, NoBackoff
@@ -22,6 +27,7 @@ from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 from redis.retry import Retry
 
 from inventory.exceptions import RedisUnavailable
+from inventory.redis_address import read_address
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # Set here, not left to the library: the shape of replies depends on it (ecosystem §0.3).
@@ -47,27 +53,48 @@ def connect(*, timeout_seconds: float | None = None) -> Client:
 @lru_cache(maxsize=8)
 def _client(url: str, timeout_seconds: float, _process_id: int) -> Client:
     # The process id is part of the key so that a fork never shares its parent's sockets (pitfall L7).
-    return redis.Redis.from_url(
-        url,
-        protocol=PROTOCOL,
-        decode_responses=True,
-        socket_timeout=timeout_seconds,
-        socket_connect_timeout=timeout_seconds,
-        retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 2, supported_errors=(RedisConnectionError,)),
-    )
+    retry = Retry(ExponentialBackoff(cap=0.2, base=0.02), 2, supported_errors=(RedisConnectionError,))
+    try:
+        return _open(redis, url, timeout_seconds=timeout_seconds, retry=retry)
+    except FAILURES as error:  # of the three kinds only a Cluster is asked at once
+        raise RedisUnavailable from error
+
+
+class _WatchedConnection(redis.sentinel.SentinelManagedConnection):
+    """A connection to the primary that is given up after an error, as every other kind is.
+
+    The library's own keeps it: after a timeout the next command would be given the reply of the one before.
+    """
+
+    def read_response(self, *args: Any, disconnect_on_error: bool | None = True, **options: Any) -> Any:
+        return super().read_response(*args, disconnect_on_error=disconnect_on_error, **options)
+
+
+def _open(library: Any, url: str, *, timeout_seconds: float, retry: Any) -> Any:
+    """Return a client of one server, of the primary that Sentinel names, or of a Cluster; library: sync or async."""
+    options = {
+        "protocol": PROTOCOL,
+        "decode_responses": True,
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+    }
+    address = read_address(url)
+    if address is None:
+        return library.Redis.from_url(url, retry=retry, **options)
+    login = {"username": address.username, "password": address.password, "retry": retry, **options}
+    if address.service:
+        sentinel = library.sentinel.Sentinel(address.nodes, sentinel_kwargs=options)
+        if library is redis:
+            login["connection_class"] = _WatchedConnection
+        return sentinel.master_for(address.service, db=address.database, **login)
+    nodes = [library.cluster.ClusterNode(host, port) for host, port in address.nodes]
+    return library.RedisCluster(startup_nodes=nodes, **login)
 
 
 def connect_async(*, timeout_seconds: float | None = None) -> AsyncClient:
     """Return a new client for the running event loop; its owner closes it."""
     timeout = timeout_seconds or settings.REDIS_TIMEOUT_SECONDS
-    return redis.asyncio.Redis.from_url(
-        settings.REDIS_URL,
-        protocol=PROTOCOL,
-        decode_responses=True,
-        socket_timeout=timeout,
-        socket_connect_timeout=timeout,
-        retry=AsyncRetry(NoBackoff(), 1),
-    )
+    return _open(redis.asyncio, settings.REDIS_URL, timeout_seconds=timeout, retry=AsyncRetry(NoBackoff(), 1))
 
 
 @cache
@@ -89,8 +116,8 @@ def run_script(client: Client, name: str, *, keys: Sequence[str], args: Sequence
         try:
             return client.execute_command(*command)
         except NoScriptError:
-            client.script_load(script_text(name))
-            return client.execute_command(*command)
+            # The text goes to the server that lacks it, whichever of a Cluster that is.
+            return client.execute_command("EVAL", script_text(name), *command[2:])
     except FAILURES as error:
         raise RedisUnavailable from error
 
@@ -105,8 +132,7 @@ async def run_script_async(
             try:
                 return await client.execute_command(*command)
             except NoScriptError:
-                await client.script_load(script_text(name))
-                return await client.execute_command(*command)
+                return await client.execute_command("EVAL", script_text(name), *command[2:])
     except FAILURES as error:
         raise RedisUnavailable from error
 
@@ -147,5 +173,92 @@ def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequen
 
 
 async def close_async(client: AsyncClient) -> None:
-    """Close a client that connect_async made."""
+    """Close a client that connect_async made, and those by which it asked the Sentinels."""
     await client.aclose()
+    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    for sentinel in manager.sentinels if manager else ():
+        await sentinel.aclose()
+
+
+async def subscribe_async(subscription: AsyncSubscription, channel: str) -> None:
+    """Subscribe to `channel`. May raise any of FAILURES."""
+    if (cluster := getattr(subscription, "cluster", None)) is not None:
+        await cluster.initialize()  # a Cluster that was not asked anything yet does not know who serves the channel
+    await subscription.subscribe(channel)
+
+
+def run_script_each(client: Client, name: str, calls: Sequence[tuple[Sequence[str], Sequence[Argument]]]) -> list[Any]:
+    """Run one script for each (keys, args) of `calls` in one round trip; replies in order.
+
+    Only for scripts that may be sent twice. A call that failed alone has a RedisUnavailable in its place. Raises
+    RedisUnavailable when the whole trip failed.
+    """
+    commands = [("EVALSHA", script_digest(name), len(keys), *keys, *args) for keys, args in calls]
+    try:
+        replies = _run_each(client, commands)
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            client.script_load(script_text(name))
+            replies = _run_each(client, commands)
+    except FAILURES as error:
+        raise RedisUnavailable from error
+    return [_unavailable(reply) if isinstance(reply, Exception) else reply for reply in replies]
+
+
+def _run_each(client: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return list(pipeline.execute(raise_on_error=False))
+
+
+def _unavailable(cause: Exception) -> RedisUnavailable:
+    error = RedisUnavailable()
+    error.__cause__ = cause
+    return error
+
+
+def connect_once(url: str, *, timeout_seconds: float) -> Client:
+    """Return a new client of one server that sends nothing twice; every socket times out after `timeout_seconds`."""
+    return redis.Redis.from_url(
+        url,
+        protocol=PROTOCOL,
+        decode_responses=True,
+        socket_timeout=timeout_seconds,
+        socket_connect_timeout=timeout_seconds,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+# Longer than the longest blocking call, so that the socket never gives up on a server that only lets us wait (L11).
+LONGEST_BLOCK_SECONDS = 1.0
+_BLOCKING_TIMEOUT_SECONDS = 3.0
+_SENDING_ONCE: WeakKeyDictionary[Any, Client] = WeakKeyDictionary()
+_BLOCKING: WeakKeyDictionary[Any, Client] = WeakKeyDictionary()
+
+
+def sending_once(client: Client) -> Client:
+    """Return a client of the same single server that never sends a command twice; of Sentinel or Cluster, `client`."""
+    return _variant(client, _SENDING_ONCE)
+
+
+def wait_for_signal(client: Client, key: str, *, seconds: float) -> str | None:
+    """Wait up to `seconds` (at most one) for an element of the list `key`, and take it; None when none came.
+
+    Waits on a connection of its own (L10, L11). Raises RedisUnavailable.
+    """
+    block = max(0.01, min(seconds, LONGEST_BLOCK_SECONDS))
+    try:
+        popped = _variant(client, _BLOCKING, socket_timeout=_BLOCKING_TIMEOUT_SECONDS).blpop([key], timeout=block)
+    except FAILURES as error:
+        raise RedisUnavailable from error
+    return None if popped is None else str(popped[1])
+
+
+def _variant(client: Client, known: WeakKeyDictionary[Any, Client], **options: Any) -> Client:
+    if type(getattr(client, "connection_pool", None)) is not redis.ConnectionPool:
+        return client
+    if client not in known:
+        wishes = {**client.connection_pool.connection_kwargs, **options, "retry": Retry(NoBackoff(), 0)}
+        pool = redis.ConnectionPool(connection_class=client.connection_pool.connection_class, **wishes)
+        known[client] = redis.Redis(connection_pool=pool)
+    return known[client]

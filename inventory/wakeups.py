@@ -8,7 +8,7 @@ import time
 
 from inventory import keys
 from inventory.exceptions import RedisUnavailable
-from inventory.redis import FAILURES, AsyncSubscription, Client
+from inventory.redis import FAILURES, AsyncSubscription, Client, subscribe_async
 
 
 class WakeUps:
@@ -45,7 +45,7 @@ async def wait_for_settled(subscription: AsyncSubscription, *, seconds: float) -
     """
     try:
         if not subscription.subscribed:
-            await subscription.subscribe(keys.settled_channel())
+            await subscribe_async(subscription, keys.settled_channel())
         message = await subscription.get_message(ignore_subscribe_messages=True, timeout=min(seconds, 1.0))
     except FAILURES as error:
         raise RedisUnavailable from error

@@ -1,8 +1,10 @@
 -- Renew the lock, if it is ours.
 -- KEYS  1 lock
--- ARGV  1 token   2 ttl_ms
--- Returns 1 renewed, 0 not ours any more (nothing changed).
--- Stays true: renewal never creates the key (L8).
+-- ARGV  1 token   2 milliseconds   3 'set': that much from now, 'add': that much more than is left
+-- Returns the new pttl_ms, 0 when the lock is not ours any more (nothing changed).
+-- Stays true: renewal never creates the key (L8); 'set' may be sent twice, 'add' must not.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return 1
+local life = tonumber(ARGV[2])
+if ARGV[3] == 'add' then life = life + math.max(redis.call('PTTL', KEYS[1]), 0) end
+redis.call('PEXPIRE', KEYS[1], life)
+return life

@@ -148,7 +148,8 @@ def test_a_lock_that_nobody_renews_ends_by_itself(make_lock: Callable[..., Lock]
     """The control of the next test: without its watchdog a hold is over after its TTL."""
     ann, bob = make_lock(ttl_ms=150), make_lock()
     assert ann.acquire()
-    WATCHDOG.remove(ann)
+    assert ann.hold
+    WATCHDOG.remove(ann.hold)
     wait_until(bob.acquire, timeout_seconds=5)
     with pytest.raises(LockLost):
         ann.check()
@@ -168,8 +169,8 @@ def test_renewal_never_makes_a_lock_anew(make_lock: Callable[..., Lock]) -> None
     lock = make_lock()
     assert lock.acquire()
     run(("DEL", keys.lock(lock.name)))
-    lock.renew_at = 0
-    lock.renew_if_due()
+    assert lock.hold
+    WATCHDOG.renew([lock.hold])
     assert holder(lock) is None
     assert lock.lost.is_set()
 
@@ -213,5 +214,5 @@ def test_a_lock_without_sense_is_refused(name: str, ttl_ms: int) -> None:
 
 
 def test_a_negative_wait_is_refused(make_lock: Callable[..., Lock]) -> None:
-    with pytest.raises(InvalidRequest, match="must not be negative"):
+    with pytest.raises(InvalidRequest, match="timeout_seconds must be at least 0"):
         make_lock().acquire(timeout_seconds=-1)

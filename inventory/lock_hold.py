@@ -1,0 +1,116 @@
+"""One hold of a lock as its own process sees it: until when it is surely ours, and that it ends once.
+Never talks to Redis; clocks are monotonic. Called by locks.py, redlock.py and watchdog.py.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol
+
+from inventory.redis import Argument, Client
+
+
+class Holding(Protocol):
+    """A lock of any kind, as the watchdog sees it."""
+
+    name: str
+    token: str
+
+    def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]] | None:
+        """Return client, keys and arguments of the extend script, or None when the lock renews itself."""
+
+    def renew(self, hold: Hold) -> None:
+        """Renew `hold`; asked only when renewal_call returned None."""
+
+    def release(self) -> bool:
+        """Give the lock back."""
+
+    def tell_lost(self, hold: Hold, *, reason: str) -> None:
+        """Hear that `hold` was lost; called once, by whoever found out."""
+
+    def count_failed_renewal(self) -> None:
+        """Hear that one renewal had no answer."""
+
+
+class State(Enum):
+    """What became of a hold; it leaves HELD once and never comes back."""
+
+    HELD = "held"
+    ENDED = "ended"
+    LOST = "lost"
+
+
+class Hold:
+    """From taking a lock to its end. since: monotonic seconds before the taking call; max_hold_ms: None = no cap."""
+
+    def __init__(self, lock: Holding, *, ttl_ms: int, since: float, max_hold_ms: int | None) -> None:
+        self.lock = lock
+        self.token = lock.token
+        self.ttl_ms = ttl_ms
+        self.since = since
+        self.ends_by = since + max_hold_ms / 1000 if max_hold_ms else float("inf")
+        self.state = State.HELD
+        self.deadline = 0.0
+        self.renew_at = 0.0
+        self._thread = threading.current_thread()
+        self._process_id = os.getpid()
+        self._mutex = threading.Lock()
+        self.renewed(since=since, life_ms=ttl_ms)
+
+    def renewed(self, *, since: float, life_ms: int) -> bool:
+        """Count the lease from `since`, taken before the call; False when the hold has ended meanwhile (L5)."""
+        with self._mutex:
+            if self.state is not State.HELD:
+                return False
+            # 1 % and 2 ms are taken off for the drift between our clock and the server's.
+            self.deadline = since + life_ms / 1000 * 0.99 - 0.002
+            # A third of a normal lease has passed then; a lengthened one is not cut short by a renewal.
+            self.renew_at = since + (life_ms - self.ttl_ms * 2 / 3) / 1000
+            return True
+
+    def postpone(self) -> None:
+        """Try the renewal again after a tenth of the TTL (L4)."""
+        self.renew_at = time.monotonic() + self.ttl_ms / 10_000
+
+    def trouble(self) -> str:
+        """Return why this hold must not be renewed any more, or an empty text."""
+        now = time.monotonic()
+        if now >= self.deadline:
+            return "not renewed in time"
+        if now >= self.ends_by:
+            return "held longer than max_hold_ms"
+        return "" if self._thread.is_alive() else "the thread that took it has ended"
+
+    def is_valid(self) -> bool:
+        """Say whether the lock is surely still ours by the local clock, in the process that took it."""
+        return (
+            self.state is State.HELD
+            and time.monotonic() < min(self.deadline, self.ends_by)
+            and self._process_id == os.getpid()
+        )
+
+    def end(self) -> bool:
+        """The lock is about to be given back: no renewal counts any more. False when it had ended before."""
+        return self._leave(State.ENDED)
+
+    def lose(self, *, reason: str) -> None:
+        """The lock is not ours any more: tell its holder, once."""
+        if self._leave(State.LOST):
+            self.lock.tell_lost(self, reason=reason)
+
+    def disown(self) -> None:
+        """In a forked child: what the parent holds is not ours. Takes no mutex: another thread may have had it."""
+        self.state = State.LOST
+        self.deadline = 0.0
+
+    def _leave(self, state: State) -> bool:
+        with self._mutex:
+            if self.state is not State.HELD:
+                return False
+            self.state = state
+            self.deadline = 0.0
+            return True

@@ -1,0 +1,42 @@
+"""Names the owner of a lock so that people can read it, and reads such a name. Never repeats a name.
+Called by locks.py, redlock.py and lock_report.py.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from typing import NamedTuple
+
+
+class Owner(NamedTuple):
+    """Who holds or waits: where it runs, and when its token was made (Unix time)."""
+
+    host: str
+    process_id: int
+    thread_id: int
+    since_unix_seconds: float
+
+
+def new_token() -> str:
+    """Return an owner's name: host|pid|thread|time|64 random bits, so that a stuck lock can be traced (S8, L9)."""
+    thread_id, now_ns = threading.get_ident(), time.time_ns()
+    # A separator in a host name would make the name unreadable, a leading g: would make it a grant.
+    host = socket.gethostname().replace("|", "_").replace(":", "_")
+    return f"{host}|{os.getpid()}|{thread_id}|{now_ns}|{new_nonce()}"
+
+
+def new_nonce() -> str:
+    """Return 64 random bits as text."""
+    return secrets.token_hex(8)
+
+
+def owner_of(token: str) -> Owner | None:
+    """Return who made `token`; None for a grant or anything that is no token of ours."""
+    parts = token.split("|")
+    if len(parts) != 5 or not all(part.isdigit() for part in parts[1:4]):
+        return None
+    return Owner(parts[0], int(parts[1]), int(parts[2]), int(parts[3]) / 1e9)

@@ -1,0 +1,118 @@
+"""Counts in this process how each lock is used, and adds that up over all processes every few seconds.
+Never costs a command per lock; what was counted since the last flush is lost with its process.
+Called by locks.py, redlock.py, the watchdog (which flushes) and lock_report.py.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import defaultdict
+from typing import Any
+
+import structlog
+
+from inventory import keys
+from inventory.exceptions import RedisUnavailable
+from inventory.redis import Client, run_commands, run_script, sending_once
+
+log = structlog.get_logger(__name__)
+
+LIFE_MS = 7 * 24 * 3600 * 1000
+BOUNDS_MS = (1, 2, 5, 10, 50, 100, 500, 1_000, 5_000, 60_000)
+_BUCKETS = (*(f"below_{bound}_ms" for bound in BOUNDS_MS), "longer")
+
+
+class LockCounts:
+    """What one process has counted about one name since the last flush."""
+
+    def __init__(self) -> None:
+        self.added: defaultdict[str, int] = defaultdict(int)
+        self.highest: defaultdict[str, int] = defaultdict(int)
+
+    def add_time(self, kind: str, *, seconds: float) -> None:
+        """Count one wait or hold of `seconds`: number, sum, longest, histogram."""
+        microseconds = int(seconds * 1_000_000)
+        added, longest = self.added, f"{kind}_max_us"
+        added[kind] += 1
+        added[f"{kind}_us"] += microseconds
+        added[f"{kind}_{_BUCKETS[bisect_right(BOUNDS_MS, microseconds / 1000)]}"] += 1
+        if microseconds > self.highest[longest]:
+            self.highest[longest] = microseconds
+
+
+class Statistics:
+    """The counts of this process, by server and name."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._counts: dict[tuple[Client, str], LockCounts] = {}
+
+    @property
+    def dirty(self) -> bool:
+        """Say whether anything waits for a flush."""
+        return bool(self._counts)
+
+    def taken(self, client: Client, name: str, *, waited_seconds: float, contended: bool, waiters: int) -> None:
+        """Count a lock that was taken after `waited_seconds`; waiters: how many waited then."""
+        with self._mutex:
+            counts = self._of(client, name)
+            counts.added["attempts"] += 1
+            counts.added["contended"] += contended
+            counts.add_time("waits", seconds=waited_seconds)
+            counts.highest["waiters_max"] = max(counts.highest["waiters_max"], waiters)
+
+    def not_taken(self, client: Client, name: str, *, timed_out: bool, waiters: int) -> None:
+        """Count a lock that was not taken; timed_out: after a wait, not at the first try."""
+        with self._mutex:
+            counts = self._of(client, name)
+            counts.added["attempts"] += 1
+            counts.added["contended"] += 1
+            counts.added["timeouts"] += timed_out
+            counts.highest["waiters_max"] = max(counts.highest["waiters_max"], waiters)
+
+    def held(self, client: Client, name: str, *, seconds: float) -> None:
+        """Count a hold that ended after `seconds`."""
+        with self._mutex:
+            self._of(client, name).add_time("holds", seconds=seconds)
+
+    def count(self, client: Client, name: str, what: str) -> None:
+        """Count one of `losses`, `failed_renewals`."""
+        with self._mutex:
+            self._of(client, name).added[what] += 1
+
+    def flush(self) -> None:
+        """Send what was counted; while Redis is away it is dropped, so that nothing is counted twice."""
+        with self._mutex:
+            counted, self._counts = self._counts, {}
+        for (client, name), counts in counted.items():
+            added = {field: number for field, number in counts.added.items() if number}
+            flat = [text for fields in (added, counts.highest) for pair in fields.items() for text in pair]
+            try:
+                once = sending_once(client)
+                script_keys = [keys.lock_statistics(name)]
+                run_script(once, "lock_statistics", keys=script_keys, args=[LIFE_MS, len(added), *flat])
+                run_commands(once, [("SADD", keys.lock_names(), name)])
+            except RedisUnavailable as error:
+                log.warning("statistics dropped", action="lock_statistics", lock=name, error=repr(error.__cause__))
+
+    def forget_all(self) -> None:
+        """Start afresh in a forked child: its parent sends what the parent counted."""
+        self.__init__()  # type: ignore[misc]
+
+    def _of(self, client: Client, name: str) -> LockCounts:
+        counts = self._counts.get((client, name))
+        if counts is None:
+            counts = self._counts[client, name] = LockCounts()
+        return counts
+
+
+STATISTICS = Statistics()
+
+
+def read_statistics(client: Client, name: str) -> dict[str, Any]:
+    """Return every counter of `name` over all processes; empty when it was never counted. Raises RedisUnavailable."""
+    found = run_commands(client, [("HGETALL", keys.lock_statistics(name))])[0]
+    # Inside a pipeline an older client hands the reply over as a flat list.
+    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+    return {field: int(number) for field, number in sorted(pairs)}

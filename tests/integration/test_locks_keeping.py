@@ -1,0 +1,236 @@
+"""What a holder can do and must hear: lengthen, ask, lose, give all back; what is counted; what an operator sees.
+Real Redis. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from io import StringIO
+from multiprocessing.connection import Connection
+from threading import Thread
+
+import pytest
+from django.core.management import call_command
+
+from inventory import keys, named_locks, redis
+from inventory.exceptions import InvalidRequest, LockLost
+from inventory.lock_statistics import STATISTICS, read_statistics
+from inventory.locks import GRANT_TTL_MS, Lock, release_all
+from inventory.watchdog import WATCHDOG
+from tests.road import run
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+SPAWN = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def nothing_held() -> Iterator[None]:
+    """Begin and end without a lock, whatever ran before in this process."""
+    release_all()
+    yield
+    release_all()
+
+
+def a_lock(name: str, *, ttl_ms: int = 5000, **options: object) -> Lock:
+    return Lock(redis.connect(), name, ttl_ms=ttl_ms, **options)  # type: ignore[arg-type]
+
+
+def pttl(lock: Lock) -> int:
+    return int(run(("PTTL", keys.lock(lock.name)))[0])
+
+
+def test_a_lock_is_lengthened_in_both_ways(new_sku: Callable[[], str]) -> None:
+    with a_lock(new_sku()) as lock:
+        assert lock.extend(20_000)
+        assert 19_000 < pttl(lock) <= 20_000
+        assert lock.extend(10_000, mode="add")
+        assert 28_000 < pttl(lock) <= 30_000
+        assert lock.expire(60)
+        assert 59_000 < pttl(lock) <= 60_000
+
+
+def test_a_lock_that_is_gone_is_not_made_anew_by_lengthening(new_sku: Callable[[], str]) -> None:
+    lock = a_lock(new_sku())
+    assert not lock.extend(1000)
+    assert lock.acquire()
+    run(("DEL", keys.lock(lock.name)))
+    assert not lock.extend(1000)
+    assert pttl(lock) == -2
+    assert lock.lost.is_set()
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("milliseconds", lambda lock: lock.extend(0)),
+        ("mode", lambda lock: lock.extend(1, mode="more")),
+        ("seconds", lambda lock: lock.expire(0.5)),
+        ("timeout_seconds", lambda lock: lock.acquire(timeout_seconds=float("nan"))),
+        ("wait_interval_seconds", lambda lock: lock.acquire(wait_interval_seconds=0)),
+        ("max_hold_ms", lambda lock: a_lock(lock.name, max_hold_ms=1)),
+        ("name", lambda lock: a_lock(lock.name + "}")),
+        ("expire", lambda lock: named_locks.lock(lock.name, expire=0)),
+    ],
+)
+def test_a_bad_argument_is_named(new_sku: Callable[[], str], argument: str, call: Callable[[Lock], object]) -> None:
+    with pytest.raises(InvalidRequest, match=rf"^{argument} must"):
+        call(a_lock(new_sku()))
+
+
+def test_a_renewal_under_way_does_not_bring_a_released_lock_back(new_sku: Callable[[], str]) -> None:
+    lock = a_lock(new_sku())
+    assert lock.acquire()
+    hold = lock.hold
+    assert hold
+    assert lock.release()
+    assert not hold.renewed(since=time.monotonic(), life_ms=5000)
+    assert not lock.is_locking()
+    with pytest.raises(LockLost):
+        lock.check()
+
+
+def test_a_lock_is_held_no_longer_than_its_cap(new_sku: Callable[[], str]) -> None:
+    told: list[object] = []
+    lock = a_lock(new_sku(), ttl_ms=200, max_hold_ms=400, on_lost=told.append)
+    heir = a_lock(lock.name)
+    assert lock.acquire()
+    assert lock.lost.wait(timeout=5)
+    wait_until(lambda: told == [lock], timeout_seconds=5)
+    assert heir.acquire(timeout_seconds=5)
+    heir.release()
+
+
+def test_the_lock_of_a_thread_that_died_is_not_kept(new_sku: Callable[[], str]) -> None:
+    lock = a_lock(new_sku(), ttl_ms=200)
+    heir = a_lock(lock.name)
+    thread = Thread(target=lock.acquire)
+    thread.start()
+    thread.join()
+    assert lock.lost.wait(timeout=5)
+    assert heir.acquire(timeout_seconds=5)
+    heir.release()
+
+
+def test_all_locks_are_given_back_at_once(new_sku: Callable[[], str]) -> None:
+    locks = [a_lock(new_sku()) for _ in range(5)]
+    assert all(lock.acquire() for lock in locks)
+    assert [hold.lock for hold in WATCHDOG.newest_first()] == locks[::-1]
+    assert release_all()
+    assert {pttl(lock) for lock in locks} == {-2}
+    assert locks[0].acquire()
+    assert locks[1].acquire()
+    run(("DEL", keys.lock(locks[0].name)))
+    assert not release_all()
+    assert pttl(locks[1]) == -2
+
+
+def test_the_articles_names_work(new_sku: Callable[[], str]) -> None:
+    name, other = new_sku(), a_lock("other")
+    assert named_locks.lock(name, expire=1)
+    assert named_locks.is_locking(name)
+    assert named_locks.check(name) > 0
+    assert not a_lock(name).acquire()
+    assert named_locks.expire(name, 20)
+    assert named_locks.unlock(name)
+    assert [named_locks.unlock(name), named_locks.is_locking(name), other.is_locking()] == [False] * 3
+    assert named_locks.lock(name)
+    assert named_locks.unlock_all()
+    assert a_lock(name).acquire()
+    release_all()
+
+
+def test_a_forked_child_holds_nothing_and_ends_nothing(new_sku: Callable[[], str]) -> None:
+    with a_lock(new_sku()) as lock:
+        child = os.fork()
+        if child == 0:
+            wrong = lock.is_locking() or lock.release()
+            os._exit(1 if wrong or WATCHDOG.newest_first() else 0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert lock.is_locking(remote=True)
+
+
+def hold_and_tell(name: str, ttl_ms: int, ours: Connection) -> None:
+    """Take a lock in a process of its own; say the fence; when asked, say whether it still counts as ours."""
+    lock = a_lock(name, ttl_ms=ttl_ms)
+    ours.send(lock.fence if lock.acquire() else None)
+    ours.recv()
+    try:
+        lock.check()
+        ours.send("ours")
+    except LockLost:
+        ours.send("lost")
+
+
+@pytest.fixture
+def holder_process(new_sku: Callable[[], str]) -> Callable[[int], tuple[str, int, object, Connection]]:
+    """Return a function that starts a holder with a TTL and returns name, fence, process, pipe."""
+
+    def start(ttl_ms: int) -> tuple[str, int, object, Connection]:
+        name, (ours, theirs) = new_sku(), SPAWN.Pipe()
+        process = SPAWN.Process(target=hold_and_tell, args=(name, ttl_ms, theirs), daemon=True)
+        process.start()
+        return name, ours.recv(), process, ours
+
+    return start
+
+
+def test_the_heir_of_a_killed_holder_waits_for_its_life_only(holder_process: Callable[..., tuple]) -> None:
+    name, fence, process, _ = holder_process(1000)
+    os.kill(process.pid, signal.SIGKILL)
+    began, heir = time.monotonic(), a_lock(name)
+    assert heir.acquire(timeout_seconds=10)
+    assert time.monotonic() - began < (1000 + GRANT_TTL_MS) / 1000
+    assert heir.fence > fence
+    heir.release()
+    process.join(timeout=5)
+
+
+def test_a_holder_that_slept_beyond_its_life_is_told(holder_process: Callable[..., tuple]) -> None:
+    name, fence, process, pipe = holder_process(500)
+    os.kill(process.pid, signal.SIGSTOP)
+    heir = a_lock(name)
+    assert heir.acquire(timeout_seconds=10)
+    assert heir.fence > fence
+    pipe.send("are you ours?")
+    os.kill(process.pid, signal.SIGCONT)
+    assert pipe.recv() == "lost"
+    assert heir.is_locking(remote=True)
+    heir.release()
+    process.join(timeout=5)
+
+
+def test_use_is_counted_and_shown(new_sku: Callable[[], str]) -> None:
+    lock = a_lock(new_sku())
+    other = a_lock(lock.name)
+    assert lock.acquire()
+    assert not other.acquire()
+    assert not other.acquire(timeout_seconds=0.05)
+    STATISTICS.flush()
+    numbers = read_statistics(redis.connect(), lock.name)
+    assert {name: numbers[name] for name in ("attempts", "contended", "timeouts", "waits")} == {
+        "attempts": 3, "contended": 2, "timeouts": 1, "waits": 1,
+    }  # fmt: skip
+    out = StringIO()
+    call_command("locks", lock.name, "--json", stdout=out)
+    shown = json.loads(out.getvalue())[lock.name]
+    assert (shown["state"], shown["owner"]["process_id"], shown["fence"]) == ("held", os.getpid(), lock.fence)
+    assert abs(shown["since_unix_seconds"] - time.time()) < 60
+    lock.release()
+    wait_until(lambda: read_statistics(redis.connect(), lock.name).get("holds"), timeout_seconds=10)
+    call_command("locks", stdout=out)
+    assert f"{lock.name}  free" in out.getvalue()
+
+
+def test_an_operator_takes_a_lock_away_by_command(new_sku: Callable[[], str]) -> None:
+    lock, out, errors = a_lock(new_sku()), StringIO(), StringIO()
+    assert lock.acquire()
+    call_command("locks", lock.name, "--force", lock.name, stdout=out, stderr=errors)
+    assert "free" in out.getvalue()
+    assert "taken away" in errors.getvalue()
+    assert not lock.is_locking(remote=True)

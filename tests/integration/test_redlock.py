@@ -1,0 +1,124 @@
+"""A majority decides: some servers may be down or silent, never the most of them; nothing is left behind. Real Valkeys.
+Called by pytest.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from inventory import keys, redis
+from inventory.exceptions import InvalidRequest, LockLost
+from inventory.redlock import Redlock
+from inventory.watchdog import WATCHDOG
+from tests.waiting import wait_until
+from workers.embedded_valkey import start_valkey
+from workers.server import Server
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+
+@dataclass
+class Nodes:
+    """Servers that know nothing of each other."""
+
+    servers: list[Server]
+    clients: list[redis.Client]
+
+    def lock(self, *, ttl_ms: int = 2000) -> Redlock:
+        return Redlock(self.clients, "kite", ttl_ms=ttl_ms, node_timeout_seconds=0.2)
+
+    def holders(self) -> list[str | None]:
+        """Return the token on each server."""
+        return [client.get(keys.lock("kite")) for client in self.clients]
+
+    @contextmanager
+    def silent(self, *numbers: int) -> Iterator[None]:
+        """Let some servers take calls and say nothing for the length of a block."""
+        pids = [self.servers[number].child.pid for number in numbers]  # type: ignore[union-attr]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture(params=[3, 5])
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
+    """Start three and then five servers."""
+    with ExitStack() as running:
+        folders = [tmp_path / str(number) for number in range(request.param)]
+        for folder in folders:
+            folder.mkdir()
+        servers = [running.enter_context(start_valkey(folder, append_fsync="no")) for folder in folders]
+        clients = [redis.connect_once(server.url, timeout_seconds=0.2) for server in servers]
+        for client in clients:
+            running.callback(client.close)
+        yield Nodes(servers, clients)
+
+
+def test_one_holder_and_nothing_left_behind(nodes: Nodes) -> None:
+    ann, bob = nodes.lock(), nodes.lock()
+    assert (ann.acquire(), bob.acquire()) == (True, False)
+    assert ann.is_locking(remote=True)
+    assert set(nodes.holders()) == {ann.token}
+    assert ann.extend(5000)
+    assert ann.release()
+    assert set(nodes.holders()) == {None}
+    with bob:
+        bob.check()
+
+
+def test_a_minority_may_be_silent_and_a_late_reply_leaves_nothing(nodes: Nodes) -> None:
+    minority, lock = range(len(nodes.clients) // 2), nodes.lock(ttl_ms=5000)
+    with nodes.silent(*minority):
+        assert lock.acquire()
+        lock.check()
+        assert lock.release()
+    wait_until(lambda: set(nodes.holders()) == {None}, timeout_seconds=10)
+
+
+def test_without_a_majority_nobody_gets_it(nodes: Nodes) -> None:
+    lock, most = nodes.lock(), range(len(nodes.clients) // 2 + 1)
+    began = time.monotonic()
+    with nodes.silent(*most):
+        assert not lock.acquire(timeout_seconds=0.5)
+    assert time.monotonic() - began < 3
+    wait_until(lambda: set(nodes.holders()) == {None}, timeout_seconds=10)
+    for server in nodes.servers:
+        server.stop()
+    assert not lock.acquire()
+
+
+def test_a_holder_without_its_majority_is_told(nodes: Nodes) -> None:
+    lock = nodes.lock(ttl_ms=600)
+    assert lock.acquire()
+    with nodes.silent(*range(len(nodes.clients) // 2 + 1)):
+        assert lock.lost.wait(timeout=5)
+        with pytest.raises(LockLost):
+            lock.check()
+
+
+def test_a_server_that_lost_it_is_topped_up(nodes: Nodes) -> None:
+    lock = nodes.lock()
+    assert lock.acquire()
+    nodes.clients[0].delete(keys.lock("kite"))
+    assert lock.hold
+    WATCHDOG.renew([lock.hold])
+    wait_until(lambda: set(nodes.holders()) == {lock.token}, timeout_seconds=5)
+    assert lock.release()
+
+
+def test_it_gives_no_fence_and_refuses_nonsense(nodes: Nodes) -> None:
+    assert nodes.lock().fence == 0
+    with pytest.raises(InvalidRequest, match=r"^clients must"):
+        Redlock([], "kite", ttl_ms=2000)

@@ -1,0 +1,83 @@
+"""manage.py locks [NAME …] [--json] [--force NAME]: who holds which lock since when, who waits, how locks were used.
+Changes nothing unless forced. Called by people.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from inventory.exceptions import FairdropError
+from inventory.lock_owner import Owner, owner_of
+from inventory.lock_report import LockReport, known_names, report_locks
+from inventory.locks import force_release
+from inventory.redis import connect
+
+COUNTERS = ("attempts", "contended", "timeouts", "losses", "failed_renewals", "waiters_max")
+
+
+class Command(BaseCommand):
+    help = "Show who holds which lock since when, who waits, and how locks were used; or take one away (--force)."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("names", nargs="*", metavar="NAME", help="locks to show; all that are known when none")
+        parser.add_argument("--json", action="store_true", help="print the reports as JSON")
+        parser.add_argument("--force", metavar="NAME", help="take this lock away from its holder; raises the fence")
+
+    def handle(self, *args: Any, names: list[str], json: bool, force: str | None, **options: Any) -> None:
+        client = connect()
+        try:
+            if force is not None:
+                fence = force_release(client, force)
+                self.stderr.write(f"{force} was taken away; its fence is now {fence}")
+            reports = report_locks(client, names or known_names(client))
+        except FairdropError as error:
+            raise CommandError(error.detail) from error
+        self.stdout.write(as_json(reports) if json else as_text(reports))
+
+
+def as_json(reports: list[LockReport]) -> str:
+    """Return the reports as one JSON object, by name."""
+    return json.dumps({report.name: _as_dict(report) for report in reports}, indent=2)
+
+
+def _as_dict(report: LockReport) -> dict[str, Any]:
+    return {
+        "state": report.state,
+        "owner": report.owner._asdict() if report.owner else None,
+        "token": report.token,
+        "since_unix_seconds": report.since_unix_seconds,
+        "left_ms": report.left_ms,
+        "fence": report.fence,
+        "waiters": list(report.waiters),
+        "statistics": report.statistics,
+    }
+
+
+def as_text(reports: list[LockReport]) -> str:
+    """Return the reports as lines for people: each lock, its holder, its waiters, its counters and times."""
+    return "\n".join(line for report in reports for line in _lines(report)) or "no lock is known"
+
+
+def _lines(report: LockReport) -> list[str]:
+    lines = [f"{report.name}  {report.state}  fence {report.fence}"]
+    if report.since_unix_seconds is not None:
+        since = datetime.fromtimestamp(report.since_unix_seconds, tz=UTC).isoformat(timespec="milliseconds")
+        lines.append(f"    held since {since} by {_named(report.owner, report.token)}, {report.left_ms:,} ms left")
+    lines += [f"    waits: {_named(owner_of(token), token)}" for token in report.waiters]
+    if numbers := report.statistics:
+        lines.append("    " + "  ".join(f"{name} {numbers.get(name, 0):,}" for name in COUNTERS))
+        lines += [f"    {kind}: {_times(kind, numbers)}" for kind in ("waits", "holds") if numbers.get(kind)]
+    return lines
+
+
+def _named(owner: Owner | None, token: str | None) -> str:
+    return f"{owner.host} process {owner.process_id} thread {owner.thread_id}" if owner else str(token)
+
+
+def _times(kind: str, numbers: dict[str, Any]) -> str:
+    count, total, longest = numbers[kind], numbers.get(f"{kind}_us", 0), numbers.get(f"{kind}_max_us", 0)
+    return f"{count:,}, mean {total / count / 1000:,.2f} ms, longest {longest / 1000:,.2f} ms"
