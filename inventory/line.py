@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import structlog
 from django.conf import settings
 
 from inventory import keys
@@ -24,7 +25,10 @@ from inventory.redis import (
 )
 from inventory.tickets import Record, read_record
 
+log = structlog.get_logger(__name__)
+
 MOST_HAND_OUTS = 5  # then a request lies in the dead letters (Q12)
+REFUSAL_TRIES = 3  # so often a dead letter's refusal is tried; then it is set aside and the line goes on
 
 
 class Handed(NamedTuple):
@@ -67,7 +71,9 @@ class LineFigures(NamedTuple):
 
 
 class LineCheck(NamedTuple):
-    """A SKU's line in one moment: requests in the line, in flight, in both (must be 0), counters, dead letters."""
+    """A SKU's line in one moment: requests in the line, in flight, in both (must be 0), counters, dead letters,
+    and how many of those were set aside undecided.
+    """
 
     waiting: int
     flying: int
@@ -76,6 +82,7 @@ class LineCheck(NamedTuple):
     decided: int
     queued_units: int
     dead_letters: int
+    aside: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +107,9 @@ def _take_call(sku: str, *, token: str, call: int, batch: int) -> tuple[str, Seq
         keys.stock(sku),
         keys.hand_outs(sku),
         keys.dead_letters(sku),
+        keys.dead_letter_notes(sku),
     ]
-    return "take", script_keys, [token, call, batch, MOST_HAND_OUTS]
+    return "take", script_keys, [token, call, batch, MOST_HAND_OUTS, MOST_HAND_OUTS + REFUSAL_TRIES, "line"]
 
 
 def _settle_call(
@@ -122,22 +130,31 @@ def _settle_call(
     return "settle", script_keys, args
 
 
-def _handed(reply: Any) -> Handed:
+def _handed(sku: str, reply: Any) -> Handed:
     if reply == -1:
         raise LockLost
-    kind, *flat = reply
+    kind, aside, *flat = reply
+    for name in aside.split():
+        log.error("not even its refusal could be written", action="dead_letter_set_aside", sku=sku, request=name)
     parts = iter(flat)
-    return Handed(kind, [(name, read_record(record)) for name, record in zip(parts, parts, strict=True)])
+    return Handed(kind, [(name, _sound_record(name, text)) for name, text in zip(parts, parts, strict=True)])
+
+
+def _sound_record(name: str, text: str) -> Record:
+    try:
+        return read_record(text)
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"the record of request {name} is damaged: {text[:200]!r}") from error
 
 
 def take(client: Client, sku: str, *, token: str, call: int, batch: int) -> Handed:
     """Take up to `batch` requests under the lock `token`; `call` rises with each take of this token.
 
     What a dead holder left in flight comes first: all together, then one at a time (S19).
-    Raises LockLost, RedisUnavailable.
+    Raises LockLost, RedisUnavailable, ValueError when a record is damaged (that request ends in the dead letters).
     """
     name, script_keys, args = _take_call(sku, token=token, call=call, batch=batch)
-    return _handed(run_script(client, name, keys=script_keys, args=args))
+    return _handed(sku, run_script(client, name, keys=script_keys, args=args))
 
 
 def settle_and_take(
@@ -163,7 +180,7 @@ def settle_and_take(
     )
     if answered == -1:
         raise LockLost
-    return _handed(handed)
+    return _handed(sku, handed)
 
 
 def settle(client: Client, sku: str, *, token: str, figures: StockFigures, settled: Sequence[Settled]) -> int:

@@ -11,7 +11,7 @@ for i, id in ipairs(ARGV) do
   if records[i] and (string.sub(records[i], 1, 1) == 'q' or string.sub(records[i], 1, 1) == 'w') then
     local rank = redis.call('ZRANK', KEYS[1], id)
     if rank then position = in_flight + rank + 1
-    else position = (redis.call('ZRANK', KEYS[2], id) or 0) + 1 end
+    else position = (redis.call('ZRANK', KEYS[2], id) or -1) + 1 end
   end
   answer[i * 2 - 1], answer[i * 2] = records[i] or '', position
 end

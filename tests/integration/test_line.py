@@ -12,7 +12,8 @@ from inventory import keys, line, redis
 from inventory.admission import Code
 from inventory.exceptions import LockLost
 from inventory.line import MOST_HAND_OUTS
-from inventory.locks import Lock, new_token
+from inventory.lock_owner import new_token
+from inventory.locks import Lock
 from inventory.outcomes import State
 from shop.catalogue import SaleCard
 from tests.road import admit, answered, ask, figures, held_lock, queue, run, snapshot, take

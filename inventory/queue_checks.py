@@ -1,0 +1,157 @@
+"""Checks the invariants of queues and of SKU lines: every id in one place, records and counters that agree.
+Never repairs anything and may run while all work goes on. Called by `manage.py check_queues` and the tests.
+
+Every id is judged in one moment by a script; sizes and counters in one moment too. So nothing that only moves is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from inventory import keys, line
+from inventory.outcomes import WAITING_STATES
+from inventory.queue import MOST_DELAY_MS, MOST_PER_CALL, Counters, queue_keys
+from inventory.redis import Client, run_commands, run_script
+from inventory.tickets import Record, read_record
+
+PAGE = 500
+
+
+class Finding(NamedTuple):
+    """One broken invariant: where ('queue' or 'line', and its name), which rule, and what was seen."""
+
+    kind: str
+    name: str
+    rule: str
+    detail: str
+
+
+class _Seen(NamedTuple):
+    """Where one id lay in one moment: places of w, f, d; its score there; its record."""
+
+    task_id: str
+    places: str
+    score: float
+    record: str | None
+
+
+def known_queues(client: Client) -> list[str]:
+    """Return every queue that ever had a task, by name. Raises RedisUnavailable."""
+    (known,) = run_commands(client, [("SMEMBERS", keys.queues())])
+    return sorted(known)
+
+
+def check_queue(client: Client, name: str) -> list[Finding]:
+    """Return what is wrong with queue `name`; an empty list when nothing is (Q4). Raises RedisUnavailable."""
+    script_keys = queue_keys(name)
+    found = _counter_findings(name, run_script(client, "queue_check", keys=script_keys, args=[]))
+    for page in _pages(client, script_keys):
+        found += [finding for seen in _look(client, script_keys, page) for finding in _task_findings(name, seen)]
+    return found
+
+
+def _counter_findings(name: str, reply: Sequence[Any]) -> list[Finding]:
+    waiting, flying, dead, records, flat = reply[:5]
+    state = dict(zip(flat[::2], flat[1::2], strict=True))
+    count = Counters(*(int(state.get(field, 0)) for field in Counters._fields))
+    left = count.enqueued - count.settled - count.popped - count.dequeued - count.discarded
+    sums = {
+        "every task has its record": (waiting + flying + dead, records),
+        "the counters agree": (left, waiting + flying + dead),
+        "dead letters are counted": (count.dead - count.retried - count.discarded, dead),
+    }
+    return [
+        Finding("queue", name, rule, f"{one} against {other}") for rule, (one, other) in sums.items() if one != other
+    ]
+
+
+def _task_findings(name: str, seen: _Seen) -> Iterator[Finding]:
+    if not seen.places and seen.record is None:
+        return  # settled since its page was read
+    if len(seen.places) != 1:
+        yield Finding("queue", name, "an id is in exactly one place", f"{seen.task_id} is in {seen.places or 'none'!r}")
+    if seen.record is None:
+        yield Finding("queue", name, "every task has its record", f"{seen.task_id} has none")
+    if seen.places and not 0 < seen.score < 2**53 - MOST_DELAY_MS:
+        yield Finding("queue", name, "due times are sane", f"{seen.task_id} is due at {seen.score:.0f} µs")
+
+
+def check_line(client: Client, sku: str) -> list[Finding]:
+    """Return what is wrong with the line of `sku`; an empty list when nothing is (Q4). Raises RedisUnavailable."""
+    script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
+    before = line.check(client, sku)
+    found: list[Finding] = []
+    units: dict[str, int] = {}  # by id: one that is met in its place and in its record counts once
+    for page in _pages(client, script_keys):
+        for seen in _look(client, script_keys, page):
+            record = _record(seen.record)
+            found += _request_findings(sku, seen, record)
+            if record and set(seen.places) & {"w", "f"}:
+                units[seen.task_id] = record.quantity
+    after = line.check(client, sku)
+    unsettled = after.admitted - after.decided
+    there = after.waiting + after.flying + after.aside
+    if unsettled != there:
+        found.append(
+            Finding("line", sku, "the counters agree", f"{unsettled} undecided, {there} in line, flight, aside")
+        )
+    # Units can only be added up while nobody comes or goes.
+    there_units = sum(units.values())
+    if before == after and there_units != after.queued_units and not found:
+        found.append(
+            Finding("line", sku, "the line counts its units", f"{after.queued_units} counted, {there_units} there")
+        )
+    return found
+
+
+def _request_findings(sku: str, seen: _Seen, record: Record | None) -> Iterator[Finding]:
+    if not seen.places and seen.record is None:
+        return
+    if record is None or record.quantity < 1:
+        yield Finding("line", sku, "records can be read", f"{seen.task_id}: {seen.record!r:.200}")
+        return
+    waits = record.state in WAITING_STATES
+    if {"w", "f"} <= set(seen.places) or {"w", "d"} <= set(seen.places):
+        yield Finding("line", sku, "an id is in exactly one place", f"{seen.task_id} is in {seen.places!r}")
+    if waits != bool(set(seen.places) & {"w", "f"}) and not (waits and seen.places == "d"):
+        yield Finding(
+            "line", sku, "who waits is in line, and only they", f"{seen.task_id}: {record.state}, {seen.places!r}"
+        )
+    if seen.places and waits and "d" not in seen.places and seen.score != record.seq:
+        yield Finding("line", sku, "the score is the seq", f"{seen.task_id}: {seen.score:.0f} against {record.seq}")
+
+
+def _record(text: str | None) -> Record | None:
+    try:
+        return read_record(text or "")
+    except (ValueError, KeyError):
+        return None
+
+
+def _pages(client: Client, script_keys: Sequence[str]) -> Iterator[list[str]]:
+    """Yield every id of the places and the records, some hundred at a time; one that moves meanwhile may come twice."""
+    for scan, key in zip(("ZSCAN", "ZSCAN", "ZSCAN", "HSCAN"), script_keys, strict=False):
+        cursor = "0"
+        while True:
+            ((cursor, flat),) = run_commands(client, [(scan, key, cursor, "COUNT", PAGE)])
+            names = _names(flat)
+            yield from (names[start : start + MOST_PER_CALL] for start in range(0, len(names), MOST_PER_CALL))
+            if str(cursor) == "0":
+                break
+
+
+def _names(flat: Any) -> list[str]:
+    # The library gives a hash as a dict, a sorted set as pairs, and either flat when it does not know the command.
+    if isinstance(flat, dict):
+        return list(flat)
+    return [pair[0] for pair in flat] if flat and isinstance(flat[0], tuple | list) else list(flat[::2])
+
+
+def _look(client: Client, script_keys: Sequence[str], page: Sequence[str]) -> list[_Seen]:
+    reply = run_script(client, "queue_check", keys=list(script_keys), args=page)
+    parts = iter(reply[5:])
+    return [
+        _Seen(name, places, float(score or 0), record)
+        for name, places, score, record in zip(page, parts, parts, parts, strict=True)
+    ]

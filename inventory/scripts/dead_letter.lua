@@ -1,0 +1,39 @@
+-- Put a dead letter of a SKU back into its line, or remove it from the list.
+-- KEYS  1 dead letters   2 dead letter notes   3 line   4 in flight   5 records   6 stock   7 live units
+-- ARGV  1 'retry' or 'discard'   2 request_id
+-- Returns a text: 'retried' or 'discarded'; or the reason why nothing changed: 'unknown' no such dead letter,
+--   'in_flight' its refusal is under way, 'decided' (retry) it was told its outcome, 'damaged' (retry) its record
+--   cannot be read.
+-- Stays true: what was decided is never queued again (I3); a retried request gets a new seq at the end of the line,
+-- because those behind it were decided meanwhile (I8); an undecided letter that is discarded was never admitted: its
+-- record is gone, its buyer's units are free, and the same request may be asked again (I4, I7).
+local mode, id = ARGV[1], ARGV[2]
+if not redis.call('ZSCORE', KEYS[1], id) then return 'unknown' end
+if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
+local record = redis.call('HGET', KEYS[5], id)
+local letter, units, sale, buyer = string.match(record or '', '^(%a)|%d+|(%d+)|(%d+)|([^|]+)')
+if letter and not string.find('qwhpecsr', letter, 1, true) then letter = nil end
+local damaged = not letter or tonumber(units) < 1
+local decided = letter and letter ~= 'q' and letter ~= 'w'
+if mode == 'retry' and decided then return 'decided' end
+if mode == 'retry' and damaged then return 'damaged' end
+redis.call('ZREM', KEYS[1], id)
+redis.call('HDEL', KEYS[2], id)
+if decided then return 'discarded' end
+redis.call('HINCRBY', KEYS[6], 'aside', -1)
+if mode == 'retry' then
+  local time = redis.call('TIME')
+  local seq = string.format('%.0f', math.max(tonumber(redis.call('HGET', KEYS[6], 'last_seq') or '0') + 1,
+    time[1] * 1000000 + time[2]))
+  redis.call('ZADD', KEYS[3], seq, id)
+  redis.call('HSET', KEYS[5], id, letter .. '|' .. seq .. '|' .. units .. '|' .. sale .. '|' .. buyer)
+  redis.call('HSET', KEYS[6], 'last_seq', seq)
+  redis.call('HINCRBY', KEYS[6], 'queued', units)
+  return 'retried'
+end
+redis.call('HDEL', KEYS[5], id)
+redis.call('HINCRBY', KEYS[6], 'admitted', -1)
+if units and redis.call('HINCRBY', KEYS[7], sale .. ':' .. buyer, -tonumber(units)) <= 0 then
+  redis.call('HDEL', KEYS[7], sale .. ':' .. buyer)
+end
+return 'discarded'

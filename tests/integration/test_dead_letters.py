@@ -1,0 +1,162 @@
+"""A dead letter is listed, goes back only undecided, and never stops its SKU. Uses the real settler and settlement.
+Every test has a SKU of its own. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from inventory import keys, line, redis
+from inventory.dead_letters import change_letters, dead_letters
+from inventory.exceptions import InvalidRequest
+from inventory.line import MOST_HAND_OUTS, REFUSAL_TRIES
+from inventory.outcomes import State
+from inventory.queue_checks import check_line
+from shop.catalogue import SaleCard
+from shop.models import Order
+from tests.road import admit, answered, ask, figures, held_lock, queue, run, settler, take
+from tests.shopkeeping import assert_books_balance, audit_of, make_sale
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+ENOUGH_TURNS = MOST_HAND_OUTS + REFUSAL_TRIES + 4
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    """Return an open sale of ten units, one a buyer."""
+    return make_sale(new_sku(), units=10)
+
+
+def command(*words: str) -> Any:
+    """Run `manage.py dead_letters` and return what it printed as JSON."""
+    out = StringIO()
+    call_command("dead_letters", *words, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def let_die(card: SaleCard, *, hand_outs: int) -> None:
+    """Hand the first request of a line out so often, each time to a holder that dies."""
+    for _ in range(hand_outs):
+        lock = held_lock(card.sku)
+        take(lock, batch=1)
+        lock.release()
+
+
+def set_aside_first(card: SaleCard) -> None:
+    """Let the first request of a line be set aside, as if its refusal could not be written."""
+    let_die(card, hand_outs=MOST_HAND_OUTS + REFUSAL_TRIES + 1)
+
+
+def damage(card: SaleCard, name: str, text: str) -> None:
+    run(("HSET", keys.records(card.sku), name, text))
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "q|1|0|{sale}|ann", "z|1|1|{sale}|ann"])
+def test_a_damaged_record_ends_in_the_dead_letters_and_the_line_goes_on(card: SaleCard, text: str) -> None:
+    broken, *sound = queue(card, "ann", "bob", "eve")
+    damage(card, broken, text.format(sale=card.sale_id))
+    with settler() as worker:
+        for _ in range(ENOUGH_TURNS):
+            worker.work_once()
+    decided = set(Order.objects.filter(sale_id=card.sale_id).values_list("request_id", flat=True))
+    assert decided == set(sound)
+    (letter,) = dead_letters(redis.connect(), card.sku)
+    assert (letter.request_id, letter.in_flight) == (broken, False)
+    assert line.check(redis.connect(), card.sku).queued_units == 0
+    (discarded,) = change_letters(redis.connect(), card.sku, [broken], mode="discard", actor="anna")
+    assert discarded.done
+    assert_books_balance(card)
+
+
+def test_the_audit_says_that_a_request_set_aside_is_undecided(card: SaleCard) -> None:
+    """The control of the one above: until somebody has looked, an admitted request has no order."""
+    queue(card, "ann")
+    set_aside_first(card)
+    assert [each["id"] for each in audit_of(card)["invariants"] if not each["ok"]] == ["I4"]
+
+
+def test_a_letter_shows_its_hand_outs_and_since_when(card: SaleCard) -> None:
+    (name,) = queue(card, "ann")
+    set_aside_first(card)
+    (letter,) = command("list", "--sku", card.sku)
+    assert (letter["request_id"], letter["sku"], letter["hand_outs"]) == (name, card.sku, MOST_HAND_OUTS)
+    assert letter["since"] is not None
+    assert [each["request_id"] for each in command("list") if each["sku"] == card.sku] == [name]
+
+
+def test_an_undecided_letter_goes_back_to_the_end_of_the_line(card: SaleCard) -> None:
+    unlucky, other = queue(card, "ann", "bob")
+    set_aside_first(card)
+    assert command("retry", unlucky, "--sku", card.sku) == [{"request_id": unlucky, "done": True, "reason": ""}]
+    assert check_line(redis.connect(), card.sku) == []
+    with settler() as worker:
+        worker.work_once()
+        worker.work_once()
+    seqs = dict(Order.objects.filter(sale_id=card.sale_id, state=State.HELD).values_list("request_id", "seq"))
+    assert seqs[unlucky] > seqs[other]
+    assert dead_letters(redis.connect(), card.sku) == []
+    assert_books_balance(card)
+
+
+def test_a_letter_that_was_refused_never_goes_back(card: SaleCard) -> None:
+    (name,) = queue(card, "ann")
+    let_die(card, hand_outs=MOST_HAND_OUTS)
+    with settler() as worker:
+        worker.work_once()
+    assert Order.objects.get(request_id=name).state == State.REFUSED
+    (kept,) = change_letters(redis.connect(), card.sku, [name], mode="retry", actor="anna")
+    assert (kept.done, "outcome was told" in kept.reason) == (False, True)
+    assert command("discard", name) == [{"request_id": name, "done": True, "reason": ""}]
+    assert command("list", "--sku", card.sku) == []
+    assert_books_balance(card)
+
+
+def test_a_letter_whose_refusal_is_under_way_is_left_alone(card: SaleCard) -> None:
+    (name,) = queue(card, "ann")
+    let_die(card, hand_outs=MOST_HAND_OUTS + 1)
+    for mode in ("retry", "discard"):
+        (kept,) = change_letters(redis.connect(), card.sku, [name], mode=mode, actor="anna")
+        assert (kept.done, "under way" in kept.reason) == (False, True)
+
+
+def test_a_discarded_undecided_request_may_be_asked_again(card: SaleCard) -> None:
+    (name,) = queue(card, "ann")
+    set_aside_first(card)
+    command("discard", name)
+    assert line.places(redis.connect(), card.sku, [name]) == [None]
+    (answer,) = admit(card, ask(card, "ann"))
+    assert (answer.code, answer.position) == (1, 1)
+
+
+def test_a_refusal_given_back_stays_a_refusal(card: SaleCard) -> None:
+    """The database was away in that moment: the request was handed out too often all the same."""
+    queue(card, "ann")
+    let_die(card, hand_outs=MOST_HAND_OUTS + 1)
+    lock = held_lock(card.sku)
+    line.give_back(redis.connect(), card.sku, token=lock.token)
+    handed = take(lock, call=2)
+    assert handed.kind == "dead"
+    line.settle(
+        redis.connect(),
+        card.sku,
+        token=lock.token,
+        figures=figures(available=10, version=1),
+        settled=answered(handed, State.REFUSED),
+    )
+    lock.release()
+
+
+def test_what_cannot_be_changed_ends_with_an_error(card: SaleCard) -> None:
+    with pytest.raises(CommandError, match="1 of 1 unchanged"):
+        command("retry", "no-such-request", "--sku", card.sku)
+    with pytest.raises(CommandError, match="name the ids"):
+        command("discard", "--sku", card.sku)
+    with pytest.raises(InvalidRequest, match="actor"):
+        change_letters(redis.connect(), card.sku, ["any"], mode="discard", actor="")

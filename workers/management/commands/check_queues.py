@@ -1,0 +1,54 @@
+"""manage.py check_queues [--json]: checks the invariants of every SKU's line and every queue. Never repairs anything.
+Exit code 1 on a finding. Called by people.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from inventory import redis
+from inventory.dead_letters import primed_skus
+from inventory.exceptions import FairdropError
+from inventory.queue_checks import Finding, check_line, check_queue, known_queues
+
+
+class Command(BaseCommand):
+    help = "Check the invariants of every line and queue; exit code 1 when one does not hold."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            report = check_all()
+        except FairdropError as error:
+            raise CommandError(error.detail) from error
+        self.stdout.write(as_json(report) if options["json"] else as_text(report))
+        broken = sum(len(findings) for findings in report.values())
+        if broken:
+            raise CommandError(f"{broken} invariants are broken")
+
+
+def check_all() -> dict[str, list[Finding]]:
+    """Return the findings of every line and queue, by "line NAME" or "queue NAME". Raises RedisUnavailable."""
+    client = redis.connect()
+    lines = {f"line {sku}": check_line(client, sku) for sku in primed_skus(client)}
+    return lines | {f"queue {name}": check_queue(client, name) for name in known_queues(client)}
+
+
+def as_json(report: dict[str, list[Finding]]) -> str:
+    """Return the report as one JSON object."""
+    findings = [finding._asdict() for each in report.values() for finding in each]
+    return json.dumps({"ok": not findings, "checked": list(report), "findings": findings}, indent=2)
+
+
+def as_text(report: dict[str, list[Finding]]) -> str:
+    """Return the report as lines for people."""
+    lines = []
+    for name, findings in report.items():
+        lines.append(f"{'✗' if findings else '✓'} {name}")
+        lines += [f"    {finding.rule}: {finding.detail}" for finding in findings]
+    return "\n".join(lines)
