@@ -59,6 +59,8 @@ SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 TOKEN_KEYS = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KEY}:tokens").split(",") if key]
 # Lets a load test read a sale's audit; empty means staff only.
 AUDIT_TOKEN = env.str("FAIRDROP_AUDIT_TOKEN", default="")
+# Makes a worker die, freeze or fail at a named place; for tests only, see inventory/faults.py.
+FAULT = env.str("FAIRDROP_FAULT", default="")
 LOCAL_HOSTS = [] if PRODUCTION else ["127.0.0.1", "localhost", "[::1]", "testserver"]
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=LOCAL_HOSTS)
 # Origins that may make unsafe calls with the buyer cookie, beside the shop's own host.
@@ -81,6 +83,7 @@ def refuse_unsafe_production() -> None:
             "FAIRDROP_TOKEN_KEYS must have at least 32 characters",
         ),
         (bool(AUDIT_TOKEN) and len(AUDIT_TOKEN) < 32, "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"),
+        (bool(FAULT), "FAIRDROP_FAULT must not be set"),
         (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS, "ALLOWED_HOSTS must name the hosts of the shop"),
         (not env.str("DATABASE_URL", default=""), "DATABASE_URL must be set"),
         (not env.str("REDIS_URL", default=""), "REDIS_URL must be set"),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from inventory import ledger
 from inventory.allocation import Claim, Decision, allocate
 from inventory.database import Connection, Pipeline
+from inventory.faults import fault_point
 from inventory.line import Settled, StockFigures
 from inventory.outcomes import LIVE_STATES, State
 from inventory.tickets import Record
@@ -47,9 +48,12 @@ def settle_batch(
     """
     with connection.pipeline() as pipeline, connection.transaction():
         known = _look_up(connection, pipeline, sku=sku, fence=fence, requests=requests)
+        fault_point("after_fence")
         claims = [_claim(name, record) for name, record in requests if name not in known.decided]
         decisions = _refuse(claims) if dead else _allocate(claims, known)
-        figures = _write(connection, decisions, known=known, fence=fence)
+        figures = _write(connection, pipeline, decisions, known=known, fence=fence)
+        fault_point("in_transaction")
+    fault_point("after_commit")
     return Settlement(figures, _answers(requests, decisions, known))
 
 
@@ -95,7 +99,9 @@ def _allocate(claims: Sequence[Claim], known: _Known) -> list[Decision]:
     )
 
 
-def _write(connection: Connection, decisions: Sequence[Decision], *, known: _Known, fence: int) -> StockFigures:
+def _write(
+    connection: Connection, pipeline: Pipeline, decisions: Sequence[Decision], *, known: _Known, fence: int
+) -> StockFigures:
     stock = known.stock
     unchanged = StockFigures(stock.available, stock.held, stock.sold, 0, stock.version)
     if not decisions:
@@ -106,6 +112,7 @@ def _write(connection: Connection, decisions: Sequence[Decision], *, known: _Kno
     if not holds:
         return unchanged
     ledger.hold_units(update, moves, stock_id=stock.stock_id, fence=fence, holds=holds, actor=ACTOR)
+    pipeline.sync()  # as above: read_hold alone would leave us busy, and the row locked for as long as we are stopped
     return ledger.read_hold(update)
 
 

@@ -13,6 +13,7 @@ import structlog
 from inventory import line
 from inventory.database import Connection, connect
 from inventory.exceptions import FenceRefused, LockLost, RedisUnavailable
+from inventory.faults import fault_point
 from inventory.line import Handed
 from inventory.locks import Lock
 from inventory.redis import Client
@@ -22,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 # How long one SKU may be worked while others wait: long enough that taking the lock costs nothing.
 TURN_SECONDS = 0.25
+# A turn is over long before this many lives of its lock; a settler that hangs must not keep the SKU (pitfall L6).
+LIVES_HELD = 4
 # How long to wait before asking the database again when it is away.
 DATABASE_RETRY_SECONDS = 0.25
 
@@ -57,7 +60,7 @@ class Settler:
         return done
 
     def _take_turn(self, sku: str, *, alone: bool) -> int:
-        lock = Lock(self._client, sku, ttl_ms=self._lock_ttl_ms)
+        lock = Lock(self._client, sku, ttl_ms=self._lock_ttl_ms, max_hold_ms=LIVES_HELD * self._lock_ttl_ms)
         if not lock.acquire():
             return 0
         self._last_sku = sku
@@ -78,6 +81,7 @@ class Settler:
             self._release(lock)
 
     def _release(self, lock: Lock) -> None:
+        fault_point("before_release")
         try:
             lock.release()
         except RedisUnavailable:
@@ -87,8 +91,10 @@ class Settler:
         """Settle batch after batch until the line is empty, the turn is over, or we must stop."""
         turn_ends = time.monotonic() + turn_seconds
         call, done = 1, 0
+        fault_point("before_take")
         handed = line.take(self._client, sku, token=lock.token, call=call, batch=self._batch)
         while handed.requests:
+            fault_point("after_take")
             lock.check()
             settlement = self._settle(sku, lock, handed)
             done += len(settlement.settled)
@@ -105,6 +111,7 @@ class Settler:
                 call=call,
                 batch=self._batch,
             )
+            fault_point("after_settle")
         return done
 
     def _settle(self, sku: str, lock: Lock, handed: Handed) -> Settlement:

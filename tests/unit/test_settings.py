@@ -60,6 +60,7 @@ def test_safe_settings_start(tmp_path: Path) -> None:
         ("FAIRDROP_TOKEN_KEYS", "", TOKEN_FAULT),
         ("FAIRDROP_TOKEN_KEYS", "t" * 32 + ",short", TOKEN_FAULT),
         ("FAIRDROP_AUDIT_TOKEN", "a" * 31, AUDIT_FAULT),
+        ("FAIRDROP_FAULT", "after_take:kill", "FAIRDROP_FAULT must not be set"),
         ("ALLOWED_HOSTS", "", HOSTS_FAULT),
         ("ALLOWED_HOSTS", "shop.example,*", HOSTS_FAULT),
         ("DATABASE_URL", "", "DATABASE_URL must be set"),

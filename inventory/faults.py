@@ -1,0 +1,74 @@
+"""Named places where a test may kill, freeze or break a process, switched on by FAIRDROP_FAULT=name:action[:nth].
+Off, a place costs one comparison; production refuses to start with it on. Called by settlement and the settler.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+# In the order in which a settler passes them.
+FAULT_POINTS = (
+    "before_take",
+    "after_take",
+    "after_fence",
+    "in_transaction",
+    "after_commit",
+    "after_settle",
+    "before_release",
+)
+ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": None}
+
+
+class FaultRaised(Exception):
+    """A test asked for this error."""
+
+
+@dataclass(slots=True)
+class Fault:
+    """What shall happen where, and at which pass (1 = the first)."""
+
+    name: str
+    action: str
+    passes_left: int = 1
+
+
+def read_fault(text: str) -> Fault | None:
+    """Return what `name:action[:nth]` asks for, None for ''. Raises ImproperlyConfigured."""
+    if not text:
+        return None
+    name, _, rest = text.partition(":")
+    action, _, nth = rest.partition(":")
+    if name not in FAULT_POINTS or action not in ACTIONS or not (nth or "1").isdecimal() or nth == "0":
+        wanted = f"one of {', '.join(FAULT_POINTS)}, then :kill, :stop or :raise, then nothing or :1, :2, …"
+        raise ImproperlyConfigured(f"FAIRDROP_FAULT must be {wanted}; not {text!r}")
+    return Fault(name, action, int(nth or 1))
+
+
+def marker(name: str) -> str:
+    """Return what a process writes to its log before it acts at `name`: the proof that it came that far."""
+    return f"fault point {name} reached"
+
+
+_fault = read_fault(settings.FAULT)
+
+
+def fault_point(name: str) -> None:
+    """Do nothing, unless the environment asks for a fault at `name` and this is the pass it asks for."""
+    if _fault is not None and name == _fault.name:
+        _pass(_fault)
+
+
+def _pass(fault: Fault) -> None:
+    fault.passes_left -= 1
+    if fault.passes_left != 0:
+        return
+    os.write(2, f"{marker(fault.name)}: {fault.action}\n".encode())
+    number = ACTIONS[fault.action]
+    if number is None:
+        raise FaultRaised(fault.name)
+    os.kill(os.getpid(), number)

@@ -1,0 +1,97 @@
+"""Gives a crash test a line of its own, a settler that meets a fault, and a healthy one that waits for its cue.
+Never lets the healthy settler work before the other has met its fault: it is frozen until then.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from inventory import keys, line, redis
+from inventory.faults import marker
+from shop.catalogue import SaleCard
+from shop.models import Order
+from tests.road import queue
+from tests.shop_processes import settler_process
+from tests.shopkeeping import assert_books_balance, fill_line, make_sale
+from tests.waiting import wait_until
+from workers.child_process import ChildProcess
+
+LOCK_TTL_MS = 1000
+BUYERS, UNITS, LATE = 300, 310, 20
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A settler that meets a fault, and its log."""
+
+    process: ChildProcess
+    log: Path
+
+    def wait_until_it_reaches(self, name: str) -> None:
+        """Return when it has written that it is at fault point `name`: what follows is the fault."""
+        wait_until(lambda: marker(name) in self.log.read_text(), timeout_seconds=20, what=f"{name} is reached")
+
+
+@dataclass(frozen=True)
+class FaultShop:
+    """A Valkey of the module's own, a frozen healthy settler, and the environment for more."""
+
+    environment: Mapping[str, str]
+    healthy: ChildProcess
+
+    def wake_healthy(self) -> None:
+        """Let the healthy settler work."""
+        os.kill(self.healthy.pid, signal.SIGCONT)
+
+    def freeze_healthy(self) -> None:
+        """Stop the healthy settler, while it holds no lock."""
+        os.kill(self.healthy.pid, signal.SIGSTOP)
+
+    @contextmanager
+    def victim(self, fault: str, *, folder: Path) -> Iterator[Victim]:
+        """Run a settler that meets `fault`."""
+        environment = {**self.environment, "FAIRDROP_FAULT": fault}
+        with settler_process(environment, folder=folder, name="victim") as process:
+            yield Victim(process, folder / "victim.log")
+
+
+def full_line(sku: str) -> SaleCard:
+    """Make a sale whose last units are for the first latecomers, with a long line."""
+    card = make_sale(sku, units=UNITS, room=BUYERS + LATE)
+    fill_line(card, buyers=BUYERS)
+    return card
+
+
+def latecomers(card: SaleCard) -> None:
+    """Let more buyers ask, behind everybody."""
+    queue(card, *(f"late-{number}" for number in range(LATE)))
+
+
+def decided(card: SaleCard) -> int:
+    """Return how many requests of a sale's line have been answered."""
+    figures = line.figures(redis.connect(), card.sku)
+    assert figures is not None
+    return figures.decided
+
+
+def wait_until_decided(card: SaleCard, *, timeout_seconds: float = 20) -> None:
+    """Return when everybody was answered and nobody holds the lock."""
+
+    def at_rest() -> bool:
+        return decided(card) == BUYERS + LATE and redis.connect().get(keys.lock(card.sku)) is None
+
+    wait_until(at_rest, timeout_seconds=timeout_seconds, what="everything is decided")
+
+
+def assert_decided_once_and_in_order(card: SaleCard) -> None:
+    """Fail unless the first in line hold every unit, the rest were told, and nobody was forgotten or told twice."""
+    counts = assert_books_balance(card)
+    wanted = (BUYERS + LATE, UNITS, BUYERS + LATE - UNITS, 0)
+    assert tuple(counts[name] for name in ("decided", "orders_held", "orders_sold_out", "dead_letters")) == wanted
+    states = list(Order.objects.filter(sale_id=card.sale_id).order_by("seq").values_list("state", flat=True))
+    assert states == ["held"] * UNITS + ["sold_out"] * (BUYERS + LATE - UNITS)

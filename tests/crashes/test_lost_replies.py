@@ -1,0 +1,237 @@
+"""Proves that a reply lost after its command ran changes nothing twice: every script is sent again, COMMIT never is.
+Each test asks the proxy whether it really lost the reply, and begins behind a control that shows what it would cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connections
+from django.test.utils import override_settings
+
+from inventory import admission, keys, line, redis
+from inventory.exceptions import RedisUnavailable
+from inventory.locks import Lock
+from inventory.outcomes import State
+from shop.catalogue import SaleCard
+from shop.models import Order
+from tests.crashes.extra_shop import port_of
+from tests.proxy import Proxy, proxy_to
+from tests.road import LOCK_TTL_MS, ask, own_connection, queue, run, settler
+from tests.shopkeeping import assert_books_balance, make_sale
+from workers.settlement import settle_batch
+
+BUYERS = tuple(f"buyer-{number}" for number in range(10))
+
+
+@dataclass(frozen=True)
+class Road:
+    """A sale, and a Redis client whose replies can be lost."""
+
+    card: SaleCard
+    client: redis.Client
+    proxy: Proxy
+    url: str
+
+
+@contextmanager
+def through_proxy() -> Iterator[tuple[Proxy, str]]:
+    """Run a proxy in front of the tests' Redis; give its address."""
+    address = urlsplit(settings.REDIS_URL)
+    with proxy_to(port_of(settings.REDIS_URL)) as proxy:
+        yield proxy, address._replace(netloc=f":{address.password}@127.0.0.1:{proxy.port}").geturl()
+
+
+@pytest.fixture
+def road(shop_database: None, new_sku: Callable[[], str]) -> Iterator[Road]:
+    """Make a sale, and teach Redis every script, so that what is lost is never its word that it does not know one."""
+    card = make_sale(new_sku(), units=100)
+    for path in redis.SCRIPTS.glob("*.lua"):
+        redis.connect().script_load(redis.script_text(path.stem))
+    with through_proxy() as (proxy, url), override_settings(REDIS_URL=url):
+        client = redis.connect()
+        client.ping()
+        yield Road(card, client, proxy, url)
+        client.close()
+
+
+def digest(name: str) -> bytes:
+    """Return what a call of scripts/`name`.lua contains."""
+    return redis.script_digest(name).encode()
+
+
+def counts(card: SaleCard) -> tuple[int, int, int, int]:
+    """Return, of a SKU: in line, in flight, admitted, decided."""
+    seen = line.check(redis.connect(), card.sku)
+    return seen.waiting, seen.flying, seen.admitted, seen.decided
+
+
+def test_a_plain_command_is_done_twice_when_its_reply_is_lost(road: Road) -> None:
+    """The control of them all: the client sends again, and Redis counts again."""
+    key = f"{keys.stock(road.card.sku)}:counter"
+    rule = road.proxy.drop_replies(b"INCR")
+    assert road.client.incr(key) == 2
+    assert rule.dropped == 1
+    road.client.delete(key)
+
+
+def test_acquire(road: Road) -> None:
+    lock = Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS)
+    rule = road.proxy.drop_replies(digest("acquire"))
+    assert lock.acquire()
+    assert rule.dropped == 1
+    holder, fence = run(("GET", keys.lock(road.card.sku)), ("GET", keys.fence(road.card.sku)))
+    assert (holder, int(fence)) == (lock.token, lock.fence)
+    lock.release()
+
+
+def test_release(road: Road) -> None:
+    lock = Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS)
+    assert lock.acquire()
+    rule = road.proxy.drop_replies(digest("release"))
+    lock.release()
+    assert rule.dropped == 1
+    assert run(("GET", keys.lock(road.card.sku))) == [None]
+    heir = Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS)
+    assert heir.acquire()
+    assert heir.fence > lock.fence
+    assert heir.release()
+
+
+def test_take(road: Road) -> None:
+    ids = queue(road.card, *BUYERS)
+    with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock:
+        rule = road.proxy.drop_replies(digest("take"))
+        handed = line.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
+        assert rule.dropped == 1
+        assert (handed.kind, [name for name, _ in handed.requests]) == ("fresh", ids[:4])
+    assert counts(road.card) == (6, 4, 10, 0)
+
+
+def test_settle_and_take(road: Road) -> None:
+    ids = queue(road.card, *BUYERS)
+    sku = road.card.sku
+    with own_connection() as connection, Lock(road.client, sku, ttl_ms=LOCK_TTL_MS) as lock:
+        handed = line.take(road.client, sku, token=lock.token, call=1, batch=4)
+        done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
+        rule = road.proxy.drop_replies(b"Answer a settled batch")
+        handed = line.settle_and_take(
+            road.client, sku, token=lock.token, figures=done.figures, settled=done.settled, call=2, batch=4
+        )
+        assert rule.dropped == 1
+        assert [name for name, _ in handed.requests] == ids[4:8]
+    assert counts(road.card) == (2, 4, 10, 4)
+
+
+def test_settle(road: Road) -> None:
+    queue(road.card, *BUYERS)
+    sku = road.card.sku
+    with own_connection() as connection, Lock(road.client, sku, ttl_ms=LOCK_TTL_MS) as lock:
+        handed = line.take(road.client, sku, token=lock.token, call=1, batch=4)
+        done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
+        rule = road.proxy.drop_replies(digest("settle"))
+        line.settle(road.client, sku, token=lock.token, figures=done.figures, settled=done.settled)
+        assert rule.dropped == 1
+    assert counts(road.card) == (6, 0, 10, 4)
+
+
+def assert_admitted_once(road: Road, answers: list[admission.Answer]) -> None:
+    """Fail unless everybody stands in the line once, with the seq that they were told."""
+    assert [admission.state_of(answer.code) for answer in answers] == [State.QUEUED] * len(BUYERS)
+    assert [answer.position for answer in answers] == list(range(1, len(BUYERS) + 1))
+    assert counts(road.card) == (10, 0, 10, 0)
+    told = {ask(road.card, buyer).request_id: answer.seq for buyer, answer in zip(BUYERS, answers, strict=True)}
+    stored = redis.connect().zrange(keys.line(road.card.sku), 0, -1, withscores=True)
+    assert told == {name: int(seq) for name, seq in stored}
+
+
+def test_admit(road: Road) -> None:
+    sale_line = admission.SaleLine(road.card.sale_id, road.card.sku)
+    rule = road.proxy.drop_replies(digest("admit"))
+    answers = admission.admit(road.client, sale_line, [ask(road.card, buyer) for buyer in BUYERS])
+    assert rule.dropped == 1
+    assert_admitted_once(road, answers)
+
+
+def test_admit_async(road: Road) -> None:
+    sale_line = admission.SaleLine(road.card.sale_id, road.card.sku)
+    rule = road.proxy.drop_replies(digest("admit"))
+
+    async def admit() -> list[admission.Answer]:
+        client = redis.connect_async()
+        try:
+            return await admission.admit_async(client, sale_line, [ask(road.card, buyer) for buyer in BUYERS])
+        finally:
+            await redis.close_async(client)
+
+    answers = asyncio.run(admit())
+    assert rule.dropped == 1
+    assert_admitted_once(road, answers)
+
+
+@contextmanager
+def database_through_proxy() -> Iterator[Proxy]:
+    """Let this process reach its database through a proxy for the length of a block."""
+    target = connections["default"].settings_dict
+    port = target["PORT"]
+    with proxy_to(int(port)) as proxy:
+        connections["default"].close()
+        target["PORT"] = proxy.port
+        try:
+            yield proxy
+        finally:
+            target["PORT"] = port
+
+
+def test_commit_is_looked_up_and_never_done_again(road: Road) -> None:
+    queue(road.card, *BUYERS)
+    with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock, database_through_proxy() as proxy:
+        handed = line.take(road.client, road.card.sku, token=lock.token, call=1, batch=10)
+        rule = proxy.drop_replies(b"COMMIT")
+        with own_connection() as connection, pytest.raises(psycopg.OperationalError):
+            settle_batch(connection, sku=road.card.sku, fence=lock.fence, requests=handed.requests)
+        assert rule.dropped == 1
+        written = set(Order.objects.filter(sale_id=road.card.sale_id).values_list("pk", "decided_at"))
+        assert len(written) == len(BUYERS)  # the control: it was committed, only nobody was told
+        with own_connection() as connection:
+            again = settle_batch(connection, sku=road.card.sku, fence=lock.fence, requests=handed.requests)
+        connections["default"].close()
+    assert {each.record.state for each in again.settled} == {State.HELD}
+    assert set(Order.objects.filter(sale_id=road.card.sale_id).values_list("pk", "decided_at")) == written
+    assert assert_books_balance(road.card)["units_held"] == len(BUYERS)
+
+
+def test_a_settler_whose_commit_is_lost_decides_everybody_once(road: Road) -> None:
+    queue(road.card, *BUYERS)
+    with database_through_proxy() as proxy, settler(batch=4) as worker:
+        rule = proxy.drop_replies(b"COMMIT", times=2)
+        deadline = time.monotonic() + 20
+        while counts(road.card)[3] < len(BUYERS) and time.monotonic() < deadline:
+            worker.work_once()
+        connections["default"].close()
+    assert rule.dropped == 2
+    assert counts(road.card) == (0, 0, 10, 10)
+    assert assert_books_balance(road.card)["orders_held"] == len(BUYERS)
+
+
+def test_a_reset_is_survived_and_a_black_hole_is_told_in_time(road: Road) -> None:
+    ids = queue(road.card, *BUYERS)
+    road.proxy.reset_all()
+    assert all(line.places(road.client, road.card.sku, ids))
+    road.proxy.delay_seconds = 0.05
+    assert all(line.places(road.client, road.card.sku, ids))
+    road.proxy.black_hole = True
+    began = time.monotonic()
+    with pytest.raises(RedisUnavailable):
+        line.places(road.client, road.card.sku, ids)
+    assert time.monotonic() - began < 2.5
+    road.proxy.black_hole = False
+    assert all(line.places(road.client, road.card.sku, ids))
