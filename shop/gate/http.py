@@ -4,7 +4,6 @@ Called by the handlers.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from functools import lru_cache
@@ -15,6 +14,7 @@ from django.http.request import split_domain_port, validate_host
 
 from inventory.exceptions import FairdropError, ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
 from shop.buyers import COOKIE_NAME, verify_token
+from shop.gate.deadlines import Deadlines
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -23,6 +23,7 @@ Headers: TypeAlias = Mapping[bytes, bytes]
 
 MOST_BODY_BYTES = 4096
 BODY_SECONDS = 5.0
+BODY_DEADLINES = Deadlines(seconds=BODY_SECONDS)
 # Longer ones are nobody's; they must not fill the memory of what was checked before.
 LONGEST_ORIGIN = 300
 JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
@@ -70,7 +71,7 @@ async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MOS
     if declared is not None and (not declared.isdigit() or int(declared[:12]) > most_bytes):
         raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        with BODY_DEADLINES.kept():
             message = await receive()
             body: bytes = message.get("body", b"")
             while message.get("more_body") and len(body) <= most_bytes:
