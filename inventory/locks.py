@@ -32,6 +32,9 @@ from inventory.redis import (
 )
 from inventory.watchdog import WATCHDOG
 
+# Of our own: the shared generator belongs to the program that uses this lock.
+JITTER = random.Random()  # noqa: S311 - scatters retries; nothing secret depends on it
+
 log = structlog.get_logger(__name__)
 
 # How long a waiter that was handed the lock may take to fetch it: the worst stall after one that died (L14).
@@ -212,7 +215,7 @@ class Lock(AnyLock):
 
 def _jitter() -> float:
     # Those who wait for the same end of life do not all ask in the same instant.
-    return 0.002 + random.random() * 0.005  # noqa: S311 nothing secret depends on it
+    return 0.002 + JITTER.random() * 0.005
 
 
 def release_all() -> bool:

@@ -43,20 +43,20 @@ class Goods:
 FLOOD = (
     Goods(
         slug="lantern",
-        title="Storm Lantern No. 3",
-        tagline="Brass, blown glass, and a flame that stays",
-        description="Spun from one sheet of brass and fitted with a hand-blown chimney. Burns eleven hours on a fill "
-        "of paraffin and stands in any wind you would still go out in.",
+        title="Festival Lantern No. 3",
+        tagline="Hand-folded silk, warm light",
+        description="Red silk folded over twelve bamboo ribs, with caps of turned brass and a tassel knotted by hand. "
+        "Hangs from one cord and folds flat when the feast is over.",
         list_price="129.00",
         price="59.00",
         units=100,
     ),
     Goods(
         slug="teapot",
-        title="Kettle-Black Teapot",
-        tagline="Cast iron, 0.9 litres, warm for an hour",
-        description="Sand-cast and enamelled inside, so it keeps the heat and gives nothing to the tea. With a steel "
-        "strainer that lifts out in one piece.",
+        title="Celadon Teapot",
+        tagline="Thrown by one potter, glazed twice",
+        description="Stoneware under two coats of green glaze, with a copper handle that stays cool. Pours 0.9 litres "
+        "without a drip; the cup comes with it.",
         list_price="98.00",
         price="45.00",
         units=100,
@@ -65,7 +65,7 @@ FLOOD = (
         slug="sneaker",
         title="Court Classic ’79",
         tagline="The low-top, back for one morning",
-        description="Full-grain leather, a stitched cup sole, and the green heel tab of the first edition. Every pair "
+        description="Full-grain leather, a stitched cup sole, and the blue heel of the first edition. Every pair "
         "is numbered inside the tongue.",
         list_price="160.00",
         price="80.00",
