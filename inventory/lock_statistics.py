@@ -13,7 +13,6 @@ from typing import Any
 import structlog
 
 from inventory import keys
-from inventory.exceptions import RedisUnavailable
 from inventory.redis import Client, run_commands, run_script, sending_once
 
 log = structlog.get_logger(__name__)
@@ -82,19 +81,17 @@ class Statistics:
             self._of(client, name).added[what] += 1
 
     def flush(self) -> None:
-        """Send what was counted; while Redis is away it is dropped, so that nothing is counted twice."""
+        """Send what was counted, to each server from a thread of its own: one that is silent holds up nobody.
+
+        While a server is away its counts are dropped, so that nothing is counted twice.
+        """
         with self._mutex:
             counted, self._counts = self._counts, {}
+        by_client: defaultdict[Client, dict[str, LockCounts]] = defaultdict(dict)
         for (client, name), counts in counted.items():
-            added = {field: number for field, number in counts.added.items() if number}
-            flat = [text for fields in (added, counts.highest) for pair in fields.items() for text in pair]
-            try:
-                once = sending_once(client)
-                script_keys = [keys.lock_statistics(name)]
-                run_script(once, "lock_statistics", keys=script_keys, args=[LIFE_MS, len(added), *flat])
-                run_commands(once, [("SADD", keys.lock_names(), name)])
-            except RedisUnavailable as error:
-                log.warning("statistics dropped", action="lock_statistics", lock=name, error=repr(error.__cause__))
+            by_client[client][name] = counts
+        for client, rows in by_client.items():
+            threading.Thread(target=_send, args=(client, rows), name="lock-statistics", daemon=True).start()
 
     def forget_all(self) -> None:
         """Start afresh in a forked child: its parent sends what the parent counted."""
@@ -108,6 +105,20 @@ class Statistics:
 
 
 STATISTICS = Statistics()
+
+
+def _send(client: Client, rows: dict[str, LockCounts]) -> None:
+    try:
+        once = sending_once(client)
+        for name, counts in rows.items():
+            added = {field: number for field, number in counts.added.items() if number}
+            flat = [text for fields in (added, counts.highest) for pair in fields.items() for text in pair]
+            run_script(once, "lock_statistics", keys=[keys.lock_statistics(name)], args=[LIFE_MS, len(added), *flat])
+            run_commands(once, [("SADD", keys.lock_names(), name)])
+    except Exception as error:
+        log.warning(
+            "statistics dropped", action="lock_statistics", locks=len(rows), error=repr(error.__cause__ or error)
+        )
 
 
 def read_statistics(client: Client, name: str) -> dict[str, Any]:

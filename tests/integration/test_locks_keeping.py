@@ -212,6 +212,7 @@ def test_use_is_counted_and_shown(new_sku: Callable[[], str]) -> None:
     assert not other.acquire()
     assert not other.acquire(timeout_seconds=0.05)
     STATISTICS.flush()
+    wait_until(lambda: read_statistics(redis.connect(), lock.name).get("waits"), timeout_seconds=10)
     numbers = read_statistics(redis.connect(), lock.name)
     assert {name: numbers[name] for name in ("attempts", "contended", "timeouts", "waits")} == {
         "attempts": 3, "contended": 2, "timeouts": 1, "waits": 1,
