@@ -88,6 +88,11 @@ class AnyLock(ABC):
     def renew(self, hold: Hold) -> None:
         """Renew `hold` now."""
 
+    @property
+    def renewed_with(self) -> object:
+        """What this lock is renewed together with: by one thread, in one round trip if it can be."""
+        return self._client
+
     def is_valid(self) -> bool:
         """Say whether the lock is surely ours by the local clock; asks no server."""
         return self.hold is not None and self.hold.is_valid()

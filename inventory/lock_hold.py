@@ -20,6 +20,10 @@ class Holding(Protocol):
     name: str
     token: str
 
+    @property
+    def renewed_with(self) -> object:
+        """What this lock is renewed together with."""
+
     def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]] | None:
         """Return client, keys and arguments of the extend script, or None when the lock renews itself."""
 
@@ -44,6 +48,12 @@ class State(Enum):
     LOST = "lost"
 
 
+def lease_end(since: float, *, life_ms: float) -> float:
+    """Return until when a lease is surely ours that was asked for at `since`; both in monotonic seconds."""
+    # 1 % and 2 ms are taken off for the drift between our clock and the server's.
+    return since + life_ms / 1000 * 0.99 - 0.002
+
+
 class Hold:
     """From taking a lock to its end. since: monotonic seconds before the taking call; max_hold_ms: None = no cap."""
 
@@ -66,8 +76,7 @@ class Hold:
         with self._mutex:
             if self.state is not State.HELD:
                 return False
-            # 1 % and 2 ms are taken off for the drift between our clock and the server's.
-            self.deadline = since + life_ms / 1000 * 0.99 - 0.002
+            self.deadline = lease_end(since, life_ms=life_ms)
             # A third of a normal lease has passed then; a lengthened one is not cut short by a renewal.
             self.renew_at = since + (life_ms - self.ttl_ms * 2 / 3) / 1000
             return True

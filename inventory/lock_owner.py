@@ -5,10 +5,10 @@ Called by locks.py, redlock.py and lock_report.py.
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import threading
 import time
+from functools import cache
 from typing import NamedTuple
 
 
@@ -23,15 +23,18 @@ class Owner(NamedTuple):
 
 def new_token() -> str:
     """Return an owner's name: host|pid|thread|time|64 random bits, so that a stuck lock can be traced (S8, L9)."""
-    thread_id, now_ns = threading.get_ident(), time.time_ns()
+    return f"{_host()}|{os.getpid()}|{threading.get_ident()}|{time.time_ns()}|{new_nonce()}"
+
+
+@cache
+def _host() -> str:
     # A separator in a host name would make the name unreadable, a leading g: would make it a grant.
-    host = socket.gethostname().replace("|", "_").replace(":", "_")
-    return f"{host}|{os.getpid()}|{thread_id}|{now_ns}|{new_nonce()}"
+    return socket.gethostname().replace("|", "_").replace(":", "_")
 
 
 def new_nonce() -> str:
     """Return 64 random bits as text."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def owner_of(token: str) -> Owner | None:

@@ -6,6 +6,7 @@ Called by locks.py, redlock.py, the watchdog (which flushes) and lock_report.py.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_right
 from collections import defaultdict
 from typing import Any
@@ -17,6 +18,7 @@ from inventory.redis import Client, run_commands, run_script, sending_once
 
 log = structlog.get_logger(__name__)
 
+FLUSH_SECONDS = 2.0
 LIFE_MS = 7 * 24 * 3600 * 1000
 BOUNDS_MS = (1, 2, 5, 10, 50, 100, 500, 1_000, 5_000, 60_000)
 _BUCKETS = (*(f"below_{bound}_ms" for bound in BOUNDS_MS), "longer")
@@ -46,6 +48,7 @@ class Statistics:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._counts: dict[tuple[Client, str], LockCounts] = {}
+        self.flush_at = 0.0
 
     @property
     def dirty(self) -> bool:
@@ -79,6 +82,15 @@ class Statistics:
         """Count one of `losses`, `failed_renewals`."""
         with self._mutex:
             self._of(client, name).added[what] += 1
+
+    def flush_when_due(self) -> None:
+        """Flush if the last time is FLUSH_SECONDS ago; several threads may ask."""
+        now = time.monotonic()
+        with self._mutex:
+            if now < self.flush_at:
+                return
+            self.flush_at = now + FLUSH_SECONDS
+        self.flush()
 
     def flush(self) -> None:
         """Send what was counted, to each server from a thread of its own: one that is silent holds up nobody.

@@ -18,13 +18,14 @@ from inventory import keys
 from inventory.exceptions import InvalidRequest, RedisUnavailable
 from inventory.lock_base import FENCE_TTL_MS as FENCE_TTL_MS  # priming keeps a fence as long
 from inventory.lock_base import AnyLock, ExtendMode, checked_name, checked_number
-from inventory.lock_hold import Hold
-from inventory.lock_owner import new_nonce
+from inventory.lock_hold import Hold, lease_end
+from inventory.lock_owner import new_nonce, new_token
 from inventory.lock_statistics import STATISTICS
 from inventory.redis import (
     LONGEST_BLOCK_SECONDS,
     Argument,
     Client,
+    Place,
     run_script,
     run_script_each,
     sending_once,
@@ -39,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 # How long a waiter that was handed the lock may take to fetch it: the worst stall after one that died (L14).
 GRANT_TTL_MS = 1000
+# The server ends a waiter's place after that, also when nobody told it that the waiter is gone.
+LONGEST_PLACE_SECONDS = 3600.0
 
 
 class Lock(AnyLock):
@@ -62,6 +65,7 @@ class Lock(AnyLock):
         super().__init__(client, name, ttl_ms=ttl_ms, max_hold_ms=max_hold_ms, on_lost=on_lost)
         self._fair = fair
         self._lock_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
+        self._release_keys = [self._lock_keys[0], *self._lock_keys[2:]]
 
     def acquire(
         self,
@@ -91,12 +95,12 @@ class Lock(AnyLock):
             STATISTICS.taken(self._client, self.name, waited_seconds=waited, contended=tries > 1, waiters=waiters)
             return True
         STATISTICS.not_taken(self._client, self.name, timed_out=tries > 1, waiters=waiters)
-        WATCHDOG.attend()
+        WATCHDOG.attend(self.renewed_with)
         return False
 
     def _acquire_until(self, give_up_at: float, *, longest_block: float) -> tuple[bool, int, int]:
         """Try until `give_up_at`; return whether it is ours, how many tries it took, how many waited at the last."""
-        nonce, tries, noted, waiters = "", 0, False, 0
+        nonce, tries, waiters, place = "", 0, 0, None
         try:
             while True:
                 tries += 1
@@ -106,32 +110,52 @@ class Lock(AnyLock):
                 # Noted for a second more than this wait: a waiter that died is soon forgotten (L14).
                 wait_ms = int(block * 1000) + 1000 if block > 0 else 0
                 taken, value, waiters = self._ask(wait_ms=wait_ms, nonce=nonce)
-                if taken:
-                    noted = False
+                if taken and time.monotonic() < lease_end(since, life_ms=self._ttl_ms):
                     self._begin_hold(fence=int(value), since=since)
                     return True, tries, waiters
+                if taken:
+                    self._give_back_late()
                 if left <= 0:
                     return False, tries, waiters
-                noted = True
-                nonce = self._wait(min(block, give_up_at - time.monotonic(), int(value) / 1000 + _jitter()))
+                place = place or Place()
+                pause = 0.0 if taken else int(value) / 1000 + _jitter()
+                seconds = min(block, give_up_at - time.monotonic(), pause)
+                nonce = self._wait(seconds, place=place, give_up_at=give_up_at)
         finally:
-            if noted:
-                self._cancel()
+            if place is not None:
+                self._stop_waiting(place)
+
+    def _give_back_late(self) -> None:
+        """The reply took longer than the lock lives: another may have it by now (L18)."""
+        log.warning("lock came too late", action="lock_late", lock=self.name)
+        self.end_hold()
+        self._send_release(self.release_args())
+        self.token = new_token()
 
     def _ask(self, *, wait_ms: int, nonce: str) -> tuple[int, str, int]:
-        args: list[Argument] = [self.token, self._ttl_ms, FENCE_TTL_MS, wait_ms, nonce]
+        args: list[Argument] = [self.token, self._ttl_ms, FENCE_TTL_MS, wait_ms, nonce, GRANT_TTL_MS * self._fair]
         taken, value, waiters = run_script(self._client, "acquire", keys=self._lock_keys, args=args)
         return int(taken), str(value), int(waiters)
 
-    def _wait(self, seconds: float) -> str:
-        """Wait to be woken; the signal is a hint only: after `seconds` at most the lock is asked for again (L10)."""
+    def _wait(self, seconds: float, *, place: Place, give_up_at: float) -> str:
+        """Wait to be woken; the signal is a hint only: after `seconds` at most the lock is asked for again (L10).
+
+        The place among the waiters is kept until `give_up_at`: who asks meanwhile loses no turn by it.
+        """
         if seconds <= 0:
             return ""
+        stay = min(give_up_at - time.monotonic(), LONGEST_PLACE_SECONDS)
         try:
-            return wait_for_signal(self._client, keys.lock_signals(self.name), seconds=seconds) or ""
+            key = keys.lock_signals(self.name)
+            return wait_for_signal(self._client, key, seconds=seconds, place=place, place_seconds=stay) or ""
         except RedisUnavailable:
             time.sleep(min(seconds, 0.05))  # the next try says whether the server is away
             return ""
+
+    def _stop_waiting(self, place: Place) -> None:
+        place.leave()
+        if not self.is_valid():  # a lock that was taken is no longer waited for: the script has seen to that
+            self._cancel()
 
     def _cancel(self) -> None:
         try:
@@ -197,7 +221,7 @@ class Lock(AnyLock):
     @property
     def release_keys(self) -> list[str]:
         """The keys of the release script."""
-        return [self._lock_keys[0], *self._lock_keys[2:]]
+        return self._release_keys
 
     @staticmethod
     def is_released(reply: object) -> bool:
@@ -210,7 +234,7 @@ class Lock(AnyLock):
         return self._client
 
     def _send_release(self, args: list[Argument]) -> int:
-        return int(run_script(sending_once(self._client), "release", keys=self.release_keys, args=args))
+        return int(run_script(sending_once(self._client), "release", keys=self._release_keys, args=args))
 
 
 def _jitter() -> float:

@@ -28,6 +28,8 @@ from redis.retry import Retry
 
 from inventory.exceptions import RedisUnavailable
 from inventory.redis_address import read_address
+from inventory.redis_connections import Place as Place  # locks keep one
+from inventory.redis_connections import keep_ready, send
 
 SCRIPTS = Path(__file__).parent / "scripts"
 # Set here, not left to the library: the shape of replies depends on it (ecosystem §0.3).
@@ -38,6 +40,8 @@ Client: TypeAlias = Any
 AsyncClient: TypeAlias = Any
 AsyncSubscription: TypeAlias = Any
 Argument: TypeAlias = str | bytes | int | float
+# How each client of connect() was opened, so that another of the same servers can be.
+_OPENED: WeakKeyDictionary[Client, tuple[str, float]] = WeakKeyDictionary()
 FAILURES = (RedisError, RedisClusterException, OSError, asyncio.TimeoutError)
 
 
@@ -55,9 +59,11 @@ def _client(url: str, timeout_seconds: float, _process_id: int) -> Client:
     # The process id is part of the key so that a fork never shares its parent's sockets (pitfall L7).
     retry = Retry(ExponentialBackoff(cap=0.2, base=0.02), 2, supported_errors=(RedisConnectionError,))
     try:
-        return _open(redis, url, timeout_seconds=timeout_seconds, retry=retry)
+        client = _open(redis, url, timeout_seconds=timeout_seconds, retry=retry)
     except FAILURES as error:  # of the three kinds only a Cluster is asked at once
         raise RedisUnavailable from error
+    _OPENED[client] = (url, timeout_seconds)
+    return client
 
 
 class _WatchedConnection(redis.sentinel.SentinelManagedConnection):
@@ -70,6 +76,10 @@ class _WatchedConnection(redis.sentinel.SentinelManagedConnection):
         return super().read_response(*args, disconnect_on_error=disconnect_on_error, **options)
 
 
+class _WatchedTLSConnection(_WatchedConnection, redis.sentinel.SentinelManagedSSLConnection):
+    """The same with TLS."""
+
+
 def _open(library: Any, url: str, *, timeout_seconds: float, retry: Any) -> Any:
     """Return a client of one server, of the primary that Sentinel names, or of a Cluster; library: sync or async."""
     options = {
@@ -80,12 +90,18 @@ def _open(library: Any, url: str, *, timeout_seconds: float, retry: Any) -> Any:
     }
     address = read_address(url)
     if address is None:
-        return library.Redis.from_url(url, retry=retry, **options)
+        client = library.Redis.from_url(url, retry=retry, **options)
+        if library is redis:
+            keep_ready(client)
+        return client
+    if address.tls:
+        options["ssl"] = True
     login = {"username": address.username, "password": address.password, "retry": retry, **options}
     if address.service:
-        sentinel = library.sentinel.Sentinel(address.nodes, sentinel_kwargs=options)
+        ask = {**options, "password": address.sentinel_password}
+        sentinel = library.sentinel.Sentinel(address.nodes, sentinel_kwargs=ask)
         if library is redis:
-            login["connection_class"] = _WatchedConnection
+            login["connection_class"] = _WatchedTLSConnection if address.tls else _WatchedConnection
         return sentinel.master_for(address.service, db=address.database, **login)
     nodes = [library.cluster.ClusterNode(host, port) for host, port in address.nodes]
     return library.RedisCluster(startup_nodes=nodes, **login)
@@ -111,13 +127,12 @@ def script_digest(name: str) -> str:
 
 def run_script(client: Client, name: str, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
     """Run scripts/`name`.lua and return its reply as Redis gives it. Raises RedisUnavailable."""
-    command = ("EVALSHA", script_digest(name), len(keys), *keys, *args)
     try:
         try:
-            return client.execute_command(*command)
+            return send(client, ("EVALSHA", script_digest(name), len(keys), *keys, *args))
         except NoScriptError:
             # The text goes to the server that lacks it, whichever of a Cluster that is.
-            return client.execute_command("EVAL", script_text(name), *command[2:])
+            return client.execute_command("EVAL", script_text(name), len(keys), *keys, *args)
     except FAILURES as error:
         raise RedisUnavailable from error
 
@@ -196,9 +211,11 @@ def run_script_each(client: Client, name: str, calls: Sequence[tuple[Sequence[st
     commands = [("EVALSHA", script_digest(name), len(keys), *keys, *args) for keys, args in calls]
     try:
         replies = _run_each(client, commands)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
+        unknown = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if unknown:  # of a Cluster perhaps one server only: what has run must not run again (L1)
             client.script_load(script_text(name))
-            replies = _run_each(client, commands)
+            for number, reply in zip(unknown, _run_each(client, [commands[number] for number in unknown]), strict=True):
+                replies[number] = reply
     except FAILURES as error:
         raise RedisUnavailable from error
     return [_unavailable(reply) if isinstance(reply, Exception) else reply for reply in replies]
@@ -219,7 +236,7 @@ def _unavailable(cause: Exception) -> RedisUnavailable:
 
 def connect_once(url: str, *, timeout_seconds: float) -> Client:
     """Return a new client of one server that sends nothing twice; every socket times out after `timeout_seconds`."""
-    return redis.Redis.from_url(
+    client = redis.Redis.from_url(
         url,
         protocol=PROTOCOL,
         decode_responses=True,
@@ -227,38 +244,43 @@ def connect_once(url: str, *, timeout_seconds: float) -> Client:
         socket_connect_timeout=timeout_seconds,
         retry=Retry(NoBackoff(), 0),
     )
+    keep_ready(client)
+    _OPENED[client] = (url, timeout_seconds)
+    return client
 
 
-# Longer than the longest blocking call, so that the socket never gives up on a server that only lets us wait (L11).
+# A wait is looked up from at least this often: a signal is a hint only, and it may be lost (L10, L11).
 LONGEST_BLOCK_SECONDS = 1.0
-_BLOCKING_TIMEOUT_SECONDS = 3.0
-_SENDING_ONCE: WeakKeyDictionary[Any, Client] = WeakKeyDictionary()
-_BLOCKING: WeakKeyDictionary[Any, Client] = WeakKeyDictionary()
+_SENDING_ONCE: WeakKeyDictionary[Client, Client] = WeakKeyDictionary()
 
 
 def sending_once(client: Client) -> Client:
-    """Return a client of the same single server that never sends a command twice; of Sentinel or Cluster, `client`."""
-    return _variant(client, _SENDING_ONCE)
+    """Return a client of the same servers that never sends a command twice. May raise RedisUnavailable."""
+    once = _SENDING_ONCE.get(client)
+    if once is None:
+        url, timeout_seconds = _OPENED[client]
+        try:
+            once = _open(redis, url, timeout_seconds=timeout_seconds, retry=Retry(NoBackoff(), 0))
+        except FAILURES as error:
+            raise RedisUnavailable from error
+        _SENDING_ONCE[client] = once
+    return once
 
 
-def wait_for_signal(client: Client, key: str, *, seconds: float) -> str | None:
+def wait_for_signal(
+    client: Client, key: str, *, seconds: float, place: Place | None = None, place_seconds: float = 0
+) -> str | None:
     """Wait up to `seconds` (at most one) for an element of the list `key`, and take it; None when none came.
 
-    Waits on a connection of its own (L10, L11). Raises RedisUnavailable.
+    Waits on a connection of its own (L10, L11). With a `place` the caller keeps its turn from one call to the next,
+    for `place_seconds` at most, and leaves it when it wants no element any more. Raises RedisUnavailable.
     """
-    block = max(0.01, min(seconds, LONGEST_BLOCK_SECONDS))
+    look = max(0.01, min(seconds, LONGEST_BLOCK_SECONDS))
+    kept = place or Place()
     try:
-        popped = _variant(client, _BLOCKING, socket_timeout=_BLOCKING_TIMEOUT_SECONDS).blpop([key], timeout=block)
+        return kept.wait(client, key, seconds=look, block_seconds=max(look, place_seconds))
     except FAILURES as error:
         raise RedisUnavailable from error
-    return None if popped is None else str(popped[1])
-
-
-def _variant(client: Client, known: WeakKeyDictionary[Any, Client], **options: Any) -> Client:
-    if type(getattr(client, "connection_pool", None)) is not redis.ConnectionPool:
-        return client
-    if client not in known:
-        wishes = {**client.connection_pool.connection_kwargs, **options, "retry": Retry(NoBackoff(), 0)}
-        pool = redis.ConnectionPool(connection_class=client.connection_pool.connection_class, **wishes)
-        known[client] = redis.Redis(connection_pool=pool)
-    return known[client]
+    finally:
+        if place is None:
+            kept.leave()

@@ -11,34 +11,38 @@ from urllib.parse import unquote
 from django.core.exceptions import ImproperlyConfigured
 
 FORM = re.compile(
-    r"redis\+(?P<kind>sentinel|cluster)://(?:(?P<user>[^:@/]*):(?P<password>[^@/]*)@)?(?P<nodes>[^@/]+)"
-    r"(?:/(?P<service>[^/]+)(?:/(?P<database>\d+))?)?/?"
+    r"redis(?P<tls>s?)\+(?P<kind>sentinel|cluster)://(?:(?P<user>[^:@/]*):(?P<password>[^@/]*)@)?(?P<nodes>[^@/?]+)"
+    r"(?:/(?P<service>[^/?]+)(?:/(?P<database>\d+))?)?/?(?:\?sentinel_password=(?P<sentinel_password>[^&]+))?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the servers are. service: the name Sentinel watches them by, '' for a Cluster."""
+    """Where the servers are. service: the name Sentinel watches them by, '' for a Cluster; tls: to all of them."""
 
     nodes: tuple[tuple[str, int], ...]
     service: str
     database: int
     username: str | None
     password: str | None
+    tls: bool = False
+    sentinel_password: str | None = None
 
 
 def read_address(url: str) -> Address | None:
-    """Return what a redis+sentinel:// or redis+cluster:// address says, None for any other.
+    """Return what a redis+sentinel:// or redis+cluster:// address says, None for any other; rediss+…:// means TLS.
 
-    redis+sentinel://:password@host:port,host:port/service/0 · redis+cluster://:password@host:port,host:port
-    The password is that of the servers, not of the Sentinels. Raises ImproperlyConfigured, without the address in it.
+    redis+sentinel://:password@host:port,host:port/service/0?sentinel_password=…
+    redis+cluster://:password@host:port,host:port
+    The password before the hosts is that of the servers. Raises ImproperlyConfigured, without the address in it.
     """
-    if not url.startswith("redis+"):
+    if not url.startswith(("redis+", "rediss+")):
         return None
     form = FORM.fullmatch(url)
-    if form is None or bool(form["service"]) != (form["kind"] == "sentinel"):
+    watched = form is not None and form["kind"] == "sentinel"
+    if form is None or bool(form["service"]) != watched or (form["sentinel_password"] and not watched):
         raise ImproperlyConfigured(
-            "REDIS_URL must be redis+sentinel://[:password@]host:port,…/service[/db] "
+            "REDIS_URL must be redis+sentinel://[:password@]host:port,…/service[/db][?sentinel_password=…] "
             "or redis+cluster://[:password@]host:port,…"
         )
     return Address(
@@ -47,6 +51,8 @@ def read_address(url: str) -> Address | None:
         database=int(form["database"] or 0),
         username=unquote(form["user"]) if form["user"] else None,
         password=unquote(form["password"]) if form["password"] else None,
+        tls=bool(form["tls"]),
+        sentinel_password=unquote(form["sentinel_password"]) if form["sentinel_password"] else None,
     )
 
 

@@ -96,21 +96,23 @@ class Redlock(AnyLock):
             left = give_up_at - time.monotonic()
             if left <= 0 or not blocking:
                 STATISTICS.not_taken(self._client, self.name, timed_out=tries > 1, waiters=0)
-                WATCHDOG.attend()
+                WATCHDOG.attend(self.renewed_with)
                 return False
             # Drawn by lot, so that two who split the votes do not do so again.
             time.sleep(min(left, JITTER.uniform(*RETRY_SECONDS)))
 
     def _try_once(self) -> bool:
-        since, token, abandoned = time.monotonic(), self.token, [False]
+        since, token, abandoned, begun = time.monotonic(), self.token, [False], list[Hold]()
 
         def answered_late(client: Client, reply: Future[Any]) -> None:
-            if abandoned[0] and reply.exception() is None:
+            # A vote that came after the lock was given up or given back must not outlive it.
+            if reply.exception() is None and (abandoned[0] or any(not hold.is_valid() for hold in begun)):
                 self._release_on(client, token)
 
         votes = self._ask_all("acquire", self._lock_keys, self._acquire_args(), late=answered_late)
         if self._agree([vote is not None and vote[0] for vote in votes]):
             self._begin_hold(fence=0, since=since)
+            begun += [self.hold] if self.hold is not None else []
             if self.is_valid():  # the votes may have taken longer than the lock lives (L18)
                 return True
         abandoned[0] = True
@@ -152,9 +154,17 @@ class Redlock(AnyLock):
         for client, life in zip(self._clients, lives, strict=True):
             if life == 0:
                 done = _CALLERS.ask(_call(client, "acquire", self._lock_keys, self._acquire_args(hold.token)))
+                done.add_done_callback(partial(self._topped_up, client, hold))
                 wait([done], timeout=self._node_timeout_seconds)
-                if not hold.is_valid():  # given back meanwhile: nothing may be left behind (L5)
-                    self._release_on(client, hold.token)
+
+    def _topped_up(self, client: Client, hold: Hold, _reply: Future[Any]) -> None:
+        if not hold.is_valid():  # given back meanwhile: nothing may be left behind (L5)
+            self._release_on(client, hold.token)
+
+    @property
+    def renewed_with(self) -> object:
+        """All Redlocks of a process: none of their servers is waited for longer than the node timeout."""
+        return _CALLERS
 
     def renewal_call(self) -> None:
         """Return None: a renewal asks all servers, see renew."""

@@ -87,6 +87,10 @@ def refuse_unsafe_production() -> None:
         (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS, "ALLOWED_HOSTS must name the hosts of the shop"),
         (not env.str("DATABASE_URL", default=""), "DATABASE_URL must be set"),
         (not env.str("REDIS_URL", default=""), "REDIS_URL must be set"),
+        (
+            "+" in CACHE_URL.partition("://")[0],
+            "CACHE_URL must name one plain server: the cache knows neither Sentinel nor Cluster",
+        ),
     ]
     found = [text for wrong, text in faults if wrong]
     if found:

@@ -65,12 +65,18 @@ def shop_database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> 
         connections.close_all()
 
 
-@pytest.fixture
-def process_environment(shop_database: None) -> dict[str, str]:
-    """Return the environment for a process of the shop (settler, web) that works on the test database."""
+@pytest.fixture(scope="session")
+def lasting_environment(django_db_setup: None) -> dict[str, str]:
+    """Return the environment for a process of the shop that lives longer than a test, on the test database."""
     name = connections["default"].settings_dict["NAME"]
     address = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}")
     return {**os.environ, "DATABASE_URL": urlunsplit(address)}
+
+
+@pytest.fixture
+def process_environment(lasting_environment: dict[str, str], shop_database: None) -> dict[str, str]:
+    """Return the environment for a process of the shop (settler, web) of one test, which reads the database too."""
+    return dict(lasting_environment)
 
 
 @pytest.fixture

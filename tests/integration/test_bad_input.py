@@ -19,8 +19,9 @@ from inventory.signatures import Signer
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.http_calls import TIMEOUT_SECONDS, Answer, Buyer, Caller
-from tests.integration.conftest import AUDIT_TOKEN, wait_until_shown
+from tests.integration.conftest import AUDIT_TOKEN
 from tests.shopkeeping import make_sale
+from tests.shown_sales import wait_until_shown
 from tests.waiting import wait_until
 
 MEMBERS = {"type", "title", "status", "code", "detail"}

@@ -1,5 +1,5 @@
-"""One holder at a time, a fence that only rises, a hold that outlives its TTL and notices when it is lost. Real Redis.
-Every test has a name of its own. Called by pytest.
+"""One holder at a time, a fence that only rises, a hold that outlives its TTL and notices when it is lost.
+Every test has a name of its own, and runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from inventory import keys, redis
 from inventory.exceptions import InvalidRequest, LockLost, Unavailable
 from inventory.locks import WATCHDOG, Lock
 from tests.road import run
+from tests.server_matrix import ON_ONE_KIND
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 
 
 @pytest.fixture
-def make_lock(new_sku: Callable[[], str]) -> Iterator[Callable[..., Lock]]:
+def make_lock(each_server: str, new_sku: Callable[[], str]) -> Iterator[Callable[..., Lock]]:
     """Return a function that makes one more candidate for the same name; all are given back at the end."""
     name = new_sku()
     with ExitStack() as stack:
@@ -207,6 +208,7 @@ def test_tokens_name_their_owner_and_never_repeat(make_lock: Callable[..., Lock]
     assert {len(token.split("|")) for token in tokens} == {5}
 
 
+@ON_ONE_KIND  # no server is asked
 @pytest.mark.parametrize(("name", "ttl_ms"), [("Not A Sku", 5000), ("a}b", 5000), ("", 5000), ("kite", 99)])
 def test_a_lock_without_sense_is_refused(name: str, ttl_ms: int) -> None:
     with pytest.raises(InvalidRequest):

@@ -1,5 +1,5 @@
-"""A lock given back goes to whoever waited longest; a waiter that died or gave up holds nobody up for long. Real Redis.
-Each guard has its control. Called by pytest.
+"""A lock given back goes to whoever waited longest; a waiter that died or gave up holds nobody up for long.
+Each guard has its control. Runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from inventory import keys, line, redis
 from inventory.exceptions import LockLost
 from inventory.locks import GRANT_TTL_MS, Lock, force_release
 from tests.road import run
+from tests.server_matrix import sum_of_info
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 
 
 def waiting(name: str) -> list[str]:
@@ -45,8 +46,8 @@ def line_up(name: str, count: int, *, fair: bool, entered: list[int]) -> list[Th
 
 
 def blocked_clients() -> int:
-    """Return how many clients wait in a blocking call on the tests' server."""
-    return int(redis.connect().info("clients")["blocked_clients"])
+    """Return how many clients wait in a blocking call on the tests' servers."""
+    return sum_of_info(redis.connect(), "clients", "blocked_clients")
 
 
 def test_waiters_get_it_in_the_order_they_came(new_sku: Callable[[], str]) -> None:

@@ -1,5 +1,5 @@
 """What a holder can do and must hear: lengthen, ask, lose, give all back; what is counted; what an operator sees.
-Real Redis. Called by pytest.
+Runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import GRANT_TTL_MS, Lock, release_all
 from inventory.watchdog import WATCHDOG
 from tests.road import run
+from tests.server_matrix import nodes_of
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 SPAWN = multiprocessing.get_context("fork")
 
 
 @pytest.fixture(autouse=True)
-def nothing_held() -> Iterator[None]:
+def nothing_held(each_server: str) -> Iterator[None]:
     """Begin and end without a lock, whatever ran before in this process."""
     release_all()
     yield
@@ -128,6 +129,17 @@ def test_all_locks_are_given_back_at_once(new_sku: Callable[[], str]) -> None:
     run(("DEL", keys.lock(locks[0].name)))
     assert not release_all()
     assert pttl(locks[1]) == -2
+
+
+def test_all_locks_are_given_back_although_one_server_forgot_its_scripts(new_sku: Callable[[], str]) -> None:
+    locks = [a_lock(new_sku()) for _ in range(12)]
+    assert all(lock.acquire() for lock in locks)
+    servers = nodes_of(redis.connect())
+    for each in servers:
+        each.script_load(redis.script_text("release"))
+    servers[0].script_flush()  # of a Cluster the others know it still: what they ran is not run again
+    assert release_all()
+    assert {pttl(lock) for lock in locks} == {-2}
 
 
 def test_the_articles_names_work(new_sku: Callable[[], str]) -> None:

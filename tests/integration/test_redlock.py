@@ -1,5 +1,5 @@
-"""A majority decides: some servers may be down or silent, never the most of them; nothing is left behind. Real Valkeys.
-Called by pytest.
+"""A majority decides: some servers may be down or silent, never the most of them; nothing is left behind.
+On Valkeys and on Debian's Redis; not on Cluster or Sentinel, whose servers know each other. Called by pytest.
 """
 
 from __future__ import annotations
@@ -18,18 +18,25 @@ from inventory import keys, redis
 from inventory.exceptions import InvalidRequest, LockLost
 from inventory.redlock import Redlock
 from inventory.watchdog import WATCHDOG
+from tests.server_matrix import SERVER, Node, debian_redis, node
 from tests.waiting import wait_until
-from workers.embedded_valkey import start_valkey
-from workers.server import Server
 
 pytestmark = pytest.mark.usefixtures("shop_database")
+# A server that waits for its disk must not look like one that is silent.
+TEXT = SERVER.replace("appendfsync always", "appendfsync no")
+# How many servers, and of which program: None is Valkey.
+GROUPS = [
+    pytest.param((3, None), id="3 valkey"),
+    pytest.param((5, None), id="5 valkey"),
+    *([pytest.param((3, debian_redis()), id="3 redis7")] if debian_redis() else []),
+]
 
 
 @dataclass
 class Nodes:
     """Servers that know nothing of each other."""
 
-    servers: list[Server]
+    servers: list[Node]
     clients: list[redis.Client]
 
     def lock(self, *, ttl_ms: int = 2000) -> Redlock:
@@ -42,7 +49,7 @@ class Nodes:
     @contextmanager
     def silent(self, *numbers: int) -> Iterator[None]:
         """Let some servers take calls and say nothing for the length of a block."""
-        pids = [self.servers[number].child.pid for number in numbers]  # type: ignore[union-attr]
+        pids = [self.servers[number].child.pid for number in numbers]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -52,15 +59,14 @@ class Nodes:
                 os.kill(pid, signal.SIGCONT)
 
 
-@pytest.fixture(params=[3, 5])
+@pytest.fixture(params=GROUPS)
 def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
-    """Start three and then five servers."""
+    """Start three or five servers of one program."""
+    count, program = request.param
     with ExitStack() as running:
-        folders = [tmp_path / str(number) for number in range(request.param)]
-        for folder in folders:
-            folder.mkdir()
-        servers = [running.enter_context(start_valkey(folder, append_fsync="no")) for folder in folders]
-        clients = [redis.connect_once(server.url, timeout_seconds=0.2) for server in servers]
+        folders = [tmp_path / str(number) for number in range(count)]
+        servers = [running.enter_context(node(folder, TEXT, program=program)) for folder in folders]
+        clients = [redis.connect_once(f"redis://127.0.0.1:{server.port}/0", timeout_seconds=0.2) for server in servers]
         for client in clients:
             running.callback(client.close)
         yield Nodes(servers, clients)
@@ -95,7 +101,7 @@ def test_without_a_majority_nobody_gets_it(nodes: Nodes) -> None:
     assert time.monotonic() - began < 3
     wait_until(lambda: set(nodes.holders()) == {None}, timeout_seconds=10)
     for server in nodes.servers:
-        server.stop()
+        server.child.stop()
     assert not lock.acquire()
 
 

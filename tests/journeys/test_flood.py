@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import psutil
 import pytest
-from django.db import connections
 
 from shop.catalogue import SaleCard
 from tests.http_calls import Caller
 from tests.shop_processes import ROOT, settler_process, web_process
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.shopkeeping import assert_books_balance
+from tests.shown_sales import shown_sales
 from tests.waiting import wait_until
 
 TOKEN = "-audit-token-of-a-test-that-begins-with-a-hyphen"
 FLOOD_SECONDS = 90.0
-SHOWN_SECONDS = 5.0
 UNITS = 20
 
 
 @pytest.fixture(scope="module")
-def environment(django_db_setup: None) -> dict[str, str]:
+def environment(lasting_environment: dict[str, str]) -> dict[str, str]:
     """The environment of the shop, on the test database, and of the flood."""
-    name = connections["default"].settings_dict["NAME"]
-    address = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}")
-    return {**os.environ, "DATABASE_URL": urlunsplit(address), "FAIRDROP_AUDIT_TOKEN": TOKEN}
+    return {**lasting_environment, "FAIRDROP_AUDIT_TOKEN": TOKEN}
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +45,7 @@ def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def open_sale(shop: Caller, shop_database: None, new_sku: Callable[[], str]) -> Callable[..., SaleCard]:
     """Return a function that makes a sale and waits until the web process knows it."""
-
-    def make(**terms: Any) -> SaleCard:
-        card = make_sale(new_sku(), **terms)
-        path = f"/api/v1/sales/{card.slug}"
-        wait_until(lambda: shop.get(path).status == 200, timeout_seconds=SHOWN_SECONDS, what=f"{card.slug} is shown")
-        return card
-
-    return make
+    return shown_sales(shop, new_sku)
 
 
 def address(shop: Caller) -> str:

@@ -25,6 +25,7 @@ SAFE = {
 SECRET_FAULT = "SECRET_KEY must have at least 50 characters"
 TOKEN_FAULT = "FAIRDROP_TOKEN_KEYS must have at least 32 characters"
 AUDIT_FAULT = "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"
+CACHE_FAULT = "CACHE_URL must name one plain server: the cache knows neither Sentinel nor Cluster"
 HOSTS_FAULT = "ALLOWED_HOSTS must name the hosts of the shop"
 
 
@@ -65,12 +66,22 @@ def test_safe_settings_start(tmp_path: Path) -> None:
         ("ALLOWED_HOSTS", "shop.example,*", HOSTS_FAULT),
         ("DATABASE_URL", "", "DATABASE_URL must be set"),
         ("REDIS_URL", "", "REDIS_URL must be set"),
+        ("REDIS_URL", "redis+sentinel://:secret@one.example:26379/shop/0", CACHE_FAULT),
+        ("REDIS_URL", "rediss+cluster://:secret@one.example:7000", CACHE_FAULT),
+        ("CACHE_URL", "redis+cluster://:secret@one.example:7000", CACHE_FAULT),
     ],
 )
 def test_production_refuses_one_unsafe_thing_by_name(tmp_path: Path, name: str, value: str, fault: str) -> None:
     started = start(tmp_path, **{name: value})
     assert started.returncode == 1
     assert faults(started) == [fault]
+
+
+def test_beside_a_sentinel_one_plain_server_keeps_the_cache(tmp_path: Path) -> None:
+    """The control of the refusals above."""
+    watched = "redis+sentinel://:secret@one.example:26379/shop/0"
+    started = start(tmp_path, REDIS_URL=watched, CACHE_URL="redis://:secret@cache.example:6379/1")
+    assert (started.returncode, started.stderr) == (0, "")
 
 
 def test_production_names_everything_at_once(tmp_path: Path) -> None:
