@@ -8,6 +8,7 @@ the lock of its name, so a queue named as a SKU is worked under that SKU's lock 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from secrets import token_hex
@@ -24,6 +25,7 @@ log = structlog.get_logger(__name__)
 MOST_PER_CALL = 1000  # one script call stays short (Q15)
 MOST_HAND_OUTS = 5  # then a task lies in the dead letters (Q12)
 MOST_DELAY_MS = 366 * 24 * 3600 * 1000
+REGISTER_SECONDS = 60  # a queue whose name was lost in a failover is found by check_queues again after this
 POP_REPLY_MS = 60_000  # a pop that is re-sent within this time is given the same tasks
 NAME_PATTERN = re.compile(keys.SKU_PATTERN.pattern)
 ID_PATTERN = re.compile(r"\S{1,200}")
@@ -84,7 +86,7 @@ class Queue:
         self.name = name
         self._client = client
         self._max_depth = max_depth
-        self._registered = False
+        self._register_at = 0.0
         if not NAME_PATTERN.fullmatch(name):
             raise self._refused("name", f"must match {NAME_PATTERN.pattern}", name)
         self._check_number("max_depth", max_depth, most=None)
@@ -97,9 +99,9 @@ class Queue:
         payloads = self._payloads(tasks)
         if not 0 <= delay_ms <= MOST_DELAY_MS:
             raise self._refused("delay_ms", f"must be 0 to {MOST_DELAY_MS}", delay_ms)
-        if not self._registered:
+        if time.monotonic() >= self._register_at:
             run_commands(self._client, [("SADD", keys.queues(), self.name)])
-            self._registered = True
+            self._register_at = time.monotonic() + REGISTER_SECONDS
         args: list[Argument] = [self._max_depth, delay_ms * 1000]
         args += [part for pair in payloads.items() for part in pair]
         flat = iter(run_script(self._client, "queue_enqueue", keys=queue_keys(self.name), args=args))

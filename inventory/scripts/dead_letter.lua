@@ -33,7 +33,8 @@ if mode == 'retry' then
 end
 redis.call('HDEL', KEYS[5], id)
 redis.call('HINCRBY', KEYS[6], 'admitted', -1)
-if units and redis.call('HINCRBY', KEYS[7], sale .. ':' .. buyer, -tonumber(units)) <= 0 then
+-- Subtracted from 0: the unary minus of a zero is written "-0", which Redis 7 refuses in the middle of the script.
+if units and redis.call('HINCRBY', KEYS[7], sale .. ':' .. buyer, 0 - tonumber(units)) <= 0 then
   redis.call('HDEL', KEYS[7], sale .. ':' .. buyer)
 end
 return 'discarded'

@@ -1,5 +1,5 @@
-"""One script decides who gets into the line: once by id, in order, within limit, room and time. Real Redis.
-Every test has a SKU of its own. Called by pytest.
+"""One script decides who gets into the line: once by id, in order, within limit, room and time.
+Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from inventory.exceptions import RedisUnavailable
 from inventory.outcomes import State
 from shop.catalogue import SaleCard
 from tests.road import admit, ask, held_lock, queue, run, settle_line, snapshot, take
+from tests.server_matrix import ON_ONE_KIND
 from tests.shopkeeping import make_sale
 from tests.waiting import wait_until
 from workers.server import free_port
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 KNOWN_QUEUED = Code.KNOWN_BEFORE + ord("q")
 
 
 @pytest.fixture
-def card(new_sku: Callable[[], str]) -> SaleCard:
+def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
     """Return an open sale of ten units, three a buyer."""
     return make_sale(new_sku(), units=10, limit=3)
 
@@ -231,6 +232,7 @@ def test_both_doors_lead_into_the_same_line(card: SaleCard) -> None:
     assert (second.code, second.position) == (Code.ADMITTED, 2)
 
 
+@ON_ONE_KIND  # there is no server
 def test_a_missing_redis_is_told_by_name(card: SaleCard) -> None:
     with override_settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0"), pytest.raises(RedisUnavailable):
         admit(card, ask(card, "ann"))

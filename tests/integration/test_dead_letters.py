@@ -1,5 +1,5 @@
 """A dead letter is listed, goes back only undecided, and never stops its SKU. Uses the real settler and settlement.
-Every test has a SKU of its own. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from shop.models import Order
 from tests.road import admit, answered, ask, figures, held_lock, queue, run, settler, take
 from tests.shopkeeping import assert_books_balance, audit_of, make_sale
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 
 ENOUGH_TURNS = MOST_HAND_OUTS + REFUSAL_TRIES + 4
 
 
 @pytest.fixture
-def card(new_sku: Callable[[], str]) -> SaleCard:
+def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
     """Return an open sale of ten units, one a buyer."""
     return make_sale(new_sku(), units=10)
 

@@ -1,5 +1,5 @@
 """One settler goes round the SKUs that wait; neither a locked SKU nor a damaged one keeps it from the others.
-Real Redis and PostgreSQL. Called by pytest.
+Real PostgreSQL and every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.shopkeeping import assert_books_balance, decided_count, fill_line, ma
 from tests.waiting import wait_until
 from workers import settler as settler_module
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 WAITING = 40
 
 
 @pytest.fixture
-def cards(new_sku: Callable[[], str]) -> list[SaleCard]:
+def cards(each_server: str, new_sku: Callable[[], str]) -> list[SaleCard]:
     """Return four sales, by the name of their SKU, with forty buyers in each line and none in any other."""
     with settler() as worker:
         wait_until(lambda: worker.work_once() == 0, timeout_seconds=30)  # what other tests left behind

@@ -1,5 +1,5 @@
 """The line hands out every request until it is settled, to the lock's holder only, and repeats without harm.
-Every test has a SKU of its own. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from inventory.locks import Lock
 from inventory.outcomes import State
 from shop.catalogue import SaleCard
 from tests.road import admit, answered, ask, figures, held_lock, queue, run, snapshot, take
+from tests.server_matrix import nodes_of
 from tests.shopkeeping import make_sale
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 
 
 @pytest.fixture
-def card(new_sku: Callable[[], str]) -> SaleCard:
+def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
     """Return an open sale of ten units, one a buyer."""
     return make_sale(new_sku(), units=10)
 
@@ -167,7 +168,8 @@ def test_a_settle_and_take_sent_again_hands_out_the_same_batch(card: SaleCard) -
 def test_a_redis_that_forgot_its_scripts_settles_before_it_hands_out(card: SaleCard) -> None:
     asked = queue(card, "ann", "bob")
     lock = held_lock(card.sku)
-    run(("SCRIPT", "FLUSH"))
+    for each in nodes_of(redis.connect()):
+        each.script_flush()
     handed = take(lock, batch=1)  # now Redis knows this script again, but not the one that settles
     following = line.settle_and_take(
         redis.connect(),

@@ -1,5 +1,5 @@
 """Redis can be filled from the database at any time, any number of times, and never goes back. Real servers.
-Every test has a SKU of its own. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale
 from tests.road import admit, ask, forget, queue, run, settle_line, snapshot
+from tests.server_matrix import ON_ONE_KIND
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 FAR_AHEAD_US = 4 * 10**15
 
 
 @pytest.fixture
-def card(new_sku: Callable[[], str]) -> SaleCard:
+def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
     """Return an open sale of five units, two a buyer."""
     return make_sale(new_sku(), units=5, limit=2)
 
@@ -169,6 +170,7 @@ def test_seq_never_falls_below_what_redis_has_given_out(card: SaleCard) -> None:
     assert answer.seq == FAR_AHEAD_US + 1
 
 
+@ON_ONE_KIND  # it primes every sale of the whole run
 def test_all_sales_are_primed_at_once(new_sku: Callable[[], str]) -> None:
     cards = [make_sale(new_sku(), units=1) for _ in range(2)]
     for card in cards:

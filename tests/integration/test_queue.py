@@ -1,5 +1,5 @@
 """The task queue does what the articles ask: once an id, earliest due first, nothing taken is lost, nothing silent.
-Every test has a queue of its own. Called by pytest.
+Every test has a queue of its own, and runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from inventory import keys, redis
+from inventory import queue as queue_module
 from inventory.exceptions import InvalidRequest, LockLost
 from inventory.queue import MOST_HAND_OUTS, Dequeued, Queue
-from inventory.queue_checks import check_queue
+from inventory.queue_checks import check_queue, known_queues
 from tests.road import held_lock, run
 from tests.waiting import wait_until
 
 
 @pytest.fixture
-def queue(new_sku: Callable[[], str]) -> Queue:
+def queue(each_server: str, new_sku: Callable[[], str]) -> Queue:
     """Return an empty queue."""
     return Queue(redis.connect(), new_sku())
 
@@ -65,7 +66,7 @@ def test_a_task_queued_anew_is_not_dequeued(queue: Queue) -> None:
     assert queue.dequeue("a", due_us=new.due_us) is Dequeued.GONE
 
 
-def test_a_full_queue_says_so(new_sku: Callable[[], str]) -> None:
+def test_a_full_queue_says_so(each_server: str, new_sku: Callable[[], str]) -> None:
     queue = Queue(redis.connect(), new_sku(), max_depth=2)
     assert [each.code for each in queue.enqueue(["a", "b", "c"])] == ["new", "new", "full"]
 
@@ -151,6 +152,18 @@ def test_every_fault_is_found(queue: Queue, rule: str, fault: Callable[[str], tu
         call_command("check_queues", "--json", stdout=StringIO())
     run(("DEL", keys.queue_waiting(queue.name), keys.queue_in_flight(queue.name), keys.queue_records(queue.name)))
     run(("DEL", keys.queue_state(queue.name)), ("SREM", keys.queues(), queue.name))
+
+
+@pytest.mark.parametrize(("register_seconds", "known"), [(0, True), (3600, False)])
+def test_a_queue_whose_name_was_lost_is_known_again(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, register_seconds: float, known: bool
+) -> None:
+    """A failover may lose the name and not the queue. The control never writes it again."""
+    monkeypatch.setattr(queue_module, "REGISTER_SECONDS", register_seconds)
+    queue.enqueue("a")
+    run(("SREM", keys.queues(), queue.name))
+    queue.enqueue("b")
+    assert (queue.name in known_queues(redis.connect())) is known
 
 
 def test_the_command_tells_of_every_queue(queue: Queue) -> None:

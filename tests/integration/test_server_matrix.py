@@ -1,53 +1,27 @@
 """The line runs on every kind of Redis: admit, status, lock, take, settle, hints, through both doors.
-Each test runs on a Cluster of three, on a pair under Sentinel, and on Debian's Redis where it is installed.
+Real Redis and PostgreSQL. Called by pytest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from django.test.utils import override_settings
 
 from inventory import admission, keys, line, redis
-from inventory.exceptions import RedisUnavailable
 from inventory.locks import Lock
 from inventory.wakeups import WakeUps, wait_for_settled
-from shop.models import Order
 from tests.road import LOCK_TTL_MS, ask, queue, settle_line, settler
-from tests.server_matrix import cluster, debian_redis, single, watched_pair
 from tests.shopkeeping import assert_books_balance, make_sale
 from tests.waiting import wait_until
-from workers.settler import Settler
 
-KINDS = ["cluster", "sentinel", *(["debian"] if debian_redis() else [])]
 BUYERS = tuple(f"buyer-{number}" for number in range(30))
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run one kind of Redis for the length of the module; give its address."""
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "cluster":
-        with cluster(folder) as address:
-            yield address
-    elif request.param == "sentinel":
-        with watched_pair(folder) as pair:
-            yield pair.url
-    else:
-        program = debian_redis()
-        assert program
-        with single(folder, program=program) as address:
-            yield address
-
-
 @pytest.fixture
-def on_it(url: str, shop_database: None) -> Iterator[None]:
-    """Work on that Redis."""
-    with override_settings(REDIS_URL=url):
-        yield
+def on_it(each_server: str, shop_database: None) -> None:
+    """Work on one kind of Redis after another."""
 
 
 def test_the_whole_road(on_it: None, new_sku: Callable[[], str]) -> None:
@@ -111,31 +85,3 @@ def test_a_lock_is_waited_for(on_it: None, new_sku: Callable[[], str]) -> None:
     assert second.acquire(timeout_seconds=2)
     assert second.fence > first.fence
     second.release()
-
-
-def test_a_failover_in_the_middle_of_a_drain_costs_no_unit(
-    shop_database: None, new_sku: Callable[[], str], tmp_path: Path
-) -> None:
-    with watched_pair(tmp_path) as pair, override_settings(REDIS_URL=pair.url):
-        card = make_sale(new_sku(), units=20)
-        queue(card, *BUYERS)
-        redis.run_commands(redis.connect(), [("WAIT", 1, 2000)])
-        rounds = iter(range(2))
-        with settler(batch=5, stopping=lambda: next(rounds, None) is None) as worker:
-            assert worker.work_once() > 0
-        assert 0 < Order.objects.filter(sale_id=card.sale_id).count() < len(BUYERS)
-        pair.kill_primary()
-        with settler(batch=5, lock_ttl_ms=500) as worker:
-            wait_until(lambda: worked(worker, card.sku), timeout_seconds=20, what="everything is decided")
-        counts = assert_books_balance(card)
-        assert (counts["orders_held"], counts["orders_sold_out"]) == (20, 10)
-
-
-def worked(worker: Settler, sku: str) -> bool:
-    """Let a settler work; say whether its Redis answers and the line is empty."""
-    try:
-        worker.work_once()
-        seen = line.check(redis.connect(), sku)
-    except RedisUnavailable:
-        return False
-    return seen.waiting == seen.flying == 0

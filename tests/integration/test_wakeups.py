@@ -1,5 +1,5 @@
-"""A settler wakes up when an empty line gets its first request, and never sleeps longer than a second. Real Redis.
-Every test has a SKU of its own. Called by pytest.
+"""A settler wakes up when an empty line gets its first request, and never sleeps longer than a second.
+Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from django.test.utils import override_settings
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
 from inventory.wakeups import WakeUps
-from tests.road import queue, run
+from tests.road import queue
+from tests.server_matrix import ON_ONE_KIND, nodes_of
 from tests.shopkeeping import make_sale
 from tests.waiting import wait_until
 from workers.server import free_port
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 
 
 @pytest.fixture
-def wakeups(shop_database: None) -> WakeUps:
+def wakeups(each_server: str) -> WakeUps:
     """Return a listener that has subscribed already."""
     made = WakeUps(redis.connect())
     assert made.wait(seconds=1)  # a hint may have been sent before: the first wait says "look once more"
@@ -37,6 +38,7 @@ def test_without_a_hint_the_wait_ends_by_itself(wakeups: WakeUps) -> None:
     assert 0.2 <= time.monotonic() - began < 1
 
 
+@ON_ONE_KIND  # it is our own clock that ends the wait
 def test_no_wait_is_longer_than_a_second(wakeups: WakeUps) -> None:
     began = time.monotonic()
     assert not wakeups.wait(seconds=60)
@@ -58,7 +60,8 @@ def test_who_queues_behind_others_wakes_nobody(wakeups: WakeUps, new_sku: Callab
 
 
 def test_a_cut_subscription_comes_back(wakeups: WakeUps, new_sku: Callable[[], str]) -> None:
-    run(("CLIENT", "KILL", "TYPE", "pubsub"))
+    killed = [each.execute_command("CLIENT", "KILL", "TYPE", "pubsub") for each in nodes_of(redis.connect())]
+    assert sum(killed) >= 1
 
     def woken() -> bool:
         queue(make_sale(new_sku(), units=1), "ann")
@@ -70,6 +73,7 @@ def test_a_cut_subscription_comes_back(wakeups: WakeUps, new_sku: Callable[[], s
     wait_until(woken, timeout_seconds=5)
 
 
+@ON_ONE_KIND  # there is no server
 def test_a_missing_redis_is_told_by_name(shop_database: None) -> None:
     with override_settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0"):
         nowhere = WakeUps(redis.connect())
