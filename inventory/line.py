@@ -13,6 +13,7 @@ from django.conf import settings
 
 from inventory import keys
 from inventory.exceptions import LockLost
+from inventory.locks import FENCE_TTL_MS
 from inventory.redis import (
     Argument,
     AsyncClient,
@@ -192,9 +193,13 @@ def settle(client: Client, sku: str, *, token: str, figures: StockFigures, settl
     return int(answered)
 
 
-def give_back(client: Client, sku: str, *, token: str) -> None:
-    """Leave the batch in flight without counting a hand-out: it was not at fault. Raises LockLost, RedisUnavailable."""
-    if run_script(client, "give_back", keys=[keys.lock(sku), keys.stock(sku)], args=[token]) == -1:
+def give_back(client: Client, sku: str, *, token: str, seen_fence: int = 0) -> None:
+    """Leave the batch in flight without counting a hand-out: it was not at fault.
+
+    seen_fence: what the stock row has seen; the next holder's fence is above it. Raises LockLost, RedisUnavailable.
+    """
+    script_keys = [keys.lock(sku), keys.stock(sku), keys.fence(sku)]
+    if run_script(client, "give_back", keys=script_keys, args=[token, seen_fence, FENCE_TTL_MS]) == -1:
         raise LockLost
 
 

@@ -1,5 +1,5 @@
-"""A TCP proxy in a thread of its own: it can drop replies after a command ran, delay, reset or swallow everything.
-Never changes a byte that it lets through. Called by the tests of lost replies.
+"""A TCP proxy in a thread of its own: it can lose or hold replies after a command ran, hold or refuse requests before,
+delay, reset or swallow everything. Never changes a byte that it lets through. Called by the tests of lost replies.
 """
 
 from __future__ import annotations
@@ -10,22 +10,39 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Literal
 
 from workers.server import free_port
 
 CHUNK_BYTES = 65536
+HELD_LOOK_SECONDS = 0.002
 
 
 @dataclass(slots=True)
 class Rule:
-    """Drop the replies to the next `times` client messages that contain `word`, and cut the connection there.
+    """What happens to the next `times` client messages that contain `word`, or to their replies.
 
-    word: what the message must contain, b'' for any; dropped: how many replies were dropped so far.
+    drop: the server runs it, its reply is lost and the connection cut; refuse: cut before the server sees it;
+    hold_request, hold_reply: kept until let_go. word: b'' for any; met: how many messages it was applied to so far;
+    dropped: how many replies were lost so far.
     """
 
     word: bytes
+    action: Literal["drop", "refuse", "hold_request", "hold_reply"] = "drop"
     times: int = 1
+    met: int = 0
     dropped: int = 0
+    _held: bool = True
+
+    def let_go(self) -> None:
+        """Let what was held go on its way, and hold nothing any more."""
+        self.times = 0
+        self._held = False
+
+    async def until_let_go(self) -> None:
+        """Return when nothing is held any more."""
+        while self._held:
+            await asyncio.sleep(HELD_LOOK_SECONDS)
 
 
 @dataclass
@@ -37,15 +54,44 @@ class Proxy:
     delay_seconds: float = 0.0
     black_hole: bool = False
     forwarded: int = 0
-    _rule: Rule | None = None
+    _rules: list[Rule] = field(default_factory=list)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def drop_replies(self, word: bytes, *, times: int = 1) -> Rule:
         """Let the server run the next messages with `word`, and lose its replies; return what counts them."""
-        self._rule = Rule(word, times)
-        return self._rule
+        return self._add(Rule(word, "drop", times))
+
+    def refuse_requests(self, word: bytes, *, times: int = 1000) -> Rule:
+        """Cut the connection instead of handing messages with `word` to the server."""
+        return self._add(Rule(word, "refuse", times))
+
+    def hold_requests(self, word: bytes, *, times: int = 1) -> Rule:
+        """Keep messages with `word` from the server until let_go, also when their client has gone."""
+        return self._add(Rule(word, "hold_request", times))
+
+    def hold_replies(self, word: bytes, *, times: int = 1) -> Rule:
+        """Let the server run messages with `word`, and keep its replies until let_go."""
+        return self._add(Rule(word, "hold_reply", times))
+
+    def calm_down(self) -> None:
+        """Let everything through from now on, also what is held."""
+        self.black_hole, self.delay_seconds = False, 0.0
+        for rule in self._rules:
+            rule.let_go()
+
+    def rule_for(self, message: bytes) -> Rule | None:
+        """Return what is to happen to a client's message, and count it."""
+        for rule in self._rules:
+            if rule.met < rule.times and rule.word in message:
+                rule.met += 1
+                return rule
+        return None
+
+    def _add(self, rule: Rule) -> Rule:
+        self._rules.append(rule)
+        return rule
 
     def reset_all(self) -> None:
         """Reset every connection now."""
@@ -64,7 +110,9 @@ class Proxy:
         self._writers |= {writer, upstream_writer}
         link = _Link(self, writer, upstream_writer)
         try:
-            await asyncio.gather(link.requests(reader), link.replies(upstream))
+            # A task that ends as cancelled would be an error of the library's own callback.
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(link.requests(reader), link.replies(upstream))
         finally:
             self._writers -= {writer, upstream_writer}
             for each in (writer, upstream_writer):
@@ -83,15 +131,20 @@ class _Link:
     proxy: Proxy
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
-    losing: Rule | None = None
+    for_reply: Rule | None = None
 
     async def requests(self, reader: asyncio.StreamReader) -> None:
-        """Carry what the client says to the server, and remember when its reply is to be lost."""
+        """Carry what the client says to the server, and remember what is to happen to its reply."""
         with suppress(ConnectionError):
             while chunk := await reader.read(CHUNK_BYTES):
-                rule = self.proxy._rule
-                if rule is not None and rule.dropped < rule.times and rule.word in chunk:
-                    self.losing = rule
+                rule = self.proxy.rule_for(chunk)
+                if rule is not None and rule.action == "refuse":
+                    reset(self.client)
+                    break
+                if rule is not None and rule.action == "hold_request":
+                    await rule.until_let_go()
+                elif rule is not None:
+                    self.for_reply = rule
                 self.proxy.forwarded += 1
                 await self._pause()
                 self.server.write(chunk)
@@ -102,11 +155,13 @@ class _Link:
         """Carry what the server says to the client, unless it is to be lost: then the connection is reset."""
         with suppress(ConnectionError):
             while chunk := await reader.read(CHUNK_BYTES):
-                if self.losing is not None:
-                    self.losing.dropped += 1
-                    self.losing = None
+                rule, self.for_reply = self.for_reply, None
+                if rule is not None and rule.action == "drop":
+                    rule.dropped += 1
                     reset(self.client)
                     break
+                if rule is not None:
+                    await rule.until_let_go()
                 await self._pause()
                 self.client.write(chunk)
                 await self.client.drain()

@@ -57,6 +57,12 @@ def settle_batch(
     return Settlement(figures, _answers(requests, decisions, known))
 
 
+def seen_fence(connection: Connection, *, sku: str) -> int:
+    """Return the highest fence that the stock row of `sku` has seen, 0 without a row. Raises psycopg.Error."""
+    row = connection.execute("SELECT fence FROM inventory_stock WHERE sku = %s", [sku]).fetchone()
+    return int(row[0]) if row else 0
+
+
 def _look_up(
     connection: Connection, pipeline: Pipeline, *, sku: str, fence: int, requests: Sequence[tuple[str, Record]]
 ) -> _Known:

@@ -17,7 +17,7 @@ from inventory.faults import fault_point
 from inventory.line import Handed
 from inventory.locks import Lock
 from inventory.redis import Client
-from workers.settlement import Settlement, settle_batch
+from workers.settlement import Settlement, seen_fence, settle_batch
 
 log = structlog.get_logger(__name__)
 
@@ -81,11 +81,15 @@ class Settler:
             self._release(lock)
 
     def _release(self, lock: Lock) -> None:
-        fault_point("before_release")
         try:
+            fault_point("before_release")
             lock.release()
         except RedisUnavailable:
             log.warning("lock left to its TTL", action="release_failed", sku=lock.name)
+        except Exception:
+            # As above: one SKU's trouble never stops the others. Nobody may go on renewing what nobody works under.
+            log.exception("lock left to its TTL", action="release_failed", sku=lock.name)
+            lock.end_hold()
 
     def _drain(self, sku: str, lock: Lock, *, turn_seconds: float) -> int:
         """Settle batch after batch until the line is empty, the turn is over, or we must stop."""
@@ -132,7 +136,10 @@ class Settler:
             log.exception("settlement is broken", action="settlement_broken", sku=sku)
             self._give_back(sku, lock)
             raise LockLost("the batch stays in flight until this is mended") from None
-        except (psycopg.Error, FenceRefused) as error:
+        except FenceRefused:
+            self._raise_fence(sku, lock)
+            raise
+        except psycopg.Error as error:
             log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
             self._give_back(sku, lock)
             raise LockLost("the batch stays in flight until the database answers") from error
@@ -142,6 +149,22 @@ class Settler:
         self._drop_connection()
         self._database_failed = True
         line.give_back(self._client, sku, token=lock.token)
+
+    def _raise_fence(self, sku: str, lock: Lock) -> None:
+        """Let the next holder's fence be above the stock row's: Redis had lost it, or its clock is behind (L15, L20).
+
+        Only the holder of a live lock may; who was overtaken gets LockLost and changes nothing.
+        """
+        try:
+            fence = seen_fence(self._database(), sku=sku)
+        except psycopg.Error:
+            fence = 0
+        if fence <= lock.fence:  # there is no such row, or nobody to ask: raising the fence would not help
+            log.error("stock row does not take the fence", action="fence_refused", sku=sku, fence=lock.fence)
+            self._give_back(sku, lock)
+            return
+        line.give_back(self._client, sku, token=lock.token, seen_fence=fence)
+        log.error("fence was behind the stock row's", action="fence_raised", sku=sku, fence=lock.fence, seen=fence)
 
     def _database(self) -> Connection:
         if self._connection is None or self._connection.closed:

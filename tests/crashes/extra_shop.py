@@ -9,9 +9,11 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from tests.servers import PREFIX
 from tests.shop_processes import run_manage
 from workers.child_process import ChildProcess
 from workers.embedded_postgres import start_postgres
@@ -87,9 +89,13 @@ def own_valkey(folder: Path) -> Iterator[OwnStore]:
 
 
 @contextmanager
-def own_postgres(folder: Path, *, environment: Mapping[str, str]) -> Iterator[OwnStore]:
-    """Run a PostgreSQL of this test's own, with every table made."""
-    with own_store(start_postgres, folder / "own-postgres") as store:
+def own_postgres(*, environment: Mapping[str, str]) -> Iterator[OwnStore]:
+    """Run a PostgreSQL of this test's own, with every table made.
+
+    Not in a folder of pytest's: each run of pytest closes those to other accounts, and PostgreSQL runs as one.
+    """
+    home = TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-")
+    with home as folder, own_store(start_postgres, Path(folder) / "own-postgres") as store:
         run_manage("migrate", "--verbosity", "0", environment={**environment, "DATABASE_URL": store.url})
         yield store
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +17,12 @@ from inventory.faults import marker
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.road import queue
-from tests.shop_processes import settler_process
+from tests.shop_processes import ROOT, STOP_SECONDS, settler_process
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale
 from tests.waiting import wait_until
 from workers.child_process import ChildProcess
 
-LOCK_TTL_MS = 1000
+LOCK_TTL_MS, BATCH = 1000, 50
 BUYERS, UNITS, LATE = 300, 310, 20
 
 
@@ -60,9 +61,38 @@ class FaultShop:
             yield Victim(process, folder / "victim.log")
 
 
-def full_line(sku: str) -> SaleCard:
+def settlers_environment(environment: Mapping[str, str], *, valkey_url: str) -> dict[str, str]:
+    """Return `environment` for settlers with short locks and small batches on that Valkey."""
+    return {
+        **environment,
+        "REDIS_URL": valkey_url,
+        "FAIRDROP_LOCK_TTL_MS": str(LOCK_TTL_MS),
+        "FAIRDROP_SETTLE_BATCH": str(BATCH),
+    }
+
+
+@contextmanager
+def unguarded_settler(
+    guard: str, environment: Mapping[str, str], *, folder: Path, fault: str = "", name: str = "settler"
+) -> Iterator[Victim]:
+    """Run a settler without one of its guards ('' = with all of them), that meets `fault` or none."""
+    child = ChildProcess(
+        name=name,
+        arguments=[sys.executable, "-m", "tests.crashes.unguarded_settler", guard],
+        environment={**environment, "FAIRDROP_FAULT": fault},
+        folder=ROOT,
+        log_path=folder / f"{name}.log",
+        stop_timeout_seconds=STOP_SECONDS,
+    )
+    try:
+        yield Victim(child.start(), folder / f"{name}.log")
+    finally:
+        child.stop()
+
+
+def full_line(sku: str, *, limit: int = 1) -> SaleCard:
     """Make a sale whose last units are for the first latecomers, with a long line."""
-    card = make_sale(sku, units=UNITS, room=BUYERS + LATE)
+    card = make_sale(sku, units=UNITS, room=BUYERS + LATE, limit=limit)
     fill_line(card, buyers=BUYERS)
     return card
 
@@ -77,6 +107,16 @@ def decided(card: SaleCard) -> int:
     figures = line.figures(redis.connect(), card.sku)
     assert figures is not None
     return figures.decided
+
+
+def wait_until_at_rest(card: SaleCard) -> None:
+    """Return when nobody waits, nobody is in flight and nobody holds the lock, whatever became of them."""
+
+    def at_rest() -> bool:
+        seen = line.check(redis.connect(), card.sku)
+        return seen.waiting == seen.flying == 0 and redis.connect().get(keys.lock(card.sku)) is None
+
+    wait_until(at_rest, timeout_seconds=30, what="the line is at rest")
 
 
 def wait_until_decided(card: SaleCard, *, timeout_seconds: float = 20) -> None:

@@ -1,31 +1,43 @@
 """The controls of the crash tests: without the fence, the unique id or the in-flight record, the audit must fail.
-Each run is done twice, guarded and unguarded; only what a test process patches in itself takes a guard away.
+Each run is that of a fault point, with real settlers, done twice: guarded and unguarded. Called by pytest.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection
 
-from inventory import keys, ledger, line, redis
-from inventory.exceptions import FenceRefused
+from inventory import redis
 from inventory.locks import Lock
 from shop import orders
 from shop.catalogue import SaleCard
-from tests.crashes.extra_shop import own_postgres
+from shop.models import Order
+from tests.crashes.extra_shop import own_postgres, own_valkey
+from tests.crashes.fault_shop import (
+    assert_decided_once_and_in_order,
+    full_line,
+    latecomers,
+    settlers_environment,
+    unguarded_settler,
+    wait_until_at_rest,
+)
 from tests.crashes.two_primaries import split_brain
-from tests.road import LOCK_TTL_MS, own_connection, queue, run, settle_line, take
+from tests.crashes.unguarded_settler import FOUND
+from tests.road import LOCK_TTL_MS, own_connection, queue, settle_line, take
 from tests.shopkeeping import audit_of, make_sale, shop_of
+from tests.waiting import wait_until
 from workers.settlement import settle_batch
 
 BUYERS = tuple(f"buyer-{number}" for number in range(8))
+LONG_TTL_MS = 60_000
 
 
 def broken(card: SaleCard) -> set[str]:
@@ -33,69 +45,87 @@ def broken(card: SaleCard) -> set[str]:
     return {each["id"] for each in audit_of(card)["invariants"] if not each["ok"]}
 
 
-def without(text: str, part: str) -> str:
-    """Return `text` without the guard `part`, which must be there."""
-    assert text.count(part) == 1, f"the guard {part!r} is written otherwise now"
-    return text.replace(part, "")
-
-
-def crash_holder(card: SaleCard, *, committed: bool) -> None:
-    """Let a holder take four requests and die, before or after its COMMIT; its lock is gone."""
-    lock = Lock(redis.connect(), card.sku, ttl_ms=LOCK_TTL_MS)
-    assert lock.acquire()
-    handed = take(lock, batch=4)
-    assert len(handed.requests) == 4
-    if committed:
-        with own_connection() as own:
-            settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
-    lock.release()
-
-
 # --- the fence ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("guarded", [True, False], ids=["with the fence", "without the fence"])
-def test_the_fence(
-    guarded: bool, shop_database: None, new_sku: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not guarded:
-        monkeypatch.setattr(ledger, "CLAIM", without(ledger.CLAIM, " AND fence <= %(fence)s"))
+@pytest.mark.parametrize("guard", ["", "fence"], ids=["with the fence", "without the fence"])
+def test_the_fence(guard: str, process_environment: dict[str, str], new_sku: Callable[[], str], tmp_path: Path) -> None:
+    """A settler is frozen with a batch of the old primary, while another decides the line of the new one."""
+    long_locks = {**process_environment, "FAIRDROP_LOCK_TTL_MS": str(LONG_TTL_MS)}
     with split_brain(new_sku(), units=20, folder=tmp_path) as split:
-        (old, old_batch), (new, new_batch) = split.both_hold(at_old=BUYERS[:4], at_new=BUYERS[4:])
-        split.settle_at(split.new, new, new_batch)
-        if guarded:
-            with pytest.raises(FenceRefused):
-                split.settle_at(split.old, old, old_batch)
-            assert broken(split.card) == set()
-        else:
-            split.settle_at(split.old, old, old_batch)
+        at_old, at_new = ({**long_locks, "REDIS_URL": url} for url in (split.old_url, split.new_url))
+        split.ask_at(split.old, *BUYERS[:4])
+        with unguarded_settler(guard, at_old, folder=tmp_path, fault="after_take:stop", name="sleeper") as sleeper:
+            sleeper.wait_until_it_reaches("after_take")
+            split.ask_at(split.new, *BUYERS[4:])
+            with unguarded_settler("", at_new, folder=tmp_path, name="heir"):
+                wait_until(lambda: ordered(split.card) == 4, timeout_seconds=20, what="the new line is decided")
+            for number in (signal.SIGTERM, signal.SIGCONT):  # it goes on with its batch, and ends after it
+                os.kill(sleeper.process.pid, number)
+            assert sleeper.process.wait(timeout_seconds=20)
+        assert ("fence_raised" in sleeper.log.read_text()) is (guard == "")  # it was refused at the stock row, or not
+        if guard:
+            assert ordered(split.card) == 8
             assert broken(split.card) >= {"I8", "I16"}
-        old.release()
-        new.release()
+        else:
+            assert (ordered(split.card), broken(split.card)) == (4, set())
+
+
+def ordered(card: SaleCard) -> int:
+    """Return how many requests of a sale have an order."""
+    return Order.objects.filter(sale_id=card.sale_id).count()
+
+
+# --- the in-flight record -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guard", ["", "in-flight record"], ids=["with the record", "without the record"])
+def test_the_in_flight_record(
+    guard: str, process_environment: dict[str, str], new_sku: Callable[[], str], tmp_path: Path
+) -> None:
+    """A settler is killed with a batch in its hands; another does the rest of the line."""
+    with own_valkey(tmp_path) as valkey:
+        environment = settlers_environment(process_environment, valkey_url=valkey.url)
+        card = killed_and_inherited(guard, environment, fault="after_take:kill:2", sku=new_sku(), folder=tmp_path)
+        with shop_of(environment):
+            if guard:
+                assert "I4" in broken(card)
+            else:
+                assert_decided_once_and_in_order(card)
+
+
+def killed_and_inherited(guard: str, environment: Mapping[str, str], *, fault: str, sku: str, folder: Path) -> SaleCard:
+    """Let a settler die at `fault` and another finish the line, both without `guard`; return the sale."""
+    environment = {**environment, "FAIRDROP_LOCK_TTL_MS": "500"}
+    with shop_of(environment):
+        card = full_line(sku, limit=9)
+        latecomers(card)
+        with unguarded_settler(guard, environment, folder=folder, fault=fault, name="victim") as victim:
+            assert victim.process.wait(timeout_seconds=20)
+            assert victim.process.exit_code == -signal.SIGKILL
+        with unguarded_settler(guard, environment, folder=folder, name="heir"):
+            wait_until_at_rest(card)
+    return card
 
 
 # --- the unique request id ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def own_database(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a PostgreSQL of this module's own: a dropped constraint must never be missing anywhere else."""
-    with own_postgres(tmp_path_factory.mktemp("controls"), environment=os.environ) as postgres:
-        yield postgres.url
+def own_databases(django_db_setup: None) -> Iterator[tuple[str, str]]:
+    """Run a PostgreSQL of this module's own with two databases: a dropped constraint is never missing anywhere else."""
+    with own_postgres(environment=os.environ) as postgres:
+        address = urlsplit(postgres.url)
+        with psycopg.connect(address._replace(path="/template1").geturl(), autocommit=True) as own:
+            own.execute(f'CREATE DATABASE bare TEMPLATE "{address.path[1:]}"')  # type: ignore[arg-type]
+        yield postgres.url, address._replace(path="/bare").geturl()
 
 
 @pytest.fixture
-def own_books(shop_database: None, own_database: str) -> Iterator[None]:
-    """Work on that PostgreSQL."""
-    with shop_of({"DATABASE_URL": own_database, "REDIS_URL": settings.REDIS_URL}):
+def own_books(shop_database: None, own_databases: tuple[str, str]) -> Iterator[None]:
+    """Work on the first of them."""
+    with shop_of({"DATABASE_URL": own_databases[0], "REDIS_URL": settings.REDIS_URL}):
         yield
-
-
-def forget_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let settlement no longer find the requests that are decided already."""
-    found = "request_id = ANY(%(request_ids)s::text[])"
-    assert orders.DECIDED.count(found) == 1
-    monkeypatch.setattr(orders, "DECIDED", orders.DECIDED.replace(found, f"{found} AND false"))
 
 
 def drop_unique_ids() -> None:
@@ -107,49 +137,54 @@ def drop_unique_ids() -> None:
         )
 
 
-def test_the_unique_id(own_books: None, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("guard", ["", "unique id"], ids=["with known ids", "without them"])
+def test_the_unique_id(
+    guard: str,
+    shop_database: None,
+    own_databases: tuple[str, str],
+    new_sku: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    """A settler is killed right after its COMMIT; another is handed the batch again. No constraint helps either."""
+    with own_valkey(tmp_path) as valkey:
+        database = {**os.environ, "DATABASE_URL": own_databases[1]}
+        environment = settlers_environment(database, valkey_url=valkey.url)
+        with shop_of(environment):
+            drop_unique_ids()
+        card = killed_and_inherited(guard, environment, fault="after_commit:kill:2", sku=new_sku(), folder=tmp_path)
+        with shop_of(environment):
+            if guard:
+                assert broken(card) >= {"I3", "I5b"}
+            else:
+                assert_decided_once_and_in_order(card)
+
+
+def crash_holder(card: SaleCard) -> None:
+    """Let a holder commit four requests and die before it answers them; its lock is gone."""
+    lock = Lock(redis.connect(), card.sku, ttl_ms=LOCK_TTL_MS)
+    assert lock.acquire()
+    handed = take(lock, batch=4)
+    assert len(handed.requests) == 4
+    with own_connection() as own:
+        settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
+    lock.release()
+
+
+def test_the_constraint_is_the_net_below(
+    own_books: None, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one test, because the last step cannot be taken back: all guards, the constraint alone, none."""
     guarded, constrained, bare = (make_sale(new_sku(), units=20, limit=9) for _ in range(3))
     for card in (guarded, constrained, bare):
         queue(card, *BUYERS)
-        crash_holder(card, committed=True)
+        crash_holder(card)
     settle_line(guarded)
     assert broken(guarded) == set()
-    forget_outcomes(monkeypatch)
+    assert orders.DECIDED.count(FOUND) == 1
+    monkeypatch.setattr(orders, "DECIDED", orders.DECIDED.replace(FOUND, f"{FOUND} AND false"))
     with pytest.raises(psycopg.errors.UniqueViolation):
         settle_line(constrained)
     assert broken(constrained) == set()
     drop_unique_ids()
     settle_line(bare)
     assert broken(bare) >= {"I3", "I5b"}
-
-
-# --- the in-flight record -------------------------------------------------------------------------------------------
-
-
-def lose_flights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `take` hand requests out without writing down that they are in flight."""
-    real = redis.script_text
-    originals = {"take": without(real("take"), "redis.call('ZADD', KEYS[3], unpack(moved))")}
-    monkeypatch.setattr(redis, "script_text", lambda name: originals.get(name) or real(name))
-    monkeypatch.setattr(
-        redis,
-        "script_digest",
-        lambda name: hashlib.sha1(redis.script_text(name).encode(), usedforsecurity=False).hexdigest(),
-    )
-
-
-@pytest.mark.parametrize("guarded", [True, False], ids=["with the record", "without the record"])
-def test_the_in_flight_record(
-    guarded: bool, shop_database: None, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    card = make_sale(new_sku(), units=20)
-    queue(card, *BUYERS)
-    if not guarded:
-        lose_flights(monkeypatch)
-    crash_holder(card, committed=False)
-    assert run(("ZCARD", keys.in_flight(card.sku))) == [4 if guarded else 0]
-    settle_line(card)
-    assert ("I4" in broken(card)) is not guarded
-    assert broken(card) == set() or not guarded
-    assert line.check(redis.connect(), card.sku).waiting == 0

@@ -8,12 +8,13 @@ import ast
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from django.db import connections
 
 from inventory.faults import FAULT_POINTS
+from shop.catalogue import SaleCard
 from tests.crashes.extra_shop import own_valkey
 from tests.crashes.fault_shop import (
     LOCK_TTL_MS,
@@ -26,6 +27,7 @@ from tests.crashes.fault_shop import (
 from tests.servers import ROOT
 from tests.shop_processes import settler_process
 from tests.shopkeeping import shop_of
+from workers.child_process import ChildProcess
 
 # The pass at which it strikes: in the middle of the line where a place is passed once a batch, else at the first.
 ONCE_A_TURN = ("before_take", "before_release")
@@ -33,15 +35,12 @@ EVERY_POINT = pytest.mark.parametrize("name", FAULT_POINTS)
 
 
 @pytest.fixture(scope="module")
-def fault_shop(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultShop]:
+def fault_shop(lasting_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultShop]:
     """Run a Valkey of this module's own, so that no other test's line is worked, and a healthy settler on it."""
     folder = tmp_path_factory.mktemp("faults")
     with own_valkey(folder) as valkey:
-        target = connections["default"].settings_dict
-        address = os.environ["DATABASE_URL"].rpartition("/")[0]
         environment = {
-            **os.environ,
-            "DATABASE_URL": f"{address}/{target['NAME']}",
+            **lasting_environment,
             "REDIS_URL": valkey.url,
             "FAIRDROP_LOCK_TTL_MS": str(LOCK_TTL_MS),
             "FAIRDROP_SETTLE_BATCH": "50",
@@ -61,43 +60,49 @@ def shop(fault_shop: FaultShop, shop_database: None) -> Iterator[FaultShop]:
     fault_shop.freeze_healthy()
 
 
-def strike(name: str, action: str) -> str:
-    """Return the fault to ask for."""
-    return f"{name}:{action}:{1 if name in ONCE_A_TURN else 2}"
+@pytest.fixture
+def card(shop: FaultShop, new_sku: Callable[[], str]) -> SaleCard:
+    """Return a sale with a long line, which nobody works yet."""
+    return full_line(new_sku())
 
 
-@EVERY_POINT
-def test_a_settler_killed_there_costs_nobody_anything(
-    name: str, shop: FaultShop, new_sku: Callable[[], str], tmp_path: Path
-) -> None:
-    card = full_line(new_sku())
-    with shop.victim(strike(name, "kill"), folder=tmp_path) as victim:
+@contextmanager
+def struck(shop: FaultShop, card: SaleCard, *, name: str, action: str, folder: Path) -> Iterator[ChildProcess]:
+    """Let a settler meet `action` at fault point `name` on the line of `card`, more buyers come, the healthy one wake.
+
+    Gives the one that was struck. After the block everybody is decided once and in order.
+    """
+    with shop.victim(f"{name}:{action}:{1 if name in ONCE_A_TURN else 2}", folder=folder) as victim:
         victim.wait_until_it_reaches(name)
-        assert victim.process.wait(timeout_seconds=5)
-        assert victim.process.exit_code == -signal.SIGKILL
-        latecomers(card)
-        shop.wake_healthy()
-        wait_until_decided(card)
-    assert_decided_once_and_in_order(card)
-
-
-@EVERY_POINT
-def test_a_settler_frozen_there_beyond_its_lock_changes_nothing_when_it_wakes(
-    name: str, shop: FaultShop, new_sku: Callable[[], str], tmp_path: Path
-) -> None:
-    card = full_line(new_sku())
-    with shop.victim(strike(name, "stop"), folder=tmp_path) as victim:
-        victim.wait_until_it_reaches(name)
+        if action == "kill":
+            assert victim.process.wait(timeout_seconds=5)
+            assert victim.process.exit_code == -signal.SIGKILL
         latecomers(card)
         shop.wake_healthy()
         # The healthy one is done although the other still sleeps: nothing that a sleeper keeps is kept for ever.
         wait_until_decided(card)
-        os.kill(victim.process.pid, signal.SIGCONT)
-        # It ends in order only after it has gone on from where it slept.
-        victim.process.ask_to_stop()
-        assert victim.process.wait(timeout_seconds=10)
-        assert victim.process.exit_code == 0
+        yield victim.process
     assert_decided_once_and_in_order(card)
+
+
+@EVERY_POINT
+def test_a_settler_killed_there_costs_nobody_anything(
+    name: str, shop: FaultShop, card: SaleCard, tmp_path: Path
+) -> None:
+    with struck(shop, card, name=name, action="kill", folder=tmp_path) as victim:
+        assert not victim.running
+
+
+@EVERY_POINT
+def test_a_settler_frozen_there_beyond_its_lock_changes_nothing_when_it_wakes(
+    name: str, shop: FaultShop, card: SaleCard, tmp_path: Path
+) -> None:
+    with struck(shop, card, name=name, action="stop", folder=tmp_path) as victim:
+        os.kill(victim.pid, signal.SIGCONT)
+        # It ends in order only after it has gone on from where it slept.
+        victim.ask_to_stop()
+        assert victim.wait(timeout_seconds=10)
+        assert victim.exit_code == 0
 
 
 def test_every_place_in_the_code_is_registered_and_every_registered_place_is_in_the_code() -> None:
@@ -110,11 +115,8 @@ def test_every_place_in_the_code_is_registered_and_every_registered_place_is_in_
     assert sorted(calls) == sorted(FAULT_POINTS)
 
 
-def test_without_a_fault_the_victim_is_an_ordinary_settler(
-    shop: FaultShop, new_sku: Callable[[], str], tmp_path: Path
-) -> None:
+def test_without_a_fault_the_victim_is_an_ordinary_settler(shop: FaultShop, card: SaleCard, tmp_path: Path) -> None:
     """The control: with the variable empty nothing is met, and one settler decides the whole line."""
-    card = full_line(new_sku())
     latecomers(card)
     with shop.victim("", folder=tmp_path) as victim:
         wait_until_decided(card)

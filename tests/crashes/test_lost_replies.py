@@ -6,66 +6,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from django.conf import settings
 from django.db import connections
-from django.test.utils import override_settings
 
 from inventory import admission, keys, line, redis
 from inventory.exceptions import RedisUnavailable
+from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import Lock
 from inventory.outcomes import State
 from shop.catalogue import SaleCard
 from shop.models import Order
-from tests.crashes.extra_shop import port_of
+from tests.crashes.lossy_road import Road, digest
 from tests.proxy import Proxy, proxy_to
-from tests.road import LOCK_TTL_MS, ask, own_connection, queue, run, settler
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.road import LOCK_TTL_MS, ask, own_connection, queue, settler
+from tests.shopkeeping import assert_books_balance
+from tests.waiting import wait_until
 from workers.settlement import settle_batch
 
 BUYERS = tuple(f"buyer-{number}" for number in range(10))
-
-
-@dataclass(frozen=True)
-class Road:
-    """A sale, and a Redis client whose replies can be lost."""
-
-    card: SaleCard
-    client: redis.Client
-    proxy: Proxy
-    url: str
-
-
-@contextmanager
-def through_proxy() -> Iterator[tuple[Proxy, str]]:
-    """Run a proxy in front of the tests' Redis; give its address."""
-    address = urlsplit(settings.REDIS_URL)
-    with proxy_to(port_of(settings.REDIS_URL)) as proxy:
-        yield proxy, address._replace(netloc=f":{address.password}@127.0.0.1:{proxy.port}").geturl()
-
-
-@pytest.fixture
-def road(shop_database: None, new_sku: Callable[[], str]) -> Iterator[Road]:
-    """Make a sale, and teach Redis every script, so that what is lost is never its word that it does not know one."""
-    card = make_sale(new_sku(), units=100)
-    for path in redis.SCRIPTS.glob("*.lua"):
-        redis.connect().script_load(redis.script_text(path.stem))
-    with through_proxy() as (proxy, url), override_settings(REDIS_URL=url):
-        client = redis.connect()
-        client.ping()
-        yield Road(card, client, proxy, url)
-        client.close()
-
-
-def digest(name: str) -> bytes:
-    """Return what a call of scripts/`name`.lua contains."""
-    return redis.script_digest(name).encode()
 
 
 def counts(card: SaleCard) -> tuple[int, int, int, int]:
@@ -81,29 +43,6 @@ def test_a_plain_command_is_done_twice_when_its_reply_is_lost(road: Road) -> Non
     assert road.client.incr(key) == 2
     assert rule.dropped == 1
     road.client.delete(key)
-
-
-def test_acquire(road: Road) -> None:
-    lock = Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS)
-    rule = road.proxy.drop_replies(digest("acquire"))
-    assert lock.acquire()
-    assert rule.dropped == 1
-    holder, fence = run(("GET", keys.lock(road.card.sku)), ("GET", keys.fence(road.card.sku)))
-    assert (holder, int(fence)) == (lock.token, lock.fence)
-    lock.release()
-
-
-def test_release(road: Road) -> None:
-    lock = Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS)
-    assert lock.acquire()
-    rule = road.proxy.drop_replies(digest("release"))
-    lock.release()
-    assert rule.dropped == 1
-    assert run(("GET", keys.lock(road.card.sku))) == [None]
-    heir = Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS)
-    assert heir.acquire()
-    assert heir.fence > lock.fence
-    assert heir.release()
 
 
 def test_take(road: Road) -> None:
@@ -143,6 +82,18 @@ def test_settle(road: Road) -> None:
     assert counts(road.card) == (6, 0, 10, 4)
 
 
+def test_give_back(road: Road) -> None:
+    ids = queue(road.card, *BUYERS)
+    for _ in range(line.MOST_HAND_OUTS + 2):  # more often than a request may be handed out: none of these counts
+        with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock:
+            handed = line.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
+            assert [name for name, _ in handed.requests] == ids[:4]
+            rule = road.proxy.drop_replies(digest("give_back"))
+            line.give_back(road.client, road.card.sku, token=lock.token)
+            assert rule.dropped == 1
+    assert line.check(redis.connect(), road.card.sku).dead_letters == 0
+
+
 def assert_admitted_once(road: Road, answers: list[admission.Answer]) -> None:
     """Fail unless everybody stands in the line once, with the seq that they were told."""
     assert [admission.state_of(answer.code) for answer in answers] == [State.QUEUED] * len(BUYERS)
@@ -175,6 +126,25 @@ def test_admit_async(road: Road) -> None:
     answers = asyncio.run(admit())
     assert rule.dropped == 1
     assert_admitted_once(road, answers)
+    road.proxy.black_hole = True
+    began = time.monotonic()
+    with pytest.raises(RedisUnavailable):
+        asyncio.run(admit())
+    assert time.monotonic() - began < 2.5
+
+
+def test_the_statistics_of_a_lock(road: Road) -> None:
+    """They are not safe to send twice: they are sent once, and here they had arrived."""
+
+    def attempts() -> int:
+        return read_statistics(redis.connect(), road.card.sku).get("attempts", 0)
+
+    rule = road.proxy.drop_replies(keys.lock_statistics(road.card.sku).encode())
+    for wanted in (1, 2):
+        with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS):
+            STATISTICS.flush()
+            wait_until(lambda: attempts() >= wanted, timeout_seconds=15)  # noqa: B023 - asked at once
+        assert (rule.dropped, attempts()) == (1, wanted)
 
 
 @contextmanager
@@ -235,3 +205,14 @@ def test_a_reset_is_survived_and_a_black_hole_is_told_in_time(road: Road) -> Non
     assert time.monotonic() - began < 2.5
     road.proxy.black_hole = False
     assert all(line.places(road.client, road.card.sku, ids))
+
+
+def test_who_was_swallowed_by_a_black_hole_asks_again_and_stands_in_line_once(road: Road) -> None:
+    sale_line, asks = admission.SaleLine(road.card.sale_id, road.card.sku), [ask(road.card, buyer) for buyer in BUYERS]
+    road.proxy.black_hole = True
+    began = time.monotonic()
+    with pytest.raises(RedisUnavailable):
+        admission.admit(road.client, sale_line, asks)
+    assert time.monotonic() - began < 2.5
+    road.proxy.black_hole = False  # what it swallowed arrives now, late
+    assert_admitted_once(road, admission.admit(road.client, sale_line, asks))

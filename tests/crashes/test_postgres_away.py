@@ -55,7 +55,7 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
     with ExitStack() as running:
         valkey = running.enter_context(own_valkey(tmp_path))
         environment = {**process_environment, "REDIS_URL": valkey.url, "FAIRDROP_SETTLE_BATCH": "10"}
-        postgres = running.enter_context(own_postgres(tmp_path, environment=environment))
+        postgres = running.enter_context(own_postgres(environment=environment))
         environment |= {"DATABASE_URL": postgres.url}
         running.enter_context(shop_of(environment))
         card = make_sale(new_sku(), units=UNITS, room=CROWD)

@@ -31,6 +31,8 @@ class Split:
     card: SaleCard
     old: redis.Client
     new: redis.Client
+    old_url: str
+    new_url: str
 
     def ask_at(self, client: redis.Client, *buyers: str) -> None:
         """Let buyers into the line of one primary."""
@@ -88,4 +90,4 @@ def split_brain(sku: str, *, units: int, folder: Path) -> Iterator[Split]:
         assert copied == 1
         redis.run_commands(new_client, [("REPLICAOF", "NO", "ONE")])
         running.enter_context(override_settings(REDIS_URL=new.url))
-        yield Split(card, old_client, new_client)
+        yield Split(card, old_client, new_client, old.url, new.url)

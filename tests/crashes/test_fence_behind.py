@@ -1,0 +1,87 @@
+"""Proves that a line whose fence in Redis fell behind the stock row's goes on by itself.
+So it is after a failover to a server whose clock is behind, or after Redis lost the fence. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from inventory import keys, line, redis
+from inventory.exceptions import LockLost
+from inventory.models import Stock
+from shop.catalogue import SaleCard
+from tests.road import held_lock, queue, run, settler, take
+from tests.shopkeeping import assert_books_balance, audit_of, make_sale
+from tests.waiting import wait_until
+from workers.settler import Settler
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+BUYERS = tuple(f"buyer-{number}" for number in range(8))
+FAR_AHEAD = 4 * 10**15  # µs: about the year 2096
+HEALED_SECONDS = 2.0
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    """Return a sale with a line, whose stock row has seen a fence that Redis does not know."""
+    card = make_sale(new_sku(), units=5)
+    queue(card, *BUYERS)
+    Stock.objects.filter(sku=card.sku).update(fence=FAR_AHEAD)
+    return card
+
+
+def decided(card: SaleCard) -> int:
+    """Return how many of a line were answered."""
+    return line.check(redis.connect(), card.sku).decided
+
+
+def worked(worker: Settler, card: SaleCard) -> bool:
+    """Let a settler go round once; say whether the whole line is answered."""
+    worker.work_once()
+    return decided(card) == len(BUYERS)
+
+
+def test_the_line_goes_on_within_a_moment(card: SaleCard) -> None:
+    with settler(batch=3) as worker:
+        worker.work_once()
+        assert (decided(card), line.check(redis.connect(), card.sku).flying) == (0, 3)
+        began = time.monotonic()
+        wait_until(lambda: worked(worker, card), timeout_seconds=20, what="the line goes on")
+        assert time.monotonic() - began < HEALED_SECONDS
+    counts = assert_books_balance(card)
+    assert (counts["orders_held"], counts["orders_sold_out"], counts["dead_letters"]) == (5, 3, 0)
+    assert Stock.objects.get(sku=card.sku).fence == FAR_AHEAD + 1
+    assert run(("EXISTS", keys.hand_outs(card.sku))) == [0]
+
+
+def test_without_the_healing_it_stands_still(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: a settler that only gives its batch back is refused for ever."""
+    monkeypatch.setattr(Settler, "_raise_fence", lambda self, sku, lock: self._give_back(sku, lock))
+    with settler(batch=3) as worker:
+        for _ in range(4):
+            worker.work_once()
+    assert decided(card) == 0
+    assert audit_of(card)["ok"]
+
+
+def test_who_was_overtaken_raises_nothing(card: SaleCard) -> None:
+    sleeper = held_lock(card.sku)
+    take(sleeper, batch=3)
+    run(("DEL", keys.lock(card.sku)))
+    with held_lock(card.sku) as heir:
+        before = run(("GET", keys.fence(card.sku)))
+        late = partial(line.give_back, redis.connect(), card.sku, token=sleeper.token, seen_fence=FAR_AHEAD)
+        with pytest.raises(LockLost):
+            late()
+        assert run(("GET", keys.fence(card.sku))) == before == [str(heir.fence)]
+    sleeper.release()
+
+
+def test_the_fence_in_redis_never_falls(card: SaleCard) -> None:
+    with held_lock(card.sku) as lock:
+        line.give_back(redis.connect(), card.sku, token=lock.token, seen_fence=7)
+        assert run(("GET", keys.fence(card.sku))) == [str(lock.fence)]

@@ -1,0 +1,285 @@
+"""Proves that a lock survives lost replies without a ghost, a second life or a second theft.
+Each guard has its control. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from secrets import token_hex
+
+import pytest
+
+from inventory import keys, redis
+from inventory.exceptions import RedisUnavailable
+from inventory.lock_report import report_locks
+from inventory.locks import Lock, force_release
+from tests.crashes.lossy_road import Road
+from tests.proxy import Rule
+from tests.road import LOCK_TTL_MS
+from tests.waiting import wait_until
+
+# How long a socket may be silent; two connections may be tried in turn; the rest is for a loaded machine.
+SILENCE_SECONDS = 0.3
+TOLD_SECONDS = 2 * SILENCE_SECONDS + 1.5
+
+
+def a_lock(road: Road, *, ttl_ms: int = LOCK_TTL_MS) -> Lock:
+    """Return one more candidate for the road's name; it speaks through the proxy."""
+    return Lock(road.client, road.card.sku, ttl_ms=ttl_ms)
+
+
+def lose_next(road: Road, lock: Lock, *, times: int = 1) -> Rule:
+    """Lose the reply to the next call of `lock`, whatever script it runs; others go on undisturbed."""
+    return road.proxy.drop_replies(lock.token.encode(), times=times)
+
+
+def lose_next_about(road: Road, key: str) -> Rule:
+    """Lose the reply to the next call about `key`, whoever sends it."""
+    return road.proxy.drop_replies(f"{key}\r\n".encode())
+
+
+def holder(road: Road) -> str | None:
+    """Return the token that holds the road's lock."""
+    (report,) = report_locks(road.client, [road.card.sku])
+    return report.token
+
+
+def left_ms(road: Road) -> int:
+    """Return how long the road's lock lives."""
+    (report,) = report_locks(road.client, [road.card.sku])
+    return report.left_ms
+
+
+# --- acquire --------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_set_nx_locks_its_caller_out(road: Road) -> None:
+    """The control: sent again after a lost reply, SET NX finds its own ghost and says no (L1)."""
+    key = keys.lock(road.card.sku)
+    rule = lose_next_about(road, key)
+    assert road.client.set(key, "me", nx=True, px=60_000) is None
+    assert (rule.dropped, road.client.get(key)) == (1, "me")
+    road.client.delete(key)
+
+
+def test_acquire(road: Road) -> None:
+    lock = a_lock(road)
+    rule = lose_next(road, lock)
+    assert lock.acquire()
+    assert rule.dropped == 1
+    (report,) = report_locks(road.client, [road.card.sku])
+    assert (report.token, report.fence) == (lock.token, lock.fence)
+    assert lock.release()
+
+
+def test_acquire_after_every_try_was_lost(road: Road) -> None:
+    """The caller is told, and the next call finds the lock that the lost ones took: one hold, one fence."""
+    lock = a_lock(road)
+    rule = lose_next(road, lock, times=10)
+    with pytest.raises(RedisUnavailable):
+        lock.acquire()
+    assert rule.dropped >= 1
+    rule.let_go()
+    (before,) = report_locks(road.client, [road.card.sku])
+    assert lock.acquire()
+    assert (before.token, before.fence) == (lock.token, lock.fence)
+    assert lock.release()
+    assert holder(road) is None
+
+
+def test_a_grant_whose_reply_is_lost_is_fetched_once(road: Road) -> None:
+    first, waiter = a_lock(road), a_lock(road)
+    assert first.acquire()
+    with waiting(road, waiter) as result:
+        rule = road.proxy.drop_replies(b"BLPOP")
+        road.proxy.reset_all()  # the waiter waits anew, through the rule
+        wait_until(lambda: rule.met, timeout_seconds=5, what="the waiter waits again")
+        assert first.release()
+        assert result()
+    assert rule.dropped == 1
+    assert (holder(road), waiter.is_locking(remote=True)) == (waiter.token, True)
+    assert waiter.fence > first.fence
+    assert waiter.release()
+
+
+# --- release --------------------------------------------------------------------------------------------------------
+
+
+def test_release(road: Road) -> None:
+    lock, heir = a_lock(road), a_lock(road)
+    assert lock.acquire()
+    rule = lose_next(road, lock)
+    assert lock.release()
+    assert (rule.dropped, holder(road)) == (1, None)
+    assert heir.acquire()
+    assert heir.fence > lock.fence
+    assert heir.release()
+
+
+def test_a_release_sent_twice_hands_on_once(road: Road) -> None:
+    first, waiters = a_lock(road), [a_lock(road) for _ in range(2)]
+    assert first.acquire()
+    with waiting(road, waiters[0]) as one, waiting(road, waiters[1]) as other:
+        rule = lose_next(road, first)
+        assert first.release()
+        assert rule.dropped == 1
+        wait_until(lambda: any(each.is_valid() for each in waiters), timeout_seconds=5, what="one of them has it")
+        (entered,) = [each for each in waiters if each.is_valid()]
+        assert holder(road) == entered.token  # and not both, although the release arrived twice
+        assert entered.release()
+        assert one()
+        assert other()
+    for each in waiters:
+        each.release()
+    assert len({first.fence, *(each.fence for each in waiters)}) == 3
+
+
+@contextmanager
+def waiting(road: Road, lock: Lock) -> Iterator[Callable[[], bool]]:
+    """Let `lock` wait in a thread for the length of a block; give what returns whether it got in."""
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(lock.acquire, timeout_seconds=20)
+        wait_until(lambda: lock.token in waiters(road), timeout_seconds=5, what="it waits")
+        yield lambda: result.result(timeout=20)
+
+
+def waiters(road: Road) -> tuple[str, ...]:
+    """Return the tokens of those who wait for the road's lock."""
+    (report,) = report_locks(road.client, [road.card.sku])
+    return report.waiters
+
+
+# --- extend ---------------------------------------------------------------------------------------------------------
+
+
+def test_extend_by_setting(road: Road) -> None:
+    with a_lock(road) as lock:
+        rule = lose_next(road, lock)
+        told(lambda: lock.extend(30_000))
+        assert rule.dropped == 1
+        assert 25_000 < left_ms(road) <= 30_000
+        assert lock.extend(30_000)
+        assert lock.is_locking(remote=True)
+
+
+def test_extend_by_adding(road: Road) -> None:
+    with a_lock(road) as lock:
+        rule = lose_next(road, lock)
+        told(lambda: lock.extend(30_000, mode="add"))
+        assert rule.dropped == 1
+        assert 30_000 < left_ms(road) <= 30_000 + LOCK_TTL_MS  # once, not twice
+        assert lock.is_locking(remote=True)
+
+
+def told(call: Callable[[], bool]) -> None:
+    """Fail unless `call` succeeds or says plainly that it has no answer."""
+    try:
+        assert call()
+    except RedisUnavailable:
+        return
+
+
+def test_time_is_added_twice_by_a_client_that_sends_again(road: Road) -> None:
+    """The control: the same script through the client that repeats."""
+    with a_lock(road) as lock:
+        rule = lose_next(road, lock)
+        script_keys = [keys.lock(lock.name)]
+        redis.run_script(road.client, "extend", keys=script_keys, args=[lock.token, 30_000, "add"])
+        assert rule.dropped == 1
+        assert left_ms(road) > 30_000 + LOCK_TTL_MS
+
+
+# --- force_release --------------------------------------------------------------------------------------------------
+
+
+def test_force_release_whose_reply_is_lost_robs_nobody_later(road: Road) -> None:
+    old, heir = a_lock(road), a_lock(road)
+    assert old.acquire()
+    rule = lose_next_about(road, keys.lock(road.card.sku))
+    with pytest.raises(RedisUnavailable):
+        force_release(road.client, road.card.sku)
+    assert (rule.dropped, holder(road)) == (1, None)
+    assert heir.acquire()
+    assert heir.fence > old.fence
+    assert heir.is_locking(remote=True)
+    assert not old.is_locking(remote=True)
+    assert heir.release()
+
+
+def test_a_force_sent_again_would_rob_the_heir(road: Road) -> None:
+    """The control: this is why it is sent once."""
+    lock_keys = [keys.lock(road.card.sku), keys.fence(road.card.sku)]
+    lock_keys += [keys.lock_signals(road.card.sku), keys.lock_waiters(road.card.sku)]
+    args, heir = [60_000, 1000, token_hex(8)], a_lock(road)
+    redis.run_script(road.client, "force", keys=lock_keys, args=args)
+    assert heir.acquire()
+    redis.run_script(road.client, "force", keys=lock_keys, args=args)
+    assert not heir.is_locking(remote=True)
+
+
+# --- delays, resets, silence ----------------------------------------------------------------------------------------
+
+
+def test_delays_and_resets_are_survived(road: Road) -> None:
+    lock = a_lock(road)
+    road.proxy.delay_seconds = 0.02
+    assert lock.acquire()
+    road.proxy.reset_all()
+    assert lock.is_locking(remote=True)
+    road.proxy.reset_all()
+    assert lock.extend(20_000)
+    road.proxy.reset_all()
+    assert lock.release()
+    assert holder(road) is None
+
+
+def test_a_wait_survives_resets(road: Road) -> None:
+    first, waiter = a_lock(road), a_lock(road)
+    assert first.acquire()
+    with waiting(road, waiter) as result:
+        for _ in range(3):
+            road.proxy.reset_all()
+        assert first.release()
+        assert result()
+    assert holder(road) == waiter.token
+    assert waiter.release()
+
+
+@pytest.mark.parametrize("call", ["acquire", "wait", "extend", "is_locking", "release", "force_release"])
+def test_silence_is_told_in_time(road: Road, call: str) -> None:
+    client = redis.connect(timeout_seconds=SILENCE_SECONDS)
+    lock, other = (Lock(client, road.card.sku, ttl_ms=60_000) for _ in range(2))
+    calls: dict[str, Callable[[], object]] = {
+        "acquire": other.acquire,
+        "wait": lambda: other.acquire(timeout_seconds=0.5),
+        "extend": lambda: lock.extend(60_000),
+        "is_locking": lambda: lock.is_locking(remote=True),
+        "release": lock.release,
+        "force_release": lambda: force_release(client, lock.name),
+    }
+    assert lock.acquire()
+    road.proxy.black_hole = True
+    began = time.monotonic()
+    with pytest.raises(RedisUnavailable):
+        calls[call]()
+    assert time.monotonic() - began < TOLD_SECONDS
+    road.proxy.black_hole = False
+    if call != "release":
+        assert lock.release()
+
+
+def test_silence_in_the_middle_of_a_wait_is_told_in_time(road: Road) -> None:
+    client = redis.connect(timeout_seconds=SILENCE_SECONDS)
+    lock, other = (Lock(client, road.card.sku, ttl_ms=60_000) for _ in range(2))
+    assert lock.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(other.acquire, timeout_seconds=600)
+        wait_until(lambda: other.token in waiters(road), timeout_seconds=5, what="it waits")
+        road.proxy.black_hole = True
+        # One blocking call of a second at most, and one socket's silence, twice; never what the caller would wait.
+        assert isinstance(result.exception(timeout=10), RedisUnavailable)
+        road.proxy.black_hole = False
+    assert lock.release()
