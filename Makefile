@@ -43,13 +43,17 @@ check: $(VENV)/dev.stamp ## lint, formatting, types, and the house rules (import
 bench-gate: $(VENV)/dev.stamp ## measure admission, settlement and the whole road; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.gate
 
+.PHONY: bench-locks
+bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue beside other libraries; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.locks_queue
+
 .PHONY: audit
 audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)
 	@exec $(RUN) manage.py audit
 
 .PHONY: pins
 pins: $(VENV)/dev.stamp ## compile requirements/*.in into hash-pinned requirements/*.txt
-	cd requirements && for name in base load dev; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done
+	cd requirements && for name in base load dev bench; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done
 
 .PHONY: up
 up: ## start the scaled-out shop with Docker Compose (needs .env, see .env.example)
@@ -77,6 +81,11 @@ $(VENV)/dev.stamp: requirements/dev.txt $(VENV)/made.stamp
 	@echo "Installing requirements/dev.txt into $(VENV) (once) ..."
 	@$(INSTALL) -r requirements/dev.txt
 	@touch $@ $(VENV)/load.stamp
+
+$(VENV)/bench.stamp: requirements/bench.txt $(VENV)/made.stamp
+	@echo "Installing requirements/bench.txt into $(VENV) (once) ..."
+	@$(INSTALL) -r requirements/bench.txt
+	@touch $@ $(VENV)/load.stamp $(VENV)/dev.stamp
 
 $(VENV)/made.stamp:
 	@for candidate in $(PYTHON) python3 python3.11 python3.12 python3.13 python3.14; do \

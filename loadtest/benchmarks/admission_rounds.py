@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from loadtest.benchmarks import processes
 from loadtest.benchmarks.loader import Load, Loader, LoadFailed
+from loadtest.benchmarks.rounds import in_turns
 from loadtest.benchmarks.sides import Side
 from loadtest.benchmarks.wishes import fresh_wishes
 
@@ -51,11 +52,9 @@ def measure_in_turns(
 ) -> list[Turn]:
     """Measure every contender `plan.rounds` times, one after the other; tell `report` each result."""
     turns = []
-    for number in range(plan.rounds):
-        # Every second round runs backwards: a machine that grows slower does not always hit the same side.
-        for contender in contenders if number % 2 == 0 else reversed(contenders):
-            turns.append(measure(contender, plan=plan, loader_core=loader_core))
-            report(turns[-1])
+    for _, contender in in_turns(contenders, rounds=plan.rounds):
+        turns.append(measure(contender, plan=plan, loader_core=loader_core))
+        report(turns[-1])
     return turns
 
 

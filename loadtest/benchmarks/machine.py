@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
@@ -15,8 +17,12 @@ from django.db import connection
 
 from inventory.redis import Client, run_commands
 
-PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
 GIT_TIMEOUT_SECONDS = 10.0
+
+
+def now() -> str:
+    """Return the date and time as a report shows it."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def hardware() -> dict[str, str]:
@@ -36,18 +42,21 @@ def _cpu_model() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
-def versions(client: Client) -> dict[str, str]:
-    """Return the versions of Python, our packages and both stores."""
+def versions(client: Client, *, packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of Python, of `packages` and of the Redis or Valkey."""
     (server,) = run_commands(client, [("INFO", "server")])
     store = "valkey" if "valkey_version" in server else "redis server"
-    found = {name: metadata.version(name) for name in PACKAGES}
-    postgres = _setting("server_version").split()[0]
+    found = {name: metadata.version(name) for name in packages}
     return {
         "python": platform.python_version(),
         **found,
         store: str(server.get("valkey_version", server["redis_version"])),
-        "postgresql": postgres,
     }
+
+
+def postgres_version() -> dict[str, str]:
+    """Return the version of PostgreSQL."""
+    return {"postgresql": _setting("server_version").split()[0]}
 
 
 def persistence() -> dict[str, str]:

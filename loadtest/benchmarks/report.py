@@ -17,9 +17,23 @@ RIGHT = (1, 3, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """A whole run. facts: group → name → value; samples: every single measurement behind the medians."""
+class Comparison:
+    """A table that compares sides: first column the side, numbers already written as text."""
 
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A whole run. facts: group → name → value; samples: every single measurement behind the medians.
+
+    command: what wrote the page; picture: file name and description of the chart beside it, if there is one.
+    """
+
+    title: str
+    command: str
     date: str
     revision: str
     quick: bool
@@ -28,6 +42,8 @@ class Report:
     method: Sequence[str]
     samples: Sequence[Mapping[str, Any]] = field(default_factory=list)
     faults: Sequence[str] = field(default_factory=list)
+    comparisons: Sequence[Comparison] = field(default_factory=list)
+    picture: tuple[str, str] | None = None
 
     @property
     def ok(self) -> bool:
@@ -68,11 +84,13 @@ def sentence(report: Report) -> str:
 def markdown(report: Report) -> str:
     """Return the page for docs/benchmarks."""
     parts = [
-        "# The gate, the line and the road: measured",
-        f"`make bench-gate` wrote this page on {report.date} at revision `{report.revision}`"
+        f"# {report.title}",
+        f"`{report.command}` wrote this page on {report.date} at revision `{report.revision}`"
         + (" (a quick run: too short to be quoted)." if report.quick else "."),
         sentence(report),
-        _markdown_table(HEAD, rows_of(report.figures)),
+        _markdown_table(HEAD, rows_of(report.figures), right=RIGHT),
+        f"![{report.picture[1]}]({report.picture[0]})" if report.picture else "",
+        *[part for each in report.comparisons for part in (f"## {each.title}", _comparison(each))],
         "## How it was measured",
         "\n".join(f"- {line}" for line in report.method),
         "## On what",
@@ -83,8 +101,16 @@ def markdown(report: Report) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---:" if column in RIGHT else "---" for column in range(len(head))]
+def _comparison(comparison: Comparison) -> str:
+    # A column is one of numbers when its first cell is one.
+    right = [
+        column for column, cell in enumerate(comparison.rows[0]) if cell.replace(",", "").replace(".", "").isdigit()
+    ]
+    return _markdown_table(comparison.head, comparison.rows, right=right)
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> str:
+    rule = ["---:" if column in right else "---" for column in range(len(head))]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
 
 
@@ -97,10 +123,13 @@ def _samples(samples: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
     names = list(samples[0])
     cells = [[_cell(sample[name]) for name in names] for sample in samples]
-    return [_markdown_table([name.replace("_", " ") for name in names], cells)]
+    head = [name.replace("_", " ") for name in names]
+    return [_comparison(Comparison(title="", head=head, rows=cells))]
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return " · ".join(map(_cell, value))
     return number(value) if isinstance(value, float) else str(value)
 
 

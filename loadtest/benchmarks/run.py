@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 
 from django.test.utils import override_settings
 
@@ -26,6 +25,7 @@ from workers.embedded import start_valkey
 from workers.server import Server
 
 Say = Callable[[str], None]
+PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
 # appendfsync: what Valkey does before it answers a write.
 MODES = ("always", "everysec")
 # Each side, its application, and more fresh buyers a second than it can serve (0: it does not look at them).
@@ -46,9 +46,11 @@ def run_all(lengths: Lengths, *, place: Place, quick: bool, say: Say) -> Report:
         report=lambda text: say(f"  {text}"),
     )
     road = _road(lengths, place=place, say=say)
-    versions = machine.versions(connect())
+    versions = machine.versions(connect(), packages=PACKAGES) | machine.postgres_version()
     return Report(
-        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        title="The gate, the line and the road: measured",
+        command="make bench-gate",
+        date=machine.now(),
         revision=machine.revision(place.checkout),
         quick=quick,
         figures=[*admission_figures(turns), *settlement_figures(settlement), *road_figures(road)],

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
+from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
 from loadtest.benchmarks.bounds import admission_figures
+from loadtest.benchmarks.chart import Panel, chart
 from loadtest.benchmarks.figures import Figure, number, ratio
+from loadtest.benchmarks.hands import hands_of
 from loadtest.benchmarks.loader import Load, LoadFailed, is_whole
-from loadtest.benchmarks.report import Report, as_json, markdown, sentence, table
+from loadtest.benchmarks.lock_crowds import Crowd, Visit, judge
+from loadtest.benchmarks.lock_sides import FAIR, RAW, REDIS_PY
+from loadtest.benchmarks.locks_queue_bounds import crowd_figures, overlap_faults, pair_figures, queue_figures
+from loadtest.benchmarks.queue_sides import DRAMATIQ, HUEY, OURS, RQ, SAQ
+from loadtest.benchmarks.report import Comparison, Report, as_json, markdown, sentence, table
+from loadtest.benchmarks.rounds import in_turns
 
 GOOD = Figure(name="gate ÷ no-op", value=0.34, at_least=0.25, aim=0.4)
 PRINTED = Figure(name="no-op", value=48_123.4, unit="requests/s")
@@ -18,6 +28,8 @@ PRINTED = Figure(name="no-op", value=48_123.4, unit="requests/s")
 
 def report_of(*figures: Figure, faults: tuple[str, ...] = (), quick: bool = False) -> Report:
     return Report(
+        title="The gate",
+        command="make bench-gate",
         date="2026-01-02 03:04 UTC",
         revision="abc123",
         quick=quick,
@@ -147,3 +159,120 @@ def test_load_counts_only_the_window() -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.345, "0.34"), (99.994, "99.99"), (12_345.6, "12,346"), (-0.5, "-0.50")])
 def test_number_is_as_exact_as_its_size_needs(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_sides_take_turns_and_every_second_round_runs_backwards() -> None:
+    turns = [side for _, side in in_turns("abc", rounds=3)]
+    assert "".join(turns) == "abccbaabc"
+    assert [number for number, _ in in_turns("ab", rounds=2)] == [0, 0, 1, 1]
+
+
+def test_page_shows_comparisons_and_the_chart() -> None:
+    sides = Comparison(title="Locks", head=("lock", "pairs/s", "fence"), rows=[("ours", "1,834", "yes")])
+    report = replace(
+        report_of(GOOD), comparisons=[sides], picture=("locks.svg", "Bars"), samples=[{"rounds": [1.5, 2]}]
+    )
+    page = markdown(report)
+    assert "## Locks\n\n| lock | pairs/s | fence |\n| --- | ---: | --- |\n| ours | 1,834 | yes |" in page
+    assert "![Bars](locks.svg)" in page
+    assert "| 1.50 · 2 |" in page
+    assert json.loads(as_json(report))["comparisons"][0]["rows"] == [["ours", "1,834", "yes"]]
+
+
+def test_chart_draws_each_panel_to_its_own_scale() -> None:
+    text = chart(
+        [
+            Panel(title="pairs & more", values={"ours": 200.0, "a <rival>": 50.0}, ours=["ours"]),
+            Panel(title="ms", values={"ours": 0.0, "raw": 0.0}, limits=["raw"]),
+        ],
+        description="bars",
+    )
+    bars = [
+        (bar.get("class"), float(bar.get("width", 0)))
+        for bar in ElementTree.fromstring(text).iter()  # noqa: S314 - we have just written it
+        if "rect" in bar.tag
+    ]
+    assert [kind for kind, _ in bars] == ["ours", "rival", "rival", "limit"]
+    assert bars[0][1] == pytest.approx(4 * bars[1][1])
+    assert "a &lt;rival&gt;" in text
+
+
+HOLD = 1 / 128  # a fraction that adds up exactly
+
+
+def turns_of(processes: int, *, turns: int, hold: float = HOLD) -> list[list[Visit]]:
+    """Return visits of processes that take strict turns, each asking anew when it has left."""
+    visits: list[list[Visit]] = [[] for _ in range(processes)]
+    for turn in range(turns):
+        entered = turn * hold
+        asked = max(0.0, entered - (processes - 1) * hold)
+        visits[turn % processes].append((asked, entered, entered + hold))
+    return visits
+
+
+def test_crowd_in_strict_turns_is_even_and_never_two_at_once() -> None:
+    crowd = judge(turns_of(4, turns=42), window=(9 * HOLD, 39 * HOLD))
+    assert crowd.counts == [7, 7, 7, 7]
+    assert crowd.per_second == pytest.approx(128)
+    assert crowd.worst_to_mean == pytest.approx(1)
+    assert (crowd.unevenness, crowd.overlaps) == (0, 0)
+
+
+def test_crowd_with_a_starved_process_and_two_holders_is_seen() -> None:
+    visits = turns_of(2, turns=100)
+    visits.append([(0.1, 0.45, 0.46)])
+    crowd = judge(visits, window=(0.0, 0.4))
+    assert crowd.counts[2] == 0
+    assert crowd.worst_wait_ms == pytest.approx(350)
+    assert crowd.unevenness == pytest.approx(100)
+    assert crowd.overlaps > 0
+    assert overlap_faults({"some lock": [crowd], "none": []}) == [
+        f"some lock had two holders at once {crowd.overlaps} times"
+    ]
+
+
+@pytest.mark.parametrize(("ours", "ok"), [([100.0, 80.0, 9.0], True), ([79.0, 79.0, 9.0], False)])
+def test_lock_alone_is_compared_round_by_round(ours: list[float], ok: bool) -> None:
+    rates = {FAIR: ours, REDIS_PY: [70.0, 70.0, 8.0], RAW: [100.0, 100.0, 10.0]}
+    figures = pair_figures(rates, on_disk={FAIR: [1.0], REDIS_PY: [2.0], RAW: [1.0]})
+    # The last round was disturbed for all sides alike: its ratio is as good as any.
+    assert figures[2].value == pytest.approx(sorted([ours[0] / 100, ours[1] / 100, 0.9])[1])
+    assert all(figure.ok for figure in figures) is ok
+
+
+@pytest.mark.parametrize(
+    ("crowd", "broken"),
+    [
+        (Crowd(per_second=95, counts=[20, 21], mean_wait_ms=90, worst_wait_ms=180, overlaps=0), []),
+        (Crowd(per_second=94, counts=[20, 20], mean_wait_ms=90, worst_wait_ms=90, overlaps=0), ["acquisitions"]),
+        (Crowd(per_second=99, counts=[20, 23], mean_wait_ms=90, worst_wait_ms=181, overlaps=0), ["worst", "furthest"]),
+    ],
+)
+def test_crowd_figures_name_what_is_broken(crowd: Crowd, broken: list[str]) -> None:
+    rival = replace(crowd, per_second=100)
+    failed = [figure.name for figure in crowd_figures({FAIR: [crowd], REDIS_PY: [rival]}) if not figure.ok]
+    assert [name.split()[1] for name in failed] == broken
+
+
+def test_queue_is_held_against_the_fastest_rival() -> None:
+    rates = {OURS: [50_000.0], RQ: [9_999.0], HUEY: [10.0], DRAMATIQ: [10_001.0], SAQ: [1.0]}
+    absolute, relative = queue_figures("enqueue", rates, at_least=40_000)
+    assert absolute.ok
+    assert "dramatiq" in relative.name
+    assert not relative.ok
+    assert queue_figures("enqueue", rates | {DRAMATIQ: [1.0]}, at_least=40_000)[1].ok
+
+
+def nothing_to_load(*, side: str) -> None:
+    assert side
+
+
+def test_hand_is_another_process_and_hands_back_its_errors() -> None:
+    with hands_of(["one"], redis_url="redis://none", load=nothing_to_load, cores=os.sched_getaffinity(0)) as hands:
+        assert hands["one"].ask(os.getpid) != os.getpid()
+        assert hands["one"].ask(os.getenv, key="REDIS_URL") == "redis://none"
+        with pytest.raises(LoadFailed, match="JSONDecodeError"):
+            hands["one"].ask(json.loads, s="no JSON")
+        assert hands["one"].ask(json.loads, s="[1]") == [1]
+        with pytest.raises(LoadFailed, match="its process ended"):
+            hands["one"].ask(os._exit, status=3)
