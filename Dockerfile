@@ -12,7 +12,7 @@ COPY workers workers
 # Settings refuse to start in production without secrets; these are used for this one command and kept nowhere.
 RUN FAIRDROP_ENV=production ALLOWED_HOSTS=localhost DATABASE_URL=postgresql://none REDIS_URL=redis://none \
     SECRET_KEY=only-to-collect-static-files-while-the-image-is-built-0 \
-    FAIRDROP_TOKEN_KEYS=only-to-collect-static-files-while-the-image-is-built-1 \
+    FAIRDROP_TOKEN_KEYS=only-to-collect-static-files-while-the-image-is-built-1 FAIRDROP_PAYMENT_PROVIDERS=none=none \
     python manage.py collectstatic --noinput
 USER fairdrop
 EXPOSE 8000

@@ -32,6 +32,10 @@ test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/
 test-unit: $(VENV)/dev.stamp ## run the tests that need no server, in seconds
 	@exec env $(LOCAL) $(RUN) -m pytest tests/unit tests/rules
 
+.PHONY: test-returning
+test-returning: $(VENV)/dev.stamp ## prove that units that come back are sold to the next in line, with holds of a minute
+	@exec env $(LOCAL) RETURNING_UNITS_HOLD_SECONDS=60 $(RUN) -m pytest tests/journeys/test_returning_units.py
+
 .PHONY: check
 check: $(VENV)/dev.stamp ## lint, formatting, types, and the house rules (imports run down, migrations are complete, ...)
 	$(RUN) -m ruff check .
@@ -46,6 +50,10 @@ bench-gate: $(VENV)/dev.stamp ## measure admission, settlement and the whole roa
 .PHONY: bench-locks
 bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue beside other libraries; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.locks_queue
+
+.PHONY: bench-settle
+bench-settle: $(VENV)/dev.stamp ## measure settlement, expiry, payment and the audit; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.settle
 
 .PHONY: audit
 audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)

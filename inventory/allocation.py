@@ -1,13 +1,17 @@
-"""Decides, in order of seq, which requests of a batch get their units. Pure: no clock, no storage.
-Called by settlement.
+"""Decides, in order of seq, which requests of a batch get their units and where the line must wait. Pure.
+Never reads a clock or a store. Called by settlement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from inventory.outcomes import State
+
+# Why a line waits, as Redis keeps it.
+WAITLIST = "waitlist"  # every unit is held or sold, and those held may come back
+PAUSED = "paused"  # staff have stopped the sale
 
 
 class Claim(NamedTuple):
@@ -18,6 +22,7 @@ class Claim(NamedTuple):
     buyer: str
     quantity: int
     seq: int
+    restored: bool = False
 
 
 class Decision(NamedTuple):
@@ -28,28 +33,45 @@ class Decision(NamedTuple):
     reason: str = ""
 
 
+class Allocation(NamedTuple):
+    """decisions: of the claims up to where the line must wait; waits_for: why the rest stays in line, or ''."""
+
+    decisions: list[Decision]
+    waits_for: str
+
+
 def allocate(
     claims: Sequence[Claim],
     *,
     available: int,
-    limits: Mapping[int, int],
+    held: int,
+    limits: Mapping[str, int],
     live_units: Mapping[tuple[int, str], int],
-) -> list[Decision]:
-    """Return a decision for each claim, in order of seq (I8a).
+    over: Collection[int] = frozenset(),
+    paused: Collection[int] = frozenset(),
+) -> Allocation:
+    """Decide `claims` in order of seq, as far as the line may go (I8a, I9).
 
-    available: units free now. limits: sale_id → units a buyer. live_units: (sale_id, buyer) → units held or paid.
-    A claim that does not fit leaves what is free to smaller ones behind it: no unit stays unsold (I9).
+    available, held: units free, and units that may come back. limits: request_id → units a buyer. live_units:
+    (sale_id, buyer) → units held or paid. over, paused: ids of sales that have ended, or stand still.
+    While enough held units may come back, a claim that does not fit keeps its place and everyone behind it theirs;
+    when not, it leaves what is free to smaller ones behind it: no unit stays unsold.
     """
     had = dict(live_units)
-    decisions = []
+    decisions: list[Decision] = []
     for claim in sorted(claims, key=lambda each: each.seq):
         owner = (claim.sale_id, claim.buyer)
-        if had.get(owner, 0) + claim.quantity > limits[claim.sale_id]:
+        if claim.sale_id in paused and claim.sale_id not in over:
+            return Allocation(decisions, PAUSED)
+        if had.get(owner, 0) + claim.quantity > limits[claim.request_id]:
             decisions.append(Decision(claim, State.REFUSED, "limit_reached"))
-        elif claim.quantity > available:
-            decisions.append(Decision(claim, State.SOLD_OUT))
-        else:
+        elif claim.quantity <= available:
             available -= claim.quantity
+            held += claim.quantity
             had[owner] = had.get(owner, 0) + claim.quantity
             decisions.append(Decision(claim, State.HELD))
-    return decisions
+        elif claim.quantity <= available + held and claim.sale_id not in over:
+            return Allocation(decisions, WAITLIST)
+        else:
+            decisions.append(Decision(claim, State.SOLD_OUT))
+    return Allocation(decisions, "")

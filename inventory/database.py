@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import psycopg
 from django.conf import settings
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
-# Letters, digits, "-", "_", the comma between elements, and "" for an empty text.
-PLAIN = re.compile(r'(?:[\w,-]|"")*', re.ASCII)
+# Letters, digits, "-", "_", the point of a price, the comma between elements, and "" for an empty text.
+PLAIN = re.compile(r'(?:[\w,.-]|"")*', re.ASCII)
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 Pipeline: TypeAlias = psycopg.Pipeline
@@ -38,6 +40,15 @@ def connect() -> Connection:
         options=f"{settings.DATABASE_TIMEOUTS} {INDEX_ONLY}",
         application_name="fairdrop-worker",
     )
+
+
+@contextmanager
+def pipeline_of(django: BaseDatabaseWrapper) -> Iterator[Pipeline]:
+    """Send several statements of Django's own connection at once for the length of a `with` block."""
+    django.ensure_connection()
+    # What a Sync raises has not passed through Django's cursors.
+    with django.wrap_database_errors, cast(Connection, django.connection).pipeline() as pipeline:
+        yield pipeline
 
 
 def array(values: Iterable[str | int]) -> str:

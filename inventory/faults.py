@@ -1,5 +1,5 @@
 """Named places where a test may kill, freeze or break a process, switched on by FAIRDROP_FAULT=name:action[:nth].
-Off, a place costs one comparison; production refuses to start with it on. Called by settlement and the settler.
+Off, a place costs one comparison; production refuses to start with it on. Called by the workers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 # In the order in which a settler passes them.
-FAULT_POINTS = (
+SETTLER_POINTS = (
     "before_take",
     "after_take",
     "after_fence",
@@ -21,6 +21,10 @@ FAULT_POINTS = (
     "after_settle",
     "before_release",
 )
+EXPIRER_POINTS = ("before_expire", "in_expire", "after_expire")
+# Of one SKU that has drifted: before the first look, before and after the first repair, after the last.
+RECONCILER_POINTS = ("before_reconcile", "before_repair", "in_repair", "after_reconcile")
+FAULT_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS
 ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": None}
 
 

@@ -1,5 +1,5 @@
 """The only writer of Stock and StockMovement: every change of a count and its movement, in the caller's transaction.
-Never commits, never decides who gets a unit. Called by settlement, the admin's services and the demo's seed.
+Never commits, never decides who gets a unit. Called by settlement, the ends of holds, stock control and the seed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,21 @@ CLAIM = """
 UPDATE inventory_stock SET fence = %(fence)s WHERE sku = %(sku)s AND fence <= %(fence)s
 RETURNING id, available, held, sold, version
 """
+LOCK = """
+SELECT id, available, held, sold, version FROM inventory_stock WHERE sku = %(sku)s FOR UPDATE
+"""
+# Every later change of an order's units, as what it does to (available, held, sold).
+CHANGE = """
+UPDATE inventory_stock
+SET available = available + %(available)s, held = held + %(held)s, sold = sold + %(sold)s, version = version + 1
+WHERE id = %(stock_id)s AND available + %(available)s >= 0
+RETURNING available, held, sold, version
+"""
+ADJUST = """
+UPDATE inventory_stock SET total = total + %(units)s, available = available + %(units)s, version = version + 1
+WHERE id = %(stock_id)s
+RETURNING available, held, sold, version
+"""
 HOLD = """
 UPDATE inventory_stock SET available = available - %(units)s, held = held + %(units)s, version = version + 1
 WHERE id = %(stock_id)s AND available >= %(units)s AND fence = %(fence)s
@@ -30,8 +45,8 @@ RETURNING available, held, sold, version
 """
 MOVE_MANY = """
 INSERT INTO inventory_stockmovement (stock_id, kind, delta, request_id, fence, actor, reason)
-SELECT %(stock_id)s, 'hold', -quantity, request_id, %(fence)s, %(actor)s, ''
-FROM unnest(%(request_ids)s::text[], %(quantities)s::int[]) AS held (request_id, quantity)
+SELECT %(stock_id)s, %(kind)s, %(sign)s * quantity, request_id, %(fence)s, %(actor)s, %(reason)s
+FROM unnest(%(request_ids)s::text[], %(quantities)s::int[]) AS moved (request_id, quantity)
 """
 MOVE_ONE = """
 INSERT INTO inventory_stockmovement (stock_id, kind, delta, actor, reason)
@@ -92,16 +107,7 @@ def hold_units(
     """
     units = sum(quantity for _, quantity in holds)
     cursor.execute(HOLD, {"stock_id": stock_id, "fence": fence, "units": units})
-    moves.execute(
-        MOVE_MANY,
-        {
-            "stock_id": stock_id,
-            "fence": fence,
-            "actor": actor,
-            "request_ids": array(name for name, _ in holds),
-            "quantities": array(quantity for _, quantity in holds),
-        },
-    )
+    _move_many(moves, stock_id=stock_id, kind="hold", sign=-1, units=holds, fence=fence, actor=actor)
 
 
 def read_hold(cursor: Cursor) -> StockFigures:
@@ -109,5 +115,141 @@ def read_hold(cursor: Cursor) -> StockFigures:
     row = cursor.fetchone()
     if row is None:
         raise LockLost("the stock row changed under this transaction; nothing was written")
+    return _figures(row)
+
+
+def lock_stock(cursor: Cursor, *, sku: str) -> ClaimedStock:
+    """Lock the row of `sku` for this transaction without a fence, for what needs none. Raises InvalidRequest.
+
+    Whoever changes orders of a SKU takes this lock first: it makes them one after another, and no two can deadlock.
+    """
+    ask_lock(cursor, sku=sku)
+    row = cursor.fetchone()
+    if row is None:
+        raise InvalidRequest(f"there is no stock of {sku}")
+    return ClaimedStock(*row)
+
+
+def ask_lock(cursor: Cursor, *, sku: str) -> None:
+    """Send the statement of lock_stock; what follows it in a pipeline waits with it."""
+    cursor.execute(LOCK, {"sku": sku})
+
+
+def release_units(
+    cursor: Cursor, *, stock_id: int, units: Sequence[tuple[str, int]], actor: str, reason: str = ""
+) -> StockFigures:
+    """Make the held units of requests (id, quantity) free again; the row is locked by the caller (I10)."""
+    total = _total(units)
+    figures = _change(cursor, stock_id=stock_id, available=total, held=-total, sold=0)
+    _move_many(cursor, stock_id=stock_id, kind="release", sign=1, units=units, actor=actor, reason=reason)
+    return figures
+
+
+def sell_units(cursor: Cursor, *, stock_id: int, units: int) -> StockFigures:
+    """Turn `units` that are held into sold ones; nothing becomes free, so nothing moves (I10)."""
+    ask_sale(cursor, stock_id=stock_id, units=units)
+    return read_sale(cursor)
+
+
+def ask_sale(cursor: Cursor, *, stock_id: int, units: int) -> None:
+    """Send the statement of sell_units; read_sale fetches the figures, also after the COMMIT of a pipeline."""
+    _ask_change(cursor, stock_id=stock_id, available=0, held=-units, sold=units)
+
+
+def read_sale(cursor: Cursor) -> StockFigures:
+    """Return the stock after ask_sale."""
+    return _read_change(cursor)
+
+
+def retake_units(cursor: Cursor, *, stock_id: int, request_id: str, units: int, actor: str) -> StockFigures:
+    """Sell free units to a request whose hold had ended. Raises LockLost when they are not free (I12)."""
+    figures = _change(cursor, stock_id=stock_id, available=-units, held=0, sold=units)
+    _move_many(cursor, stock_id=stock_id, kind="retake", sign=-1, units=[(request_id, units)], actor=actor)
+    return figures
+
+
+def return_units(
+    cursor: Cursor, *, stock_id: int, request_id: str, units: int, actor: str, reason: str
+) -> StockFigures:
+    """Make sold units free again: their buyer has the money back."""
+    figures = _change(cursor, stock_id=stock_id, available=units, held=0, sold=-units)
+    _move_many(
+        cursor, stock_id=stock_id, kind="return", sign=1, units=[(request_id, units)], actor=actor, reason=reason
+    )
+    return figures
+
+
+def adjust_stock(cursor: Cursor, *, sku: str, units: int, actor: str, reason: str) -> StockFigures:
+    """Correct the count of `sku` by `units` (not 0, may be negative), in the caller's transaction.
+
+    Raises InvalidRequest when that would leave less than is held and sold, or nobody says who and why (I20).
+    """
+    if units == 0:
+        raise InvalidRequest("units must not be 0")
+    if not actor or not reason:
+        raise InvalidRequest("an adjustment needs an actor and a reason")
+    stock = lock_stock(cursor, sku=sku)
+    if stock.available + units < 0:
+        taken = stock.held + stock.sold
+        raise InvalidRequest(f"{taken} units of {sku} are held or sold; only {stock.available} can be taken away")
+    cursor.execute(ADJUST, {"stock_id": stock.stock_id, "units": units})
+    figures = _figures(cursor.fetchone())
+    cursor.execute(
+        MOVE_ONE, {"stock_id": stock.stock_id, "kind": "adjust", "delta": units, "actor": actor, "reason": reason}
+    )
+    return figures
+
+
+def figures_of(stock: ClaimedStock) -> StockFigures:
+    """Return the figures of a row as it was claimed."""
+    return _figures((stock.available, stock.held, stock.sold, stock.version))
+
+
+def _change(cursor: Cursor, *, stock_id: int, available: int, held: int, sold: int) -> StockFigures:
+    _ask_change(cursor, stock_id=stock_id, available=available, held=held, sold=sold)
+    return _read_change(cursor)
+
+
+def _ask_change(cursor: Cursor, *, stock_id: int, available: int, held: int, sold: int) -> None:
+    cursor.execute(CHANGE, {"stock_id": stock_id, "available": available, "held": held, "sold": sold})
+
+
+def _read_change(cursor: Cursor) -> StockFigures:
+    row = cursor.fetchone()
+    if row is None:
+        raise LockLost("these units are not free; nothing was written")
+    return _figures(row)
+
+
+def _move_many(
+    cursor: Cursor,
+    *,
+    stock_id: int,
+    kind: str,
+    sign: int,
+    units: Sequence[tuple[str, int]],
+    actor: str,
+    reason: str = "",
+    fence: int | None = None,
+) -> None:
+    values = {
+        "stock_id": stock_id,
+        "kind": kind,
+        "sign": sign,
+        "fence": fence,
+        "actor": actor,
+        "reason": reason,
+        "request_ids": array(name for name, _ in units),
+        "quantities": array(quantity for _, quantity in units),
+    }
+    cursor.execute(MOVE_MANY, values)
+
+
+def _total(units: Sequence[tuple[str, int]]) -> int:
+    return sum(quantity for _, quantity in units)
+
+
+def _figures(row: Sequence[int]) -> StockFigures:
     available, held, sold, version = row
-    return StockFigures(available=available, held=held, sold=sold, returning=0, version=version)
+    # Whatever is held may come back.
+    return StockFigures(available=available, held=held, sold=sold, returning=held, version=version)

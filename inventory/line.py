@@ -4,6 +4,7 @@ Called by the settler (take, settle), the gate and the pages (status), the catal
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import structlog
 from django.conf import settings
 
 from inventory import keys
-from inventory.exceptions import LockLost
+from inventory.exceptions import LockLost, SaleNotPrimed
 from inventory.locks import FENCE_TTL_MS
 from inventory.redis import (
     Argument,
@@ -29,6 +30,7 @@ from inventory.tickets import Record, read_record
 log = structlog.get_logger(__name__)
 
 MOST_HAND_OUTS = 5  # then a request lies in the dead letters (Q12)
+MOST_CHANGES = 500
 REFUSAL_TRIES = 3  # so often a dead letter's refusal is tried; then it is set aside and the line goes on
 
 
@@ -40,11 +42,10 @@ class Handed(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """One settled request: its new record, and the live field to take its units off, or '' to leave them."""
+    """One request whose outcome is committed, and its record after it."""
 
     request_id: str
     record: Record
-    frees_units: bool
 
 
 class StockFigures(NamedTuple):
@@ -69,6 +70,7 @@ class LineFigures(NamedTuple):
     decided: int
     version: int
     terms_version: int = 0
+    next_lapse_ms: int = 0  # when the first hold ends, in Unix ms; 0: nothing is held
 
 
 class LineCheck(NamedTuple):
@@ -114,7 +116,14 @@ def _take_call(sku: str, *, token: str, call: int, batch: int) -> tuple[str, Seq
 
 
 def _settle_call(
-    sku: str, *, token: str, figures: StockFigures, settled: Sequence[Settled]
+    sku: str,
+    *,
+    token: str,
+    figures: StockFigures,
+    settled: Sequence[Settled],
+    staying: Sequence[str],
+    waits_for: str,
+    waits_until_us: int,
 ) -> tuple[str, Sequence[str], Sequence[Argument]]:
     script_keys = [
         keys.lock(sku),
@@ -123,12 +132,21 @@ def _settle_call(
         keys.stock(sku),
         keys.hand_outs(sku),
         keys.live_units(sku),
+        keys.line(sku),
+        keys.holds(sku),
     ]
-    args: list[Argument] = [token, sku, keys.settled_channel(), *figures]
-    for name, record, frees_units in settled:
-        freed = live_field(sale_id=record.sale_id, buyer=record.buyer) if frees_units else ""
-        args += (name, record.text(), record.quantity, freed)
+    args: list[Argument] = [token, sku, keys.settled_channel(), *figures, waits_for, waits_until_us, MOST_HAND_OUTS]
+    args += _changed(settled)
+    for name in staying:
+        args += (name, "", 0, "")
     return "settle", script_keys, args
+
+
+def _changed(settled: Sequence[Settled]) -> list[Argument]:
+    flat: list[Argument] = []
+    for name, record in settled:
+        flat += (name, record.text(), record.quantity, live_field(sale_id=record.sale_id, buyer=record.buyer))
+    return flat
 
 
 def _handed(sku: str, reply: Any) -> Handed:
@@ -167,15 +185,28 @@ def settle_and_take(
     settled: Sequence[Settled],
     call: int,
     batch: int,
+    staying: Sequence[str] = (),
+    waits_for: str = "",
+    waits_until_us: int = 0,
 ) -> Handed:
     """Answer `settled` (after its COMMIT, never before) and take the next batch in the same round trip.
 
+    staying: who keeps its place, because the line `waits_for` something (see allocation.py), until `waits_until_us`
+    (Unix µs) at most.
     Raises LockLost, RedisUnavailable.
     """
     answered, handed = run_scripts(
         client,
         [
-            _settle_call(sku, token=token, figures=figures, settled=settled),
+            _settle_call(
+                sku,
+                token=token,
+                figures=figures,
+                settled=settled,
+                staying=staying,
+                waits_for=waits_for,
+                waits_until_us=waits_until_us,
+            ),
             _take_call(sku, token=token, call=call, batch=batch),
         ],
     )
@@ -184,13 +215,83 @@ def settle_and_take(
     return _handed(sku, handed)
 
 
-def settle(client: Client, sku: str, *, token: str, figures: StockFigures, settled: Sequence[Settled]) -> int:
+def settle(
+    client: Client,
+    sku: str,
+    *,
+    token: str,
+    figures: StockFigures,
+    settled: Sequence[Settled],
+    staying: Sequence[str] = (),
+    waits_for: str = "",
+    waits_until_us: int = 0,
+) -> int:
     """Answer `settled` without taking more; return how many this call settled. Raises LockLost, RedisUnavailable."""
-    name, script_keys, args = _settle_call(sku, token=token, figures=figures, settled=settled)
+    name, script_keys, args = _settle_call(
+        sku,
+        token=token,
+        figures=figures,
+        settled=settled,
+        staying=staying,
+        waits_for=waits_for,
+        waits_until_us=waits_until_us,
+    )
     answered = run_script(client, name, keys=script_keys, args=args)
     if answered == -1:
         raise LockLost
     return int(answered)
+
+
+def tell_changes(client: Client, sku: str, *, figures: StockFigures, changed: Sequence[Settled]) -> int:
+    """Tell the line what a COMMIT changed: orders that ended, and the stock after it; needs no lock.
+
+    Safe to repeat, and in any order: records only go forward, stock versions too. Returns how many records went
+    forward. Raises RedisUnavailable; the reconciler then tells it later.
+    """
+    script_keys = [
+        keys.stock(sku),
+        keys.records(sku),
+        keys.live_units(sku),
+        keys.line(sku),
+        keys.holds(sku),
+        keys.in_flight(sku),
+        keys.dead_letters(sku),
+    ]
+    done = 0
+    for start in range(0, max(len(changed), 1), MOST_CHANGES):
+        args: list[Argument] = [sku, keys.settled_channel(), keys.wake_channel(), *figures]
+        args += _changed(changed[start : start + MOST_CHANGES])
+        done += int(run_script(client, "change", keys=script_keys, args=args))
+    return done
+
+
+def due_holds(client: Client, skus: Sequence[str], *, now_ms: int, most: int) -> dict[str, list[str]]:
+    """Return, of each SKU that has any, up to `most` requests whose hold has ended at `now_ms` (Unix ms).
+
+    Raises RedisUnavailable.
+    """
+    commands = [("ZRANGE", keys.holds(sku), "-inf", now_ms, "BYSCORE", "LIMIT", 0, most) for sku in skus]
+    found = run_commands(client, commands) if commands else []
+    return {sku: list(names) for sku, names in zip(skus, found, strict=True) if names}
+
+
+def known_skus(client: Client) -> list[str]:
+    """Return every SKU that was ever primed, by name. Raises RedisUnavailable."""
+    (known,) = run_commands(client, [("SMEMBERS", keys.skus())])
+    return sorted(known)
+
+
+def restore(client: Client, sku: str, *, request_id: str, record: Record) -> bool:
+    """Let a request wait again at the seq of its record; False when it is known already.
+
+    Raises SaleNotPrimed, RedisUnavailable.
+    """
+    script_keys = [keys.stock(sku), keys.line(sku), keys.records(sku), keys.live_units(sku)]
+    args: list[Argument] = [sku, keys.wake_channel(), request_id, record.seq, record.quantity, record.sale_id]
+    done = run_script(client, "restore", keys=script_keys, args=[*args, record.buyer])
+    if done == -1:
+        raise SaleNotPrimed
+    return bool(done)
 
 
 def give_back(client: Client, sku: str, *, token: str, seen_fence: int = 0) -> None:
@@ -204,7 +305,7 @@ def give_back(client: Client, sku: str, *, token: str, seen_fence: int = 0) -> N
 
 
 def _status_keys(sku: str) -> list[str]:
-    return [keys.line(sku), keys.in_flight(sku), keys.records(sku)]
+    return [keys.line(sku), keys.in_flight(sku), keys.records(sku), keys.stock(sku)]
 
 
 def _places(flat: list[Any]) -> list[Place | None]:
@@ -234,30 +335,55 @@ def places(client: Client, sku: str, request_ids: Sequence[str]) -> list[Place |
 
 
 def skus_with_work(client: Client) -> list[str]:
-    """Return the primed SKUs whose line or flight is not empty, by name. Raises RedisUnavailable."""
-    (known,) = run_commands(client, [("SMEMBERS", keys.skus())])
-    names = sorted(known)
-    commands = [("ZCARD", key(sku)) for sku in names for key in (keys.line, keys.in_flight)]
-    counts = run_commands(client, commands) if commands else []
-    return [sku for sku, waiting, flying in zip(names, counts[::2], counts[1::2], strict=True) if waiting or flying]
+    """Return the primed SKUs that have something to hand out, by name. Raises RedisUnavailable.
+
+    A line that waits for a unit or for staff has none until its stock or its terms change, or its time has come.
+    """
+    names = known_skus(client)
+    commands = [command for sku in names for command in _work_commands(sku)]
+    rows = run_commands(client, commands) if commands else []
+    now_us = time.time_ns() // 1000
+    looks = zip(names, rows[::3], rows[1::3], rows[2::3], strict=True)
+    return [sku for sku, waiting, flying, stock in looks if flying or (waiting and not _must_wait(stock, now_us))]
 
 
-STOCK_FIELDS = LineFigures._fields[:-1]
+def _work_commands(sku: str) -> list[Sequence[Argument]]:
+    return [
+        ("ZCARD", keys.line(sku)),
+        ("ZCARD", keys.in_flight(sku)),
+        ("HMGET", keys.stock(sku), "waits_for", "waits_version", "version", "waits_until_us"),
+    ]
 
 
-def _figures(row: Sequence[str | None], terms_version: str | None) -> LineFigures | None:
-    return None if row[0] is None else LineFigures(*(int(value or 0) for value in (*row, terms_version)))
+def _must_wait(stock: Sequence[str | None], now_us: int) -> bool:
+    waits_for, waits_version, version, until_us = stock
+    return bool(waits_for) and waits_version == version and now_us < int(until_us or 0)
+
+
+STOCK_FIELDS = LineFigures._fields[:-2]
+COMMANDS_A_SALE = 3
+
+
+def _figures(row: Sequence[str | None], terms_version: str | None, first: Sequence[Any]) -> LineFigures | None:
+    if row[0] is None:
+        return None
+    next_lapse_ms = int(float(first[1])) if first else 0
+    return LineFigures(*(int(value or 0) for value in (*row, terms_version, next_lapse_ms)))
 
 
 def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
-    return [("HMGET", keys.stock(sku), *STOCK_FIELDS), ("HGET", keys.sale(sku, sale_id=sale_id), "version")]
+    return [
+        ("HMGET", keys.stock(sku), *STOCK_FIELDS),
+        ("HGET", keys.sale(sku, sale_id=sale_id), "version"),
+        ("ZRANGE", keys.holds(sku), 0, 0, "WITHSCORES"),
+    ]
 
 
 async def figures_async(client: AsyncClient, sales: Sequence[tuple[str, int]]) -> list[LineFigures | None]:
     """Return the figures of each (sku, sale_id), None for one that is not primed. Raises RedisUnavailable."""
     commands = [command for sku, sale_id in sales for command in _figures_commands(sku, sale_id)]
     rows = await run_commands_async(client, commands, timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
-    return [_figures(row, terms) for row, terms in zip(rows[::2], rows[1::2], strict=True)]
+    return [_figures(*rows[at : at + COMMANDS_A_SALE]) for at in range(0, len(rows), COMMANDS_A_SALE)]
 
 
 def figures(client: Client, sku: str, *, sale_id: int = 0) -> LineFigures | None:

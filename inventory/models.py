@@ -48,13 +48,15 @@ class StockMovement(models.Model):
         ADJUST = "adjust", "adjust"  # staff correct the count: ±n
         HOLD = "hold", "hold"  # a request gets its units: −n
         RELEASE = "release", "release"  # a hold ended without a sale: +n
+        RETAKE = "retake", "retake"  # a payment came after the hold had ended, and the units were still free: −n
+        RETURN = "return", "return"  # something sold was refunded and its units are free again: +n
 
     stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="movements")
     kind = models.CharField(max_length=8, choices=Kind.choices)
     delta = models.IntegerField()
     request_id = models.CharField(max_length=40, null=True, blank=True)  # noqa: DJ001 - NULL keeps UNIQUE off loads
     fence = models.BigIntegerField(null=True, blank=True)
-    actor = models.CharField(max_length=80)
+    actor = models.CharField(max_length=150)
     reason = models.CharField(max_length=200, blank=True)
     created_at = models.DateTimeField(db_default=Now())
 
@@ -63,12 +65,14 @@ class StockMovement(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["request_id", "kind"], name="movement_once_per_request_and_kind"),
             models.CheckConstraint(
-                condition=Q(kind__in=["hold", "release"], request_id__isnull=False)
+                condition=Q(kind__in=["hold", "release", "retake", "return"], request_id__isnull=False)
                 | Q(kind__in=["load", "adjust"], request_id__isnull=True),
                 name="movement_of_a_request_names_it",
             ),
             models.CheckConstraint(
-                condition=Q(kind="hold", delta__lt=0) | Q(kind__in=["load", "release"], delta__gt=0) | Q(kind="adjust"),
+                condition=Q(kind__in=["hold", "retake"], delta__lt=0)
+                | Q(kind__in=["load", "release", "return"], delta__gt=0)
+                | Q(kind="adjust"),
                 name="movement_has_the_sign_of_its_kind",
             ),
         ]

@@ -1,4 +1,6 @@
-"""Names every state of a request and its one-letter form in Redis. Decides nothing. Called by every floor."""
+"""Names every state of a request, its one-letter form in Redis, and every change that is allowed. Decides nothing.
+Called by every floor; a database trigger holds orders to the same table.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,16 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     SOLD_OUT = "sold_out"
     REFUSED = "refused"
+    REFUNDED = "refunded"
 
     @property
     def letter(self) -> str:
         """The state as one byte, the first of a record in Redis."""
         return _LETTER[self]
+
+    def may_become(self, other: State) -> bool:
+        """Say whether a request in this state may go over to `other` (I13)."""
+        return other in ALLOWED[self]
 
 
 _LETTER = {
@@ -32,9 +39,39 @@ _LETTER = {
     State.CANCELLED: "c",
     State.SOLD_OUT: "s",
     State.REFUSED: "r",
+    State.REFUNDED: "f",
 }
 STATE_OF_LETTER = {letter: state for state, letter in _LETTER.items()}
 
+_DECISIONS = frozenset({State.HELD, State.SOLD_OUT, State.REFUSED, State.CANCELLED})
+# The life of a request. Every edge leads to a higher rank (see RANK), so no life has a circle, and the answer that
+# comes late to Redis is recognised by its rank alone.
+ALLOWED: dict[State, frozenset[State]] = {
+    State.QUEUED: _DECISIONS | {State.WAITLISTED},
+    State.WAITLISTED: _DECISIONS,
+    State.HELD: frozenset({State.PAID, State.EXPIRED, State.CANCELLED}),
+    State.EXPIRED: frozenset({State.PAID, State.REFUNDED}),  # a payment that came late: the unit again, or the money
+    State.CANCELLED: frozenset({State.REFUNDED}),
+    State.PAID: frozenset({State.REFUNDED}),
+    State.SOLD_OUT: frozenset(),
+    State.REFUSED: frozenset(),
+    State.REFUNDED: frozenset(),
+}
+# scripts/settle.lua, change.lua and restore.lua hold the same ranks by letter.
+RANK = {
+    State.QUEUED: 0,
+    State.WAITLISTED: 0,
+    State.HELD: 1,
+    State.EXPIRED: 2,
+    State.CANCELLED: 2,
+    State.SOLD_OUT: 2,
+    State.REFUSED: 2,
+    State.PAID: 3,
+    State.REFUNDED: 4,
+}
+
+# An order begins in one of these: a request that only waits has no order.
+FIRST_STATES = _DECISIONS
 # Units of these states count against the buyer's limit.
 LIVE_STATES = frozenset({State.QUEUED, State.WAITLISTED, State.HELD, State.PAID})
 # A request in one of these waits for a decision.

@@ -45,7 +45,7 @@ def prime_live_units(client: Client, sku: str, *, units_by_field: Sequence[tuple
 
 def prime_records(client: Client, sku: str, *, records: Sequence[tuple[str, str]]) -> None:
     """Write decided requests (id, record), unless the SKU is primed already: a retry then finds itself (I14)."""
-    _prime_pairs(client, "prime_records", [keys.stock(sku), keys.records(sku)], records)
+    _prime_pairs(client, "prime_records", [keys.stock(sku), keys.records(sku), keys.holds(sku)], records)
 
 
 def _prime_pairs(
@@ -60,7 +60,8 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
     """Write a sale's terms and its stock's figures; say whether the figures were news. Raises RedisUnavailable.
 
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
-    decided: how many requests of the SKU the database has decided. fence: the highest the stock row has seen.
+    decided: how many requests the database had decided when prime_records read them; it counts only into an empty
+    Redis. fence: the highest the stock row has seen.
     """
     args: list[Argument] = [
         terms.switch,
@@ -88,6 +89,13 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
     run_commands(client, [("SADD", keys.skus(), terms.sku)])
     written = run_script(client, "prime", keys=script_keys, args=args)
     return bool(written)
+
+
+def terms_since(client: Client, sku: str, *, sale_id: int) -> tuple[int, int]:
+    """Return the version of the terms under which people are let in, and from which seq on. Raises RedisUnavailable."""
+    (row,) = run_commands(client, [("HMGET", keys.sale(sku, sale_id=sale_id), "version", "since_us")])
+    version, since_us = row
+    return int(version or 0), int(since_us or 0)
 
 
 def is_primed(client: Client, sku: str) -> bool:

@@ -17,7 +17,9 @@ ID_PATTERN = re.compile(rf"([0-9a-f]{{1,12}})-[A-Za-z0-9_-]{{{MAC_LENGTH}}}")
 
 
 class Record(NamedTuple):
-    """What Redis keeps of a request, as "letter|seq|quantity|sale_id|buyer" and, of a hold, "|its end in ms"."""
+    """What Redis keeps of a request: "letter|seq|quantity|sale_id|buyer"; of a hold "|its end in ms" more, and of one
+    that waits at a place its ticket brought back "|r".
+    """
 
     state: State
     seq: int  # place in line, µs
@@ -25,23 +27,26 @@ class Record(NamedTuple):
     sale_id: int
     buyer: str
     hold_expires_ms: int | None = None
+    restored: bool = False
 
     def text(self) -> str:
         """Return the record as Redis stores it."""
-        end = "" if self.hold_expires_ms is None else f"|{self.hold_expires_ms}"
+        end = f"|{self.hold_expires_ms}" if self.hold_expires_ms is not None else "|r" if self.restored else ""
         return f"{self.state.letter}|{self.seq}|{self.quantity}|{self.sale_id}|{self.buyer}{end}"
 
 
 def read_record(text: str) -> Record:
     """Return the record that `text` holds. Raises ValueError when it is none."""
     letter, seq, quantity, sale_id, buyer, *extra = text.split("|")
+    restored = extra == ["r"]
     return Record(
         state=STATE_OF_LETTER[letter],
         seq=int(seq),
         quantity=int(quantity),
         sale_id=int(sale_id),
         buyer=buyer,
-        hold_expires_ms=int(extra[0]) if extra else None,
+        hold_expires_ms=int(extra[0]) if extra and not restored else None,
+        restored=restored,
     )
 
 

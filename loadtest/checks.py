@@ -7,50 +7,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
-from loadtest.contract import ADMITTED, NOT_FOUND, OK_STATUS, is_foreseen
-from loadtest.history import OK, STOPPED, UNKNOWN, Operation
-from loadtest.testimony import FOLLOWERS, GIVEN_STATES, HELD_STATES, WAITING_STATES, Place, Testimony
+from loadtest.case import Case, Check, Fault, in_line
+from loadtest.contract import ADMITTED, NOT_FOUND
+from loadtest.history import OK
+from loadtest.run_checks import unexpected, vacuous
+from loadtest.testimony import ENDED_STATES, FOLLOWERS, HELD_STATES, WAITING_STATES, Place, Testimony
 
 COUNTS = ("total", "available", "held", "sold", "queued", "in_flight", "decided")
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One thing that is wrong, in a sentence, and how many units or requests it concerns."""
-
-    detail: str
-    weight: int = 1
-
-
-@dataclass(slots=True, kw_only=True)
-class Case:
-    """All that is known about one sale: from its clients, and from the shop before and after."""
-
-    testimony: Testimony
-    sku: str = ""
-    per_buyer_limit: int = 1
-    before: dict[str, Any] = field(default_factory=dict)
-    after: dict[str, Any] = field(default_factory=dict)
-
-    def count(self, name: str) -> int:
-        """Return a count of the audit at rest."""
-        return int(self.after.get("counts", {}).get(name, 0))
-
-    def grown(self, name: str) -> int:
-        """Return by how much a count grew during the run."""
-        return self.count(name) - int(self.before.get("counts", {}).get(name, 0))
-
-    def units_told(self, states: frozenset[str]) -> int:
-        """Return how many units the clients were told they have, by the last state of each place."""
-        return sum(place.units for place in self.testimony.places.values() if place.state in states)
-
-
-Check = Callable[[Case], Iterator[Fault]]
 
 
 def audit_given(case: Case) -> Iterator[Fault]:
@@ -99,15 +66,8 @@ def sold_twice(case: Case) -> Iterator[Fault]:
         yield Fault(f"orders hold {case.count('units_held')} units, the stock row gave {case.count('held')}", excess)
 
 
-def in_line(audit: dict[str, Any]) -> int:
-    """Return how many requests an audit still finds without an answer; the waitlisted have theirs."""
-    counts = audit.get("counts", {})
-    waiting = counts.get("waiting", counts.get("queued", 0))
-    return int(waiting + counts.get("in_flight", 0) - counts.get("waitlisted", 0))
-
-
 def lost(case: Case) -> Iterator[Fault]:
-    """Everybody who was let into the line got a decision."""
+    """Everybody who was let into the line got a decision; nobody waits for a unit at the end."""
     for place in case.testimony.places.values():
         if place.state in WAITING_STATES:
             yield Fault(f"request {place.request_id} was admitted and is still {place.state or 'without a state'}")
@@ -136,7 +96,8 @@ def from_nowhere(case: Case) -> Iterator[Fault]:
 
 
 def out_of_order(case: Case) -> Iterator[Fault]:
-    """Who had an answer before another asked stands before them in line."""
+    """Who had an answer before another asked stands before them in line, and nobody was passed over."""
+    yield from _passed_over(case)
     by_clock: dict[str, list[Place]] = defaultdict(list)
     for place in case.testimony.places.values():
         if place.seqs:
@@ -156,6 +117,16 @@ def _overtaken(places: list[Place]) -> Iterator[Fault]:
         if ahead is not None and ahead is not place and max(ahead.seqs) >= min(place.seqs):
             seqs = f"(seq {min(place.seqs)}) overtook {ahead.request_id} (seq {max(ahead.seqs)})"
             yield Fault(f"request {place.request_id} {seqs}")
+
+
+def _passed_over(case: Case) -> Iterator[Fault]:
+    """Find who was told "sold out" in line while somebody behind them, who wanted as much, got units."""
+    places = [place for place in case.testimony.places.values() if place.seqs and place.units]
+    lucky = [place for place in places if any(place.was(state) for state in HELD_STATES)]
+    for place in places:
+        behind = (other for other in lucky if min(other.seqs) > max(place.seqs) and other.units >= place.units)
+        if place.state == "sold_out" and (other := next(behind, None)):
+            yield Fault(f"request {place.request_id} was sold out, {other.request_id} behind it got units")
 
 
 def _further(one: Place, other: Place) -> Place:
@@ -178,6 +149,9 @@ def told_wrongly(case: Case) -> Iterator[Fault]:
     told, given = case.units_told(HELD_STATES), case.count("held") + case.count("sold")
     if case.after and told > given:
         yield Fault(f"buyers were told of {told} units, the books gave {given}", told - given)
+    paid, sold = case.units_told(frozenset({"paid"})), case.grown("sold")
+    if case.after and paid > sold:
+        yield Fault(f"buyers were told that {paid} units are paid, the books sold {sold}", paid - sold)
 
 
 def _took_back(place: Place) -> Iterator[Fault]:
@@ -197,15 +171,53 @@ def _no_after_yes(asks: list[Any]) -> bool:
 
 def undersold(case: Case) -> Iterator[Fault]:
     """Nobody was told "sold out" while units stayed free to the end."""
+    free = case.count("available")
+    if not case.after or free <= 0:
+        return
+    ends = [
+        (place.sightings[0].clock, place.told_ns(ENDED_STATES), place.units)
+        for place in case.testimony.places.values()
+        if place.state in ENDED_STATES
+    ]
+    for clock, told_ns, quantity in _sent_away(case.testimony):
+        # Units that came back after somebody was sent away are no fault of that answer.
+        later = sum(units for its_clock, ended_ns, units in ends if its_clock != clock or ended_ns > told_ns)
+        if free - later >= quantity:
+            yield Fault(f"{free} units are free, and somebody was sent away who wanted {quantity}", free)
+            return
+
+
+def _sent_away(testimony: Testimony) -> Iterator[tuple[str, int, int]]:
+    """Yield of each wish that was told "sold out": on whose clock, when that was asked, how many units it wanted."""
+    for wish in testimony.wishes:
+        if testimony.result_of(wish) != "sold_out":
+            continue
+        in_line = [seen for name in wish.ids for seen in testimony.places[name].sightings if seen.state == "sold_out"]
+        # In line it was decided once, and is told again and again; at the door each answer is a new one.
+        told = in_line[0] if in_line else [ask for ask in wish.asks if ask.code == "sold_out"][-1]
+        yield told.clock, told.began_ns, wish.quantity
+
+
+def charged_for_nothing(case: Case) -> Iterator[Fault]:
+    """Whoever paid has the goods or the money: no charge without goods."""
+    for place in case.testimony.places.values():
+        if place.charged_late and place.state not in ("paid", "refunded"):
+            yield Fault(f"request {place.request_id} was paid for at the provider and is {place.state}")
+
+
+def unaccounted(case: Case) -> Iterator[Fault]:
+    """At rest every unit is sold or free, nothing is held, and the books sold what buyers were told is paid."""
     if not case.after:
         return
-    results = ((wish.quantity, case.testimony.result_of(wish)) for wish in case.testimony.wishes)
-    sent_away = [quantity for quantity, result in results if result in ("sold_out", "waitlisted")]
-    # Units that came back after somebody was sent away are no fault of that answer.
-    came_back = case.units_told(GIVEN_STATES) - case.units_told(HELD_STATES)
-    free = case.count("available") - came_back
-    if sent_away and free >= min(sent_away):
-        yield Fault(f"{free} units are free, {len(sent_away)} wishes were sent away", free)
+    held, free, sold, total = (case.count(name) for name in ("held", "available", "sold", "total"))
+    if held:
+        yield Fault(f"{held} units are still held at rest", held)
+    elif sold + free != total:
+        yield Fault(f"{sold} sold and {free} free are not {total}", abs(total - sold - free))
+    unknown = sum(case.testimony.result_of(wish) == "unknown" for wish in case.testimony.wishes)
+    excess = case.grown("sold") - case.units_told(frozenset({"paid"}))
+    if excess > unknown:
+        yield Fault(f"the books sold {case.grown('sold')} units, {excess} of them to nobody who says so", excess)
 
 
 def limit_broken(case: Case) -> Iterator[Fault]:
@@ -220,46 +232,6 @@ def limit_broken(case: Case) -> Iterator[Fault]:
             yield Fault(f"buyer {buyer} has {count} units, the limit is {case.per_buyer_limit}", excess)
 
 
-def vacuous(case: Case) -> Iterator[Fault]:
-    """The run was a test at all: units were held, the sale ran out, clicks were repeated."""
-    asks = case.testimony.asks
-    seen = {
-        "nobody asked": bool(asks),
-        "nobody was admitted": bool(case.testimony.places),
-        "nobody got a unit": any(place.state in GIVEN_STATES for place in case.testimony.places.values()),
-        "nobody was told it was sold out": "sold_out" in case.testimony.results(),
-    }
-    yield from (Fault(missing) for missing, found in seen.items() if not found)
-
-
-def no_repeats(asks: list[Operation]) -> Iterator[Fault]:
-    """Clicks were repeated: at once, after the answer, and for a request that was already in line."""
-    seen = {
-        "no double click was sent": any(ask.click == "double" for ask in asks),
-        "nobody asked again after an answer": any(ask.click == "again" for ask in asks),
-        "no repeat met an admitted request": any(ask.outcome == OK and ask.status == OK_STATUS for ask in asks),
-    }
-    yield from (Fault(missing) for missing, found in seen.items() if not found)
-
-
-def unexpected(case: Case) -> Iterator[Fault]:
-    """Every answer is one the contract foresees, and every unknown answer was cleared up by asking again."""
-    for answer, count in unforeseen_answers(case.testimony.operations).items():
-        yield Fault(f"{count} × {answer}", count)
-    for wish in case.testimony.wishes:
-        if all(ask.outcome == UNKNOWN for ask in wish.asks) and wish.asks[-1].code != STOPPED:
-            yield Fault(f"key {wish.key} of buyer {wish.buyer} never got a definite answer")
-
-
-def unforeseen_answers(operations: Iterable[Operation]) -> dict[str, int]:
-    """Count the answers that the contract does not know; a missing answer is not one of them."""
-    counts: dict[str, int] = defaultdict(int)
-    for operation in operations:
-        if operation.status and not is_foreseen(operation):
-            counts[f"{operation.status} {operation.code} to {operation.kind}"] += 1
-    return dict(counts)
-
-
 def _list(things: set[Any]) -> str:
     return ", ".join(str(thing) for thing in sorted(things)[:3])
 
@@ -272,6 +244,8 @@ CHECKS: dict[str, Check] = {
     "out of order": out_of_order,
     "told wrongly": told_wrongly,
     "undersold": undersold,
+    "unaccounted": unaccounted,
+    "charged for nothing": charged_for_nothing,
     "limit broken": limit_broken,
     "unforeseen answer": unexpected,
     "vacuous": vacuous,

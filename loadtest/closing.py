@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.arguments import Wanted
-from loadtest.checks import in_line
+from loadtest.case import not_at_rest
 from loadtest.history import history_files, is_complete
 from loadtest.shop_api import ShopApi, ShopError
 from loadtest.table import render
@@ -67,7 +67,7 @@ def _wait_for_record(folder: Path, *, files: int) -> None:
 
 
 def _audit_at_rest(api: ShopApi, slug: str) -> dict[str, Any] | None:
-    """Return the audit once nothing is in line or in flight; after the deadline, as it stands."""
+    """Return the audit once nobody waits and nothing is held; after the deadline, as it stands."""
     deadline = time.monotonic() + REST_PATIENCE_SECONDS
     audit: dict[str, Any] | None = None
     while audit is None or time.monotonic() < deadline:
@@ -77,7 +77,7 @@ def _audit_at_rest(api: ShopApi, slug: str) -> dict[str, Any] | None:
             print(error, file=sys.stderr)
             if time.monotonic() >= deadline:
                 return audit
-        if audit and in_line(audit) <= 0:
+        if audit and not_at_rest(audit) <= 0:
             return audit
         time.sleep(TICK_SECONDS)
     return audit

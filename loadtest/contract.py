@@ -15,6 +15,12 @@ FORESEEN = {
     "ask": {(200, ""), (202, ""), (409, "sold_out"), (409, "limit_reached"), (410, "sale_closed")},
     "look": {(200, "")},
     "recheck": {(200, "")},
+    # Not payable any more: the hold is over, or it was paid or cancelled before.
+    "pay": {(200, ""), (409, "not_payable")},
+    "begin": {(200, ""), (409, "not_payable")},
+    "cancel": {(200, ""), (409, "not_payable")},
+    "page": {(200, "")},
+    "choose": {(303, "")},
 }
 # Not yet, slower, not now: whoever is told this comes again with the same key.
 COME_AGAIN = {(425, "sale_not_open"), (429, "rate_limited"), (503, "unavailable")}
@@ -31,8 +37,8 @@ def is_come_again(operation: Operation) -> bool:
     return (operation.status, operation.code) in COME_AGAIN
 
 
-def outcome_of(status: int) -> str:
-    """Tell a definite yes and a definite no from an answer that leaves it open."""
-    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+def outcome_of(status: int, *, kind: str) -> str:
+    """Tell a definite yes and a definite no from an answer that leaves it open. A form's yes is a redirect."""
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES or (kind == "choose" and status == HTTPStatus.SEE_OTHER):
         return OK
     return FAIL if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR else UNKNOWN

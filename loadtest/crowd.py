@@ -6,7 +6,7 @@ Called by the user classes and the run's hooks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ class Counters:
     requests: int = 0
     admitted: int = 0
     decided: int = 0
+    paid: int = 0
     gave_up: int = 0
     planned: int = 0
 
@@ -46,6 +47,10 @@ class Crowd:
         self.counters = Counters(planned=population.attempts)
         self.known: dict[str, KnownRequest] = {}
         self.busy_users = 0
+        # Told of every new place with its state; set by whoever follows places to their end.
+        self.follow: Callable[[KnownRequest, str], None] = lambda _known, _state: None
+        self._part = part
+        self._cards: dict[tuple[str, str], Iterator[str]] = {}
         self._visits: Iterator[Visit] | None = population.visits(part=part, parts=parts)
         self._tokens: dict[str, str] = {}
         self._history = HistoryWriter(folder)
@@ -72,13 +77,20 @@ class Crowd:
         """Keep a buyer's token for the questions at the end; it never goes into the history."""
         self._tokens[buyer] = token
 
-    def remember_request(self, request_id: str, *, sale: str, buyer: str) -> bool:
-        """Keep a request for the question at the end; say whether it was new."""
+    def remember_request(self, request_id: str, *, sale: str, buyer: str, state: str) -> None:
+        """Keep a request for the question at the end, and have it followed; a repeat changes nothing."""
         if request_id in self.known:
-            return False
-        self.known[request_id] = KnownRequest(request_id, sale, buyer, self._tokens.get(buyer, ""))
+            return
+        known = self.known[request_id] = KnownRequest(request_id, sale, buyer, self._tokens.get(buyer, ""))
         self.counters.admitted += 1
-        return True
+        self.follow(known, state)
+
+    def next_card(self, sale: str, kind: str) -> str:
+        """Draw what the next buyer of `sale` does who is held a unit, or waitlisted (see population.DECKS)."""
+        key = (sale, kind)
+        if key not in self._cards:
+            self._cards[key] = self.population.cards(sale, kind, part=self._part)
+        return next(self._cards[key])
 
     def record(self, operation: Operation) -> None:
         """Write one operation down."""

@@ -27,7 +27,7 @@ STOPPED = "stopped"  # code of a call that we ourselves cut off when the run was
 class Operation:
     """One call of one client, from its invocation to its answer (or to the lack of one)."""
 
-    kind: str  # join, browse, ask, look, recheck
+    kind: str  # join, browse, ask, look, recheck, pay, begin, page, choose, cancel
     began_ns: int = 0
     ended_ns: int = 0
     outcome: str = UNKNOWN

@@ -48,14 +48,20 @@ def to_refusal(testimonies: list[Testimony]) -> Wait:
 
 
 def to_decision(testimonies: list[Testimony]) -> Wait:
-    """From a wish's first click to the moment its buyer saw the decision; polling is part of the wait."""
-    places = [place for t in testimonies for place in t.places.values() if place.decided_ns()]
-    return wait_of(place.decided_ns() - min(wish.asks[0].began_ns for wish in place.wishes) for place in places)
+    """From a wish's first click to the moment its buyer saw what became of it; polling is part of the wait."""
+    places = [place for t in testimonies for place in t.places.values() if place.answered_ns()]
+    return wait_of(place.answered_ns() - min(wish.asks[0].began_ns for wish in place.wishes) for place in places)
+
+
+def to_payment(testimonies: list[Testimony]) -> Wait:
+    """From the click on "pay" to the answer that the units are sold."""
+    pays = [o for t in testimonies for o in t.operations if o.kind == "pay" and o.outcome == OK]
+    return wait_of(pay.ended_ns - pay.began_ns for pay in pays)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How much was done between the first call and the last one of the flood."""
+    """How much was done between the first purchase attempt and the last one."""
 
     seconds: float
     requests: int
@@ -65,16 +71,16 @@ class Rate:
 
 
 def rate_of(operations: list[Operation]) -> Rate:
-    """Count calls a second; the questions at rest are not part of the flood."""
-    flood = [operation for operation in operations if operation.kind != "recheck"]
-    asks = [operation for operation in flood if operation.kind == "ask"]
+    """Count calls a second while buyers asked; what came after it (waiting, paying) is not the rush."""
+    asks = [operation for operation in operations if operation.kind == "ask"]
     if not asks:
-        return Rate(0.0, len(flood), 0, 0, 0)
+        return Rate(0.0, 0, 0, 0, 0)
     # Every machine has its own clock, so the span is taken on each and the longest counts.
-    spans = [_span_ns([o for o in flood if o.clock == clock]) for clock in {o.clock for o in flood}]
-    seconds = max(max(spans) / NS_PER_SECOND, 0.001)
-    return Rate(round(seconds, 2), len(flood), int(len(flood) / seconds), len(asks), int(len(asks) / seconds))
+    spans = {clock: _span_ns([ask for ask in asks if ask.clock == clock]) for clock in {ask.clock for ask in asks}}
+    rush = [o for o in operations if o.clock in spans and spans[o.clock][0] <= o.ended_ns <= spans[o.clock][1]]
+    seconds = max(max(end - begin for begin, end in spans.values()) / NS_PER_SECOND, 0.001)
+    return Rate(round(seconds, 2), len(rush), int(len(rush) / seconds), len(asks), int(len(asks) / seconds))
 
 
-def _span_ns(operations: list[Operation]) -> int:
-    return max(operation.ended_ns for operation in operations) - min(operation.began_ns for operation in operations)
+def _span_ns(operations: list[Operation]) -> tuple[int, int]:
+    return min(operation.began_ns for operation in operations), max(operation.ended_ns for operation in operations)

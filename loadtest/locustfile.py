@@ -1,4 +1,4 @@
-"""The users of the flood: buyers who ask, click twice, ask again and watch; lookers who only look.
+"""The users of the flood: buyers who ask, click twice and ask again; lookers who only look.
 Never judges: the verdict is taken at the end from the clients' record and the shop's audit.
 Called by Locust (`locust` at the root of the project finds it through locust.conf).
 """
@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import gevent
 from locust import FastHttpUser, constant, events, run_single_user, tag, task
 
+from loadtest.calls import Calls
 from loadtest.conversation import Conversation
 from loadtest.run_hooks import FloodRun
 
@@ -39,7 +40,7 @@ class Buyer(FastHttpUser):
     @tag("buy", "flood")
     @task
     def visit(self) -> None:
-        """Play one buyer from arrival to the last decision."""
+        """Play one buyer from arrival to the last click; the places they got are followed to their end."""
         crowd = flood_run.crowd
         visit = crowd.next_visit() if crowd else None
         if crowd is None or visit is None:
@@ -47,7 +48,7 @@ class Buyer(FastHttpUser):
             return
         crowd.busy_users += 1
         try:
-            Conversation(self.client, crowd=crowd).visit(visit)
+            Conversation(Calls(self.client, crowd=crowd), crowd=crowd).visit(visit)
         finally:
             crowd.busy_users -= 1
 

@@ -1,4 +1,4 @@
-"""Plans what every buyer of a flood will do, from a seed: which sales, how many clicks, which of them repeated.
+"""Plans what every buyer of a flood will do, from a seed: which sales, how many clicks, what they do with a unit.
 Never talks to anything, so the same seed is the same crowd whatever the number of processes.
 Called by the crowd.
 """
@@ -12,6 +12,15 @@ from dataclasses import dataclass
 FIRST = "first"
 DOUBLE = "double"  # a second click beside the first: both are on their way at once
 AGAIN = "again"  # a second click after the answer
+
+# What buyers do with a unit that is held for them, and when they are told to wait for one. Cards are drawn, not dice:
+# whoever wins, of every ten exactly so many pay.
+PAYS, LAPSES, CANCELS, PAYS_LATE = "pays", "lapses", "cancels", "pays late"
+LEAVES, STAYS = "leaves", "stays"
+DECKS = {
+    "held": (*[PAYS] * 6, *[LAPSES] * 2, CANCELS, PAYS_LATE),
+    "waitlisted": (LEAVES, *[STAYS] * 9),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,12 @@ class Population:
         repeats = end - begin - wishes
         dice = random.Random(f"{self.seed}:{number}")
         return Visit(number, tuple(self._wishes(dice, wishes=wishes, repeats=repeats)))
+
+    def cards(self, sale: str, kind: str, *, part: int = 0) -> Iterator[str]:
+        """Yield without end what the buyers of a sale do one after the other when they are `kind` (see DECKS)."""
+        dice = random.Random(f"{self.seed}:{sale}:{kind}:{part}")
+        while True:
+            yield from dice.sample(DECKS[kind], len(DECKS[kind]))
 
     def _wishes(self, dice: random.Random, *, wishes: int, repeats: int) -> Iterator[Wish]:
         order = dice.sample(self.sales, len(self.sales))

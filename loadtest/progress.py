@@ -55,5 +55,5 @@ class ProgressLine:
     def _text(self, counters: Counters) -> str:
         return (
             f"flood: {counters.attempts:,} of {counters.planned:,} attempts, {self._rate:,.0f} requests/s, "
-            f"{counters.admitted:,} admitted, {counters.decided:,} decided"
+            f"{counters.admitted:,} admitted, {counters.decided:,} decided, {counters.paid:,} paid at once"
         )

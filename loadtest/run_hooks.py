@@ -13,12 +13,13 @@ from typing import Any
 
 import gevent
 import gevent.pool
-from locust.contrib.fasthttp import FastHttpSession
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest import arguments, closing
-from loadtest.conversation import Conversation
+from loadtest.conversation import recheck
 from loadtest.crowd import Crowd, clear_progress
+from loadtest.follow_up import HELD, WAITING
+from loadtest.followers import CONNECTIONS, Followers, open_session
 from loadtest.history import clear_history
 from loadtest.shop_api import ShopApi, ShopError, check_host
 
@@ -28,7 +29,6 @@ SHARE_MESSAGE, DONE_MESSAGE, HOME_MESSAGE = "flood_share", "flood_done", "flood_
 USAGE_ERROR = 2
 TICK_SECONDS = 0.25
 LEAVE_PATIENCE_SECONDS = 20.0
-RECHECK_GREENLETS = 20
 RECHECK_PATIENCE_SECONDS = 60.0
 
 
@@ -37,6 +37,7 @@ class FloodRun:
 
     def __init__(self) -> None:
         self.crowd: Crowd | None = None
+        self._followers: Followers | None = None
         self._environment: Any = None
         self._share: dict[str, Any] = {}
         self._books: closing.Books | None = None
@@ -115,11 +116,14 @@ class FloodRun:
         wanted = arguments.wanted_from(self._environment.parsed_options)
         population = wanted.population(tuple(sales))
         self.crowd = Crowd(population, folder=wanted.folder, part=part, parts=parts)
+        session = open_session(self._environment.host, request_event=self._environment.events.request)
+        self._followers = Followers(session, crowd=self.crowd)
+        self.crowd.follow = self._followers.follow
         gevent.spawn(self._accompany, self.crowd)
 
     def _accompany(self, crowd: Crowd) -> None:
-        """Show progress until all visits are made, ask for every place once more, close the record, end the run."""
-        while not crowd.finished:
+        """Show progress until all visits are made and every place is at its end; close the record, end the run."""
+        while not self._at_end(crowd):
             crowd.write_progress()
             gevent.sleep(TICK_SECONDS)
         if not self._finish(crowd):
@@ -129,33 +133,29 @@ class FloodRun:
         else:
             self._end_run()
 
+    def _at_end(self, crowd: Crowd) -> bool:
+        """Say whether every visit was made and every place followed to its end."""
+        return crowd.finished and (self._followers is None or not self._followers.at_work)
+
     def _finish(self, crowd: Crowd) -> bool:
         """Ask for every place once more and close the record, once; say whether this call did it."""
-        if crowd is not self.crowd:
+        followers = self._followers
+        if crowd is not self.crowd or followers is None:
             return False
-        self.crowd = None
-        self._recheck(crowd)
+        self.crowd = self._followers = None
+        followers.stop()
+        self._recheck(crowd, followers)
         crowd.close()
         return True
 
-    def _recheck(self, crowd: Crowd) -> None:
-        """Ask for the state of every known request once more; one that still waits is asked again for a while."""
-        session = FastHttpSession(
-            self._environment.host,
-            self._environment.events.request,
-            None,
-            concurrency=RECHECK_GREENLETS,
-            connection_timeout=5.0,
-            network_timeout=10.0,
-        )
-        session.client.cookiejar = None
-        conversation = Conversation(session, crowd=crowd)
-        waiting = list(crowd.known.values())
+    def _recheck(self, crowd: Crowd, followers: Followers) -> None:
+        """Ask for the state of every known request once more; one that is not at rest is asked again for a while."""
+        moving = list(crowd.known.values())
         with gevent.Timeout(RECHECK_PATIENCE_SECONDS, False):
-            while waiting:
-                pool = gevent.pool.Pool(RECHECK_GREENLETS)
-                states = pool.map(conversation.recheck, waiting)
-                waiting = [known for known, state in zip(waiting, states, strict=True) if state in ("", "queued")]
+            while moving:
+                pool = gevent.pool.Pool(CONNECTIONS)
+                states = pool.map(lambda known: recheck(followers.calls, known), moving)
+                moving = [known for known, state in zip(moving, states, strict=True) if state in (*WAITING, HELD)]
                 gevent.sleep(TICK_SECONDS)
 
     def _on_worker_done(self, **_: Any) -> None:
@@ -184,7 +184,7 @@ class FloodRun:
             return
         crowd.send_home()
         with gevent.Timeout(LEAVE_PATIENCE_SECONDS, False):
-            while not crowd.finished:
+            while not self._at_end(crowd):
                 gevent.sleep(TICK_SECONDS)
 
     def on_test_stop(self, environment: Any, **_: Any) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 GREEN, RED, BOLD, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 FAULT_COLUMNS = ("oversold", "sold twice", "lost", "out of order")
-RARE_RESULTS = ("waitlisted", "waiting", "unknown")
+RESULTS = ("paid", "expired", "cancelled", "refunded", "sold_out", "refused")
+# Nobody should end like this: shown only when somebody did.
+RARE_RESULTS = ("held", "waitlisted", "waiting", "unknown")
 # Checks that say whether the run can be believed, apart from those about the shop.
 ABOUT_THE_RUN = ("vacuous", "audit missing", "record cut off")
 
@@ -33,19 +35,8 @@ def _painter(*, colour: bool) -> Paint:
 def _table(sales: list[dict[str, Any]], *, paint: Paint) -> list[str]:
     """Draw the rows; the last one adds them up."""
     rare = [name for name in RARE_RESULTS if any(sale["results"].get(name) for sale in sales)]
-    head = [
-        "SKU",
-        "units",
-        "asked",
-        "repeats",
-        "wishes",
-        "admitted",
-        "held",
-        "sold out",
-        "refused",
-        *rare,
-        *FAULT_COLUMNS,
-    ]
+    results = [name.replace("_", " ") for name in (*RESULTS, *rare)]
+    head = ["SKU", "units", "asked", "wishes", "admitted", *results, *FAULT_COLUMNS]
     rows = [[sale["sku"], *_numbers(sale, rare=rare)] for sale in sales]
     totals = ["total", *[sum(column) for column in zip(*(row[1:] for row in rows), strict=True)]]
     widths = [max(len(_text(row[n])) for row in [head, *rows, totals]) for n in range(len(head))]
@@ -56,8 +47,8 @@ def _table(sales: list[dict[str, Any]], *, paint: Paint) -> list[str]:
 
 def _numbers(sale: dict[str, Any], *, rare: list[str]) -> list[int]:
     results = sale["results"]
-    common = [sale["total"], sale["asked"], sale["repeated"], sale["wishes"], sale["admitted"]]
-    ends = [results.get(name, 0) for name in ("held", "sold_out", "refused", *rare)]
+    common = [sale["total"], sale["asked"], sale["wishes"], sale["admitted"]]
+    ends = [results.get(name, 0) for name in (*RESULTS, *rare)]
     return [*common, *ends, *[sale["faults"].get(name, 0) for name in FAULT_COLUMNS]]
 
 
@@ -87,10 +78,15 @@ def _checks(checks: list[dict[str, Any]], *, paint: Paint) -> list[str]:
 
 def _figures(verdict: dict[str, Any]) -> list[str]:
     rate = verdict["rate"]
-    waits = [("to admission", "admission"), ("to refusal", "refusal"), ("to decision seen", "decision")]
+    waits = [
+        ("to admission", "admission"),
+        ("to refusal", "refusal"),
+        ("to decision seen", "decision"),
+        ("to payment", "payment"),
+    ]
     lines = [
-        f"{rate['requests']:,} requests in {rate['seconds']:.1f} s: {rate['requests_per_second']:,} a second, "
-        f"of these {rate['attempts_per_second']:,} purchase attempts a second"
+        f"The rush: {rate['requests']:,} requests in {rate['seconds']:.1f} s: {rate['requests_per_second']:,} "
+        f"a second, of these {rate['attempts_per_second']:,} purchase attempts a second"
     ]
     for label, name in waits:
         wait = verdict[name]
@@ -101,10 +97,12 @@ def _figures(verdict: dict[str, Any]) -> list[str]:
 
 def _sentence(verdict: dict[str, Any], *, paint: Paint) -> str:
     """Say the verdict in one sentence."""
-    units = sum(sale["total"] for sale in verdict["sales"])
-    given = sum(sale["units_given"] for sale in verdict["sales"])
+    units, sold, free, moved_up = (
+        sum(sale[name] for sale in verdict["sales"]) for name in ("total", "units_sold", "units_free", "moved_up")
+    )
     if verdict["ok"]:
-        return paint(f"✓ {given:,} of {units:,} units went to the first who asked, each once.", GREEN)
+        told = f"✓ {sold:,} of {units:,} units were sold, each once, and {free:,} are free; {moved_up:,} came back and"
+        return paint(f"{told} went to the next in line.", GREEN)
     failed = [check["name"] for check in verdict["checks"] if check["count"]]
     if set(failed) <= set(ABOUT_THE_RUN):
         return paint(f"✗ This run proves nothing: {', '.join(failed)}.", RED)

@@ -12,13 +12,21 @@ from functools import cached_property
 from loadtest.history import FAIL, OK, UNKNOWN, Operation
 
 HELD_STATES = frozenset({"held", "paid"})  # units are with the buyer
-GIVEN_STATES = HELD_STATES | {"expired", "cancelled"}  # units were with the buyer at some time
-WAITING_STATES = frozenset({"", "queued"})
-# What may follow what; a state that is missing here is the last one.
+ENDED_STATES = frozenset({"expired", "cancelled", "refunded"})  # a hold has ended without a sale, or a place was left
+WAITING_STATES = frozenset({"", "queued", "waitlisted"})
+UNANSWERED_STATES = frozenset({"", "queued"})
+# Answers of the provider's page, which knows nothing of requests.
+STATELESS_KINDS = frozenset({"page", "choose"})
+# What a later look may find after an earlier one, however many states lie between; a missing state is the last one.
+# Nobody who has paid in time ever sees anything but "paid": in a flood nobody gives goods back.
+AFTER_HOLD = frozenset({"held", "paid", "expired", "cancelled", "refunded"})
+DECISIONS = AFTER_HOLD | {"sold_out", "refused"}
 FOLLOWERS = {
-    "queued": frozenset({"queued", "waitlisted", "held", "paid", "expired", "cancelled", "sold_out", "refused"}),
-    "waitlisted": frozenset({"waitlisted", "held", "paid", "expired", "cancelled", "sold_out", "refused"}),
-    "held": frozenset({"held", "paid", "expired", "cancelled"}),
+    "queued": DECISIONS | {"queued", "waitlisted"},
+    "waitlisted": DECISIONS | {"waitlisted"},
+    "held": AFTER_HOLD,
+    "expired": frozenset({"paid", "refunded"}),
+    "cancelled": frozenset({"refunded"}),
 }
 
 
@@ -63,6 +71,7 @@ class Place:
     wishes: list[Wish] = field(default_factory=list)
     sightings: list[Operation] = field(default_factory=list)  # in the order the answers came in
     no_answers: list[Operation] = field(default_factory=list)  # questions about it that were answered with a no
+    calls: list[Operation] = field(default_factory=list)  # other calls that were answered with a yes
 
     @property
     def seqs(self) -> set[int]:
@@ -79,13 +88,31 @@ class Place:
         """How many units it asked for."""
         return self.wishes[0].quantity if self.wishes else 0
 
+    def was(self, state: str) -> bool:
+        """Say whether it was ever seen in this state."""
+        return any(sighting.state == state for sighting in self.sightings)
+
+    @property
+    def moved_up(self) -> bool:
+        """Say whether it was told to wait for a unit that may come back, and got one."""
+        return self.was("waitlisted") and any(self.was(state) for state in HELD_STATES)
+
+    @property
+    def charged_late(self) -> bool:
+        """Say whether its buyer paid at the provider's page: they wait there until the hold is over."""
+        return any(call.kind == "choose" for call in self.calls)
+
+    def told_ns(self, states: frozenset[str]) -> int:
+        """When a client was first told one of `states` (0: never)."""
+        return next((seen.ended_ns for seen in self.sightings if seen.state in states), 0)
+
     def told_seq_ns(self) -> int:
         """When a client first knew its place in line."""
         return min(sighting.ended_ns for sighting in self.sightings if sighting.seq)
 
-    def decided_ns(self) -> int:
-        """When a client first saw it decided (0: never)."""
-        return next((seen.ended_ns for seen in self.sightings if seen.state not in WAITING_STATES), 0)
+    def answered_ns(self) -> int:
+        """When a client first saw what became of it: a decision, or that it must wait for a unit (0: never)."""
+        return next((seen.ended_ns for seen in self.sightings if seen.state not in UNANSWERED_STATES), 0)
 
 
 class Testimony:
@@ -121,7 +148,7 @@ class Testimony:
         for operation in sorted(self.operations, key=lambda operation: operation.ended_ns):
             place = found.get(operation.request_id)
             if place and operation.outcome == OK:
-                place.sightings.append(operation)
+                (place.calls if operation.kind in STATELESS_KINDS else place.sightings).append(operation)
             elif place and operation.outcome == FAIL:
                 place.no_answers.append(operation)
         return found
@@ -134,13 +161,11 @@ class Testimony:
         return dict(counts)
 
     def result_of(self, wish: Wish) -> str:
-        """Say how a wish ended: held, sold_out, refused, waitlisted, waiting or unknown."""
+        """Say how a wish ended: the state of its place, waiting, unknown, or sold_out or refused at the door."""
         states = {self.places[request_id].state for request_id in wish.ids}
-        if states & GIVEN_STATES:
-            return "held"
         if states:
-            state = min(states)
-            return "waiting" if state in WAITING_STATES else state
+            state = min(states & HELD_STATES or states)
+            return "waiting" if state in UNANSWERED_STATES else state
         if wish.may_have_been_admitted and not wish.last_no:
             return "unknown"
         return "sold_out" if wish.last_no == "sold_out" else "refused"

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from loadtest import latency
-from loadtest.checks import CHECKS, Case, Fault, no_repeats, unforeseen_answers
+from loadtest.case import Case, Fault
+from loadtest.checks import CHECKS
 from loadtest.history import History, Operation, read_history
+from loadtest.run_checks import no_repeats, unforeseen_answers
 from loadtest.table import render
 from loadtest.testimony import Testimony
 
@@ -50,7 +52,10 @@ class SaleResult:
     wishes: int
     admitted: int
     results: dict[str, int]
-    units_given: int
+    units_sold: int
+    units_free: int
+    moved_up: int
+    paid_late: int
     faults: dict[str, int]
 
 
@@ -64,6 +69,7 @@ class Verdict:
     admission: latency.Wait
     refusal: latency.Wait
     decision: latency.Wait
+    payment: latency.Wait
     rate: latency.Rate
 
 
@@ -82,6 +88,7 @@ def judge(history: History, books: dict[str, dict[str, Any]]) -> Verdict:
         admission=latency.to_admission(testimonies),
         refusal=latency.to_refusal(testimonies),
         decision=latency.to_decision(testimonies),
+        payment=latency.to_payment(testimonies),
         rate=latency.rate_of(history.operations),
     )
 
@@ -117,7 +124,10 @@ def _judge_sale(case: Case, *, checks: dict[str, CheckResult]) -> SaleResult:
         wishes=len(testimony.wishes),
         admitted=len(testimony.places),
         results=testimony.results(),
-        units_given=case.count("held") + case.count("sold"),
+        units_sold=case.count("sold"),
+        units_free=case.count("available"),
+        moved_up=sum(place.moved_up for place in testimony.places.values()),
+        paid_late=sum(place.charged_late for place in testimony.places.values()),
         faults=dict(faults),
     )
 

@@ -14,8 +14,10 @@ from django.utils import timezone
 
 from inventory.admin import ReadOnly
 from inventory.exceptions import Unavailable
-from shop import catalogue
+from shop import catalogue, sale_control
+from shop.audit_page import AuditPage
 from shop.models import Order, Product, Sale
+from shop.sale_actions import ACTS, action_for
 
 admin.site.site_header = "Fairdrop"
 admin.site.site_title = "Fairdrop"
@@ -36,19 +38,31 @@ class ProductAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A sale always counts the stock of its product, so the form asks for the product only."""
+    """A sale always counts the stock of its product, so the form asks for the product only.
+
+    Pausing and closing are acts with a reason (sale_actions.py), no fields of a form that may lie open for an hour.
+    """
+
+    seen_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
 
     class Meta:
         model = Sale
-        exclude = ("stock",)  # noqa: DJ006 - every other field is meant to be set by staff
+        exclude = ("stock", "switch", "pause_reason")  # noqa: DJ006 - every other field is meant to be set by staff
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["seen_version"] = self.instance.terms_version
 
     def clean(self) -> dict[str, Any]:
         """Give the sale its stock before the database's own rules (no overlap) are checked."""
         data = super().clean() or self.cleaned_data
         if self.instance._state.adding and (product := data.get("product")):
             self.instance.stock = product.stock
-        if data.get("switch") == Sale.Switch.PAUSED and not data.get("pause_reason"):
-            self.add_error("pause_reason", "Say why: buyers read it while they wait.")
+        elif not self.instance._state.adding and data.get("seen_version") != self.instance.terms_version:
+            raise forms.ValidationError(
+                "This sale was changed after you had opened this page, so nothing was saved. "
+                "Load the page again and look at the new values first."
+            )
         return data
 
     def _get_validation_exclusions(self) -> set[str]:
@@ -58,11 +72,22 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Sale)
-class SaleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class SaleAdmin(AuditPage):
     """When, at what price, how many a person. A sale is closed, never deleted: its orders stay explained."""
 
     form = SaleForm
-    list_display = ("slug", "title", "stock", "state", "opens_at", "closes_at", "price", "per_buyer_limit")
+    list_display = (
+        "slug",
+        "title",
+        "stock",
+        "state",
+        "opens_at",
+        "closes_at",
+        "price",
+        "per_buyer_limit",
+        "audit_link",
+    )
+    actions = tuple(action_for(name) for name in ACTS)
     list_select_related = ("stock",)
     list_filter = ("switch", "opens_at")
     search_fields = ("slug", "title", "stock__sku")
@@ -73,14 +98,23 @@ class SaleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return obj.state_at(timezone.now())
 
     def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
-        return ("product", "stock", "slug") if obj else ()
+        return ("product", "stock", "slug", "switch", "pause_reason") if obj else ()
 
     def has_delete_permission(self, request: HttpRequest, obj: Sale | None = None) -> bool:
         return False
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Sale | None:
+        """Lock the row while a form is saved, so that what its version is compared with stays true."""
+        if request.method == "POST":
+            # Not the key: settlement inserts orders of this sale meanwhile.
+            list(Sale.objects.select_for_update(no_key=True).filter(pk=object_id))
+        return super().get_object(request, object_id, from_field)
+
     def save_model(self, request: HttpRequest, obj: Sale, form: Any, change: bool) -> None:
         """Save, and tell the line once the database has it."""
         super().save_model(request, obj, form, change)
+        if change:
+            sale_control.note_change(obj, actor=request.user.get_username(), fields=form.changed_data)
         transaction.on_commit(lambda: self.prime(request, slug=obj.slug))
 
     def prime(self, request: HttpRequest, *, slug: str) -> None:

@@ -1,4 +1,4 @@
-"""Reads sales and their stock from the database, and primes Redis with them. Never writes the database.
+"""Reads sales and their stock from the database, and primes Redis with them. Never changes what is offered.
 Called by the pages, the gate's loader, the admin and the demo.
 """
 
@@ -6,17 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
+from django.db import connection, transaction
 from django.db.models import Count, Max, Sum
+from django.db.models.functions import Now
+from django.db.models.query import QuerySet
 
-from inventory import priming, redis
+from inventory import line, priming, redis
 from inventory.exceptions import SaleNotFound
-from inventory.line import StockFigures, live_field
+from inventory.line import Settled, StockFigures, live_field
 from inventory.outcomes import State
 from inventory.tickets import Record
 from shop.models import Order, Sale
+from shop.terms import end_past_terms
+
+# Longer than priming and the longest transaction together.
+LONGEST_COMMIT = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +127,11 @@ def prime_card(card: SaleCard) -> None:
     Safe to run at any time by anyone. Raises RedisUnavailable.
     """
     client = redis.connect()
-    if not priming.is_primed(client, card.sku):
-        priming.prime_live_units(client, card.sku, units_by_field=list(_units_by_field(card.sku)))
-        priming.prime_records(client, card.sku, records=list(_records(card.sku)))
-    seen = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last_seq=Max("seq"), decided=Count("id"))
+    was_primed = priming.is_primed(client, card.sku)
+    if was_primed:
+        last_seq, decided = _seen(card.sku)
+    else:
+        card, last_seq, decided = _prime_requests(client, card)
     priming.prime(
         client,
         priming.SaleTerms(
@@ -136,11 +144,50 @@ def prime_card(card: SaleCard) -> None:
             room=card.room,
             version=card.terms_version,
         ),
-        figures=StockFigures(card.available, card.held, card.sold, 0, card.version),
-        last_seq=seen["last_seq"] or 0,
-        decided=seen["decided"],
+        figures=StockFigures(card.available, card.held, card.sold, card.held, card.version),
+        last_seq=last_seq,
+        decided=decided,
         fence=card.fence,
     )
+    end_past_terms(client, card.sku, sale_id=card.sale_id)
+    if not was_primed:
+        _tell_missed(client, card)
+
+
+def _tell_missed(client: redis.Client, card: SaleCard) -> None:
+    """Tell what was committed after the snapshot: whoever did it told a Redis that was not primed, so nobody."""
+    now = find_sale_by_id(card.sale_id)
+    if now.version == card.version:
+        return
+    orders = Order.objects.filter(sale__stock__sku=card.sku, changed_at__gte=Now() - LONGEST_COMMIT)
+    changed = [Settled(name, record) for name, record in _records_of(orders)]
+    line.tell_changes(
+        client,
+        card.sku,
+        figures=StockFigures(now.available, now.held, now.sold, now.held, now.version),
+        changed=changed,
+    )
+
+
+def _prime_requests(client: redis.Client, card: SaleCard) -> tuple[SaleCard, int, int]:
+    """Write what buyers hold and what was decided; return the card of that moment, its last seq, how many decided.
+
+    One snapshot for all of it: a count that knows of more than the records do would make requests look lost (I4).
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        card = find_sale_by_id(card.sale_id)
+        units, records = list(_units_by_field(card.sku)), list(_records(card.sku))
+        last_seq, decided = _seen(card.sku)
+    priming.prime_live_units(client, card.sku, units_by_field=units)
+    priming.prime_records(client, card.sku, records=records)
+    return card, last_seq, decided
+
+
+def _seen(sku: str) -> tuple[int, int]:
+    """Return the highest seq that the database has seen of `sku`, and how many requests it has decided."""
+    seen = Order.objects.filter(sale__stock__sku=sku).aggregate(last_seq=Max("seq"), decided=Count("id"))
+    return seen["last_seq"] or 0, seen["decided"]
 
 
 def _units_by_field(sku: str) -> Iterable[tuple[str, int]]:
@@ -150,11 +197,15 @@ def _units_by_field(sku: str) -> Iterable[tuple[str, int]]:
 
 
 def _records(sku: str) -> Iterable[tuple[str, str]]:
-    orders = Order.objects.filter(sale__stock__sku=sku).order_by("id")
+    for name, record in _records_of(Order.objects.filter(sale__stock__sku=sku).order_by("id")):
+        yield name, record.text()
+
+
+def _records_of(orders: QuerySet[Order]) -> Iterable[tuple[str, Record]]:
     fields = ("request_id", "state", "seq", "quantity", "sale_id", "buyer", "hold_expires_at")
     for name, state, seq, quantity, sale_id, buyer, ends in orders.values_list(*fields).iterator():
         hold_expires_ms = round(ends.timestamp() * 1000) if ends and state == State.HELD else None
-        yield name, Record(State(state), seq, quantity, sale_id, buyer, hold_expires_ms).text()
+        yield name, Record(State(state), seq, quantity, sale_id, buyer, hold_expires_ms)
 
 
 def prime_sale(slug: str) -> None:

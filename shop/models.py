@@ -117,7 +117,12 @@ class Order(models.Model):
     buyer_limit = models.PositiveSmallIntegerField()
     seq = models.BigIntegerField()
     state = models.CharField(max_length=10, choices=[(s.value, s.value) for s in State])
-    reason = models.CharField(max_length=40, blank=True)
+    # Who brought it into this state, and why; each change is a row of OrderEvent as well (a trigger).
+    actor = models.CharField(max_length=150, db_default="settler")
+    reason = models.CharField(max_length=200, blank=True)
+    changed_at = models.DateTimeField(db_default=Now())
+    # Its place was lost with Redis and brought back by its ticket: it may be decided after later ones (I8).
+    restored = models.BooleanField(db_default=False)
     unit_price = models.DecimalField(max_digits=10, decimal_places=2)
     currency = models.CharField(max_length=3)
     hold_expires_at = models.DateTimeField(null=True, blank=True)
@@ -133,11 +138,132 @@ class Order(models.Model):
                 condition=~Q(state="held") | Q(hold_expires_at__isnull=False), name="order_held_has_an_end"
             ),
             models.CheckConstraint(
-                condition=Q(state__in=["held", "paid", "expired", "cancelled", "sold_out", "refused", "waitlisted"]),
+                condition=Q(state__in=["held", "paid", "expired", "cancelled", "sold_out", "refused", "refunded"]),
                 name="order_state_is_known",
             ),
         ]
-        indexes = [models.Index(fields=["sale", "buyer"], name="order_by_sale_and_buyer")]
+        indexes = [
+            models.Index(fields=["sale", "buyer"], name="order_by_sale_and_buyer"),
+            # The sweep's: small, because a hold leaves it when it ends.
+            models.Index(fields=["hold_expires_at"], condition=Q(state="held"), name="order_held_by_its_end"),
+        ]
 
     def __str__(self) -> str:
         return self.request_id
+
+
+class OrderEvent(models.Model):
+    """One change of an order's state, written by a trigger with the change itself, and never changed (I13)."""
+
+    # No foreign key in the database: the trigger copies the id from the order, and a check a row would cost.
+    order = models.ForeignKey(Order, on_delete=models.DO_NOTHING, related_name="events", db_constraint=False)
+    from_state = models.CharField(max_length=10)
+    to_state = models.CharField(max_length=10)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150)
+    reason = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.from_state} → {self.to_state}"
+
+
+class PastTerms(models.Model):
+    """Terms a sale had for requests with a seq below `until_us`: a new price is for new requests only.
+
+    A trigger writes the row; its end is told by the line, when it has heard of the terms that follow.
+    """
+
+    sale = models.ForeignKey(Sale, on_delete=models.CASCADE, related_name="past_terms")
+    version = models.BigIntegerField()
+    until_us = models.BigIntegerField()
+    price = models.DecimalField(max_digits=10, decimal_places=2)
+    currency = models.CharField(max_length=3)
+    per_buyer_limit = models.PositiveSmallIntegerField()
+    hold_seconds = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["version"]
+        verbose_name_plural = "past terms"
+
+    def __str__(self) -> str:
+        return f"{self.sale_id} until {self.until_us}"
+
+
+class StaffAct(models.Model):
+    """What somebody of the staff did to a sale or its stock, when and why. Written once, with the act itself."""
+
+    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="acts")
+    act = models.CharField(max_length=20)
+    actor = models.CharField(max_length=150)
+    reason = models.CharField(max_length=200, blank=True)
+    detail = models.CharField(max_length=200, blank=True)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.act} by {self.actor}"
+
+
+class Payment(models.Model):
+    """One attempt to pay for an order. amount and currency are the order's own, never what a client says."""
+
+    class State(models.TextChoices):
+        PENDING = "pending", "pending"  # begun; nothing heard
+        CAPTURED = "captured", "captured"  # the money is ours
+        DECLINED = "declined", "declined"
+        REFUND_DUE = "refund_due", "refund due"  # the money must go back; asked of the provider until it is done
+        REFUNDED = "refunded", "refunded"
+
+    order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="payments")
+    provider = models.CharField(max_length=20)
+    # Our name for it, told to the provider: beginning the same payment twice is beginning it once.
+    reference = models.CharField(max_length=64, unique=True)
+    amount = models.DecimalField(max_digits=16, decimal_places=2)
+    currency = models.CharField(max_length=3)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
+    reason = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    changed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(amount__gte=0), name="payment_amount_not_negative"),
+            # One payment at most pays an order; a second capture is refund_due from the beginning.
+            models.UniqueConstraint(
+                fields=["order"], condition=Q(state="captured"), name="payment_captured_once_per_order"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["changed_at"],
+                condition=Q(state__in=["pending", "declined", "refund_due"]),
+                name="payment_open",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.reference
+
+
+class PaymentNotice(models.Model):
+    """One message of a provider, kept by its id: the same one twice changes nothing."""
+
+    provider = models.CharField(max_length=20)
+    event_id = models.CharField(max_length=64)
+    kind = models.CharField(max_length=20)
+    reference = models.CharField(max_length=64)
+    result = models.CharField(max_length=40)
+    received_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [models.UniqueConstraint(fields=["provider", "event_id"], name="payment_notice_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.reference}"

@@ -4,7 +4,7 @@ Called by settlement; the pages read single orders through the ORM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -12,8 +12,15 @@ from inventory.allocation import Decision
 from inventory.database import Cursor, array
 from inventory.outcomes import State
 
+# The terms of now, and those that held for requests with a lower seq: a new price is for new requests only.
 TERMS = """
-SELECT id, per_buyer_limit, hold_seconds FROM shop_sale WHERE id = ANY(%(sale_ids)s)
+SELECT id, NULL::bigint, per_buyer_limit, hold_seconds, price::text, currency,
+       switch = 'paused' AND closes_at > clock_timestamp(), switch = 'closed' OR closes_at <= clock_timestamp(),
+       (extract(epoch FROM closes_at) * 1000000)::bigint
+FROM shop_sale WHERE id = ANY(%(sale_ids)s)
+UNION ALL
+(SELECT sale_id, until_us, per_buyer_limit, hold_seconds, price::text, currency, false, false, 0
+ FROM shop_pastterms WHERE sale_id = ANY(%(sale_ids)s) ORDER BY version)
 """
 DECIDED = """
 SELECT request_id, state, hold_expires_at FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
@@ -26,13 +33,16 @@ GROUP BY o.sale_id, o.buyer
 """
 INSERT = """
 INSERT INTO shop_order
-    (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason, unit_price, currency, hold_expires_at)
-SELECT d.request_id, d.sale_id, d.buyer, d.quantity, s.per_buyer_limit, d.seq, d.state, d.reason, s.price, s.currency,
-       CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => s.hold_seconds) END
+    (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, actor, reason, unit_price, currency,
+     hold_expires_at, decided_at, changed_at, restored)
+SELECT d.request_id, d.sale_id, d.buyer, d.quantity, d.buyer_limit, d.seq, d.state, %(actor)s, d.reason, d.price,
+       d.currency, CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => d.hold_seconds) END, %(moment)s,
+       %(moment)s, d.restored
 FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[], %(quantities)s::int[],
-            %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[])
-    WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, seq, state, reason, place)
-JOIN shop_sale s ON s.id = d.sale_id
+            %(limits)s::int[], %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[], %(prices)s::numeric[],
+            %(currencies)s::text[], %(hold_seconds)s::int[], %(restored)s::bool[])
+    WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason, price, currency,
+                          hold_seconds, restored, place)
 ORDER BY d.place
 """
 
@@ -41,11 +51,29 @@ NO_REASON = '""'  # an empty text, as an array literal writes it
 
 
 class Terms(NamedTuple):
-    """What settlement must know of a sale to decide its requests."""
+    """What a request was promised. limit: units a buyer; price as text, in currency."""
 
-    sale_id: int
     limit: int
     hold_seconds: int
+    price: str
+    currency: str
+
+
+class SaleNow(NamedTuple):
+    """A sale as settlement finds it. past: (until seq, terms) of requests that came before a change, oldest first.
+
+    closes_us: when it ends, in Unix µs.
+    """
+
+    terms: Terms
+    paused: bool
+    over: bool
+    closes_us: int
+    past: list[tuple[int, Terms]]
+
+    def terms_for(self, seq: int) -> Terms:
+        """Return what a request with this seq was promised."""
+        return next((terms for until, terms in self.past if seq < until), self.terms)
 
 
 class Decided(NamedTuple):
@@ -61,9 +89,19 @@ def ask_terms(cursor: Cursor, sale_ids: Sequence[int]) -> None:
     cursor.execute(TERMS, {"sale_ids": list(sale_ids)})
 
 
-def read_terms(cursor: Cursor) -> dict[int, Terms]:
-    """Return the terms of each sale by its id."""
-    return {row[0]: Terms(*row) for row in cursor.fetchall()}
+def read_terms(cursor: Cursor) -> dict[int, SaleNow]:
+    """Return each sale by its id."""
+    sales: dict[int, SaleNow] = {}
+    past: list[tuple[int, int, Terms]] = []
+    for sale_id, until, limit, hold_seconds, price, currency, paused, over, closes_us in cursor.fetchall():
+        terms = Terms(limit, hold_seconds, price, currency)
+        if until is None:
+            sales[sale_id] = SaleNow(terms, paused, over, closes_us, [])
+        else:
+            past.append((until, sale_id, terms))
+    for until, sale_id, terms in past:
+        sales[sale_id].past.append((until, terms))
+    return sales
 
 
 def ask_decided(cursor: Cursor, request_ids: Sequence[str]) -> None:
@@ -87,27 +125,34 @@ def read_live_units(cursor: Cursor) -> dict[tuple[int, str], int]:
     return {(sale_id, buyer): int(units) for sale_id, buyer, units in cursor.fetchall()}
 
 
-def hold_end(decision: Decision, *, terms: dict[int, Terms], now: datetime) -> datetime | None:
+def hold_end(decision: Decision, *, terms: Terms, now: datetime) -> datetime | None:
     """Return when the hold of `decision` ends by the database's clock `now`, None when nothing is held."""
-    if decision.state is not State.HELD:
-        return None
-    return now + timedelta(seconds=terms[decision.claim.sale_id].hold_seconds)
+    return now + timedelta(seconds=terms.hold_seconds) if decision.state is State.HELD else None
 
 
-def insert_orders(cursor: Cursor, decisions: Sequence[Decision], *, moment: datetime) -> None:
+def insert_orders(
+    cursor: Cursor, decisions: Sequence[Decision], *, terms: Mapping[str, Terms], moment: datetime, actor: str
+) -> None:
     """Write one order a decision, in the order given: their ids rise with seq (I8a).
 
-    The price is copied from the sale in the statement itself. moment: when this is decided, by the database's clock.
+    terms: request_id → what it was promised; moment: when this is decided, by the database's clock.
     """
     claims = [decision.claim for decision in decisions]
+    promised = [terms[claim.request_id] for claim in claims]
     values: dict[str, Any] = {
         "moment": moment,
+        "actor": actor,
         "request_ids": array(claim.request_id for claim in claims),
         "sale_ids": array(claim.sale_id for claim in claims),
         "buyers": array(claim.buyer for claim in claims),
         "quantities": array(claim.quantity for claim in claims),
+        "limits": array(each.limit for each in promised),
         "seqs": array(claim.seq for claim in claims),
         "states": array(decision.state.value for decision in decisions),
         "reasons": array(decision.reason or NO_REASON for decision in decisions),
+        "prices": array(each.price for each in promised),
+        "currencies": array(each.currency for each in promised),
+        "hold_seconds": array(each.hold_seconds for each in promised),
+        "restored": array("t" if claim.restored else "f" for claim in claims),
     }
     cursor.execute(INSERT, values)

@@ -15,7 +15,9 @@ from django.utils.translation import gettext, ngettext
 from inventory.outcomes import WAITING_STATES, State
 
 if TYPE_CHECKING:
+    from inventory.line import LineFigures
     from shop.catalogue import SaleCard
+    from shop.checkout import Bill
     from shop.requests import RequestView
 
 SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "CNY": "¥", "JPY": "¥"}
@@ -149,6 +151,8 @@ class TicketFace:
     ticket: RequestView
     sale: SaleFace
     now: datetime
+    bill: Bill | None = None
+    figures: LineFigures | None = None
 
     @property
     def waits(self) -> bool:
@@ -161,7 +165,7 @@ class TicketFace:
     @property
     def poll_after_ms(self) -> int:
         """When ticket.js asks first; every answer then names the next time. 0: nothing can change any more."""
-        if self.waits:
+        if self.waits or self.payment_begun:
             return FIRST_POLL_MS
         return HELD_POLL_MS if self.ticket.state == State.HELD else 0
 
@@ -171,7 +175,46 @@ class TicketFace:
 
     @property
     def total(self) -> str:
+        """What it costs: by the order's own terms, and before there is one, by the sale's."""
+        if self.bill:
+            return money(self.bill.amount, currency=self.bill.currency)
         return money(self.sale.card.price * self.ticket.quantity, currency=self.sale.card.currency)
+
+    @property
+    def unit_price(self) -> str:
+        if self.bill:
+            return money(self.bill.amount / self.ticket.quantity, currency=self.bill.currency)
+        return self.sale.price
+
+    @property
+    def payment_begun(self) -> bool:
+        """The buyer went to pay, and the provider has not said what came of it."""
+        return self.ticket.state == State.HELD and self.bill is not None and self.bill.payment_state == "pending"
+
+    @property
+    def payment_declined(self) -> bool:
+        return self.ticket.state == State.HELD and self.bill is not None and self.bill.payment_state == "declined"
+
+    @property
+    def refund_is_due(self) -> bool:
+        """The money goes back, but the provider has not done it yet."""
+        return self.bill is not None and self.bill.payment_state == "refund_due"
+
+    @property
+    def holds_ahead(self) -> int:
+        """Units that are held and may still come back."""
+        return self.figures.returning if self.figures else 0
+
+    @property
+    def next_lapse(self) -> datetime | None:
+        """When the first of the holds may end."""
+        if self.figures is None or not self.figures.next_lapse_ms:
+            return None
+        return datetime.fromtimestamp(self.figures.next_lapse_ms / 1000, tz=UTC)
+
+    @property
+    def was_late(self) -> bool:
+        return self.ticket.reason.startswith("paid too late")
 
     @property
     def asked_at(self) -> datetime:

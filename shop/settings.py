@@ -67,10 +67,35 @@ ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=LOCAL_HOSTS)
 TRUSTED_ORIGINS: list[str] = env.list("FAIRDROP_TRUSTED_ORIGINS", default=[])
 CSRF_TRUSTED_ORIGINS = TRUSTED_ORIGINS
 BEHIND_TLS = env.bool("FAIRDROP_BEHIND_TLS", default=PRODUCTION)
+# Where the world reaches this shop, e.g. https://shop.example; empty: where the call in hand came in.
+PUBLIC_URL = env.str("FAIRDROP_PUBLIC_URL", default="").rstrip("/")
+
+# Who takes the money: name → class (shop/payment_providers.py says what it must do); the first is the default.
+SANDBOX = "shop.sandbox.provider.Sandbox"
+NAMED_PROVIDERS: list[str] = env.list("FAIRDROP_PAYMENT_PROVIDERS", default=[]) or [f"sandbox={SANDBOX}"]
+PAYMENT_PROVIDERS = {name: path for name, _, path in (each.partition("=") for each in NAMED_PROVIDERS)}
+# The built-in provider that takes no money: fit for demos and tests.
+SANDBOX_IN_USE = SANDBOX in PAYMENT_PROVIDERS.values()
+SANDBOX_ALLOWED = env.bool("FAIRDROP_SANDBOX_ALLOWED", default=not PRODUCTION)
+SANDBOX_SECRET = secret("FAIRDROP_SANDBOX_SECRET", fallback=f"{SECRET_KEY}:sandbox")
+# How badly it behaves, for tests: words of shop/sandbox/provider.py.
+SANDBOX_MISCHIEF: list[str] = env.list("FAIRDROP_SANDBOX_MISCHIEF", default=[])
 
 DATABASE_URL = env.str("DATABASE_URL", default="postgresql://fairdrop@127.0.0.1:5432/fairdrop")
 REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
 CACHE_URL = env.str("CACHE_URL", default=REDIS_URL)
+
+
+def sandbox_faults() -> list[tuple[bool, str]]:
+    """Return what may be wrong with a sandbox in production: (is it so, what must be done)."""
+    no_money = "FAIRDROP_PAYMENT_PROVIDERS must name who takes the money, or FAIRDROP_SANDBOX_ALLOWED be true"
+    used = SANDBOX_IN_USE and SANDBOX_ALLOWED
+    return [
+        (SANDBOX_IN_USE and not SANDBOX_ALLOWED, no_money),
+        (used and len(SANDBOX_SECRET) < 32, "FAIRDROP_SANDBOX_SECRET must have at least 32 characters"),
+        (used and not PUBLIC_URL, "FAIRDROP_PUBLIC_URL must say where the sandbox reaches the shop"),
+        (bool(SANDBOX_MISCHIEF), "FAIRDROP_SANDBOX_MISCHIEF must not be set"),
+    ]
 
 
 def refuse_unsafe_production() -> None:
@@ -87,6 +112,7 @@ def refuse_unsafe_production() -> None:
         (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS, "ALLOWED_HOSTS must name the hosts of the shop"),
         (not env.str("DATABASE_URL", default=""), "DATABASE_URL must be set"),
         (not env.str("REDIS_URL", default=""), "REDIS_URL must be set"),
+        *sandbox_faults(),
         (
             "+" in CACHE_URL.partition("://")[0],
             "CACHE_URL must name one plain server: the cache knows neither Sentinel nor Cluster",
@@ -111,6 +137,7 @@ INSTALLED_APPS = [
     "django_structlog",
     "inventory",
     "shop",
+    "shop.sandbox",
     "workers",
 ]
 

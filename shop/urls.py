@@ -1,12 +1,13 @@
 """Routes of everything behind the gate; decides nothing; called by Django."""
 
+from django.conf import settings
 from django.contrib import admin
 from django.templatetags.static import static
-from django.urls import path
+from django.urls import include, path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop import api, views
+from shop import api, api_actions, ticket_actions, views
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
 FAVICON = lazy(static, str)("shop/favicon.svg")
@@ -15,12 +16,20 @@ urlpatterns = [
     path("", views.sale_list, name="sales"),
     path("sales/<slug:slug>/", views.sale, name="sale"),
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
+    path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),
+    path("requests/<str:request_id>/cancel/", ticket_actions.cancel, name="ticket-cancel"),
     path("admin/", admin.site.urls),
     path("api/v1/sales/<slug:slug>/audit", api.sale_audit, name="sale-audit"),
+    path("api/v1/requests/<str:request_id>/payment", api_actions.pay, name="pay"),
+    path("api/v1/requests/<str:request_id>/cancel", api_actions.cancel, name="cancel"),
+    path("api/v1/tickets/restore", api_actions.restore, name="restore"),
+    path("api/v1/payments/<slug:provider_name>/notices", api_actions.take_notice, name="payment-notices"),
     path("favicon.ico", RedirectView.as_view(url=FAVICON)),
     path("api/<path:rest>", api.unknown_address),
     path("readyz", api.readiness, name="readyz"),
 ]
+if settings.SANDBOX_IN_USE:
+    urlpatterns.append(path("sandbox/", include("shop.sandbox.urls")))
 
 handler404 = "shop.views.page_not_found"
 handler500 = "shop.views.server_error"

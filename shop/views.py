@@ -21,8 +21,10 @@ from django.utils import timezone
 from django.utils.cache import add_never_cache_headers
 from django.views.decorators.http import require_http_methods, require_safe
 
+from inventory import line, redis
 from inventory.exceptions import FairdropError, IdempotencyMismatch, InvalidRequest, Unauthenticated, Unavailable
-from shop import buyers, catalogue
+from inventory.outcomes import WAITING_STATES
+from shop import buyers, catalogue, checkout
 from shop import requests as requests_service
 from shop.presentation import SaleFace, TicketFace, milliseconds
 
@@ -174,10 +176,30 @@ def kept_key(request: HttpRequest, *, error: FairdropError | None) -> str:
 @page
 def ticket(request: HttpRequest, *, request_id: str) -> HttpResponse:
     """Show the buyer's own request: place in line, then outcome. Somebody else's is not found."""
+    return ticket_page(request, request_id)
+
+
+def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError | None = None) -> HttpResponse:
+    """Render the buyer's own ticket as it is now; error: what stood in the way of what they wanted to do with it."""
+    # The bill before the order: a payment captured in between shows as paid, not as a hold nobody pays for.
+    bill = checkout.find_bill(request_id)
     found = requests_service.look_up(request_id, buyer=known_buyer(request) or "")
-    now = timezone.now()
-    face = SaleFace(card=catalogue.find_sale(found.sale_slug), now=now)
-    return show(request, "shop/ticket.html", {"face": TicketFace(ticket=found, sale=face, now=now), "now": now})
+    card, now = catalogue.find_sale(found.sale_slug), timezone.now()
+    waits = found.state in WAITING_STATES
+    face = TicketFace(
+        ticket=found,
+        sale=SaleFace(card=card, now=now),
+        now=now,
+        bill=bill,
+        figures=line.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None,
+    )
+    response = show(
+        request,
+        "shop/ticket.html",
+        {"face": face, "now": now, "error": error},
+        status=error.status if error else 200,
+    )
+    return with_retry_after(response, error) if error else response
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -71,8 +71,7 @@ def settle_line(card: SaleCard, *, batch: int = BATCH) -> list[Settlement]:
                 client,
                 card.sku,
                 token=lock.token,
-                figures=settlement.figures,
-                settled=settlement.settled,
+                **settlement._asdict(),
                 call=len(done) + 1,
                 batch=batch,
             )
@@ -85,7 +84,6 @@ def answered(handed: line.Handed, state: State) -> list[line.Settled]:
         line.Settled(
             name,
             Record(state, record.seq, record.quantity, record.sale_id, record.buyer),
-            frees_units=state in {State.REFUSED, State.SOLD_OUT},
         )
         for name, record in handed.requests
     ]
@@ -123,13 +121,17 @@ def run(*commands: Sequence[str | int]) -> list[Any]:
 
 def keys_of(card: SaleCard) -> list[str]:
     """Return every key that Redis keeps of a sale and its SKU, the lock's left out."""
-    makers = (keys.line, keys.in_flight, keys.records, keys.live_units, keys.stock, keys.hand_outs, keys.dead_letters)
+    makers = (keys.line, keys.in_flight, keys.records, keys.live_units, keys.stock, keys.hand_outs)
+    makers += (keys.dead_letters, keys.holds)
     return [keys.sale(card.sku, sale_id=card.sale_id), *(make(card.sku) for make in makers)]
 
 
 def snapshot(card: SaleCard) -> dict[str, Any]:
-    """Return everything that Redis knows of a sale and its SKU."""
-    return {key: _content(key) for key in keys_of(card)}
+    """Return everything that Redis knows of a sale and its SKU, but how often something stirred its line."""
+    known = {key: _content(key) for key in keys_of(card)}
+    for field in ("stirs", "hand_stirs"):
+        (known[keys.stock(card.sku)] or {}).pop(field, None)
+    return known
 
 
 def _content(key: str) -> Any:

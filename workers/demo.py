@@ -1,4 +1,4 @@
-"""Runs the whole shop on this machine: servers, migrations, goods, web, two settlers, a flood, then a shop to look at.
+"""Runs the whole shop on this machine: servers, migrations, goods, web, workers, a flood, then a shop to look at.
 Never leaves a process behind, never keeps data of an earlier run. Called by `manage.py demo`.
 """
 
@@ -24,7 +24,8 @@ from workers.private_files import write_private
 from workers.server import Server
 from workers.supervisor import Supervisor
 
-SETTLERS = 2
+# Each is a name of `manage.py run_worker`, and how many of it run.
+WORKERS = {"settler": 2, "expirer": 1, "reconciler": 1, "sandbox": 1}
 BUYERS = 3_000
 ATTEMPTS = 20_000
 FLOOD_SALES = "lantern-drop,teapot-drop,sneaker-drop"
@@ -32,8 +33,8 @@ OPENS_IN_SECONDS = 60
 INTERRUPTED_CODE = 130
 WATCH_SECONDS = 0.2
 # Who is ended first; together with the children's timeouts everything ends within 10 s.
-WEB_STAGE, SETTLER_STAGE, VALKEY_STAGE, POSTGRES_STAGE = range(4)
-WEB_STOP_SECONDS = SETTLER_STOP_SECONDS = 2.5
+WEB_STAGE, WORKER_STAGE, VALKEY_STAGE, POSTGRES_STAGE = range(4)
+WEB_STOP_SECONDS = WORKER_STOP_SECONDS = 2.5
 VALKEY_STOP_SECONDS = POSTGRES_STOP_SECONDS = 2.0
 
 
@@ -115,15 +116,16 @@ class Demo:
             self._manage("seed_demo", "flood")
 
     def _start_processes(self) -> None:
-        for number in range(1, SETTLERS + 1):
-            self.supervisor.add(self._settler(number), stage=SETTLER_STAGE)
+        for worker, count in WORKERS.items():
+            for number in range(1, count + 1):
+                self.supervisor.add(self._worker(worker, number), stage=WORKER_STAGE)
         with step("web"):
             web = self.supervisor.add(self._web(), stage=WEB_STAGE)
             wait_for_web(web, port=self.port, stopping=self.stop.is_set)
 
-    def _settler(self, number: int) -> ChildProcess:
+    def _worker(self, worker: str, number: int) -> ChildProcess:
         return self._child(
-            f"settler-{number}", ["manage.py", "run_worker", "settler"], stop_timeout_seconds=SETTLER_STOP_SECONDS
+            f"{worker}-{number}", ["manage.py", "run_worker", worker], stop_timeout_seconds=WORKER_STOP_SECONDS
         )
 
     def _web(self) -> ChildProcess:
@@ -145,7 +147,8 @@ class Demo:
 
     def _flood(self) -> int:
         """Send the crowd, its output to our terminal, and return its verdict: 0 when every invariant holds."""
-        say(f"\n{self.buyers:,} buyers come for 300 units: {self.attempts:,} attempts, 30 % of them repeats.\n")
+        say(f"\n{self.buyers:,} buyers come for 300 units: {self.attempts:,} attempts, 30 % of them repeats.")
+        say("A unit is held for 4 seconds. Of ten holders six pay, two never do, one cancels, one pays too late.\n")
         flood = ["-m", "loadtest.run_flood", "--host", self.url, "--sales", FLOOD_SALES]
         # The audit token is in the child's environment: on a command line every user of the machine could read it.
         flood += ["--buyers", str(self.buyers), "--attempts", str(self.attempts)]
@@ -188,7 +191,7 @@ class Demo:
 
     def _end(self) -> None:
         if self.stop.is_set():
-            say("\nEnding web, settlers, Valkey and PostgreSQL …")
+            say("\nEnding web, workers, Valkey and PostgreSQL …")
         self.supervisor.stop_all()
         (self.state_dir / "demo.env").unlink(missing_ok=True)
 

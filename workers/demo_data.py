@@ -37,8 +37,13 @@ class Goods:
     opens_in: timedelta = timedelta()
     open_for: timedelta = timedelta(hours=12)
     per_buyer_limit: int = 1
+    hold_seconds: int = 600
+    # Units that may wait in line beyond the stock, in case held ones come back.
+    room: int = 200
 
 
+# So short that units come back and are sold again while one watches.
+FLOOD_HOLD_SECONDS = 4
 # What the crowd fights for.
 FLOOD = (
     Goods(
@@ -50,6 +55,7 @@ FLOOD = (
         list_price="129.00",
         price="59.00",
         units=100,
+        hold_seconds=FLOOD_HOLD_SECONDS,
     ),
     Goods(
         slug="teapot",
@@ -60,6 +66,7 @@ FLOOD = (
         list_price="98.00",
         price="45.00",
         units=100,
+        hold_seconds=FLOOD_HOLD_SECONDS,
     ),
     Goods(
         slug="sneaker",
@@ -70,6 +77,7 @@ FLOOD = (
         list_price="160.00",
         price="80.00",
         units=100,
+        hold_seconds=FLOOD_HOLD_SECONDS,
     ),
 )
 
@@ -89,6 +97,7 @@ def _shop(opens_in: timedelta) -> tuple[Goods, ...]:
             opens_in=opens_in,
             open_for=timedelta(hours=6),
             per_buyer_limit=2,
+            hold_seconds=120,
         ),
         Goods(
             slug="turntable",
@@ -158,4 +167,6 @@ def _make(item: Goods, *, now: datetime) -> Sale:
         opens_at=now + item.opens_in,
         closes_at=now + item.opens_in + item.open_for,
         per_buyer_limit=item.per_buyer_limit,
+        hold_seconds=item.hold_seconds,
+        room=item.room,
     )

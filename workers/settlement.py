@@ -4,16 +4,16 @@ Never answers a buyer (that is after COMMIT) and never redoes a batch blindly. C
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from inventory import ledger
-from inventory.allocation import Claim, Decision, allocate
+from inventory.allocation import Allocation, Claim, Decision, allocate
 from inventory.database import Connection, Pipeline
 from inventory.faults import fault_point
 from inventory.line import Settled, StockFigures
-from inventory.outcomes import LIVE_STATES, State
+from inventory.outcomes import State
 from inventory.tickets import Record
 from shop import orders
 
@@ -21,10 +21,13 @@ ACTOR = "settler"
 
 
 class Settlement(NamedTuple):
-    """What a committed batch came to: the stock after it, and the answer to each request, in order of seq."""
+    """What a committed batch came to: the stock after it, the answer to each request, and who stays in line and why."""
 
     figures: StockFigures
     settled: list[Settled]
+    staying: list[str]
+    waits_for: str
+    waits_until_us: int = 0
 
 
 class _Known(NamedTuple):
@@ -32,7 +35,7 @@ class _Known(NamedTuple):
 
     stock: ledger.ClaimedStock
     now: datetime
-    terms: dict[int, orders.Terms]
+    sales: dict[int, orders.SaleNow]
     decided: dict[str, orders.Decided]
     live_units: dict[tuple[int, str], int]
 
@@ -50,11 +53,17 @@ def settle_batch(
         known = _look_up(connection, pipeline, sku=sku, fence=fence, requests=requests)
         fault_point("after_fence")
         claims = [_claim(name, record) for name, record in requests if name not in known.decided]
-        decisions = _refuse(claims) if dead else _allocate(claims, known)
-        figures = _write(connection, pipeline, decisions, known=known, fence=fence)
+        terms = {claim.request_id: known.sales[claim.sale_id].terms_for(claim.seq) for claim in claims}
+        decisions, waits_for = _refuse(claims) if dead else _allocate(claims, known, terms)
+        figures = _write(connection, pipeline, decisions, known=known, terms=terms, fence=fence)
         fault_point("in_transaction")
     fault_point("after_commit")
-    return Settlement(figures, _answers(requests, decisions, known))
+    outcomes = _outcomes(decisions, known=known, terms=terms)
+    settled = [_settled(name, record, *outcomes[name]) for name, record in requests if name in outcomes]
+    staying = [name for name, _ in requests if name not in outcomes]
+    # The end of a sale decides all who are left, and nobody tells the line of it.
+    ends = [sale.closes_us for sale in known.sales.values() if not sale.over]
+    return Settlement(figures, settled, staying, waits_for, min(ends, default=0) if waits_for else 0)
 
 
 def seen_fence(connection: Connection, *, sku: str) -> int:
@@ -82,38 +91,46 @@ def _look_up(
     return _Known(
         stock=stock,
         now=now,
-        terms=orders.read_terms(terms),
+        sales=orders.read_terms(terms),
         decided=orders.read_decided(decided),
         live_units=orders.read_live_units(live),
     )
 
 
 def _claim(name: str, record: Record) -> Claim:
-    return Claim(request_id=name, sale_id=record.sale_id, buyer=record.buyer, quantity=record.quantity, seq=record.seq)
+    return Claim(name, record.sale_id, record.buyer, record.quantity, record.seq, record.restored)
 
 
-def _refuse(claims: Sequence[Claim]) -> list[Decision]:
-    return [Decision(claim, State.REFUSED, "dead_letter") for claim in claims]
+def _refuse(claims: Sequence[Claim]) -> Allocation:
+    return Allocation([Decision(claim, State.REFUSED, "dead_letter") for claim in claims], "")
 
 
-def _allocate(claims: Sequence[Claim], known: _Known) -> list[Decision]:
+def _allocate(claims: Sequence[Claim], known: _Known, terms: Mapping[str, orders.Terms]) -> Allocation:
     return allocate(
         claims,
         available=known.stock.available,
-        limits={sale_id: terms.limit for sale_id, terms in known.terms.items()},
+        held=known.stock.held,
+        limits={name: promised.limit for name, promised in terms.items()},
         live_units=known.live_units,
+        over=[sale_id for sale_id, sale in known.sales.items() if sale.over],
+        paused=[sale_id for sale_id, sale in known.sales.items() if sale.paused],
     )
 
 
 def _write(
-    connection: Connection, pipeline: Pipeline, decisions: Sequence[Decision], *, known: _Known, fence: int
+    connection: Connection,
+    pipeline: Pipeline,
+    decisions: Sequence[Decision],
+    *,
+    known: _Known,
+    terms: Mapping[str, orders.Terms],
+    fence: int,
 ) -> StockFigures:
-    stock = known.stock
-    unchanged = StockFigures(stock.available, stock.held, stock.sold, 0, stock.version)
+    stock, unchanged = known.stock, ledger.figures_of(known.stock)
     if not decisions:
         return unchanged
     inserts, update, moves = (connection.cursor(binary=True) for _ in range(3))
-    orders.insert_orders(inserts, decisions, moment=known.now)
+    orders.insert_orders(inserts, decisions, terms=terms, moment=known.now, actor=ACTOR)
     holds = [(each.claim.request_id, each.claim.quantity) for each in decisions if each.state is State.HELD]
     if not holds:
         return unchanged
@@ -122,22 +139,17 @@ def _write(
     return ledger.read_hold(update)
 
 
-def _answers(requests: Sequence[tuple[str, Record]], decisions: Sequence[Decision], known: _Known) -> list[Settled]:
-    outcomes: dict[str, tuple[State, datetime | None]] = {
-        each.claim.request_id: (each.state, orders.hold_end(each, terms=known.terms, now=known.now))
+def _outcomes(
+    decisions: Sequence[Decision], *, known: _Known, terms: Mapping[str, orders.Terms]
+) -> dict[str, tuple[State, datetime | None]]:
+    decided = {
+        each.claim.request_id: (each.state, orders.hold_end(each, terms=terms[each.claim.request_id], now=known.now))
         for each in decisions
     }
-    outcomes |= {name: (was.state, was.hold_expires_at) for name, was in known.decided.items()}
-    return [_settled(name, record, *outcomes[name]) for name, record in requests]
+    return decided | {name: (was.state, was.hold_expires_at) for name, was in known.decided.items()}
 
 
 def _settled(name: str, record: Record, state: State, hold_end: datetime | None) -> Settled:
-    answered = Record(
-        state=state,
-        seq=record.seq,
-        quantity=record.quantity,
-        sale_id=record.sale_id,
-        buyer=record.buyer,
-        hold_expires_ms=None if hold_end is None else round(hold_end.timestamp() * 1000),
-    )
-    return Settled(name, answered, frees_units=state not in LIVE_STATES)
+    ends = None if hold_end is None or state is not State.HELD else round(hold_end.timestamp() * 1000)
+    answered = Record(state, record.seq, record.quantity, record.sale_id, record.buyer, ends)
+    return Settled(name, answered)

@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 TURN_SECONDS = 0.25
 # A turn is over long before this many lives of its lock; a settler that hangs must not keep the SKU (pitfall L6).
 LIVES_HELD = 4
+# So many batches in a row that decide nobody end a turn: the line waits, whatever the versions say.
+MOST_IDLE = 3
 # How long to wait before asking the database again when it is away.
 DATABASE_RETRY_SECONDS = 0.25
 
@@ -94,7 +96,7 @@ class Settler:
     def _drain(self, sku: str, lock: Lock, *, turn_seconds: float) -> int:
         """Settle batch after batch until the line is empty, the turn is over, or we must stop."""
         turn_ends = time.monotonic() + turn_seconds
-        call, done = 1, 0
+        call, done, idle = 1, 0, 0
         fault_point("before_take")
         handed = line.take(self._client, sku, token=lock.token, call=call, batch=self._batch)
         while handed.requests:
@@ -102,16 +104,16 @@ class Settler:
             lock.check()
             settlement = self._settle(sku, lock, handed)
             done += len(settlement.settled)
-            if self._stopping() or time.monotonic() >= turn_ends:
-                line.settle(self._client, sku, token=lock.token, figures=settlement.figures, settled=settlement.settled)
+            idle = 0 if settlement.settled else idle + 1
+            if self._stopping() or idle == MOST_IDLE or time.monotonic() >= turn_ends:
+                line.settle(self._client, sku, token=lock.token, **settlement._asdict())
                 break
             call += 1
             handed = line.settle_and_take(
                 self._client,
                 sku,
                 token=lock.token,
-                figures=settlement.figures,
-                settled=settlement.settled,
+                **settlement._asdict(),
                 call=call,
                 batch=self._batch,
             )

@@ -4,7 +4,8 @@
 -- Returns a flat list, three integers a request: code, seq, position (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed      8 same id, other quantity
---         100 + byte of the state's letter: admitted before, nothing changed
+--         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
+--         nothing changed
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU
 -- and every admitted id is in the line and in the records, or in neither (I5, I8); a buyer's live units never pass the
 -- limit (I7); units in line never pass what may still be had plus the room (I15). TIME of the server is the only clock.
@@ -18,7 +19,8 @@ end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
 local lives = redis.call('HMGET', KEYS[6], unpack(live_fields))
 local sale = redis.call('HMGET', KEYS[1], 'switch', 'opens_us', 'closes_us', 'limit', 'room')
-local stock = redis.call('HMGET', KEYS[2], 'available', 'returning', 'queued', 'last_seq', 'admitted')
+local stock = redis.call('HMGET', KEYS[2], 'available', 'returning', 'queued', 'last_seq', 'admitted', 'waits_for',
+  'waitlisted_to')
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
@@ -59,6 +61,7 @@ for i = 1, count do
       if rank then position = redis.call('ZCARD', KEYS[4]) + rank + 1
       elseif letter == 'q' and seen[id] then position = live_now[id]
       elseif letter == 'q' then position = (redis.call('ZRANK', KEYS[4], id) or -1) + 1 end
+      if letter == 'q' and (stock[6] == 'waitlist' or tonumber(seq) <= tonumber(stock[7] or '0')) then letter = 'w' end
       answer_with(100 + string.byte(letter), tonumber(seq), position)
     end
   elseif shut then

@@ -12,7 +12,7 @@ if not redis.call('ZSCORE', KEYS[1], id) then return 'unknown' end
 if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
 local record = redis.call('HGET', KEYS[5], id)
 local letter, units, sale, buyer = string.match(record or '', '^(%a)|%d+|(%d+)|(%d+)|([^|]+)')
-if letter and not string.find('qwhpecsr', letter, 1, true) then letter = nil end
+if letter and not string.find('qwhpecsrf', letter, 1, true) then letter = nil end
 local damaged = not letter or tonumber(units) < 1
 local decided = letter and letter ~= 'q' and letter ~= 'w'
 if mode == 'retry' and decided then return 'decided' end

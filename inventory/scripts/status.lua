@@ -1,18 +1,22 @@
 -- Read where some requests of one SKU stand.
--- KEYS  1 line   2 in flight   3 records
+-- KEYS  1 line   2 in flight   3 records   4 stock
 -- ARGV  request_ids   (at most 1,000)
 -- Returns a flat list, two entries a request: its record ('' when unknown), its position (0 when it does not wait).
--- Stays true: reads only.
+--   A record begins with w, not q, when all units are held and its turn comes only if one is given back.
+-- Stays true: reads only; who was told "waitlisted" is not told "queued" after it.
 local answer = {}
 local records = redis.call('HMGET', KEYS[3], unpack(ARGV))
 local in_flight = redis.call('ZCARD', KEYS[2])
+local waits = redis.call('HMGET', KEYS[4], 'waits_for', 'waitlisted_to')
+local all_wait, waited_to = waits[1] == 'waitlist', tonumber(waits[2] or '0')
 for i, id in ipairs(ARGV) do
-  local position = 0
-  if records[i] and (string.sub(records[i], 1, 1) == 'q' or string.sub(records[i], 1, 1) == 'w') then
+  local position, record = 0, records[i] or ''
+  if string.sub(record, 1, 1) == 'q' then
     local rank = redis.call('ZRANK', KEYS[1], id)
     if rank then position = in_flight + rank + 1
     else position = (redis.call('ZRANK', KEYS[2], id) or -1) + 1 end
+    if all_wait or tonumber(string.match(record, '^%a|(%d+)')) <= waited_to then record = 'w' .. string.sub(record, 2) end
   end
-  answer[i * 2 - 1], answer[i * 2] = records[i] or '', position
+  answer[i * 2 - 1], answer[i * 2] = record, position
 end
 return answer

@@ -11,6 +11,8 @@
 --   too often; it now lies in the dead letters as well, and its order must be refused. Set aside: one whose refusal
 --   could not be written either (of tasks, which need none: at once); it lies in the dead letters only.
 -- Stays true: an id is in the line or in flight, never both, never neither, until settled or set aside (I4, I17, Q1);
+-- a line that must wait (all units held, or paused) hands nothing out until its stock or its terms change, or the
+-- moment that settle named has come;
 -- a re-sent call gets the batch it was given before; hand-outs are counted here, before the work (Q12), but not after
 -- a holder that gave its batch back in order. TIME of the server is the only clock, and never seems to go back (Q13).
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return -1 end
@@ -18,7 +20,7 @@ local call = ARGV[1] .. '#' .. ARGV[2]
 local limit, most, give_up = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local tasks = ARGV[6] == 'tasks'
 local last = redis.call('HMGET', KEYS[5], 'hand_call', 'hand_kind', 'hand_count', 'hand_aside', 'last_us',
-  'queued_unsure')
+  'queued_unsure', 'waits_for', 'waits_version', 'waits_until_us', 'version', 'last_seq')
 local aside, taken = {}, 0
 
 local function now_us()
@@ -36,8 +38,21 @@ local function with_records(kind, gone, ids)
   return answer
 end
 
+-- How many may be taken from a line that waits for a unit or for staff: none while nothing has changed and its time
+-- has not come (the end of the sale, or ten seconds), then one, so that what nobody told us of is found.
+local function may_take()
+  if tasks or not last[7] then return limit end
+  local same = last[8] == last[10]
+  if same and now_us() < tonumber(last[9] or '0') then return 0 end
+  if last[7] == 'waitlist' then redis.call('HSET', KEYS[5], 'waitlisted_to', last[11]) end
+  redis.call('HDEL', KEYS[5], 'waits_for')
+  return same and 1 or limit
+end
+
 local function take_from_line()
   local found
+  local limit = may_take()
+  if limit == 0 then return 'fresh', {} end
   if tasks then
     found = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now_us()), 'WITHSCORES', 'LIMIT', 0, limit)
   else
@@ -108,6 +123,8 @@ local kind, ids
 if #left > 0 then kind, ids = take_again(left, last[2] ~= 'given back')
 else kind, ids = take_from_line() end
 local gone = table.concat(aside, ' ')
+-- What the line would wait for may come while this batch is decided: settle compares.
+if not tasks then redis.call('HSET', KEYS[5], 'hand_stirs', redis.call('HGET', KEYS[5], 'stirs') or '0') end
 redis.call('HSET', KEYS[5], 'hand_call', call, 'hand_kind', kind, 'hand_count', #ids, 'hand_aside', gone)
 if taken > 0 then redis.call('HINCRBY', KEYS[5], 'taken', taken) end
 if #aside > 0 then redis.call('HINCRBY', KEYS[5], 'dead', #aside) end

@@ -31,7 +31,7 @@ class Goods:
     scope: Scope
 
 
-def make_goods(sku: str) -> Goods:
+def make_goods(sku: str, *, hold_seconds: int = 600) -> Goods:
     """Make `sku` with its stock and an open sale of the same slug, primed into the Redis of our settings."""
     now = timezone.now()
     with transaction.atomic():
@@ -46,6 +46,7 @@ def make_goods(sku: str) -> Goods:
             price=Decimal(9),
             opens_at=now,
             closes_at=now + timedelta(hours=12),
+            hold_seconds=hold_seconds,
         )
     prime_sale(sku)
     scope = Scope(sku=sku, stock_id=stock_id, sale_id=sale.pk)

@@ -10,7 +10,7 @@ import gc
 import select
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ class Loader:
         self._most = connections
         self._may_send = may_send
         self._connections: dict[int, _Connection] = {}
-        self._resting: list[_Connection] = []
+        self._resting: deque[_Connection] = deque()
         self._statuses: Counter[str] = Counter()
         self._arrivals: list[tuple[float, float]] = []  # when it came, how long it took; both in seconds
         self._in_flight = 0
@@ -121,7 +121,8 @@ class Loader:
             request = next(requests, None)
             if request is None:
                 raise LoadFailed("the server was faster than the requests prepared for it")
-            connection = self._resting.pop()
+            # The one that rested longest: a server closes a connection that says nothing for half a minute.
+            connection = self._resting.popleft()
             if connection.socket.send(request) != len(request):
                 raise LoadFailed("a socket took only a part of a request")
             connection.sent_at = now

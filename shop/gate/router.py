@@ -28,6 +28,7 @@ from shop.gate.http import (
     send_json,
     send_problem,
 )
+from shop.gate.notices import Notices
 from shop.gate.purchase import Purchases
 from shop.gate.sales import sale_answer
 from shop.gate.status import Statuses
@@ -96,6 +97,9 @@ class Gate:
             case ["sales", slug]:
                 allow(scope, "GET")
                 await send_json(send, 200, sale_answer(await self._board.find(slug)))
+            case ["payments", provider_name, "notices"]:
+                allow(scope, "POST")
+                await self._notices.handle(provider_name, headers_of(scope), receive, send)
             case ["buyers"]:
                 allow(scope, "POST")
                 await issue(headers_of(scope), send)
@@ -110,6 +114,7 @@ class Gate:
         self._purchases = Purchases(self._client, self._board)
         self._statuses = Statuses(self._client, self._board)
         self._streams = Streams(self._statuses)
+        self._notices = Notices()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -126,6 +131,7 @@ class Gate:
         if self._client is not None:
             await self._board.stop()
             self._statuses.close()
+            self._notices.close()
             await redis.close_async(self._client)
             self._client = None
 

@@ -4,7 +4,6 @@ Never shows one buyer another's request. Called by the gate's router and by the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,19 +13,28 @@ from django.conf import settings
 from inventory import line
 from inventory.exceptions import RequestNotFound, SaleNotFound
 from inventory.line import Place
-from inventory.outcomes import WAITING_STATES
 from inventory.redis import AsyncClient
 from inventory.tickets import sale_id_of
 from shop import requests
 from shop.gate.board import Board, SaleEntry
 from shop.gate.coalescer import Coalescer
-from shop.gate.pace import poll_after_ms
 from shop.gate.threads import ReaderThreads
+from shop.models import Order
+from shop.requests import RequestView
+from shop.status_answers import status_answer
 
 
-def iso(moment: datetime | None) -> str | None:
-    """Return an aware datetime as ISO 8601, or None."""
-    return None if moment is None else moment.isoformat()
+def look_up_forgotten(request_id: str, *, buyer: str) -> RequestView:
+    """Return a request that the line does not know. Raises RequestNotFound; with restore=true when nobody knows it.
+
+    Then Redis may have lost it, and whoever has its ticket gets the place back.
+    """
+    try:
+        return requests.look_up(request_id, buyer=buyer)
+    except RequestNotFound:
+        if Order.objects.filter(request_id=request_id).exists():
+            raise
+        raise RequestNotFound("Nothing is known of this request; its ticket brings it back.", restore=True) from None
 
 
 class Statuses:
@@ -50,7 +58,7 @@ class Statuses:
             raise RequestNotFound from error
         place = await self._coalescer(entry.card.sku).submit(request_id)
         if place is None:
-            view = await self._threads.read(requests.look_up, request_id, buyer=buyer)
+            view = await self._threads.read(look_up_forgotten, request_id, buyer=buyer)
             return self._of_view(entry, view)
         if place.record.buyer != buyer:
             raise RequestNotFound
@@ -63,54 +71,21 @@ class Statuses:
     def _of_place(self, entry: SaleEntry, request_id: str, place: Place) -> dict[str, Any]:
         record = place.record
         ends = record.hold_expires_ms
-        return self._answer(
-            entry,
+        view = RequestView(
             request_id=request_id,
+            sale_slug=entry.card.slug,
             quantity=record.quantity,
             state=record.state,
             seq=record.seq,
             position=place.position,
             hold_expires_at=None if ends is None else datetime.fromtimestamp(ends / 1000, UTC),
+            decided_at=None,
+            reason="",
         )
+        return self._of_view(entry, view)
 
-    def _of_view(self, entry: SaleEntry, view: requests.RequestView) -> dict[str, Any]:
-        return self._answer(
-            entry,
-            request_id=view.request_id,
-            quantity=view.quantity,
-            state=view.state,
-            seq=view.seq,
-            position=view.position or 0,
-            hold_expires_at=view.hold_expires_at,
-        )
-
-    def _answer(
-        self,
-        entry: SaleEntry,
-        *,
-        request_id: str,
-        quantity: int,
-        state: str,
-        seq: int,
-        position: int,
-        hold_expires_at: datetime | None,
-    ) -> dict[str, Any]:
-        waiting = state in WAITING_STATES
-        rate = entry.decided_per_second
-        return {
-            "request_id": request_id,
-            "sale": entry.card.slug,
-            "quantity": quantity,
-            "state": state,
-            "seq": seq,
-            "position": position if waiting else None,
-            "ahead": max(position - 1, 0) if waiting else None,
-            "eta_seconds": math.ceil(position / rate) if waiting and rate > 0 else None,
-            "hold_expires_at": iso(hold_expires_at),
-            "order_url": f"/requests/{request_id}/",
-            "poll_after_ms": poll_after_ms(position if waiting else 0, seq),
-            "server_time": datetime.now(UTC).isoformat(),
-        }
+    def _of_view(self, entry: SaleEntry, view: RequestView) -> dict[str, Any]:
+        return status_answer(view, entry.card, figures=entry.figures, decided_per_second=entry.decided_per_second)
 
     def _coalescer(self, sku: str) -> Coalescer[str, Place | None]:
         coalescer = self._coalescers.get(sku)

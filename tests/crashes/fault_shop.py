@@ -18,7 +18,7 @@ from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.road import queue
 from tests.shop_processes import ROOT, STOP_SECONDS, settler_process
-from tests.shopkeeping import assert_books_balance, fill_line, make_sale
+from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale
 from tests.waiting import wait_until
 from workers.child_process import ChildProcess
 
@@ -100,6 +100,7 @@ def full_line(sku: str, *, limit: int = 1) -> SaleCard:
 def latecomers(card: SaleCard) -> None:
     """Let more buyers ask, behind everybody."""
     queue(card, *(f"late-{number}" for number in range(LATE)))
+    close_sale(card)  # so that those for whom nothing is left are told, and do not wait for holds to end
 
 
 def decided(card: SaleCard) -> int:

@@ -20,7 +20,7 @@ from workers.embedded_valkey import start_valkey
 from workers.server import Server
 
 # A server that has not voted by then votes no; its answer may still come until the socket's timeout.
-NODE_TIMEOUT_SECONDS = 0.5
+NODE_TIMEOUT_SECONDS = 1.0
 SOCKET_TIMEOUT_SECONDS = 5.0
 
 

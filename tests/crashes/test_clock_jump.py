@@ -18,7 +18,7 @@ from inventory.exceptions import FenceRefused, LockLost
 from inventory.locks import Lock
 from tests.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
 from tests.server_matrix import SERVER, Node, node
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.waiting import wait_until
 from workers.settlement import settle_batch
 
@@ -91,6 +91,7 @@ def test_stock_is_right_after_a_jump(seconds: int, clock: Clock, new_sku: Callab
     clock.jump(seconds)
     after = [answer.seq for answer in admit(card, *(ask(card, buyer) for buyer in LATE))]
     assert sorted({*before, *after}) == before + after  # seq still rises strictly
+    close_sale(card)
     settle_line(card)
     counts = assert_books_balance(card)
     assert (settled, counts["orders_held"], counts["orders_sold_out"]) == (4, 15, 5)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from inventory.faults import FAULT_POINTS
+from inventory.faults import FAULT_POINTS, SETTLER_POINTS
 from shop.catalogue import SaleCard
 from tests.crashes.extra_shop import own_valkey
 from tests.crashes.fault_shop import (
@@ -31,7 +31,7 @@ from workers.child_process import ChildProcess
 
 # The pass at which it strikes: in the middle of the line where a place is passed once a batch, else at the first.
 ONCE_A_TURN = ("before_take", "before_release")
-EVERY_POINT = pytest.mark.parametrize("name", FAULT_POINTS)
+EVERY_POINT = pytest.mark.parametrize("name", SETTLER_POINTS)
 
 
 @pytest.fixture(scope="module")

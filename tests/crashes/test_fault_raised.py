@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inventory.faults import FAULT_POINTS
+from inventory.faults import SETTLER_POINTS
 from tests.crashes.extra_shop import own_valkey
 from tests.crashes.fault_shop import (
     Victim,
@@ -37,7 +37,7 @@ def environment(
         yield settlers_environment(lasting_environment, valkey_url=valkey.url)
 
 
-@pytest.mark.parametrize("name", FAULT_POINTS)
+@pytest.mark.parametrize("name", SETTLER_POINTS)
 def test_an_error_there_costs_nobody_anything(
     name: str, environment: Mapping[str, str], shop_database: None, new_sku: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from inventory.exceptions import LockLost
 from inventory.models import Stock
 from shop.catalogue import SaleCard
 from tests.road import held_lock, queue, run, settler, take
-from tests.shopkeeping import assert_books_balance, audit_of, make_sale
+from tests.shopkeeping import assert_books_balance, audit_of, close_sale, make_sale
 from tests.waiting import wait_until
 from workers.settler import Settler
 
@@ -30,6 +30,7 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
     """Return a sale with a line, whose stock row has seen a fence that Redis does not know."""
     card = make_sale(new_sku(), units=5)
     queue(card, *BUYERS)
+    close_sale(card)
     Stock.objects.filter(sku=card.sku).update(fence=FAR_AHEAD)
     return card
 

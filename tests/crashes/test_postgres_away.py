@@ -20,7 +20,7 @@ from shop.models import Order
 from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
 from tests.http_calls import Buyer, Caller
 from tests.shop_processes import settler_process, web_process
-from tests.shopkeeping import assert_books_balance, fill_line, make_sale, shop_of
+from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, shop_of
 from tests.waiting import wait_until
 
 CROWD, UNITS = 3_000, 2_000
@@ -108,6 +108,7 @@ def test_when_postgres_is_back_everyone_is_decided_once_and_in_order(shop: Shop)
     stop_postgres_in_the_middle(shop)
     later = [ask(shop) for _ in range(LATER)]
     start_postgres_again(shop)
+    close_sale(shop.card)
     wait_until(lambda: shop.figures.decided == CROWD + LATER, timeout_seconds=40, what="everything is decided")
     counts = assert_books_balance(shop.card)
     assert (counts["orders_held"], counts["orders_sold_out"]) == (UNITS, CROWD + LATER - UNITS)

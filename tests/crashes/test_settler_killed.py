@@ -19,7 +19,7 @@ from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.crashes.extra_shop import own_valkey
 from tests.shop_processes import settler_process
-from tests.shopkeeping import assert_books_balance, fill_line, make_sale, shop_of
+from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, shop_of
 from tests.waiting import wait_until
 from workers.child_process import ChildProcess
 
@@ -74,6 +74,7 @@ def long_line(process_environment: dict[str, str], new_sku: Callable[[], str], t
         running.enter_context(shop_of(environment))
         card = make_sale(new_sku(), units=UNITS, room=BUYERS)
         fill_line(card, buyers=BUYERS)
+        close_sale(card)
         yield Line(card, lambda: running.enter_context(settler_process(environment, folder=tmp_path)))
 
 

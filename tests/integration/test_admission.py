@@ -18,7 +18,7 @@ from inventory.outcomes import State
 from shop.catalogue import SaleCard
 from tests.road import admit, ask, held_lock, queue, run, settle_line, snapshot, take
 from tests.server_matrix import ON_ONE_KIND
-from tests.shopkeeping import make_sale
+from tests.shopkeeping import make_sale, pay_all
 from tests.waiting import wait_until
 from workers.server import free_port
 
@@ -136,7 +136,19 @@ def test_nobody_queues_for_a_sold_out_sale(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=1, room=50)
     queue(card, "ann")
     settle_line(card)
+    pay_all(card)
     assert codes(admit(card, ask(card, "bob"))) == [Code.SOLD_OUT]
+
+
+def test_while_a_unit_may_come_back_there_is_room_to_wait_for_it(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=1, room=1)
+    queue(card, "ann")
+    settle_line(card)
+    assert codes(admit(card, ask(card, "bob"), ask(card, "eve"), ask(card, "joe"))) == [
+        Code.ADMITTED,
+        Code.ADMITTED,
+        Code.SOLD_OUT,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,3 +248,15 @@ def test_both_doors_lead_into_the_same_line(card: SaleCard) -> None:
 def test_a_missing_redis_is_told_by_name(card: SaleCard) -> None:
     with override_settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0"), pytest.raises(RedisUnavailable):
         admit(card, ask(card, "ann"))
+
+
+def test_who_is_told_to_wait_for_a_held_unit_is_told_so_by_a_repeat_too(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=1)
+    admit(card, ask(card, "ann"), ask(card, "bob"))
+    (control,) = admit(card, ask(card, "bob"))
+    assert state_of(control.code) is State.QUEUED
+    settle_line(card)
+    assert [state_of(answer.code) for answer in admit(card, ask(card, "ann"), ask(card, "bob"))] == [
+        State.HELD,
+        State.WAITLISTED,
+    ]

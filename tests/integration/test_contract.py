@@ -17,6 +17,7 @@ from django.test import Client
 from shop.catalogue import SaleCard
 from tests.http_calls import JSON, Answer, Caller
 from tests.integration.conftest import AUDIT_TOKEN
+from tests.shopkeeping import close_sale, pay
 from tests.waiting import wait_until
 from workers.child_process import ChildProcess
 
@@ -31,7 +32,7 @@ ADMITTED_FIELDS = {
 }  # fmt: skip
 STATUS_FIELDS = {
     "request_id", "sale", "quantity", "state", "position", "ahead", "eta_seconds", "hold_expires_at", "order_url",
-    "poll_after_ms", "server_time",
+    "poll_after_ms", "server_time", "holds_ahead", "next_lapse_at", "pause_reason",
 }  # fmt: skip
 DECISION_SECONDS = 10.0
 
@@ -182,8 +183,9 @@ def test_sold_out_is_still_said_when_the_process_knows_it_by_heart(
     card, first = shown_sale(units=1, room=0), web.new_buyer()
     mine = web.ask(card.slug, first).json()
     wait_for_decision(web, mine["request_id"], first)
+    pay(mine["request_id"])
     wait_until(
-        lambda: web.get(f"/api/v1/sales/{card.slug}").json()["held"] == 1, timeout_seconds=5, what="the board knows"
+        lambda: web.get(f"/api/v1/sales/{card.slug}").json()["sold"] == 1, timeout_seconds=5, what="the board knows"
     )
     for _ in range(20):
         refused(web.ask(card.slug, web.new_buyer()), status=409, code="sold_out")
@@ -236,7 +238,8 @@ def test_the_first_get_the_units_and_the_rest_are_told_sold_out(
     card = shown_sale(units=2, hold_seconds=300)
     buyers = [web.new_buyer() for _ in range(4)]
     ids = [web.ask(card.slug, buyer).json()["request_id"] for buyer in buyers]
-    start_settler()  # only now: with the stock gone, those who ask later are told sold out at the door
+    close_sale(card)
+    start_settler()
     ends = [wait_for_decision(web, name, buyer) for name, buyer in zip(ids, buyers, strict=True)]
     assert [end["state"] for end in ends] == ["held", "held", "sold_out", "sold_out"]
     assert [end["position"] for end in ends] == [None] * 4

@@ -22,7 +22,7 @@ from inventory.watchdog import WATCHDOG
 from shop.models import Order
 from tests.road import own_connection, queue, settler, take
 from tests.server_matrix import Watched, watched_pair
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.waiting import wait_until
 from workers.settlement import settle_batch
 from workers.settler import Settler
@@ -76,6 +76,7 @@ def test_of_two_holders_after_a_failover_only_the_later_may_write(pair: Watched,
     """The lock was acknowledged and never reached the replica: two believe to hold it, one fence is valid."""
     card = make_sale(new_sku(), units=20)
     queue(card, *BUYERS)
+    close_sale(card)
     pair.wait_until_replica_has_all()
     pair.cut_replica_off()
     early, heir = a_lock(card.sku), a_lock(card.sku)
@@ -165,6 +166,7 @@ def test_a_primary_that_must_have_a_replica_refuses_instead(pair: Watched, new_s
 def test_a_failover_in_the_middle_of_a_drain_costs_no_unit(pair: Watched, new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=20)
     queue(card, *BUYERS)
+    close_sale(card)
     pair.wait_until_replica_has_all()
     rounds = iter(range(2))
     with settler(batch=5, stopping=lambda: next(rounds, None) is None) as worker:

@@ -287,7 +287,7 @@ class LineMachine(RuleBasedStateMachine):
     @rule(lost_reply=st.booleans(), part=st.booleans())
     def settle(self, lost_reply: bool, part: bool) -> None:
         requests = self.handed.requests[:1] if part else self.handed.requests
-        settled = [Settled(name, held(record), frees_units=False) for name, record in requests]
+        settled = [Settled(name, held(record)) for name, record in requests]
         for _ in range(1 + lost_reply):
             if not self.locked:
                 with pytest.raises(LockLost):
@@ -383,4 +383,5 @@ def test_a_take_that_loses_its_record_is_found(
 ) -> None:
     """The control: without the record of what is in flight the same model fails."""
     with take_without_a_record(monkeypatch), pytest.raises((AssertionError, ExceptionGroup, FlakyFailure)):
-        run_state_machine_as_test(machine, settings=settings(bounds(each_server), phases=[Phase.generate]))
+        # Many, because a draw may leave out the one rule that matters; it ends at the first that fails.
+        run_state_machine_as_test(machine, settings=settings(BOUNDS, max_examples=500, phases=[Phase.generate]))

@@ -19,7 +19,7 @@ from shop.catalogue import SaleCard
 from shop.models import Sale
 from tests.http_calls import Caller
 from tests.road import admit, ask, held_lock, own_connection, queue, settle_line, settler, take
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.shopkeeping import assert_books_balance, make_sale, pay_all
 from tests.waiting import wait_until
 from workers.settlement import settle_batch
 
@@ -58,6 +58,7 @@ def test_a_pause_that_nobody_told_redis_of_holds_within_seconds(card: SaleCard, 
 def test_units_that_nobody_told_redis_of_can_be_had_within_seconds(card: SaleCard, web: Caller) -> None:
     queue(card, "a", "b", "c", "d", "e")
     settle_line(card)
+    pay_all(card)
     with transaction.atomic(), connection.cursor() as cursor:
         load_stock(cursor, sku=card.sku, units=3, actor="test", reason="second delivery")
     assert admit(card, ask(card, "ann"))[0].code == Code.SOLD_OUT  # the control: Redis does not know

@@ -13,7 +13,7 @@ from inventory import admission, keys, line, redis
 from inventory.locks import Lock
 from inventory.wakeups import WakeUps, wait_for_settled
 from tests.road import LOCK_TTL_MS, ask, queue, settle_line, settler
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.waiting import wait_until
 
 BUYERS = tuple(f"buyer-{number}" for number in range(30))
@@ -32,6 +32,7 @@ def test_the_whole_road(on_it: None, new_sku: Callable[[], str]) -> None:
         assert [place and place.position for place in places] == list(range(1, len(BUYERS) + 1))
     assert set(line.skus_with_work(redis.connect())) >= {card.sku for card in cards}
     for card in cards:
+        close_sale(card)
         settle_line(card, batch=7)
         counts = assert_books_balance(card)
         assert (counts["orders_held"], counts["orders_sold_out"]) == (20, 10)
@@ -41,6 +42,7 @@ def test_a_settler_goes_round_all_of_it(on_it: None, new_sku: Callable[[], str])
     cards = [make_sale(new_sku(), units=20) for _ in range(3)]
     for card in cards:
         queue(card, *BUYERS)
+        close_sale(card)
     with settler(batch=7) as worker:
         wait_until(lambda: worker.work_once() == 0, timeout_seconds=20)
     for card in cards:

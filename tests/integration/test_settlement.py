@@ -13,10 +13,13 @@ import psycopg
 import pytest
 from django.db import connection as django_connection
 
+from inventory import ledger
+from inventory.allocation import WAITLIST
 from inventory.exceptions import FenceRefused
 from inventory.line import StockFigures
 from inventory.models import Stock, StockMovement
 from inventory.outcomes import State
+from inventory.priming import microseconds
 from inventory.tickets import Record
 from shop import catalogue
 from shop.catalogue import SaleCard
@@ -63,15 +66,14 @@ def test_the_first_get_their_units_and_the_rest_are_told(card: SaleCard, settle:
     asked = [request(card, "ann", seq=1), request(card, "ann", seq=2, key="again")]
     asked += [request(card, name, seq=3 + number) for number, name in enumerate(("bob", "eve"))]
     settlement = settle(card, *asked, fence=7)
-    assert states(settlement) == [State.HELD, State.REFUSED, State.HELD, State.SOLD_OUT]
-    assert [each.frees_units for each in settlement.settled] == [False, True, False, True]
-    assert settlement.figures == StockFigures(available=0, held=2, sold=0, returning=0, version=2)
+    assert states(settlement) == [State.HELD, State.REFUSED, State.HELD]
+    assert (settlement.staying, settlement.waits_for) == ([asked[3][0]], WAITLIST)
+    assert settlement.figures == StockFigures(available=0, held=2, sold=0, returning=2, version=2)
     orders = Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("request_id", "state", "reason")
     assert list(orders) == [
         (asked[0][0], "held", ""),
         (asked[1][0], "refused", "limit_reached"),
         (asked[2][0], "held", ""),
-        (asked[3][0], "sold_out", ""),
     ]
 
 
@@ -92,8 +94,8 @@ def test_the_order_of_the_line_decides_not_the_order_of_the_batch(
 ) -> None:
     late, early, middle = (request(card, name, seq=seq) for name, seq in (("ann", 30), ("bob", 10), ("eve", 20)))
     settlement = settle(card, late, early, middle)
-    assert states(settlement) == [State.SOLD_OUT, State.HELD, State.HELD]
-    assert list(Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("seq", flat=True)) == [10, 20, 30]
+    assert (states(settlement), settlement.staying) == ([State.HELD, State.HELD], [late[0]])
+    assert list(Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("seq", flat=True)) == [10, 20]
 
 
 def test_known_requests_are_read_and_not_decided_again(card: SaleCard, settle: Callable[..., Settlement]) -> None:
@@ -109,9 +111,9 @@ def test_known_and_new_requests_settle_in_one_batch(card: SaleCard, settle: Call
     known = request(card, "ann", seq=1)
     settle(card, known)
     settlement = settle(card, known, request(card, "bob", seq=2), request(card, "eve", seq=3))
-    assert states(settlement) == [State.HELD, State.HELD, State.SOLD_OUT]
-    assert settlement.figures == StockFigures(available=0, held=2, sold=0, returning=0, version=3)
-    assert Order.objects.filter(sale_id=card.sale_id).count() == 3
+    assert states(settlement) == [State.HELD, State.HELD]
+    assert settlement.figures == StockFigures(available=0, held=2, sold=0, returning=2, version=3)
+    assert Order.objects.filter(sale_id=card.sale_id).count() == 2
 
 
 def test_units_held_in_an_earlier_batch_count_against_the_limit(
@@ -137,17 +139,23 @@ def test_a_batch_that_the_database_refuses_writes_nothing(card: SaleCard, settle
     assert books(card) == before
 
 
-def test_prices_are_copied_so_a_later_change_alters_nothing(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+def test_a_new_price_is_for_new_requests_only(card: SaleCard, settle: Callable[..., Settlement]) -> None:
     settle(card, request(card, "ann", seq=1))
+    before = microseconds(database_time())
     Sale.objects.filter(pk=card.sale_id).update(price=Decimal("99.00"), currency="CHF")
-    settle(card, request(card, "bob", seq=2))
+    settle(card, request(card, "bob", seq=microseconds(database_time())))  # the line has not heard of it yet
+    catalogue.prime_sale(card.slug)
+    after = before + 3_600_000_000
+    with own_connection() as connection, connection.transaction():
+        ledger.adjust_stock(connection.cursor(), sku=card.sku, units=1, actor="test", reason="one more")
+    settle(card, request(card, "eve", seq=after))
     prices = Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("unit_price", "currency")
-    assert list(prices) == [(Decimal("15.00"), "EUR"), (Decimal("99.00"), "CHF")]
+    assert list(prices) == [(Decimal("15.00"), "EUR"), (Decimal("15.00"), "EUR"), (Decimal("99.00"), "CHF")]
 
 
 def database_time() -> datetime:
     with django_connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
+        cursor.execute("SELECT clock_timestamp()")
         return cursor.fetchone()[0]
 
 

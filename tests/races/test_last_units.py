@@ -16,7 +16,7 @@ from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.races.crowd import at_once, line_is_empty, two_settlers
 from tests.road import admit, ask, own_connection
-from tests.shopkeeping import assert_books_balance, audit_of, decided_count, make_sale
+from tests.shopkeeping import assert_books_balance, audit_of, close_sale, decided_count, make_sale
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -77,6 +77,7 @@ def test_the_road_sells_exactly_the_last_units_to_the_first_in_line(new_sku: Cal
 
     with two_settlers(batch=4):
         answers = at_once(buy, BUYERS)
+        close_sale(card)
         wait_until(lambda: line_is_empty(card), timeout_seconds=30)
     admitted = sorted(answer.seq for answer in answers if answer.code == Code.ADMITTED)
     # Whoever asked after the last unit was held was told so at the door.

@@ -16,7 +16,7 @@ from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.races.crowd import line_is_empty, two_settlers
 from tests.road import own_connection, request, run
-from tests.shopkeeping import assert_books_balance, audit_of, fill_line, make_sale
+from tests.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale
 from tests.waiting import wait_until
 from workers.settlement import Settlement, settle_batch
 
@@ -98,6 +98,8 @@ def test_the_same_batch_settled_by_two_is_decided_once(card: SaleCard) -> None:
 def test_two_settlers_decide_everything_once_though_their_locks_are_stolen(new_sku: Callable[[], str]) -> None:
     cards = [make_sale(new_sku(), units=60) for _ in range(3)]
     asked = {card.sku: fill_line(card, buyers=150) for card in cards}
+    for card in cards:
+        close_sale(card)
     stolen, seen = 0, dict.fromkeys(asked, -1)
     with two_settlers(batch=3, lock_ttl_ms=300):
         while not all(line_is_empty(card) for card in cards):

@@ -9,7 +9,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.allocation import Claim, Decision, allocate
+from inventory.allocation import PAUSED, WAITLIST, Allocation, Claim, Decision, allocate
 from inventory.outcomes import State
 
 SALES = (1, 2)
@@ -34,6 +34,32 @@ def held_units(decisions: list[Decision]) -> int:
     return sum(each.claim.quantity for each in decisions if each.state is State.HELD)
 
 
+def decide(
+    claims: list[Claim],
+    *,
+    available: int,
+    limits: dict[int, int],
+    live_units: dict[tuple[int, str], int],
+    held: int = 0,
+    over: tuple[int, ...] = (),
+    paused: tuple[int, ...] = (),
+) -> Allocation:
+    """Allocate with the limits of whole sales."""
+    of_requests = {each.request_id: limits[each.sale_id] for each in claims}
+    return allocate(
+        claims, available=available, held=held, limits=of_requests, live_units=live_units, over=over, paused=paused
+    )
+
+
+def at_the_end(
+    claims: list[Claim], *, available: int, limits: dict[int, int], live_units: dict[tuple[int, str], int]
+) -> list[Decision]:
+    """Decide when no unit can come back: both sales are over."""
+    decisions, waits_for = decide(claims, available=available, limits=limits, live_units=live_units, over=SALES)
+    assert waits_for == ""
+    return decisions
+
+
 def claim(seq: int, *, quantity: int = 1, buyer: str = "") -> Claim:
     return Claim(f"id-{seq}", 1, buyer or f"buyer-{seq}", quantity, seq)
 
@@ -46,14 +72,14 @@ def states(decisions: list[Decision]) -> list[tuple[int, str]]:
 def test_never_gives_more_than_is_available(
     claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
-    assert held_units(allocate(claims, available=available, limits=limits, live_units=live)) <= available
+    assert held_units(at_the_end(claims, available=available, limits=limits, live_units=live)) <= available
 
 
 @given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
 def test_decides_every_claim_once_in_order_of_seq(
     claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
-    decided = [each.claim for each in allocate(claims, available=available, limits=limits, live_units=live)]
+    decided = [each.claim for each in at_the_end(claims, available=available, limits=limits, live_units=live)]
     assert decided == sorted(claims, key=lambda each: each.seq)
 
 
@@ -62,7 +88,7 @@ def test_nobody_passes_the_limit_by_what_they_are_given(
     claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
     given_now: Counter[tuple[int, str]] = Counter()
-    for each in allocate(claims, available=available, limits=limits, live_units=live):
+    for each in at_the_end(claims, available=available, limits=limits, live_units=live):
         if each.state is State.HELD:
             given_now[each.claim.sale_id, each.claim.buyer] += each.claim.quantity
     for (sale_id, buyer), units in given_now.items():
@@ -74,7 +100,7 @@ def test_each_refusal_was_true_at_its_turn(
     claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
     had, free = Counter(live), available
-    for each in allocate(claims, available=available, limits=limits, live_units=live):
+    for each in at_the_end(claims, available=available, limits=limits, live_units=live):
         owner, quantity = (each.claim.sale_id, each.claim.buyer), each.claim.quantity
         if each.state is State.HELD:
             free, had[owner] = free - quantity, had[owner] + quantity
@@ -90,7 +116,7 @@ def test_each_refusal_was_true_at_its_turn(
 def test_what_is_left_over_fits_nobody_who_was_told_sold_out(
     claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
-    decisions = allocate(claims, available=available, limits=limits, live_units=live)
+    decisions = at_the_end(claims, available=available, limits=limits, live_units=live)
     left = available - held_units(decisions)
     assert [each for each in decisions if each.state is State.SOLD_OUT and each.claim.quantity <= left] == []
 
@@ -100,38 +126,80 @@ def test_two_batches_decide_as_one_would(
     claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int], cut: int
 ) -> None:
     in_line = sorted(claims, key=lambda each: each.seq)
-    whole = allocate(in_line, available=available, limits=limits, live_units=live)
-    first = allocate(in_line[:cut], available=available, limits=limits, live_units=live)
+    whole = at_the_end(in_line, available=available, limits=limits, live_units=live)
+    first = at_the_end(in_line[:cut], available=available, limits=limits, live_units=live)
     had = Counter(live)
     for each in first:
         if each.state is State.HELD:
             had[each.claim.sale_id, each.claim.buyer] += each.claim.quantity
-    second = allocate(in_line[cut:], available=available - held_units(first), limits=limits, live_units=had)
+    second = at_the_end(in_line[cut:], available=available - held_units(first), limits=limits, live_units=had)
     assert first + second == whole
 
 
 def test_the_last_unit_goes_to_the_first_in_line() -> None:
-    decisions = allocate([claim(30), claim(10), claim(20)], available=1, limits={1: 1}, live_units={})
+    decisions = at_the_end([claim(30), claim(10), claim(20)], available=1, limits={1: 1}, live_units={})
     assert states(decisions) == [(10, "held"), (20, "sold_out"), (30, "sold_out")]
 
 
 def test_a_claim_too_large_leaves_the_rest_to_those_behind_it() -> None:
-    decisions = allocate([claim(1, quantity=3), claim(2, quantity=2)], available=2, limits={1: 3}, live_units={})
+    decisions = at_the_end([claim(1, quantity=3), claim(2, quantity=2)], available=2, limits={1: 3}, live_units={})
     assert states(decisions) == [(1, "sold_out"), (2, "held")]
 
 
 def test_units_that_a_buyer_has_already_count_against_the_limit() -> None:
-    decisions = allocate([claim(1, buyer="ann")], available=9, limits={1: 2}, live_units={(1, "ann"): 2})
+    decisions = at_the_end([claim(1, buyer="ann")], available=9, limits={1: 2}, live_units={(1, "ann"): 2})
     assert [(each.state, each.reason) for each in decisions] == [(State.REFUSED, "limit_reached")]
 
 
 def test_a_limit_in_one_sale_says_nothing_about_another() -> None:
     elsewhere = Claim("id-1", 2, "ann", 1, 1)
-    decisions = allocate([elsewhere], available=1, limits={1: 1, 2: 1}, live_units={(1, "ann"): 1})
+    decisions = at_the_end([elsewhere], available=1, limits={1: 1, 2: 1}, live_units={(1, "ann"): 1})
     assert states(decisions) == [(1, "held")]
 
 
 def test_live_units_of_the_caller_are_left_alone() -> None:
     live = {(1, "ann"): 1}
-    allocate([claim(1, buyer="ann")], available=9, limits={1: 5}, live_units=live)
+    at_the_end([claim(1, buyer="ann")], available=9, limits={1: 5}, live_units=live)
     assert live == {(1, "ann"): 1}
+
+
+@given(claims=batches(), available=st.integers(0, 40), held=st.integers(0, 9), limits=LIMITS, live=LIVE)
+def test_nobody_passes_one_who_waits_for_a_unit_to_come_back(
+    claims: list[Claim], available: int, held: int, limits: dict[int, int], live: dict[tuple[int, str], int]
+) -> None:
+    decisions, waits_for = decide(claims, available=available, held=held, limits=limits, live_units=live)
+    in_line = sorted(claims, key=lambda each: each.seq)
+    assert [each.claim for each in decisions] == in_line[: len(decisions)]
+    assert waits_for == (WAITLIST if len(decisions) < len(in_line) else "")
+    if waits_for:
+        free, wanted = available - held_units(decisions), in_line[len(decisions)].quantity
+        assert free < wanted <= free + held + held_units(decisions)
+
+
+@given(claims=batches(), available=st.integers(0, 40), held=st.integers(0, 9), limits=LIMITS, live=LIVE)
+def test_sold_out_is_said_only_when_not_enough_can_come_back(
+    claims: list[Claim], available: int, held: int, limits: dict[int, int], live: dict[tuple[int, str], int]
+) -> None:
+    free, may_return = available, held
+    for each in decide(claims, available=available, held=held, limits=limits, live_units=live).decisions:
+        if each.state is State.HELD:
+            free, may_return = free - each.claim.quantity, may_return + each.claim.quantity
+        elif each.state is State.SOLD_OUT:
+            assert each.claim.quantity > free + may_return
+
+
+def test_who_comes_after_the_last_unit_waits_until_it_is_paid() -> None:
+    asked = [claim(1), claim(2)]
+    waiting = decide(asked, available=1, limits={1: 1}, live_units={})
+    assert (states(waiting.decisions), waiting.waits_for) == ([(1, "held")], WAITLIST)
+    sold = decide(asked[1:], available=0, held=0, limits={1: 1}, live_units={})
+    assert (states(sold.decisions), sold.waits_for) == ([(2, "sold_out")], "")
+
+
+def test_a_sale_that_stands_still_decides_nobody() -> None:
+    assert decide([claim(1)], available=9, limits={1: 1}, live_units={}, paused=(1,)) == ([], PAUSED)
+
+
+def test_a_sale_that_is_over_gives_what_is_free_and_lets_nobody_wait() -> None:
+    decisions, waits_for = decide([claim(1), claim(2)], available=1, held=5, limits={1: 1}, live_units={}, over=(1,))
+    assert (states(decisions), waits_for) == ([(1, "held"), (2, "sold_out")], "")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.population import Population
+from loadtest.population import DECKS, Population
 
 SALES = ("a", "b", "c")
 
@@ -37,3 +39,14 @@ def test_every_wish_has_its_own_key_and_a_seed_names_the_crowd() -> None:
     keys = [wish.key for visit in population().visits() for wish in visit.wishes]
     assert len(set(keys)) == len(keys)
     assert population().visit(7) == population().visit(7) != population(seed=2).visit(7)
+
+
+def test_of_every_ten_exactly_so_many_pay_whoever_wins() -> None:
+    for kind, deck in DECKS.items():
+        drawn = list(islice(population().cards("a", kind), 3 * len(deck)))
+        rounds = [drawn[start : start + len(deck)] for start in range(0, len(drawn), len(deck))]
+        assert all(sorted(each) == sorted(deck) for each in rounds)
+        assert len({tuple(each) for each in rounds}) > 1  # shuffled anew each time
+        again = population().cards("a", kind)
+        assert drawn == list(islice(again, len(drawn)))
+        assert drawn != list(islice(population(seed=2).cards("a", kind), len(drawn)))

@@ -21,10 +21,21 @@ SAFE = {
     "ALLOWED_HOSTS": "shop.example",
     "DATABASE_URL": "postgresql://shop:secret@db.example/shop",
     "REDIS_URL": "redis://redis.example/0",
+    "FAIRDROP_PAYMENT_PROVIDERS": "acme=acme.payments.Cards",
+}
+# As safe with the sandbox, which somebody has to want.
+WITH_SANDBOX = {
+    "FAIRDROP_PAYMENT_PROVIDERS": "",
+    "FAIRDROP_SANDBOX_ALLOWED": "true",
+    "FAIRDROP_SANDBOX_SECRET": "x" * 32,
+    "FAIRDROP_PUBLIC_URL": "https://shop.example",
 }
 SECRET_FAULT = "SECRET_KEY must have at least 50 characters"
 TOKEN_FAULT = "FAIRDROP_TOKEN_KEYS must have at least 32 characters"
 AUDIT_FAULT = "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"
+MONEY_FAULT = "FAIRDROP_PAYMENT_PROVIDERS must name who takes the money, or FAIRDROP_SANDBOX_ALLOWED be true"
+SANDBOX_FAULT = "FAIRDROP_SANDBOX_SECRET must have at least 32 characters"
+ADDRESS_FAULT = "FAIRDROP_PUBLIC_URL must say where the sandbox reaches the shop"
 CACHE_FAULT = "CACHE_URL must name one plain server: the cache knows neither Sentinel nor Cluster"
 HOSTS_FAULT = "ALLOWED_HOSTS must name the hosts of the shop"
 
@@ -66,6 +77,9 @@ def test_safe_settings_start(tmp_path: Path) -> None:
         ("ALLOWED_HOSTS", "shop.example,*", HOSTS_FAULT),
         ("DATABASE_URL", "", "DATABASE_URL must be set"),
         ("REDIS_URL", "", "REDIS_URL must be set"),
+        ("FAIRDROP_PAYMENT_PROVIDERS", "", MONEY_FAULT),
+        ("FAIRDROP_PAYMENT_PROVIDERS", "toy=shop.sandbox.provider.Sandbox", MONEY_FAULT),
+        ("FAIRDROP_SANDBOX_MISCHIEF", "twice", "FAIRDROP_SANDBOX_MISCHIEF must not be set"),
         ("REDIS_URL", "redis+sentinel://:secret@one.example:26379/shop/0", CACHE_FAULT),
         ("REDIS_URL", "rediss+cluster://:secret@one.example:7000", CACHE_FAULT),
         ("CACHE_URL", "redis+cluster://:secret@one.example:7000", CACHE_FAULT),
@@ -73,6 +87,27 @@ def test_safe_settings_start(tmp_path: Path) -> None:
 )
 def test_production_refuses_one_unsafe_thing_by_name(tmp_path: Path, name: str, value: str, fault: str) -> None:
     started = start(tmp_path, **{name: value})
+    assert started.returncode == 1
+    assert faults(started) == [fault]
+
+
+def test_production_with_a_sandbox_that_is_wanted(tmp_path: Path) -> None:
+    started = start(tmp_path, **WITH_SANDBOX)
+    assert (started.returncode, started.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("FAIRDROP_SANDBOX_ALLOWED", "false", MONEY_FAULT),
+        ("FAIRDROP_SANDBOX_SECRET", "x" * 31, SANDBOX_FAULT),
+        ("FAIRDROP_PUBLIC_URL", "", ADDRESS_FAULT),
+    ],
+)
+def test_a_sandbox_in_production_needs_a_secret_and_an_address(
+    tmp_path: Path, name: str, value: str, fault: str
+) -> None:
+    started = start(tmp_path, **WITH_SANDBOX | {name: value})
     assert started.returncode == 1
     assert faults(started) == [fault]
 
@@ -86,7 +121,7 @@ def test_beside_a_sentinel_one_plain_server_keeps_the_cache(tmp_path: Path) -> N
 
 def test_production_names_everything_at_once(tmp_path: Path) -> None:
     unsafe = dict.fromkeys(SAFE, "") | {"FAIRDROP_ENV": "production", "DEBUG": "true", "FAIRDROP_AUDIT_TOKEN": "a"}
-    assert len(faults(start(tmp_path, **unsafe))) == 7
+    assert len(faults(start(tmp_path, **unsafe))) == 8
 
 
 def test_a_laptop_needs_none_of_them(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
-"""manage.py audit [SLUG …] [--json]: checks every invariant of the sales named, or of all. Never repairs anything.
-Exit code 0 only if all of them hold. Called by people and by make.
+"""manage.py audit [SLUG …] [--sale SLUG] [--json] [--thorough] [--watch]: checks every invariant of the sales named,
+or of all. Never repairs anything. Exit code 0 only if all of them hold. Called by people and by make.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -13,38 +15,87 @@ from inventory.exceptions import FairdropError
 from shop.audits import audit_sale
 from shop.models import Sale
 
+Reports = dict[str, dict[str, Any]]
+# Up to the first line and everything below it away: the table is drawn in place.
+CLEAR = "\x1b[H\x1b[J"
+
 
 class Command(BaseCommand):
     help = "Check every invariant of the sales named (default: all); exit code 1 when one does not hold."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("slugs", nargs="*", metavar="SLUG", help="sales to audit; all when none is named")
-        parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+        parser.add_argument("--sale", action="append", default=[], metavar="SLUG", help="a sale to audit")
+        parser.add_argument("--json", action="store_true", help="print the findings as JSON; a line each with --watch")
+        parser.add_argument(
+            "--thorough", action="store_true", help="compare every record of Redis, not 2,000 at a time in turn"
+        )
+        parser.add_argument("--watch", action="store_true", help="look again and again until Ctrl-C")
+        parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often (default: 1)")
 
-    def handle(self, *args: Any, slugs: list[str], json: bool, **options: Any) -> None:
-        names = slugs or list(Sale.objects.order_by("slug").values_list("slug", flat=True))
-        try:
-            reports = {slug: audit_sale(slug) for slug in names}
-        except FairdropError as error:
-            raise CommandError(error.detail) from error
-        self.stdout.write(as_json(reports) if json else as_text(reports))
-        broken = [slug for slug, report in reports.items() if not report["ok"]]
+    def handle(self, *args: Any, **options: Any) -> None:
+        slugs = [*options["slugs"], *options["sale"]] or list(
+            Sale.objects.order_by("slug").values_list("slug", flat=True)
+        )
+        if options["watch"]:
+            broken = self.watch(
+                slugs, as_lines=options["json"], thorough=options["thorough"], every_seconds=options["every"]
+            )
+        else:
+            reports = look(slugs, thorough=options["thorough"])
+            self.stdout.write(as_json(reports, indent=2) if options["json"] else as_text(reports))
+            broken = [slug for slug, report in reports.items() if not report["ok"]]
         if broken:
             raise CommandError(f"broken: {', '.join(broken)}")
 
+    def watch(self, slugs: list[str], *, as_lines: bool, thorough: bool, every_seconds: float) -> list[str]:
+        """Show the findings again and again until Ctrl-C; return the sales that were ever broken."""
+        seen: Counter[tuple[str, str]] = Counter()
+        looks = 0
+        clear = CLEAR if not as_lines and self.stdout.isatty() else ""
+        try:
+            while True:
+                began = time.monotonic()
+                reports = look(slugs, thorough=thorough)
+                looks += 1
+                seen.update((slug, each["id"]) for slug, each in broken_findings(reports))
+                self.stdout.write(clear + (as_json(reports) if as_lines else as_text(reports, seen=seen, looks=looks)))
+                self.stdout.flush()
+                time.sleep(max(0.0, every_seconds - (time.monotonic() - began)))
+        except KeyboardInterrupt:
+            return sorted({slug for slug, _ in seen})
 
-def as_json(reports: dict[str, dict[str, Any]]) -> str:
+
+def look(slugs: list[str], *, thorough: bool) -> Reports:
+    """Audit each sale once. Raises CommandError."""
+    try:
+        return {slug: audit_sale(slug, thorough=thorough) for slug in slugs}
+    except FairdropError as error:
+        raise CommandError(error.detail) from error
+
+
+def broken_findings(reports: Reports) -> list[tuple[str, dict[str, Any]]]:
+    """Return the slug and the finding of everything that does not hold."""
+    return [(slug, each) for slug, report in reports.items() for each in report["invariants"] if not each["ok"]]
+
+
+def as_json(reports: Reports, *, indent: int | None = None) -> str:
     """Return the reports as one JSON object, by slug."""
-    return json.dumps(reports, indent=2)
+    return json.dumps(reports, indent=indent)
 
 
-def as_text(reports: dict[str, dict[str, Any]]) -> str:
-    """Return the reports as lines for people: each sale, its counts, and each invariant with its light."""
+def as_text(reports: Reports, *, seen: Counter[tuple[str, str]] | None = None, looks: int = 1) -> str:
+    """Return the reports as lines for people: each sale, its counts, and each invariant with its light.
+
+    seen: how often each invariant of a sale was broken in `looks` looks.
+    """
     lines = []
     for slug, report in reports.items():
         counts = "  ".join(f"{name} {value:,}" for name, value in report["counts"].items())
         lines.append(f"{'✓' if report['ok'] else '✗'} {slug}  {counts}")
         for finding in report["invariants"]:
             light = "✓" if finding["ok"] else f"✗ {finding['detail']}:"
-            lines.append(f"    {finding['id']:<4} {light} {finding['name']}")
+            often = seen[slug, finding["id"]] if seen else 0
+            times = f" (broken in {often:,} of {looks:,} looks)" if often else ""
+            lines.append(f"    {finding['id']:<4} {light} {finding['name']}{times}")
     return "\n".join(lines)

@@ -12,11 +12,20 @@ from django.core.management.base import BaseCommand, CommandParser
 from inventory import redis
 from inventory.memory import settle_in
 from inventory.wakeups import WakeUps
+from workers.expirer import Expirer
 from workers.process_loop import StopFlag, run_until_stopped
+from workers.reconciler import Reconciler
+from workers.sandbox_sender import send_once
 from workers.settler import Settler
 
 # The sweep: how soon work is found when its hint was lost, or its holder died.
 SWEEP_SECONDS = 0.5
+# How long a hold may be over before the expirer looks: it must end within a second.
+EXPIRY_SECONDS = 0.2
+# How long a notice of the sandbox may be due before its worker looks.
+NOTICE_SECONDS = 0.3
+# How long the reconciler rests between two rounds; each SKU has its own pace (workers/reconciler.py).
+RECONCILE_SECONDS = 1.0
 
 
 def run_settler() -> None:
@@ -32,11 +41,42 @@ def run_settler() -> None:
         settler.close()
 
 
+def run_expirer() -> None:
+    """End holds that are due until stopped."""
+    stop = StopFlag()
+    stop.install()
+    expirer = Expirer(redis.connect(timeout_seconds=2), stopping=stop.is_set)
+    try:
+        run_until_stopped(expirer.work_once, stop=stop, wait_for_work=lambda: stop.wait(EXPIRY_SECONDS))
+    finally:
+        expirer.close()
+
+
+def run_reconciler() -> None:
+    """Compare and mend until stopped."""
+    stop = StopFlag()
+    stop.install()
+    reconciler = Reconciler(redis.connect(timeout_seconds=2), stopping=stop.is_set, gentle=True)
+
+    def one_round() -> int:
+        reconciler.work_once()
+        return 0  # rest after it, whatever it found: what is still wrong has time to come right by itself
+
+    run_until_stopped(one_round, stop=stop, wait_for_work=lambda: stop.wait(RECONCILE_SECONDS))
+
+
+def run_sandbox() -> None:
+    """Send the sandbox's notices until stopped."""
+    stop = StopFlag()
+    stop.install()
+    run_until_stopped(send_once, stop=stop, wait_for_work=lambda: stop.wait(NOTICE_SECONDS))
+
+
 def void(_value: object) -> None:
     """Take a value and do nothing with it."""
 
 
-WORKERS = {"settler": run_settler}
+WORKERS = {"settler": run_settler, "expirer": run_expirer, "sandbox": run_sandbox, "reconciler": run_reconciler}
 
 
 class Command(BaseCommand):

@@ -1,0 +1,133 @@
+"""Looks at a SKU's line and compares it with the counts of the database: nobody lost, nobody waits for nothing.
+Never repairs anything, never blocks Redis for long. Called by the audit, before and after its snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from inventory import keys
+from inventory.audit_finding import Finding
+from inventory.redis import Client, run_commands, run_script
+from inventory.tickets import read_record
+
+WAITS = ("I21", "nobody waits for what is free, or for what cannot come")
+MOST_ADDED_UP = 1_000
+# The first in line of each SKU and since when this process has seen it there: a place that a ticket brought back is
+# old from its first moment.
+_FIRST_SEEN: dict[str, tuple[str, float]] = {}
+
+
+class LineLook(NamedTuple):
+    """A SKU's line in one moment: requests, except queued and units (units of stock) and the figures of the stock.
+
+    both: in line and in flight at once. units: by the records, -1 when not added up. first: who is next, first_record:
+    their record. now_us, waits_us: the server's clock, and when the line last had to wait (0: never).
+    """
+
+    waiting: int
+    flying: int
+    both: int
+    admitted: int
+    decided: int
+    queued: int
+    dead_letters: int
+    aside: int
+    primed: int
+    version: int
+    available: int
+    held: int
+    sold: int
+    waitlisted: int
+    units: int
+    records: int
+    now_us: int
+    waits_us: int
+    waits_for: str
+    first: str
+    first_record: str
+    dead: str
+
+
+def look(client: Client, sku: str) -> LineLook:
+    """Return the state of a SKU's line, read in one moment. Raises RedisUnavailable."""
+    makers = (keys.line, keys.in_flight, keys.stock, keys.dead_letters, keys.records)
+    script_keys = [make(sku) for make in makers]
+    return LineLook(*run_script(client, "audit_line", keys=script_keys, args=[MOST_ADDED_UP]))
+
+
+def line_findings(
+    before: LineLook, books: Mapping[str, int | None], after: LineLook, *, first_waits: Finding
+) -> list[Finding]:
+    """Compare the line, looked at before and after the snapshot, with `books`, the counts of the snapshot."""
+    decided = books["decided_of_stock"] or 0
+    must_be_decided = before.admitted - before.waiting - before.flying
+    lost = f"{decided} of {must_be_decided} decided"
+    if before.dead:
+        lost += f"; dead letters, {before.aside} of them undecided: {before.dead}"
+    known = f"{decided} of {after.admitted} asked" if after.primed else "Redis has lost this line; it is not primed yet"
+    return [
+        Finding("I4", "nothing admitted is lost", decided >= must_be_decided, lost),
+        Finding("I5b", "nothing comes from nowhere", not after.primed or decided <= after.admitted, known),
+        _units_counted(after),
+        Finding("I17", "nobody is in line and in flight at once", after.both == 0, f"{after.both} are in both"),
+        first_waits,
+    ]
+
+
+def _units_counted(line: LineLook) -> Finding:
+    at_rest = line.waiting == line.flying == 0
+    detail = f"{line.queued} units queued"
+    ok = line.queued >= 0
+    if at_rest:
+        detail, ok = f"{line.queued} units queued at rest", line.queued == 0
+    elif line.units >= 0:
+        detail, ok = f"{line.queued} units queued, {line.units} by the records", line.queued == line.units
+    return Finding("I15", "the line counts its units", ok, detail)
+
+
+def first_waits(
+    client: Client, sku: str, line: LineLook, books: Mapping[str, int | None], *, patience_ms: int
+) -> Finding:
+    """Say whether the first in line waits though it could be decided, for longer than `patience_ms` (I21).
+
+    It could when its units are free, or when they can never be. Raises RedisUnavailable.
+    """
+    try:
+        record = read_record(line.first_record)
+    except (ValueError, KeyError):
+        _FIRST_SEEN.pop(sku, None)
+        detail = f"the record of {line.first} is damaged" if line.first else "nobody waits"
+        return Finding(*WAITS, True, detail)
+    available, held = books["available"] or 0, books["held"] or 0
+    if record.quantity <= available:
+        why, since_ms = f"{available} units are free", _least(books["decided_ms_ago"], books["freed_ms_ago"])
+    elif record.quantity > available + held:
+        why, since_ms = "nothing can come back", _least(books["changed_ms_ago"])
+    else:
+        return Finding(*WAITS, True, f"{line.first} waits for one of {held} held units")
+    since_ms = _least(since_ms, (line.now_us - record.seq) // 1000)
+    if line.waits_for != "waitlist":
+        since_ms = _least(since_ms, (line.now_us - line.waits_us) // 1000)
+    if record.restored:
+        since_ms = _least(since_ms, _seen_ms(sku, line.first))
+    detail = f"{line.first} waits for {record.quantity}, {why}, for {since_ms / 1000:.1f} s"
+    if since_ms <= patience_ms:
+        return Finding(*WAITS, True, detail)
+    (switch,) = run_commands(client, [("HGET", keys.sale(sku, sale_id=record.sale_id), "switch")])
+    return Finding(*WAITS, switch == "paused", f"{detail}; the sale is {switch}")
+
+
+def _least(*ages_ms: int | None) -> int:
+    """Return the youngest of some ages; None is one that never began."""
+    return min((age for age in ages_ms if age is not None), default=2**53)
+
+
+def _seen_ms(sku: str, first: str) -> int:
+    was, since = _FIRST_SEEN.get(sku, ("", 0.0))
+    if was != first:
+        since = time.monotonic()
+        _FIRST_SEEN[sku] = (first, since)
+    return int((time.monotonic() - since) * 1000)

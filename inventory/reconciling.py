@@ -1,0 +1,201 @@
+"""Reads a SKU's line page by page, and mends it in steps of a millisecond or so.
+Never decides what is wrong: its caller compares with the database. Called by the reconciler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from inventory import keys
+from inventory.redis import Argument, Client, run_commands, run_script
+from inventory.tickets import Record, read_record
+
+PAGE = 250  # a step of so many takes Redis a millisecond or two
+
+
+class Standing(NamedTuple):
+    """What moves whenever a request comes, is decided, or its units change."""
+
+    version: int
+    admitted: int
+    decided: int
+
+
+class StockSeen(NamedTuple):
+    """A SKU as Redis has it: figures, requests in flight, the last fence, and the version of each sale's terms."""
+
+    available: int
+    held: int
+    sold: int
+    returning: int
+    version: int
+    flying: int
+    fence: int
+    terms_versions: tuple[int, ...]
+
+
+class Seen(NamedTuple):
+    """One id in one moment: places of w (in line), f (in flight), d (dead letter); its record; the end of its hold."""
+
+    request_id: str
+    places: str
+    record: str | None
+    hold_end: float | None
+
+
+class Counters(NamedTuple):
+    """Requests admitted and decided: as counted, and as they are."""
+
+    admitted: int
+    decided: int
+    real_admitted: int
+    real_decided: int
+
+
+def record_or_none(text: str | None) -> Record | None:
+    """Return the record in `text`, None when there is none or it cannot be read."""
+    try:
+        return read_record(text or "")
+    except (ValueError, KeyError):
+        return None
+
+
+def stock(client: Client, sku: str, *, sale_ids: Sequence[int]) -> StockSeen | None:
+    """Return what Redis knows of `sku` and the terms of its sales, None when it is not primed. Raises RedisUnavailable.
+
+    A sale whose terms it does not know has version 0.
+    """
+    figures, flying, fence, *terms = run_commands(
+        client,
+        [
+            ("HMGET", keys.stock(sku), "available", "held", "sold", "returning", "version"),
+            ("ZCARD", keys.in_flight(sku)),
+            ("GET", keys.fence(sku)),
+            *(("HGET", keys.sale(sku, sale_id=sale_id), "version") for sale_id in sale_ids),
+        ],
+    )
+    if figures[4] is None:
+        return None
+    available, held, sold, returning, version = (int(value or 0) for value in figures)
+    versions = tuple(int(each or 0) for each in terms)
+    return StockSeen(available, held, sold, returning, version, int(flying), int(fence or 0), versions)
+
+
+def standing(client: Client, sku: str) -> Standing:
+    """Return what a SKU has come to; equal twice means that nothing moved between. Raises RedisUnavailable."""
+    (row,) = run_commands(client, [("HMGET", keys.stock(sku), "version", "admitted", "decided")])
+    return Standing(*(int(value or 0) for value in row))
+
+
+def record_pages(client: Client, sku: str) -> Iterator[dict[str, str]]:
+    """Yield every record (id → text), some hundred at a time; one that moves meanwhile may come twice."""
+    return (dict(page) for page in _pages(client, "HSCAN", keys.records(sku)))
+
+
+def live_pages(client: Client, sku: str) -> Iterator[dict[str, int]]:
+    """Yield every buyer's live units (field → units), some hundred at a time."""
+    return ({field: int(units) for field, units in page} for page in _pages(client, "HSCAN", keys.live_units(sku)))
+
+
+def hold_pages(client: Client, sku: str) -> Iterator[list[str]]:
+    """Yield the id of every hold whose end Redis knows, some hundred at a time."""
+    return ([name for name, _ in page] for page in _pages(client, "ZSCAN", keys.holds(sku)))
+
+
+def queued_pages(client: Client, sku: str) -> Iterator[list[str]]:
+    """Yield every id in line and in flight, some hundred at a time; one that moves meanwhile may come twice."""
+    for key in (keys.line(sku), keys.in_flight(sku)):
+        for page in _pages(client, "ZSCAN", key):
+            yield [name for name, _ in page]
+
+
+def _pages(client: Client, scan: str, key: str) -> Iterator[list[tuple[str, Any]]]:
+    cursor = "0"
+    while True:
+        ((cursor, found),) = run_commands(client, [(scan, key, cursor, "COUNT", PAGE)])
+        pairs = _pairs(found)
+        yield from (pairs[start : start + PAGE] for start in range(0, len(pairs), PAGE))
+        if str(cursor) == "0":
+            return
+
+
+def _pairs(found: Any) -> list[tuple[str, Any]]:
+    # The library gives a hash as a dict, a sorted set as pairs, and either flat when it does not know the command.
+    if isinstance(found, dict):
+        return list(found.items())
+    if found and isinstance(found[0], tuple | list):
+        return [(pair[0], pair[1]) for pair in found]
+    return list(zip(found[::2], found[1::2], strict=True))
+
+
+def look(client: Client, sku: str, request_ids: Sequence[str]) -> list[Seen]:
+    """Return where each id lies, all in one moment; at most PAGE of them. Raises RedisUnavailable."""
+    if not request_ids:
+        return []
+    script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
+    # The holds first: they are only a hint, and what the record says after them is the later word.
+    (ends,) = run_commands(client, [("ZMSCORE", keys.holds(sku), *request_ids)])
+    parts = iter(run_script(client, "queue_check", keys=script_keys, args=request_ids)[5:])
+    return [
+        Seen(name, places, record, None if end is None else float(end))
+        for name, end, places, _, record in zip(request_ids, ends, parts, parts, parts, strict=True)
+    ]
+
+
+def records_of(client: Client, sku: str, request_ids: Sequence[str]) -> dict[str, str]:
+    """Return the record of each id that has one. Raises RedisUnavailable."""
+    if not request_ids:
+        return {}
+    (texts,) = run_commands(client, [("HMGET", keys.records(sku), *request_ids)])
+    return {name: text for name, text in zip(request_ids, texts, strict=True) if text is not None}
+
+
+def queued_units(client: Client, sku: str) -> int | None:
+    """Return the `queued` counter, None while it is known to be uncertain. Raises RedisUnavailable."""
+    (row,) = run_commands(client, [("HMGET", keys.stock(sku), "queued", "queued_unsure")])
+    return None if row[1] is not None else int(row[0] or 0)
+
+
+def requeue(client: Client, sku: str, request_ids: Sequence[str]) -> int:
+    """Put at most PAGE lost requests back at their own seq; return how many were lost. Raises RedisUnavailable."""
+    script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
+    args: list[Argument] = [sku, keys.wake_channel(), *request_ids]
+    return int(run_script(client, "requeue", keys=script_keys, args=args))
+
+
+def drop_holds(client: Client, sku: str, request_ids: Sequence[str]) -> None:
+    """Forget the end of holds that do not exist: only a hint is lost. Raises RedisUnavailable."""
+    run_commands(client, [("ZREM", keys.holds(sku), *request_ids)])
+
+
+def mend_counters(client: Client, sku: str, *, mend: bool) -> Counters | None:
+    """Compare the counters of requests with what is there, and correct them if `mend`. Raises RedisUnavailable."""
+    script_keys = [keys.line(sku), keys.in_flight(sku), keys.records(sku), keys.stock(sku)]
+    found = run_script(client, "mend_counters", keys=script_keys, args=["mend" if mend else "look"])
+    return Counters(*map(int, found)) if found else None
+
+
+def mend_units(
+    client: Client,
+    sku: str,
+    *,
+    standing: Standing,
+    queued: tuple[int, int],
+    live: Mapping[str, tuple[int, int]],
+) -> int:
+    """Correct units (as they were, as they must be) unless something has moved since `standing`.
+
+    live: by field. Returns how many figures were corrected, -1 when something has moved. Raises RedisUnavailable.
+    """
+    script_keys = [keys.stock(sku), keys.live_units(sku)]
+    fields, done = list(live), 0
+    for start in range(0, max(len(fields), 1), PAGE):
+        args: list[Argument] = [*standing, *(queued if start == 0 else (0, 0))]
+        for field in fields[start : start + PAGE]:
+            args += (field, *live[field])
+        mended = int(run_script(client, "mend_units", keys=script_keys, args=args))
+        if mended < 0:
+            return done or -1
+        done += mended
+    return done

@@ -1,0 +1,104 @@
+"""Takes a buyer from a hold to payment: at once, or by the provider's page. Never decides what money buys.
+Called by the payment calls and the ticket page.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import NamedTuple
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+
+from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.outcomes import State
+from inventory.tickets import sale_id_of
+from shop import payments, requests
+from shop.models import Order, Payment
+from shop.payment_providers import Charge, provider
+
+
+class Bill(NamedTuple):
+    """What an order costs by its own terms, and how its last payment stands ('' when none was begun)."""
+
+    amount: Decimal
+    currency: str
+    payment_state: str
+
+
+def root_of(request: HttpRequest) -> str:
+    """Return where the world reaches this shop, without a slash at the end: the setting, else as this call came in."""
+    return settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
+
+
+def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -> None:
+    """Let `buyer` pay a hold with what the provider has of them; a request that is paid stays so. root: see root_of.
+
+    Raises RequestNotFound, NotPayable (not held, declined, too late: then the money goes back), Unavailable.
+    """
+    order = find_payable(request_id, buyer=buyer)
+    payment = _begin(order, provider_name=provider_name)
+    if payment is None:
+        return
+    notice = provider(provider_name).pay_at_once(_charge(order, payment, root))
+    result = payments.take_notice(notice, provider_name=provider_name)
+    if result == "paid":
+        return
+    order.refresh_from_db(fields=["state"])
+    if order.state != State.PAID:
+        why = "the payment was declined" if result == "declined" else f"this request is {order.state}"
+        raise NotPayable(f"{why}; nothing was taken from you", state=order.state)
+
+
+def begin_page(request_id: str, *, buyer: str, provider_name: str, root: str) -> str:
+    """Return the address of the page where `buyer` pays a hold, '' when it is paid already.
+
+    Raises RequestNotFound, NotPayable, Unavailable.
+    """
+    order = find_payable(request_id, buyer=buyer)
+    payment = _begin(order, provider_name=provider_name)
+    return "" if payment is None else provider(provider_name).begin(_charge(order, payment, root))
+
+
+def find_payable(request_id: str, *, buyer: str) -> Order:
+    """Return `buyer`'s order, held or paid. Raises RequestNotFound, NotPayable also while it waits in line."""
+    if sale_id_of(request_id) is None:
+        raise RequestNotFound
+    try:
+        return payments.find_payable(request_id, buyer=buyer)
+    except RequestNotFound:
+        view = requests.look_up(request_id, buyer=buyer)
+        raise NotPayable(f"this request is {view.state}; only a hold can be paid", state=view.state) from None
+
+
+def find_bill(request_id: str) -> Bill | None:
+    """Return what a decided request costs, None when it has no order. Who may see it is the caller's to know."""
+    order = Order.objects.filter(request_id=request_id).first() if sale_id_of(request_id) else None
+    if order is None:
+        return None
+    last = order.payments.order_by("-id").first()
+    return Bill(order.unit_price * order.quantity, order.currency, last.state if last else "")
+
+
+def _begin(order: Order, *, provider_name: str) -> Payment | None:
+    """Return the payment to be made, None when the order is paid already."""
+    if order.state == State.PAID:
+        return None
+    try:
+        return payments.begin(order, provider_name=provider_name)
+    except NotPayable:
+        # Another click may have paid between our two looks; anything else is no different now.
+        find_payable(order.request_id, buyer=order.buyer)
+        return None
+
+
+def _charge(order: Order, payment: Payment, root: str) -> Charge:
+    return Charge(
+        reference=payment.reference,
+        amount=payment.amount,
+        currency=payment.currency,
+        title=f"{order.quantity} × {order.sale.title}",
+        return_url=reverse("ticket", args=[order.request_id]),
+        notice_url=root + reverse("payment-notices", args=[payment.provider]),
+    )

@@ -1,0 +1,40 @@
+"""POST /api/v1/payments/<provider>/notices: what a provider has to say, in threads that go straight to the books.
+Never believes an unsigned byte, never queues without a bound. Called by the gate's router; behind a plain WSGI server
+the view of api_actions.py does the same.
+
+Through Django's middleware each notice costs twice the time of this process, and the next one waits for it.
+"""
+
+from __future__ import annotations
+
+from django.utils.datastructures import CaseInsensitiveMapping
+
+from shop import payments
+from shop.api_actions import MOST_NOTICE_BYTES
+from shop.gate.http import Headers, Receive, Send, read_body, send_json
+from shop.gate.threads import ReaderThreads
+from shop.payment_providers import provider
+
+
+class Notices:
+    """The door of one process for all providers."""
+
+    def __init__(self) -> None:
+        self._threads = ReaderThreads("notices", threads=8, most_waiting=256)
+
+    async def handle(self, provider_name: str, headers: Headers, receive: Receive, send: Send) -> None:
+        """Answer one notice. Raises InvalidRequest, RequestNotFound, TooLarge, Unavailable."""
+        body = await read_body(receive, headers, most_bytes=MOST_NOTICE_BYTES)
+        result = await self._threads.read(_take, provider_name, headers, body)
+        await send_json(send, 200, {"result": result})
+
+    def close(self) -> None:
+        """Take no more; what is under way ends by the database's own timeouts."""
+        self._threads.close()
+
+
+def _take(provider_name: str, headers: Headers, body: bytes) -> str:
+    # A header's bytes are latin-1 by the protocol, its name is of any case.
+    named = CaseInsensitiveMapping({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
+    notice = provider(provider_name).read_notice(named, body)
+    return payments.take_notice(notice, provider_name=provider_name)

@@ -1,0 +1,179 @@
+"""Ends holds and places in line: expired, cancelled. Each exactly once: one conditional UPDATE, under the stock's lock.
+Never decides who is next. Called by the expirer, the buyer's cancel call and staff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import structlog
+from django.db import connection, transaction
+
+from inventory import ledger, line, redis
+from inventory.allocation import Claim, Decision
+from inventory.database import Cursor, array
+from inventory.exceptions import NotPayable, RedisUnavailable, RequestNotFound
+from inventory.line import Settled, StockFigures
+from inventory.outcomes import WAITING_STATES, State
+from inventory.tickets import Record, sale_id_of
+from shop import catalogue, orders
+from shop.models import Order
+
+log = structlog.get_logger(__name__)
+
+END = """
+UPDATE shop_order o SET state = %(state)s, actor = %(actor)s, reason = %(reason)s, changed_at = clock_timestamp()
+FROM shop_sale s
+WHERE s.id = o.sale_id AND s.stock_id = %(stock_id)s AND o.state = 'held'
+  AND o.request_id = ANY(%(request_ids)s::text[]) AND (NOT %(due_only)s OR o.hold_expires_at <= clock_timestamp())
+RETURNING o.request_id, o.seq, o.quantity, o.sale_id, o.buyer
+"""
+DUE = """
+SELECT t.sku, o.request_id
+FROM (SELECT request_id, sale_id FROM shop_order WHERE state = 'held' AND hold_expires_at <= clock_timestamp()
+      ORDER BY hold_expires_at LIMIT %(most)s) o
+JOIN shop_sale s ON s.id = o.sale_id JOIN inventory_stock t ON t.id = s.stock_id
+"""
+
+
+RECORDS = """
+SELECT request_id, state, seq, quantity, sale_id, buyer, (extract(epoch FROM hold_expires_at) * 1000)::bigint
+FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
+"""
+
+
+class Changes(NamedTuple):
+    """What a COMMIT changed: the SKU's stock after it, and the new record of each request."""
+
+    sku: str
+    figures: StockFigures
+    changed: list[Settled]
+
+
+def end_holds(
+    cursor: Cursor, *, sku: str, request_ids: Sequence[str], state: State, actor: str, reason: str, due_only: bool
+) -> Changes:
+    """End the holds among `request_ids` of `sku`, in the caller's transaction; the units are free again (I10).
+
+    due_only: only those whose time is over by the database's clock. A request that is no longer held is left alone,
+    so that of all who want to end a hold exactly one does.
+    """
+    stock = ledger.lock_stock(cursor, sku=sku)
+    values = {
+        "stock_id": stock.stock_id,
+        "state": state.value,
+        "actor": actor,
+        "reason": reason,
+        "request_ids": array(request_ids),
+        "due_only": due_only,
+    }
+    cursor.execute(END, values)
+    ended = cursor.fetchall()
+    if not ended:
+        return Changes(sku, ledger.figures_of(stock), [])
+    units = [(name, quantity) for name, _, quantity, _, _ in ended]
+    figures = ledger.release_units(cursor, stock_id=stock.stock_id, units=units, actor=actor, reason=state.value)
+    changed = [
+        Settled(name, Record(state, seq, quantity, sale_id, buyer)) for name, seq, quantity, sale_id, buyer in ended
+    ]
+    return Changes(sku, figures, changed)
+
+
+def expire_due(cursor: Cursor, *, sku: str, request_ids: Sequence[str]) -> Changes:
+    """Expire those of `request_ids` whose time is over, in the caller's transaction."""
+    return end_holds(
+        cursor,
+        sku=sku,
+        request_ids=request_ids,
+        state=State.EXPIRED,
+        actor="expirer",
+        reason="not paid in time",
+        due_only=True,
+    )
+
+
+def find_due(cursor: Cursor, *, most: int) -> dict[str, list[str]]:
+    """Return up to `most` requests by SKU whose hold is over by the database's clock: the sweep that needs no Redis."""
+    cursor.execute(DUE, {"most": most})
+    due: dict[str, list[str]] = {}
+    for sku, name in cursor.fetchall():
+        due.setdefault(sku, []).append(name)
+    return due
+
+
+def records_now(cursor: Cursor, request_ids: Sequence[str]) -> list[Settled]:
+    """Return the record of each request that has an order, as the database knows it now."""
+    cursor.execute(RECORDS, {"request_ids": array(request_ids)})
+    return [
+        Settled(name, Record(State(state), seq, quantity, sale_id, buyer, ends if state == State.HELD else None))
+        for name, state, seq, quantity, sale_id, buyer, ends in cursor.fetchall()
+    ]
+
+
+def tell(changes: Changes) -> None:
+    """Tell the line what was committed; when it is away the reconciler tells it later."""
+    try:
+        line.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
+    except RedisUnavailable as error:
+        log.warning("committed, but the line was not told", action="tell_failed", sku=changes.sku, error=repr(error))
+
+
+def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = "cancelled by the buyer") -> State:
+    """Give up `buyer`'s hold, or their place in line; return the state after it. Safe to repeat.
+
+    Raises RequestNotFound (also for another buyer's), NotPayable when it is paid or over, Unavailable.
+    """
+    order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
+    if order is None:
+        if _leave_line(request_id, buyer=buyer, actor=actor):
+            return State.CANCELLED
+        order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
+    if order is None or order.buyer != buyer:
+        raise RequestNotFound
+    with transaction.atomic(), connection.cursor() as cursor:
+        changes = end_holds(
+            cursor,
+            sku=order.sale.stock.sku,
+            request_ids=[request_id],
+            state=State.CANCELLED,
+            actor=actor,
+            reason=reason,
+            due_only=False,
+        )
+    if changes.changed:
+        tell(changes)
+        return State.CANCELLED
+    order.refresh_from_db(fields=["state"])
+    if order.state != State.CANCELLED:
+        raise NotPayable(f"this request is {order.state.replace('_', ' ')}; there is nothing to cancel")
+    return State.CANCELLED
+
+
+def _leave_line(request_id: str, *, buyer: str, actor: str) -> bool:
+    """Decide a waiting request as cancelled; False when it was decided meanwhile. Raises RequestNotFound."""
+    sale_id = sale_id_of(request_id)
+    if sale_id is None:
+        raise RequestNotFound
+    card = catalogue.find_sale_by_id(sale_id)
+    (place,) = line.places(redis.connect(), card.sku, [request_id])
+    if place is None or place.record.buyer != buyer:
+        raise RequestNotFound
+    if place.record.state not in WAITING_STATES:
+        return False
+    record = place.record
+    with transaction.atomic(), connection.cursor() as cursor:
+        stock = ledger.lock_stock(cursor, sku=card.sku)
+        orders.ask_decided(cursor, [request_id])
+        if orders.read_decided(cursor):
+            return False
+        claim = Claim(request_id, sale_id, buyer, record.quantity, record.seq, record.restored)
+        orders.ask_terms(cursor, [sale_id])
+        terms = orders.read_terms(cursor)[sale_id].terms_for(record.seq)
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+        decision = Decision(claim, State.CANCELLED, "left_the_line")
+        orders.insert_orders(cursor, [decision], terms={request_id: terms}, moment=now, actor=actor)
+    gone = Record(State.CANCELLED, record.seq, record.quantity, sale_id, buyer)
+    tell(Changes(card.sku, ledger.figures_of(stock), [Settled(request_id, gone)]))
+    return True

@@ -1,0 +1,67 @@
+"""Brings to an end what payments left open: refunds that are due, notices that were lost. Never decides anything anew.
+Called by the reconciler, again and again; each call is bounded and may be repeated by anyone at any time.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import structlog
+from django.db.models import ExpressionWrapper, F, fields
+from django.db.models.functions import Greatest, Now
+from django.db.models.query import QuerySet
+
+from inventory.exceptions import FairdropError, Unavailable
+from shop import payments
+from shop.models import Payment
+from shop.payment_providers import provider
+from shop.payment_rows import OPEN_STATES
+from shop.refunds import refund_now
+
+log = structlog.get_logger(__name__)
+
+MOST_AT_ONCE = 100
+# A notice that has not come by then may be lost; after each vain question we wait as long again as the payment is old.
+FIRST_QUESTION = timedelta(seconds=10)
+# Nobody pays on a page that is a day old; and if so, its own notice still comes.
+LAST_QUESTION = timedelta(days=1)
+
+
+def retry_refunds(*, most: int = MOST_AT_ONCE) -> int:
+    """Ask again for refunds that are due, at most `most`, the oldest first; return how many were given back now."""
+    due = Payment.objects.filter(state=Payment.State.REFUND_DUE).order_by("?")
+    return sum(refund_now(reference) for reference in due.values_list("reference", flat=True)[:most])
+
+
+def collect_lost_notices(*, most: int = MOST_AT_ONCE, first_question: timedelta = FIRST_QUESTION) -> int:
+    """Ask the providers about payments of which nothing was heard, at most `most`; return how many brought news.
+
+    first_question: how old a payment must be at its first one.
+    """
+    return sum(_ask(payment) for payment in _silent(first_question)[:most])
+
+
+def _silent(first_question: timedelta) -> QuerySet[Payment]:
+    """Return the payments whose next question is due: changed_at is when we last asked, or when it began."""
+    waited = ExpressionWrapper(Now() - F("changed_at"), output_field=fields.DurationField())
+    old_then = ExpressionWrapper(F("changed_at") - F("created_at"), output_field=fields.DurationField())
+    return (
+        Payment.objects.filter(state__in=OPEN_STATES, created_at__gt=Now() - LAST_QUESTION)
+        .annotate(waited=waited, pause=Greatest(old_then, first_question))
+        .filter(waited__gte=F("pause"))
+        .order_by("changed_at")
+    )
+
+
+def _ask(payment: Payment) -> bool:
+    try:
+        notice = provider(payment.provider).look_up(payment.reference)
+        if notice is not None:
+            payments.take_notice(notice, provider_name=payment.provider)
+    except Unavailable as error:
+        log.warning("provider not asked", action="look_up_retry", payment=payment.reference, error=repr(error))
+    except FairdropError as error:
+        log.error("provider has no answer", action="look_up_failed", payment=payment.reference, error=repr(error))
+    # When nothing changed, this is the moment from which the next question is counted.
+    same = Payment.objects.filter(pk=payment.pk, state=payment.state).update(changed_at=Now())
+    return not same

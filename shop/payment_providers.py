@@ -1,0 +1,75 @@
+"""What the shop asks of a payment provider, and the providers it knows by name. Never touches an order.
+Called by payments.py, the payment pages and the reconciler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal, Protocol
+
+from django.conf import settings
+from django.utils.module_loading import import_string
+
+from inventory.exceptions import InvalidRequest
+
+Kind = Literal["captured", "declined", "refunded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a provider is asked to collect. reference: ours, the same for a retry; amount in units of currency."""
+
+    reference: str
+    amount: Decimal
+    currency: str
+    title: str
+    return_url: str  # where the buyer's browser goes afterwards, a path of this shop
+    notice_url: str  # where the provider sends its notices, an absolute address
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A provider's message about a charge, its signature checked. event_id: the provider's, the same for a repeat."""
+
+    event_id: str
+    kind: Kind
+    reference: str
+    amount: Decimal
+    currency: str
+
+
+class Provider(Protocol):
+    """A payment provider. Every call has a timeout, may be repeated, and raises Unavailable when nobody answers."""
+
+    name: str
+
+    def begin(self, charge: Charge) -> str:
+        """Prepare `charge` and return the address of the page where the buyer pays."""
+
+    def pay_at_once(self, charge: Charge) -> Notice:
+        """Collect `charge` with what the buyer has stored there, without a page, and return what came of it."""
+
+    def refund(self, reference: str) -> None:
+        """Give back all that was captured, whatever it was; asked again, it is one refund."""
+
+    def look_up(self, reference: str) -> Notice | None:
+        """Return what became of a charge, None while nothing has: for notices that were lost."""
+
+    def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice:
+        """Return the notice in `body`. Raises InvalidRequest when its signature is missing, wrong or too old."""
+
+
+def default_provider() -> str:
+    """Return the name of the provider that is asked when a buyer names none."""
+    return next(iter(settings.PAYMENT_PROVIDERS))
+
+
+def provider(name: str) -> Provider:
+    """Return the provider `name` of the setting PAYMENT_PROVIDERS. Raises InvalidRequest when there is none."""
+    path = settings.PAYMENT_PROVIDERS.get(name)
+    if path is None:
+        raise InvalidRequest(f"there is no payment provider {name[:20]!a}")
+    made: Provider = import_string(path)()
+    return made

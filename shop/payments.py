@@ -1,0 +1,216 @@
+"""Begins payments, and brings what providers say into orders: exactly one of paid, expired, cancelled wins a hold.
+Never trusts an amount but the order's own; never keeps money without goods. Called by the payment calls, the provider's
+notices and the reconciler.
+"""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import structlog
+from django.db import DataError, connection, transaction
+from django.db.models.functions import Now
+
+from inventory import ledger
+from inventory.database import Cursor, pipeline_of
+from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.line import Settled, StockFigures
+from inventory.outcomes import State
+from shop.holds import Changes, tell
+from shop.models import Order, Payment, PaymentNotice
+from shop.payment_providers import Notice
+from shop.payment_rows import (
+    NOTHING,
+    OPEN_STATES,
+    Locked,
+    Target,
+    ask_capture,
+    change_order,
+    change_payment,
+    find_target,
+    lock,
+    settled,
+)
+from shop.refunds import refund_now, take_refund
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "payment"
+LIVE_UNITS = """
+SELECT coalesce(sum(quantity), 0) FROM shop_order
+WHERE sale_id = %(sale_id)s AND buyer = %(buyer)s AND state IN ('held', 'paid')
+"""
+
+
+def find_payable(request_id: str, *, buyer: str) -> Order:
+    """Return `buyer`'s order. Raises RequestNotFound (also for another's), NotPayable when nothing can be paid."""
+    order = Order.objects.select_related("sale__stock").filter(request_id=request_id, buyer=buyer).first()
+    if order is None:
+        raise RequestNotFound
+    if order.state not in (State.HELD, State.PAID):
+        raise NotPayable(f"this request is {order.state.replace('_', ' ')}; it cannot be paid")
+    return order
+
+
+def begin(order: Order, *, provider_name: str) -> Payment:
+    """Return the open payment of a held order, making it when there is none: the amount is the order's own (I12)."""
+    with transaction.atomic():
+        # Two clicks make one payment: the order's row is what they meet at.
+        locked = Order.objects.select_for_update(of=("self",)).get(pk=order.pk)
+        if locked.state != State.HELD:
+            raise NotPayable(f"this request is {locked.state}; it cannot be paid")
+        found = locked.payments.filter(state=Payment.State.PENDING, provider=provider_name).first()
+        return found or Payment.objects.create(
+            order=locked,
+            provider=provider_name,
+            reference=uuid4().hex,
+            amount=locked.unit_price * locked.quantity,
+            currency=locked.currency,
+        )
+
+
+def take_notice(notice: Notice, *, provider_name: str) -> str:
+    """Bring a provider's notice into the books; return what came of it. The same notice again changes nothing.
+
+    Notices may come twice, late, or in any order: what counts is the state they meet. Raises RequestNotFound when no
+    payment of ours is meant.
+    """
+    target = find_target(notice, provider_name=provider_name)
+    if target.result:
+        return target.result
+    if notice.kind == "captured":
+        return _capture(notice, target, provider_name=provider_name)
+    changes = None
+    with transaction.atomic():
+        if notice.kind == "refunded":
+            result, changes = take_refund(notice, actor=ACTOR)
+        else:
+            result = _note_decline(notice)
+        _keep(notice, provider_name=provider_name, result=result)
+    if changes is not None:
+        tell(changes)
+    return result
+
+
+def _keep(notice: Notice, *, provider_name: str, result: str) -> None:
+    """Keep a notice in the transaction of what it did: kept without its act, it would never be tried again."""
+    kept = PaymentNotice(
+        provider=provider_name,
+        event_id=notice.event_id,
+        kind=notice.kind,
+        reference=notice.reference,
+        result=result,
+    )
+    PaymentNotice.objects.bulk_create([kept], ignore_conflicts=True)
+
+
+def _note_decline(notice: Notice) -> str:
+    """Note a refusal; money that was captured is not forgotten for a late one."""
+    open_one = Payment.objects.filter(reference=notice.reference, state=Payment.State.PENDING)
+    return "declined" if open_one.update(state=Payment.State.DECLINED, changed_at=Now()) else NOTHING
+
+
+def capture(notice: Notice, *, provider_name: str = "sandbox") -> str:
+    """Let captured money buy what it was for; what it cannot buy any more is given back at once (I10, I12).
+
+    Returns paid, refund_due, or "nothing to change" when this payment was brought in before.
+    """
+    return _capture(notice, find_target(notice, provider_name=provider_name), provider_name=provider_name)
+
+
+def _capture(notice: Notice, target: Target, *, provider_name: str) -> str:
+    try:
+        changes = _sell_held(notice, target, provider_name=provider_name)
+    except DataError:
+        # Not held any more, not the amount that was due, or brought in before: that wants a closer look.
+        return _look_and_capture(notice, sku=target.sku, provider_name=provider_name)
+    tell(changes)
+    return "paid"
+
+
+def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes:
+    """Let the money pay a hold, all of it in one round trip: whoever wants a unit of this SKU waits for the row.
+
+    A thread that had to be woken in between would hold it for as long as others keep the interpreter busy.
+    Raises DataError when this is not what the money can do; nothing was written.
+    """
+    with connection.cursor() as cursor, connection.cursor() as stock:
+        with pipeline_of(connection), transaction.atomic():
+            # The stock first, as everywhere: whoever ends holds meets us here, one after another.
+            ledger.ask_lock(cursor, sku=target.sku)
+            ask_capture(cursor, notice, provider_name=provider_name, actor=ACTOR)
+            ledger.ask_sale(stock, stock_id=target.stock_id, units=target.quantity)
+            _keep(notice, provider_name=provider_name, result="paid")
+        figures = ledger.read_sale(stock)
+    return Changes(target.sku, figures, [settled(target, State.PAID)])
+
+
+def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> str:
+    with transaction.atomic(), connection.cursor() as cursor:
+        # The stock first, as everywhere: whoever ends holds meets us here, one after another.
+        stock = ledger.lock_stock(cursor, sku=sku)
+        found = lock(cursor, notice.reference)
+        if found.payment_state not in OPEN_STATES:
+            _keep(notice, provider_name=provider_name, result=NOTHING)
+            return NOTHING
+        trouble = _trouble(cursor, found, notice, stock=stock)
+        if trouble:
+            figures, changed = _refuse(cursor, found, notice.reference, reason=trouble, stock=stock)
+        else:
+            figures, changed = _sell(cursor, found, notice.reference, stock=stock)
+        _keep(notice, provider_name=provider_name, result="refund_due" if trouble else "paid")
+    tell(Changes(sku, figures, changed))
+    if not trouble:
+        return "paid"
+    log.warning("captured, but not for goods", action="refund_due", request=found.request_id, reason=trouble)
+    refund_now(notice.reference)
+    return "refund_due"
+
+
+def _trouble(cursor: Cursor, found: Locked, notice: Notice, *, stock: ledger.ClaimedStock) -> str:
+    """Return why this money cannot buy the order, '' when it can."""
+    if (notice.amount, notice.currency) != (found.amount, found.currency):
+        return f"{notice.amount} {notice.currency} were captured, {found.amount} {found.currency} were due"
+    if found.state is State.HELD:
+        return ""
+    if found.state is not State.EXPIRED:
+        return f"the request was {found.state} already"
+    if stock.available < found.quantity:
+        return "paid too late: the units went to the next in line"
+    cursor.execute(LIVE_UNITS, {"sale_id": found.sale_id, "buyer": found.buyer})
+    if cursor.fetchone()[0] + found.quantity > found.buyer_limit:
+        return "paid too late: the buyer has other units, up to the limit"
+    return ""
+
+
+def _sell(
+    cursor: Cursor, found: Locked, reference: str, *, stock: ledger.ClaimedStock
+) -> tuple[StockFigures, list[Settled]]:
+    late = found.state is State.EXPIRED
+    reason = "paid late" if late else ""
+    _change(cursor, found, reference, order=State.PAID, payment=Payment.State.CAPTURED, reason=reason)
+    if late:
+        figures = ledger.retake_units(
+            cursor, stock_id=stock.stock_id, request_id=found.request_id, units=found.quantity, actor=ACTOR
+        )
+    else:
+        figures = ledger.sell_units(cursor, stock_id=stock.stock_id, units=found.quantity)
+    return figures, [settled(found, State.PAID)]
+
+
+def _refuse(
+    cursor: Cursor, found: Locked, reference: str, *, reason: str, stock: ledger.ClaimedStock
+) -> tuple[StockFigures, list[Settled]]:
+    """Owe the money back; an order that had ended for good shows it, one that is held or paid by another stays."""
+    ended = found.state.may_become(State.REFUNDED) and found.state is not State.PAID
+    order = State.REFUNDED if ended else found.state
+    _change(cursor, found, reference, order=order, payment=Payment.State.REFUND_DUE, reason=reason)
+    return ledger.figures_of(stock), [settled(found, order)] if ended else []
+
+
+def _change(
+    cursor: Cursor, found: Locked, reference: str, *, order: State, payment: Payment.State, reason: str
+) -> None:
+    if order is not found.state:
+        change_order(cursor, found, order, actor=ACTOR, reason=reason)
+    change_payment(cursor, reference, payment, reason=reason)

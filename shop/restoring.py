@@ -1,0 +1,40 @@
+"""Brings a request back that Redis has lost, at the place its ticket names. Never lets anyone in without a ticket.
+Called by POST /api/v1/tickets/restore and the ticket page.
+"""
+
+from __future__ import annotations
+
+from inventory import line, redis
+from inventory.exceptions import RequestNotFound, SaleNotPrimed, Unavailable
+from inventory.outcomes import State
+from inventory.tickets import Record, read_ticket, sale_id_of
+from shop import catalogue
+from shop.buyers import ticket_signer
+from shop.models import Order
+from shop.requests import RequestView, look_up
+
+
+def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:
+    """Return the request of a ticket and whether it was lost until now; its seq is the ticket's (I8, I18).
+
+    Raises InvalidRequest for what is no ticket of ours, RequestNotFound for another buyer's, Unavailable.
+    """
+    ticket = read_ticket(ticket_signer(), text)
+    sale_id = sale_id_of(ticket.request_id)
+    if sale_id is None or ticket.buyer != buyer:
+        raise RequestNotFound
+    restored = False
+    # The database first: what was decided is never queued again.
+    if not Order.objects.filter(request_id=ticket.request_id).exists():
+        card = catalogue.find_sale_by_id(sale_id)
+        record = Record(State.QUEUED, ticket.seq, ticket.quantity, sale_id, buyer, restored=True)
+        try:
+            restored = line.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
+        except SaleNotPrimed:
+            catalogue.prime_card(card)
+            restored = line.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
+    try:
+        return look_up(ticket.request_id, buyer=buyer), restored
+    except RequestNotFound:
+        # Emptied once more since then. The ticket is sound: whoever shows it again gets the place.
+        raise Unavailable from None

@@ -1,0 +1,9 @@
+"""Registers the sandbox's tables and page with Django; does nothing at start; called by Django."""
+
+from django.apps import AppConfig
+
+
+class SandboxConfig(AppConfig):
+    name = "shop.sandbox"
+    label = "sandbox"
+    default_auto_field = "django.db.models.BigAutoField"

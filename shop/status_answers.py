@@ -1,0 +1,60 @@
+"""Writes the status answer of a request, the same wherever it is asked for. Pure: reads no store, decides nothing.
+Called by the gate's status door and by the calls that change a request.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from inventory.line import LineFigures
+from inventory.outcomes import WAITING_STATES, State
+from shop.catalogue import SaleCard
+from shop.gate.pace import poll_after_ms
+from shop.requests import RequestView
+
+
+def iso(moment: datetime | None) -> str | None:
+    """Return an aware datetime as ISO 8601, or None."""
+    return None if moment is None else moment.isoformat()
+
+
+def status_answer(
+    view: RequestView, card: SaleCard, *, figures: LineFigures | None, decided_per_second: float = 0.0
+) -> dict[str, Any]:
+    """Return what the contract says of a request. figures: the line's, None when they are not known."""
+    waiting = view.state in WAITING_STATES
+    position, now = view.position or 0, datetime.now(UTC)
+    eta = math.ceil(position / decided_per_second) if waiting and decided_per_second > 0 else None
+    return {
+        "request_id": view.request_id,
+        "sale": card.slug,
+        "quantity": view.quantity,
+        "state": view.state,
+        "seq": view.seq,
+        "position": position if waiting else None,
+        "ahead": max(position - 1, 0) if waiting else None,
+        "eta_seconds": eta,
+        **waiting_facts(view.state, card, figures=figures, now=now),
+        "hold_expires_at": iso(view.hold_expires_at),
+        "order_url": f"/requests/{view.request_id}/",
+        "poll_after_ms": poll_after_ms(position if waiting else 0, view.seq),
+        "server_time": now.isoformat(),
+    }
+
+
+def waiting_facts(state: State, card: SaleCard, *, figures: LineFigures | None, now: datetime) -> dict[str, Any]:
+    """Return what a waiting buyer may hope for; all null for one that does not wait.
+
+    holds_ahead: units held that may come back; next_lapse_at: when the first of them may; pause_reason: why the whole
+    line stands still.
+    """
+    waiting = state in WAITING_STATES
+    lapse_ms = figures.next_lapse_ms if figures is not None and state == State.WAITLISTED else 0
+    paused = waiting and card.state_at(now) == "paused"
+    return {
+        "holds_ahead": figures.returning if waiting and figures is not None else None,
+        "next_lapse_at": iso(datetime.fromtimestamp(lapse_ms / 1000, UTC)) if lapse_ms else None,
+        "pause_reason": card.pause_reason if paused else None,
+    }

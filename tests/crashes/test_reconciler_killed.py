@@ -1,0 +1,227 @@
+"""Proves that a reconciler or an expirer killed or frozen at any named place leaves nothing half done, nothing twice.
+A healthy one finishes what the other began. Fails when a name was never reached. Called by pytest.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from inventory import keys, line, redis
+from inventory.faults import EXPIRER_POINTS, RECONCILER_POINTS
+from inventory.models import StockMovement
+from shop.catalogue import SaleCard
+from shop.models import Order, OrderEvent
+from tests import road
+from tests.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores, wake, worker_shop
+from tests.servers import ROOT
+from tests.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale
+from tests.waiting import wait_until
+from workers.child_process import ChildProcess
+
+UNITS, BUYERS = 30, 50
+PATIENCE_SECONDS = 40
+_NUMBERS = count(1)
+
+
+@pytest.fixture(scope="module")
+def stores(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStores]:
+    """Run both stores for all tests of this module: workers look at every SKU there is."""
+    with own_stores(os.environ, folder=tmp_path_factory.mktemp("workers")) as own:
+        yield own
+
+
+@pytest.fixture
+def shop(stores: OwnStores, shop_database: None, tmp_path: Path) -> Iterator[WorkerShop]:
+    """Work on these stores; what a test starts ends with it."""
+    with worker_shop(stores, folder=tmp_path) as own:
+        yield own
+
+
+@pytest.fixture
+def card(shop: WorkerShop) -> SaleCard:
+    """Return a sale whose units are all held, with a line behind them; it comes before every other by name."""
+    card = make_sale(f"a{9999 - next(_NUMBERS)}-{token_hex(4)}", units=UNITS)
+    fill_line(card, buyers=BUYERS)
+    road.settle_line(card)
+    return card
+
+
+def held(card: SaleCard) -> list[str]:
+    """Return the requests that are held, the first of the line first."""
+    orders = Order.objects.filter(sale_id=card.sale_id, state="held").order_by("seq")
+    return list(orders.values_list("request_id", flat=True))
+
+
+def end(victim: ChildProcess, action: str) -> None:
+    """Let a victim die or, if it was frozen, go on and stop in order."""
+    if action == "kill":
+        assert victim.wait(timeout_seconds=10)
+        assert victim.exit_code == -signal.SIGKILL
+        return
+    wake(victim)
+    victim.ask_to_stop()
+    assert victim.wait(timeout_seconds=15)
+    assert victim.exit_code == 0
+
+
+# --- the reconciler -------------------------------------------------------------------------------------------------
+
+
+def make_drift(card: SaleCard) -> dict[str, Any]:
+    """Make drift of every kind that is mended; return the snapshot that mending it must come to."""
+    right = road.snapshot(card)
+    unknown = held(card)[:5]
+    lost = road.run(("ZRANGE", keys.line(card.sku), 0, 2))[0]
+    buyers = [right[keys.records(card.sku)][name].split("|")[4] for name in unknown]
+    fields = [line.live_field(sale_id=card.sale_id, buyer=buyer) for buyer in buyers]
+    road.run(
+        ("HDEL", keys.records(card.sku), *unknown),
+        ("ZREM", keys.holds(card.sku), *held(card)[:7]),
+        ("HDEL", keys.live_units(card.sku), *fields[:3]),
+        ("ZREM", keys.line(card.sku), *lost),
+        ("ZADD", keys.holds(card.sku), 5, "nobody"),
+        ("HINCRBY", keys.stock(card.sku), "queued", 4),
+        ("HINCRBY", keys.stock(card.sku), "admitted", 9),
+        ("HINCRBY", keys.live_units(card.sku), f"{card.sale_id}:nobody", 2),
+    )
+    for name in lost:
+        right[keys.records(card.sku)][name] += "|r"
+    stock = right[keys.stock(card.sku)]
+    assert stock.pop("waits_for") == "waitlist"
+    stock["waitlisted_to"] = stock["last_seq"]
+    assert road.snapshot(card) != right
+    return right
+
+
+def wait_until_mended(card: SaleCard, right: dict[str, Any]) -> None:
+    wait_until(lambda: road.snapshot(card) == right, timeout_seconds=PATIENCE_SECONDS, what="all is mended")
+    assert drifts(card.slug) == []
+    assert_books_balance(card)
+
+
+@pytest.mark.parametrize("action", ["kill", "stop"])
+@pytest.mark.parametrize("point", RECONCILER_POINTS)
+def test_a_reconciler_struck_there_leaves_the_rest_to_the_next(
+    point: str, action: str, shop: WorkerShop, card: SaleCard
+) -> None:
+    right = make_drift(card)
+    victim = shop.start("reconciler", name="victim", fault=f"{point}:{action}")
+    shop.wait_until_struck(victim, point)
+    if action == "kill":
+        end(victim, action)
+    healthy = shop.start("reconciler", name="healthy")
+    wait_until_mended(card, right)
+    if action == "stop":
+        end(victim, action)
+    assert road.snapshot(card) == right
+    assert healthy.running
+
+
+def test_three_reconcilers_at_once_mend_no_more_than_one(shop: WorkerShop, card: SaleCard) -> None:
+    right = make_drift(card)
+    for number in range(3):
+        shop.start("reconciler", name=f"reconciler-{number}")
+    wait_until_mended(card, right)
+
+
+def test_without_a_reconciler_the_drift_stays(shop: WorkerShop, card: SaleCard) -> None:
+    """The control: a settler and an expirer come and go, and mend nothing of it."""
+    make_drift(card)
+    kinds = {each["kind"] for each in drifts(card.slug)}
+    assert kinds == {"unknown_order", "hold_missing", "lost", "stray_hold"}
+    expirer = shop.start("expirer")
+    with road.settler() as settler:
+        settler.work_once()
+    expirer.stop()
+    assert {each["kind"] for each in drifts(card.slug)} >= {"unknown_order", "lost"}
+
+
+# --- the expirer ----------------------------------------------------------------------------------------------------
+
+
+def make_due(card: SaleCard) -> list[str]:
+    """Let the time of two thirds of the holds be over, in both stores; return the requests."""
+    names = held(card)[: UNITS * 2 // 3]
+    let_holds_end(*names)
+    road.run(("ZADD", keys.holds(card.sku), *(part for name in names for part in (1, name))))
+    return names
+
+
+def wait_until_expired(card: SaleCard, names: list[str]) -> None:
+    """Return when every buyer was told that the hold is over."""
+
+    def told() -> bool:
+        places = line.places(redis.connect(), card.sku, names)
+        return {place.record.state for place in places if place} == {"expired"}
+
+    wait_until(told, timeout_seconds=PATIENCE_SECONDS, what="all who are due have expired")
+
+
+def assert_ended_once(card: SaleCard, names: list[str]) -> None:
+    """Fail unless exactly `names` expired, each with one release and one row of history, and Redis says the same."""
+    orders = Order.objects.filter(sale_id=card.sale_id)
+    assert set(orders.filter(state="expired").values_list("request_id", flat=True)) == set(names)
+    releases = StockMovement.objects.filter(stock__sku=card.sku, kind="release").values_list("request_id", flat=True)
+    assert sorted(releases) == sorted(names)
+    events = OrderEvent.objects.filter(order__in=orders, to_state="expired", actor="expirer")
+    assert sorted(events.values_list("order__request_id", flat=True)) == sorted(names)
+    counts = assert_books_balance(card)
+    assert (counts["available"], counts["held"]) == (len(names), UNITS - len(names))
+    assert drifts(card.slug) == []
+
+
+@pytest.mark.parametrize("action", ["kill", "stop"])
+@pytest.mark.parametrize("point", EXPIRER_POINTS)
+def test_an_expirer_struck_there_ends_every_hold_once_all_the_same(
+    point: str, action: str, shop: WorkerShop, card: SaleCard
+) -> None:
+    names = make_due(card)
+    victim = shop.start("expirer", name="victim", fault=f"{point}:{action}")
+    shop.wait_until_struck(victim, point)
+    if action == "kill":
+        end(victim, action)
+    healthy = shop.start("expirer", name="healthy")
+    wait_until_expired(card, names)
+    if action == "stop":
+        end(victim, action)
+    assert healthy.running
+    assert_ended_once(card, names)
+
+
+@pytest.mark.parametrize("expirers", [1, 3])
+def test_three_expirers_at_once_end_no_more_than_one(expirers: int, shop: WorkerShop, card: SaleCard) -> None:
+    started = [shop.start("expirer", name=f"expirer-{number}") for number in range(expirers)]
+    names = make_due(card)
+    wait_until_expired(card, names)
+    assert all(expirer.running for expirer in started)
+    assert_ended_once(card, names)
+
+
+def test_without_an_expirer_nothing_ends(shop: WorkerShop, card: SaleCard) -> None:
+    """The control: a settler and a reconciler end no hold, however long it is over."""
+    names = make_due(card)
+    shop.start("reconciler")
+    with road.settler() as settler:
+        settler.work_once()
+    assert drifts(card.slug) == []
+    assert set(held(card)) >= set(names)
+
+
+def test_every_place_is_in_the_code_once() -> None:
+    calls = [
+        ast.literal_eval(node.args[0])
+        for path in sorted((ROOT / "workers").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "fault_point"
+    ]
+    points = EXPIRER_POINTS + RECONCILER_POINTS
+    assert sorted(call for call in calls if call in points) == sorted(points)

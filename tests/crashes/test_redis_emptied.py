@@ -1,0 +1,203 @@
+"""Proves that nobody who was admitted is lost when Redis loses everything, or PostgreSQL falls, in mid-flood.
+Real processes on stores of their own; the crowd holds tickets. Controls: without tickets, and without a reconciler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from inventory import line, priming, redis
+from shop.catalogue import SaleCard
+from shop.models import Order
+from tests import road
+from tests.crashes.ticket_crowd import TicketCrowd
+from tests.crashes.worker_shop import WorkerShop, drifts, own_stores, wake, worker_shop
+from tests.http_calls import Caller
+from tests.shop_processes import web_process
+from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale
+from tests.waiting import wait_until
+
+UNITS, FIRST, LATER = 120, 240, 80
+SETTLED = {"held", "waitlisted"}
+PATIENCE_SECONDS = 60
+
+
+@pytest.fixture
+def shop(process_environment: dict[str, str], tmp_path: Path) -> Iterator[WorkerShop]:
+    """Run both stores; small batches make a long flood."""
+    environment = {**process_environment, "FAIRDROP_SETTLE_BATCH": "4"}
+    with own_stores(environment, folder=tmp_path) as stores, worker_shop(stores, folder=tmp_path) as own:
+        yield own
+
+
+@pytest.fixture
+def card(shop: WorkerShop, new_sku: Callable[[], str]) -> SaleCard:
+    """Return a sale with far fewer units than buyers will come."""
+    return make_sale(new_sku(), units=UNITS, room=FIRST + LATER)
+
+
+@pytest.fixture
+def web(shop: WorkerShop, card: SaleCard) -> Iterator[Caller]:
+    """Run the web process, and wait until it shows the sale."""
+    with web_process(shop.environment, folder=shop.folder) as caller:
+        wait_until(lambda: caller.get(f"/api/v1/sales/{card.slug}").status == 200, timeout_seconds=10)
+        yield caller
+
+
+def start_workers(shop: WorkerShop) -> None:
+    """Start two settlers, an expirer and a reconciler."""
+    for worker, name in (("settler", "settler-1"), ("settler", "settler-2"), ("expirer", ""), ("reconciler", "")):
+        shop.start(worker, name=name)
+
+
+def flood(shop: WorkerShop, card: SaleCard, crowd: TicketCrowd, strike: Callable[[], None]) -> float:
+    """Let the first buyers in, start the workers, strike while they work, and let more buyers come; return when."""
+    crowd.send(FIRST)
+    wait_until(lambda: len(crowd.admitted) == FIRST, timeout_seconds=PATIENCE_SECONDS, what="the first are in line")
+    start_workers(shop)
+    wait_until(lambda: decided(card) >= 20, timeout_seconds=PATIENCE_SECONDS, what="some are decided")
+    crowd.send(LATER // 2)
+    strike()
+    crowd.send(LATER // 2)
+    return time.monotonic()
+
+
+def decided(card: SaleCard) -> int:
+    figures = line.figures(redis.connect(), card.sku)
+    return figures.decided if figures else 0
+
+
+def wait_until_known(crowd: TicketCrowd, *, since: float) -> None:
+    """Return when everybody has a ticket, and has heard since then where they stand."""
+
+    def known() -> bool:
+        assert crowd.failures == []
+        everybody = len(crowd.admitted) == FIRST + LATER
+        return everybody and all(
+            client.lost or (client.state in SETTLED and client.heard_at > since) for client in crowd.clients
+        )
+
+    wait_until(known, timeout_seconds=PATIENCE_SECONDS, what="everybody holds a unit or waits for one")
+
+
+def assert_nobody_was_lost(card: SaleCard, crowd: TicketCrowd) -> None:
+    """Fail unless everyone with a ticket is decided when the sale ends, each unit has a buyer, the books balance."""
+    close_sale(card)
+    wait_until(
+        lambda: line.check(redis.connect(), card.sku)[:2] == (0, 0),
+        timeout_seconds=PATIENCE_SECONDS,
+        what="all decided",
+    )
+    orders = dict(Order.objects.filter(sale_id=card.sale_id).values_list("request_id", "state"))
+    assert set(orders) == {client.request_id for client in crowd.admitted}
+    assert sorted(orders.values()) == ["held"] * UNITS + ["sold_out"] * (FIRST + LATER - UNITS)
+    wait_until(lambda: drifts(card.slug) == [], timeout_seconds=PATIENCE_SECONDS, what="nothing is left to mend")
+    counts = assert_books_balance(card)
+    assert (counts["available"], counts["units_held"]) == (0, UNITS)
+    in_turn = Order.objects.filter(sale_id=card.sale_id, restored=False).order_by("id").values_list("seq", flat=True)
+    assert list(in_turn) == sorted(in_turn)
+
+
+def empty(shop: WorkerShop) -> None:
+    """Let Redis lose everything it knows."""
+    redis.connect().flushall()
+
+
+def test_redis_emptied_in_the_middle_of_a_flood_loses_nobody_with_a_ticket(
+    shop: WorkerShop, card: SaleCard, web: Caller
+) -> None:
+    crowd = TicketCrowd(web, card)
+    try:
+        struck_at = flood(shop, card, crowd, lambda: empty(shop))
+        wait_until_known(crowd, since=struck_at)
+        assert sum(client.restored for client in crowd.clients) > 0, "the test is vacuous: nobody's place was lost"
+        assert_nobody_was_lost(card, crowd)
+        shop.assert_all_run()
+    finally:
+        crowd.finish()
+
+
+def test_without_tickets_the_admitted_are_lost(shop: WorkerShop, card: SaleCard, web: Caller) -> None:
+    """The control: the same flood, and nobody shows a ticket; the same check must go red."""
+    crowd = TicketCrowd(web, card, restoring=False)
+    try:
+        struck_at = flood(shop, card, crowd, lambda: empty(shop))
+        wait_until_known(crowd, since=struck_at)
+        assert any(client.lost for client in crowd.clients)
+        with pytest.raises(AssertionError):
+            assert_nobody_was_lost(card, crowd)
+        shop.assert_all_run()
+    finally:
+        crowd.finish()
+
+
+def test_redis_emptied_twice_loses_nobody_either(shop: WorkerShop, card: SaleCard, web: Caller) -> None:
+    """The second time while the first loss is being mended."""
+    crowd = TicketCrowd(web, card)
+
+    def strike() -> None:
+        empty(shop)
+        wait_until(lambda: any(client.restored for client in crowd.clients), timeout_seconds=PATIENCE_SECONDS)
+        empty(shop)
+
+    try:
+        struck_at = flood(shop, card, crowd, strike)
+        wait_until_known(crowd, since=struck_at)
+        assert_nobody_was_lost(card, crowd)
+        shop.assert_all_run()
+    finally:
+        crowd.finish()
+
+
+def test_postgres_stopped_at_once_in_the_middle_of_a_flood_loses_nobody(
+    shop: WorkerShop, card: SaleCard, web: Caller
+) -> None:
+    crowd = TicketCrowd(web, card)
+
+    def strike() -> None:
+        shop.postgres.stop_at_once()
+        before = len(crowd.admitted)
+        wait_until(lambda: len(crowd.admitted) > before, timeout_seconds=PATIENCE_SECONDS, what="the line stays open")
+        connection.close()
+        shop.postgres.start_again()
+
+    try:
+        struck_at = flood(shop, card, crowd, strike)
+        wait_until_known(crowd, since=struck_at)
+        assert sum(client.restored for client in crowd.clients) == 0
+        assert_nobody_was_lost(card, crowd)
+        shop.assert_all_run()
+    finally:
+        crowd.finish()
+
+
+def test_orders_committed_while_redis_was_empty_are_told_by_the_reconciler_and_by_nobody_else(
+    shop: WorkerShop, card: SaleCard, web: Caller
+) -> None:
+    """Their settler was frozen before its COMMIT; its lock, its flight and its line were gone when it woke up."""
+    fill_line(card, buyers=20)
+    victim = shop.start("settler", name="victim", fault="in_transaction:stop:2")
+    shop.wait_until_struck(victim, "in_transaction")
+    empty(shop)
+    wait_until(
+        lambda: priming.is_primed(redis.connect(), card.sku), timeout_seconds=10, what="the gate primes the sale"
+    )
+    time.sleep(1)  # whoever primes looks once more for what was committed meanwhile; this COMMIT comes after that look
+    wake(victim)
+    wait_until(lambda: Order.objects.filter(sale_id=card.sale_id).count() == 8, timeout_seconds=10)
+    victim.stop()
+    # The control: time passes, settlers and expirers come and go, and Redis still does not know.
+    with road.settler() as settler:
+        settler.work_once()
+    unknown = {each["name"] for each in drifts(card.slug) if each["kind"] == "unknown_order"}
+    assert len(unknown) == 4
+    shop.start("reconciler")
+    wait_until(lambda: drifts(card.slug) == [], timeout_seconds=PATIENCE_SECONDS, what="the reconciler has told them")
+    states = {place.record.state for place in line.places(redis.connect(), card.sku, sorted(unknown)) if place}
+    assert states == {"held"}
+    assert_books_balance(card)

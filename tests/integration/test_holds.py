@@ -1,0 +1,189 @@
+"""A hold ends once: paid, expired or cancelled; its units go to the next in line, who is told so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from decimal import Decimal
+
+import pytest
+from django.db import connection, transaction
+
+from inventory import keys, line, redis
+from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.locks import Lock
+from inventory.outcomes import State
+from shop import holds, payments
+from shop.catalogue import SaleCard
+from shop.models import Order, OrderEvent, Payment
+from shop.payment_providers import Notice
+from tests import road
+from tests.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay
+from workers.expirer import Expirer
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    """Two units, held for as long as a test wants."""
+    return make_sale(new_sku(), units=2)
+
+
+def states(card: SaleCard, names: list[str]) -> list[State]:
+    """Return what each request is told."""
+    return [place.record.state if place else None for place in line.places(redis.connect(), card.sku, names)]
+
+
+def expire(card: SaleCard) -> int:
+    """Let one expirer look once."""
+    expirer = Expirer(redis.connect(), stopping=lambda: False)
+    try:
+        return expirer.work_once()
+    finally:
+        expirer.close()
+
+
+def notice_of(payment: Payment, *, event: str = "e1", amount: Decimal | None = None) -> Notice:
+    return Notice(f"{payment.reference}-{event}", "captured", payment.reference, amount or payment.amount, "EUR")
+
+
+def begin(name: str) -> Payment:
+    return payments.begin(Order.objects.get(request_id=name), provider_name="sandbox")
+
+
+def test_who_comes_when_all_is_held_waits_and_is_told_so(card: SaleCard) -> None:
+    names = fill_line(card, buyers=4)
+    road.settle_line(card)
+    assert states(card, names) == [State.HELD, State.HELD, State.WAITLISTED, State.WAITLISTED]
+    assert [place.position for place in line.places(redis.connect(), card.sku, names)] == [0, 0, 1, 2]
+    assert Order.objects.filter(sale_id=card.sale_id).count() == 2
+    assert_books_balance(card)
+
+
+def test_a_hold_that_expires_goes_to_the_head_of_the_line(card: SaleCard) -> None:
+    names = fill_line(card, buyers=4)
+    road.settle_line(card)
+    let_holds_end(names[1])
+    assert expire(card) >= 1
+    assert expire(card) == 0
+    road.settle_line(card)
+    assert states(card, names) == [State.HELD, State.EXPIRED, State.HELD, State.WAITLISTED]
+    assert_books_balance(card)
+
+
+def test_when_nothing_can_come_back_the_rest_is_told_sold_out(card: SaleCard) -> None:
+    names = fill_line(card, buyers=4)
+    road.settle_line(card)
+    for name in names[:2]:
+        assert payments.capture(notice_of(begin(name))) == "paid"
+    road.settle_line(card)
+    assert states(card, names) == [State.PAID, State.PAID, State.SOLD_OUT, State.SOLD_OUT]
+    assert_books_balance(card)
+
+
+def test_a_buyer_may_give_a_hold_back_and_leave_the_line(card: SaleCard) -> None:
+    names = fill_line(card, buyers=5)
+    road.settle_line(card)
+    assert holds.cancel(names[0], buyer="buyer-0000000") is State.CANCELLED
+    assert holds.cancel(names[0], buyer="buyer-0000000") is State.CANCELLED
+    assert holds.cancel(names[2], buyer="buyer-0000002") is State.CANCELLED
+    with pytest.raises(RequestNotFound):
+        holds.cancel(names[3], buyer="somebody else")
+    road.settle_line(card)
+    want = [State.CANCELLED, State.HELD, State.CANCELLED, State.HELD, State.WAITLISTED]
+    assert states(card, names) == want
+    assert_books_balance(card)
+
+
+def test_a_late_payment_takes_the_unit_again_when_it_is_free(card: SaleCard) -> None:
+    names = fill_line(card, buyers=2)
+    road.settle_line(card)
+    payment = begin(names[0])
+    let_holds_end(names[0])
+    expire(card)
+    assert payments.capture(notice_of(payment)) == "paid"
+    assert states(card, names) == [State.PAID, State.HELD]
+    assert payments.capture(notice_of(payment, event="e2")) == "nothing to change"
+    assert_books_balance(card)
+
+
+def test_every_change_leaves_one_row_of_history(card: SaleCard) -> None:
+    names = fill_line(card, buyers=1)
+    road.settle_line(card)
+    let_holds_end(names[0])
+    expire(card)
+    events = OrderEvent.objects.filter(order__request_id=names[0])
+    assert [(event.from_state, event.to_state, event.actor) for event in events] == [
+        ("queued", "held", "settler"),
+        ("held", "expired", "expirer"),
+    ]
+
+
+def test_what_is_paid_cannot_be_cancelled(card: SaleCard) -> None:
+    (name,) = fill_line(card, buyers=1)
+    road.settle_line(card)
+    payments.capture(notice_of(begin(name)))
+    with pytest.raises(NotPayable):
+        holds.cancel(name, buyer="buyer-0000000")
+    with transaction.atomic(), connection.cursor() as cursor:
+        let_holds_end(name)
+        assert holds.expire_due(cursor, sku=card.sku, request_ids=[name]).changed == []
+    assert_books_balance(card)
+
+
+def test_a_hold_that_redis_forgot_is_found_by_the_sweep(card: SaleCard) -> None:
+    (name,) = fill_line(card, buyers=1)
+    road.settle_line(card)
+    redis.run_commands(redis.connect(), [("DEL", keys.holds(card.sku))])
+    let_holds_end(name)
+    assert expire(card) >= 1
+    assert states(card, [name]) == [State.EXPIRED]
+    assert_books_balance(card)
+
+
+def test_a_hint_that_comes_too_early_ends_nothing(card: SaleCard) -> None:
+    (name,) = fill_line(card, buyers=1)
+    road.settle_line(card)
+    redis.run_commands(redis.connect(), [("ZADD", keys.holds(card.sku), 1, name)])
+    expire(card)
+    assert states(card, [name]) == [State.HELD]
+    assert line.due_holds(redis.connect(), [card.sku], now_ms=int(time.time() * 1000), most=9) == {}
+    let_holds_end(name)
+    expire(card)
+    assert states(card, [name]) == [State.EXPIRED]
+
+
+def test_a_hint_about_what_has_ended_goes_away(card: SaleCard) -> None:
+    (name,) = fill_line(card, buyers=1)
+    road.settle_line(card)
+    pay(name)
+    redis.run_commands(redis.connect(), [("ZADD", keys.holds(card.sku), 1, name)])
+    expire(card)
+    assert redis.run_commands(redis.connect(), [("ZCARD", keys.holds(card.sku))]) == [0]
+    assert states(card, [name]) == [State.PAID]
+
+
+def test_when_the_head_of_the_line_leaves_the_next_is_looked_at_at_once(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=3, limit=2)
+    road.admit(card, road.ask(card, "ann", quantity=2))
+    big, small = road.ask(card, "bob", quantity=2), road.ask(card, "eve")
+    road.admit(card, big, small)
+    road.settle_line(card)
+    assert states(card, [big.request_id, small.request_id]) == [State.WAITLISTED, State.WAITLISTED]
+    holds.cancel(big.request_id, buyer="bob")
+    road.settle_line(card)
+    assert states(card, [big.request_id, small.request_id]) == [State.CANCELLED, State.HELD]
+    assert_books_balance(card)
+
+
+def test_a_line_that_waits_costs_nothing_until_something_changes(card: SaleCard) -> None:
+    fill_line(card, buyers=4)
+    road.settle_line(card)
+    with Lock(redis.connect(), card.sku, ttl_ms=road.LOCK_TTL_MS) as lock:
+        assert road.take(lock).requests == []
+    pay(*Order.objects.filter(sale_id=card.sale_id).values_list("request_id", flat=True)[:1])
+    with Lock(redis.connect(), card.sku, ttl_ms=road.LOCK_TTL_MS) as lock:
+        assert len(road.take(lock).requests) == 2
+    road.settle_line(card)
+    assert_books_balance(card)

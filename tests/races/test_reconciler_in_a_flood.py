@@ -1,0 +1,134 @@
+"""A reconciler that looks again and again while everything moves finds nothing, and changes nothing.
+Buyers come, two settlers decide, holds are paid, cancelled and expired, staff restock: all at once. Called by pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from itertools import count
+from threading import Event
+
+import pytest
+from django.db import connection, connections
+
+from inventory import keys, redis
+from inventory.exceptions import FairdropError
+from shop import holds, sale_control
+from shop.catalogue import SaleCard
+from shop.models import Order
+from tests import road
+from tests.races.crowd import two_settlers
+from tests.shopkeeping import assert_books_balance, close_sale, let_holds_end, make_sale, pay
+from tests.waiting import wait_until
+from workers import reconciler as module
+from workers.expirer import Expirer
+from workers.reconcile_report import Drift
+from workers.reconciler import Reconciler
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+ROUNDS = 12
+LEAST_ORDERS = 300
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    return make_sale(new_sku(), units=400, room=5_000)
+
+
+@pytest.fixture
+def expirer() -> Iterator[Expirer]:
+    with closing(Expirer(redis.connect(), stopping=lambda: False)) as worker:
+        yield worker
+
+
+@contextmanager
+def meanwhile(*works: Callable[[], None]) -> Iterator[None]:
+    """Do each of `works` again and again, each in a thread of its own, for the length of a block."""
+    stop = Event()
+
+    def repeat(work: Callable[[], None]) -> None:
+        try:
+            while not stop.is_set():
+                work()
+                stop.wait(0.005)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(works)) as hands:
+        working = [hands.submit(repeat, work) for work in works]
+        try:
+            yield
+        finally:
+            stop.set()
+            for each in working:
+                each.result(timeout=30)
+
+
+def life(card: SaleCard, expirer: Expirer) -> list[Callable[[], None]]:
+    """Return what happens all the time in a sale."""
+    numbers, fates = count(), count()
+
+    def come() -> None:
+        road.admit(card, *(road.ask(card, f"buyer-{next(numbers)}") for _ in range(5)))
+
+    def end() -> None:
+        held = Order.objects.filter(sale_id=card.sale_id, state="held").values_list("request_id", "buyer")
+        for name, buyer in held[:6]:
+            fate = next(fates) % 3
+            try:
+                if fate == 0:
+                    pay(name)
+                elif fate == 1:
+                    holds.cancel(name, buyer=buyer)
+                else:
+                    let_holds_end(name)
+            except (FairdropError, AssertionError):
+                pass  # another ended it first
+
+    def restock() -> None:
+        sale_control.restock(card.slug, units=3, actor="test", reason="a delivery")
+
+    def expire() -> None:
+        with connection.cursor() as cursor:
+            due = holds.find_due(cursor, most=5_000).get(card.sku, [])
+        expirer._end(card.sku, due)  # of our SKU alone: other tests have holds of their own
+
+    return [come, come, end, end, restock, expire]
+
+
+def test_a_flood_looks_like_no_drift(card: SaleCard, expirer: Expirer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_AGAIN_SECONDS", 0.1)
+    watcher = Reconciler(redis.connect(), stopping=lambda: False)
+    found: list[Drift] = []
+    rounds = 0
+    with two_settlers(batch=20), meanwhile(*life(card, expirer)):
+        while rounds < ROUNDS or Order.objects.filter(sale_id=card.sale_id).count() < LEAST_ORDERS:
+            found += watcher.compare(card.sku, sale_ids=[card.sale_id])
+            rounds += 1
+    assert found == []
+    states = set(Order.objects.filter(sale_id=card.sale_id).values_list("state", flat=True))
+    assert states >= {"held", "paid", "cancelled", "expired"}, "the test is vacuous: too little happened"
+    close_sale(card)
+    with two_settlers(batch=200):
+        wait_until(lambda: road.run(("ZCARD", keys.line(card.sku))) == [0], timeout_seconds=30)
+    assert watcher.compare(card.sku, sale_ids=[card.sale_id]) == []
+    assert_books_balance(card)
+
+
+def test_drift_in_the_flood_is_found_all_the_same(
+    card: SaleCard, expirer: Expirer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: while everything moves, an order that Redis forgot and a request that fell out of line are seen."""
+    monkeypatch.setattr(module, "LOOK_AGAIN_SECONDS", 0.1)
+    watcher = Reconciler(redis.connect(), stopping=lambda: False)
+    (known, lost) = road.queue(card, "ann", "bob")
+    road.run(("ZREM", keys.line(card.sku), lost))
+    road.settle_line(card)
+    pay(known)
+    road.run(("HDEL", keys.records(card.sku), known))
+    with two_settlers(batch=20), meanwhile(*life(card, expirer)):
+        found = {(each.kind, each.name) for each in watcher.compare(card.sku, sale_ids=[card.sale_id])}
+        assert {("unknown_order", known), ("lost", lost)} <= found
+        wait_until(lambda: Order.objects.filter(request_id=lost).exists(), timeout_seconds=30, what="it is decided")

@@ -1,0 +1,109 @@
+"""Reads a SKU's stock row, movements and orders, and says where they disagree (I2, I2b, I5). Never changes any of them.
+Called by the reconciler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from inventory.database import Cursor
+from inventory.line import StockFigures
+from shop.models import Sale
+from workers.reconcile_report import ALARM, Drift
+
+PAGE = 250
+
+STOCK = "SELECT available, held, sold, version, fence FROM inventory_stock WHERE sku = %(sku)s"
+SUMS = """
+SELECT s.available, s.held, s.sold, s.total, m.available, m.total, d.held, d.sold
+FROM inventory_stock s,
+LATERAL (SELECT coalesce(sum(delta), 0)::int AS available,
+                coalesce(sum(delta) FILTER (WHERE kind IN ('load', 'adjust')), 0)::int AS total
+         FROM inventory_stockmovement WHERE stock_id = s.id) AS m,
+LATERAL (SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0)::int AS held,
+                coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0)::int AS sold
+         FROM inventory_decision WHERE stock_id = s.id) AS d
+WHERE s.sku = %(sku)s
+"""
+# Who has units by the orders and not by the movements, or the other way round: names for a sum that is wrong.
+UNMATCHED = """
+SELECT coalesce(d.request_id, m.request_id), coalesce(d.state, 'never decided'), coalesce(d.quantity, 0),
+       coalesce(m.delta, 0)
+FROM (SELECT request_id, state, quantity FROM inventory_decision
+      WHERE stock_id = (SELECT id FROM inventory_stock WHERE sku = %(sku)s) AND state IN ('held', 'paid')) d
+FULL JOIN (SELECT request_id, sum(delta)::int AS delta FROM inventory_stockmovement
+           WHERE stock_id = (SELECT id FROM inventory_stock WHERE sku = %(sku)s) AND request_id IS NOT NULL
+           GROUP BY request_id HAVING sum(delta) <> 0) m USING (request_id)
+WHERE d.quantity IS DISTINCT FROM -m.delta ORDER BY 1 LIMIT 100
+"""
+ORDERS = """
+SELECT request_id, buyer, id FROM shop_order
+WHERE sale_id = %(sale_id)s AND (buyer, id) > (%(buyer)s, %(id)s) ORDER BY buyer, id LIMIT %(most)s
+"""
+
+
+class StockRow(NamedTuple):
+    """The stock row of a SKU as one moment saw it."""
+
+    available: int
+    held: int
+    sold: int
+    version: int
+    fence: int
+
+    def figures(self) -> StockFigures:
+        """Return it as Redis is told of it."""
+        return StockFigures(self.available, self.held, self.sold, self.held, self.version)
+
+
+def skus_on_sale() -> dict[str, list[int]]:
+    """Return the ids of every SKU's sales, by SKU."""
+    found: dict[str, list[int]] = {}
+    for sku, sale_id in Sale.objects.order_by("stock__sku", "id").values_list("stock__sku", "id"):
+        found.setdefault(sku, []).append(sale_id)
+    return found
+
+
+def stock_row(cursor: Cursor, sku: str) -> StockRow:
+    """Return the stock row of `sku`, which exists."""
+    cursor.execute(STOCK, {"sku": sku})
+    return StockRow(*cursor.fetchone())
+
+
+def check_books(cursor: Cursor, sku: str) -> list[Drift]:
+    """Return where row, movements and orders of `sku` disagree: alarms only, counts are never mended.
+
+    Each comparison is one statement, so one moment: what is being settled is in all of them or in none.
+    """
+    cursor.execute(SUMS, {"sku": sku})
+    available, held, sold, total, moved, loaded, orders_held, orders_paid = cursor.fetchone()
+    pairs = {
+        "available, by the movements": (available, moved),
+        "total, by what was loaded and adjusted": (total, loaded),
+        "total, by its parts": (total, available + held + sold),
+        "held, by the orders": (held, orders_held),
+        "sold, by the orders": (sold, orders_paid),
+    }
+    found = [
+        Drift("books", sku, sku, f"{what}: the row says {one}, not {other}", ALARM)
+        for what, (one, other) in pairs.items()
+        if one != other
+    ]
+    cursor.execute(UNMATCHED, {"sku": sku})
+    for name, state, quantity, delta in cursor.fetchall():
+        found.append(Drift("unit", sku, name, f"order {state} {quantity}, movements {delta:+d}", ALARM))
+    return found
+
+
+def order_pages(cursor: Cursor, sale_id: int) -> Iterator[list[str]]:
+    """Yield the request id of every order of a sale, some hundred at a time, without sorting them all."""
+    buyer, last_id = "", 0
+    while True:
+        cursor.execute(ORDERS, {"sale_id": sale_id, "buyer": buyer, "id": last_id, "most": PAGE})
+        rows = cursor.fetchall()
+        if rows:
+            yield [name for name, _, _ in rows]
+        if len(rows) < PAGE:
+            return
+        _, buyer, last_id = rows[-1]

@@ -1,0 +1,84 @@
+"""Compares a SKU's stock, terms, fence and counters in Redis with the database, and brings the database's over.
+Never writes the database; a version guards each step. Called by the reconciler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from inventory import line, reconciling
+from inventory.database import Cursor
+from inventory.reconciling import StockSeen
+from inventory.redis import Client
+from shop import catalogue
+from shop.models import Sale
+from workers.reconcile_books import StockRow, stock_row
+from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
+
+UNPRIMED, BEHIND, DIFFERS, AHEAD = "not_primed", "stock_behind", "stock_differs", "stock_ahead"
+TERMS, FENCE = "terms_behind", "fence_behind"
+
+
+class StockLook(NamedTuple):
+    """What both stores said of a SKU in one look, Redis first. terms: version by sale id."""
+
+    seen: StockSeen | None
+    row: StockRow
+    terms: Mapping[int, int]
+
+
+def look_at_stock(client: Client, cursor: Cursor, sku: str, *, sale_ids: Sequence[int]) -> StockLook:
+    """Read the stock of `sku` and the terms of its sales in Redis, then in the database. Raises RedisUnavailable."""
+    seen = reconciling.stock(client, sku, sale_ids=sale_ids)
+    terms = dict(Sale.objects.filter(pk__in=sale_ids).values_list("id", "terms_version"))
+    return StockLook(seen, stock_row(cursor, sku), {sale_id: terms.get(sale_id, 0) for sale_id in sale_ids})
+
+
+def wrong_with_stock(before: StockLook, now: StockLook) -> dict[str, str]:
+    """Return what is wrong (kind → detail) by two looks: Redis still says less than the database said before.
+
+    The same look twice says what may be wrong. What is in flight is left to its settlement.
+    """
+    if now.seen is None:
+        return {} if before.seen is not None else {UNPRIMED: "Redis does not know it"}
+    seen, row, found = now.seen, before.row, {}
+    still = before.seen is not None and before.seen.version == seen.version and not seen.flying
+    if seen.version > now.row.version:
+        found[AHEAD] = f"Redis has version {seen.version}, the row {now.row.version}"
+    elif still and seen.version < row.version:
+        found[BEHIND] = f"Redis has version {seen.version}, the row {row.version}"
+    elif still and seen.version == now.row.version and seen[:4] != now.row.figures()[:4]:
+        found[DIFFERS] = f"Redis says {seen[:4]}, the row {now.row.figures()[:4]}"
+    behind = [
+        version for version, want in zip(seen.terms_versions, before.terms.values(), strict=True) if version < want
+    ]
+    if behind:
+        found[TERMS] = f"Redis has terms of version {behind[0]}"
+    if seen.fence < row.fence:
+        found[FENCE] = f"Redis would give fences above {seen.fence}, the row has seen {row.fence}"
+    return found
+
+
+def mend_stock(client: Client, sku: str, now: StockLook, wrong: Mapping[str, str], *, repair: bool) -> list[Drift]:
+    """Bring over what is wrong in Redis; say what was done. Raises RedisUnavailable."""
+    mendable = [kind for kind in wrong if kind != AHEAD]
+    if repair and BEHIND in mendable:
+        line.tell_changes(client, sku, figures=now.row.figures(), changed=[])
+    if repair and mendable and mendable != [BEHIND]:
+        for sale_id in now.terms:
+            catalogue.prime_card(catalogue.find_sale_by_id(sale_id))
+    done = REPAIRED if repair else FOUND
+    return [Drift(kind, sku, sku, detail, done if kind in mendable else ALARM) for kind, detail in wrong.items()]
+
+
+def mend_counters(client: Client, sku: str, *, repair: bool) -> list[Drift]:
+    """Correct the counts of admitted and decided requests; what they must be is known in one moment (I4)."""
+    counters = reconciling.mend_counters(client, sku, mend=repair)
+    if counters is None or counters[:2] == counters[2:]:
+        return []
+    detail = (
+        f"admitted {counters.admitted}, decided {counters.decided} were counted; "
+        f"{counters.real_admitted} and {counters.real_decided} are there"
+    )
+    return [Drift("counters", sku, sku, detail, REPAIRED if repair else FOUND)]

@@ -1,0 +1,109 @@
+"""Adds up each buyer's live units and the units in line anew, and corrects what was counted wrong (I7, I15).
+Never corrects while anything moves: twice the same difference, and nothing between. Called by the reconciler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from inventory import reconciling
+from inventory.line import live_field
+from inventory.outcomes import LIVE_STATES
+from inventory.reconciling import Standing, record_or_none
+from inventory.redis import Client
+from workers.reconcile_report import FOUND, LEFT, REPAIRED, Drift
+
+
+class UnitsLook(NamedTuple):
+    """What was counted wrong: (as it was counted, as it must be), live units by field. standing: before and after."""
+
+    before: Standing
+    after: Standing
+    live: Mapping[str, tuple[int, int]]
+    queued: tuple[int, int]
+
+    @property
+    def differs(self) -> bool:
+        """Say whether anything is counted wrong."""
+        return bool(self.live) or self.queued[0] != self.queued[1]
+
+    @property
+    def still(self) -> bool:
+        """Say whether nothing moved while we added up."""
+        return self.before == self.after
+
+
+def look_at_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> UnitsLook:
+    """Add up the units of `sku` and compare. breathe: called after each page. Raises RedisUnavailable."""
+    before = reconciling.standing(client, sku)
+    live = _live_differences(client, sku, breathe=breathe)
+    queued = _queued_units(client, sku, breathe=breathe)
+    return UnitsLook(before, reconciling.standing(client, sku), live, queued)
+
+
+def _live_differences(client: Client, sku: str, *, breathe: Callable[[], None]) -> dict[str, tuple[int, int]]:
+    must = _live_units(client, sku, breathe=breathe)
+    if must is None:
+        return {}
+    counted: dict[str, int] = {}
+    for page in reconciling.live_pages(client, sku):
+        counted |= page
+        breathe()
+    fields = [field for field in {**must, **counted} if must[field] != counted.get(field, 0)]
+    return {field: (counted.get(field, 0), must[field]) for field in fields}
+
+
+def _live_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> Counter[str] | None:
+    """Return the units of each buyer's live records, None when one cannot be read: whose units it has is unknown.
+
+    A record that moves and comes twice counts once.
+    """
+    units: Counter[str] = Counter()
+    met: set[str] = set()
+    for page in reconciling.record_pages(client, sku):
+        for name, text in page.items():
+            record = record_or_none(text)
+            if record is None:
+                return None
+            if record.state in LIVE_STATES and name not in met:
+                met.add(name)
+                units[live_field(sale_id=record.sale_id, buyer=record.buyer)] += record.quantity
+        breathe()
+    return units
+
+
+def _queued_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> tuple[int, int]:
+    """Return the units in line and in flight, as counted and as they are; equal when that cannot be known."""
+    units: dict[str, int] = {}
+    for page in reconciling.queued_pages(client, sku):
+        texts = reconciling.records_of(client, sku, page)
+        records = {name: record_or_none(texts.get(name)) for name in page}
+        if None in records.values():
+            return 0, 0  # a damaged record: it ends in the dead letters, and the count is set right with it
+        units |= {name: record.quantity for name, record in records.items() if record is not None}
+        breathe()
+    counted, must = reconciling.queued_units(client, sku), sum(units.values())
+    return (must if counted is None else counted), must
+
+
+def mend_units(client: Client, sku: str, first: UnitsLook, second: UnitsLook, *, repair: bool) -> list[Drift]:
+    """Correct what both looks found in the same way; leave it when anything moved. Raises RedisUnavailable."""
+    live = {field: pair for field, pair in second.live.items() if first.live.get(field) == pair}
+    queued = second.queued if second.queued == first.queued else (0, 0)
+    details = {field: (f"buyer's live units {was}, not {must}") for field, (was, must) in live.items()}
+    if queued[0] != queued[1]:
+        details["queued"] = f"units in line {queued[0]}, not {queued[1]}"
+    if not details:
+        return []
+    done = LEFT
+    if first.still and second.still and first.before == second.after:
+        done = FOUND
+        if repair:
+            mended = reconciling.mend_units(client, sku, standing=second.after, queued=queued, live=live)
+            done = REPAIRED if mended > 0 else LEFT
+    return [
+        Drift("live_units" if name in live else "queued_units", sku, name, detail, done)
+        for name, detail in details.items()
+    ]
