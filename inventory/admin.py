@@ -1,4 +1,4 @@
-"""Shows stock and its movements to staff. Never writes either: every form here is read-only.
+"""Shows stock and its ledger to staff. Never writes either: every form here is read-only.
 Called by Django's admin.
 """
 
@@ -7,10 +7,12 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
 
+from inventory.balances import balances
 from inventory.models import Stock, StockMovement
 
 LAST_MOVEMENTS = 50
@@ -74,3 +76,43 @@ class StockAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
     search_fields = ("sku",)
     ordering = ("sku",)
     inlines = (MovementInline,)
+
+
+class Ledger(ChangeList):
+    """One page of the ledger with the balance behind each movement, in one query more."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Read the page, then its balances: by the ledger itself, whatever the page leaves out."""
+        super().get_results(request)
+        page = list(self.result_list)
+        found = balances([movement.pk for movement in page])
+        for movement in page:
+            movement.balance = found.get(movement.pk)
+        self.result_list = page
+
+
+@admin.register(StockMovement)
+class StockMovementAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
+    """The ledger: every movement of every SKU, newest first, and how many units were free after it."""
+
+    list_display = ("at", "stock", "kind", "delta", "balance", "request_id", "actor", "reason", "fence")
+    list_display_links = None
+    list_select_related = ("stock",)
+    list_filter = ("kind",)
+    search_fields = ("stock__sku__exact", "request_id__exact")
+    search_help_text = "A whole SKU or request id."
+    show_full_result_count = False
+    list_per_page = 50
+    ordering = ("-id",)
+    sortable_by = ()
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return Ledger
+
+    @admin.display(description="at (UTC)")
+    def at(self, obj: StockMovement) -> str:
+        return obj.created_at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+    @admin.display(description="free after it")
+    def balance(self, obj: StockMovement) -> int:
+        return obj.balance  # type: ignore[attr-defined,no-any-return]

@@ -150,6 +150,16 @@ def queues() -> str:
     return "fd:queues"
 
 
+def workers() -> str:
+    """hash, "host:pid" → a worker's last sign of life as JSON. Lives an hour after the last one of anybody."""
+    return "fd:workers"
+
+
+def reconciliations() -> str:
+    """hash, SKU → the last comparison that staff asked for, as JSON. Lives a day after the last one."""
+    return "fd:reconciliations"
+
+
 def wake_channel() -> str:
     """channel: a SKU whose line was empty and is not any more. A hint only; the sweep is the guarantee."""
     return "fd:wake"

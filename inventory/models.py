@@ -27,6 +27,7 @@ class Stock(models.Model):
 
     class Meta:
         verbose_name_plural = "stock"
+        permissions = [("force_release_lock", "Can take a lock away from its holder")]
         constraints = [
             models.CheckConstraint(condition=Q(available__gte=0), name="stock_available_not_negative"),
             models.CheckConstraint(condition=Q(held__gte=0), name="stock_held_not_negative"),

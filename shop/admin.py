@@ -1,4 +1,4 @@
-"""Lets staff set up products and sales and read orders. Never writes stock and never changes an order.
+"""Lets staff set up products and sales; the rest of the shop's admin is registered beside it. Never writes stock.
 Called by Django's admin.
 """
 
@@ -12,16 +12,17 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
-from inventory.admin import ReadOnly
 from inventory.exceptions import Unavailable
+from shop import admin_orders as admin_orders  # registers itself
 from shop import catalogue, sale_control
-from shop.audit_page import AuditPage
-from shop.models import Order, Product, Sale
+from shop.control_room import ControlRoom
+from shop.models import Product, Sale
 from shop.sale_actions import ACTS, action_for
 
 admin.site.site_header = "Fairdrop"
 admin.site.site_title = "Fairdrop"
 admin.site.index_title = "Control room"
+admin.site.index_template = "admin/shop/index.html"
 
 
 @admin.register(Product)
@@ -72,7 +73,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Sale)
-class SaleAdmin(AuditPage):
+class SaleAdmin(ControlRoom):
     """When, at what price, how many a person. A sale is closed, never deleted: its orders stay explained."""
 
     form = SaleForm
@@ -85,6 +86,7 @@ class SaleAdmin(AuditPage):
         "closes_at",
         "price",
         "per_buyer_limit",
+        "room_link",
         "audit_link",
     )
     actions = tuple(action_for(name) for name in ACTS)
@@ -124,15 +126,3 @@ class SaleAdmin(AuditPage):
         except Unavailable:
             text = "Saved, but the line could not be reached: save again once it answers, or buyers see the old sale."
             self.message_user(request, text, level=messages.WARNING)
-
-
-@admin.register(Order)
-class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
-    """What was decided, to be found by request id or buyer."""
-
-    list_display = ("request_id", "sale", "buyer", "quantity", "state", "reason", "decided_at", "hold_expires_at")
-    list_select_related = ("sale",)
-    list_filter = ("state", "sale")
-    search_fields = ("request_id__exact", "buyer__exact")
-    search_help_text = "A whole request id or a whole buyer."
-    show_full_result_count = False

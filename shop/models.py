@@ -80,6 +80,16 @@ class Sale(models.Model):
 
     class Meta:
         ordering = ["opens_at", "slug"]
+        # What may be done to a sale while it runs; each act of the control room asks for one of them.
+        permissions = [
+            ("open_sale", "Can open a sale before its time"),
+            ("pause_sale", "Can pause and resume a sale"),
+            ("close_sale", "Can close a sale for good"),
+            ("change_stock", "Can restock and adjust the stock of a sale"),
+            ("retry_dead_letter", "Can put dead letters back in line"),
+            ("discard_dead_letter", "Can discard dead letters"),
+            ("reconcile_sale", "Can have a sale's stores compared and mended"),
+        ]
         constraints = [
             models.CheckConstraint(condition=Q(closes_at__gt=F("opens_at")), name="sale_ends_after_it_begins"),
             models.CheckConstraint(condition=Q(per_buyer_limit__gte=1), name="sale_limit_at_least_one"),
@@ -130,6 +140,10 @@ class Order(models.Model):
 
     class Meta:
         ordering = ["-id"]
+        permissions = [
+            ("cancel_order", "Can cancel a held order"),
+            ("refund_order", "Can refund a paid order"),
+        ]
         constraints = [
             # Not `unique=True`, which would bring a second index for LIKE: every index is paid for by each order.
             models.UniqueConstraint(fields=["request_id"], name="order_once_per_request"),

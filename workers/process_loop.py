@@ -1,5 +1,5 @@
-"""Runs a worker's step again and again until SIGTERM or SIGINT; waits for a hint or a second between empty steps.
-Never ends on an error of Redis; never breaks a step off. Called by the run_worker command.
+"""Runs a worker's step again and again until SIGTERM or SIGINT; waits for a hint or a second between empty steps, and
+says once a second that it lives. Never ends on an error of Redis; never breaks a step off. Called by run_worker.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import FrameType
 import structlog
 
 from inventory.exceptions import RedisUnavailable
+from inventory.heartbeats import Heartbeat
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +42,28 @@ class StopFlag:
         self._event.wait(seconds)
 
 
-def run_until_stopped(step: Callable[[], int], *, stop: StopFlag, wait_for_work: Callable[[], None]) -> None:
-    """Call `step` until stopped; when it found nothing to do, call `wait_for_work` (which waits at most a second)."""
+def run_until_stopped(
+    step: Callable[[], int],
+    *,
+    stop: StopFlag,
+    wait_for_work: Callable[[], None],
+    heartbeat: Heartbeat | None = None,
+) -> None:
+    """Call `step` until stopped; when it found nothing to do, call `wait_for_work` (which waits at most a second).
+
+    heartbeat: where to say what it does; its note goes with an orderly stop.
+    """
     while not stop.is_set():
         try:
-            if step() == 0:
+            done = step()
+            if heartbeat:
+                heartbeat.note(done=done)
+            if done == 0:
                 wait_for_work()
         except RedisUnavailable as error:
             log.warning("the line is away", action="redis_retry", error=repr(error.__cause__))
+            if heartbeat:
+                heartbeat.note(away=True)
             stop.wait(RETRY_SECONDS)
+    if heartbeat:
+        heartbeat.end()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from inventory import keys
 from inventory.exceptions import InvalidRequest
 
-NOT_KEYS = {"checked_sku", "wake_channel", "settled_channel", "skus", "lock_names", "queues"}
+GLOBAL = {"skus", "lock_names", "queues", "workers", "reconciliations"}
+NOT_KEYS = {"checked_sku", "wake_channel", "settled_channel", *GLOBAL}
 OF_A_SKU = {
     name: function
     for name, function in inspect.getmembers(keys, inspect.isfunction)

@@ -10,10 +10,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from inventory import redis
+from inventory.heartbeats import Heartbeat
 from inventory.memory import settle_in
 from inventory.wakeups import WakeUps
 from workers.expirer import Expirer
 from workers.process_loop import StopFlag, run_until_stopped
+from workers.reconcile_asked import compare_asked
 from workers.reconciler import Reconciler
 from workers.sandbox_sender import send_once
 from workers.settler import Settler
@@ -26,6 +28,8 @@ EXPIRY_SECONDS = 0.2
 NOTICE_SECONDS = 0.3
 # How long the reconciler rests between two rounds; each SKU has its own pace (workers/reconciler.py).
 RECONCILE_SECONDS = 1.0
+# A sign of life may hold no worker up for longer.
+BEAT_TIMEOUT_SECONDS = 0.3
 
 
 def run_settler() -> None:
@@ -36,7 +40,12 @@ def run_settler() -> None:
     wakeups = WakeUps(client)
     settler = Settler(client, batch=settings.SETTLE_BATCH, lock_ttl_ms=settings.LOCK_TTL_MS, stopping=stop.is_set)
     try:
-        run_until_stopped(settler.work_once, stop=stop, wait_for_work=lambda: void(wakeups.wait(seconds=SWEEP_SECONDS)))
+        run_until_stopped(
+            settler.work_once,
+            stop=stop,
+            wait_for_work=lambda: void(wakeups.wait(seconds=SWEEP_SECONDS)),
+            heartbeat=heartbeat_of("settler"),
+        )
     finally:
         settler.close()
 
@@ -47,7 +56,12 @@ def run_expirer() -> None:
     stop.install()
     expirer = Expirer(redis.connect(timeout_seconds=2), stopping=stop.is_set)
     try:
-        run_until_stopped(expirer.work_once, stop=stop, wait_for_work=lambda: stop.wait(EXPIRY_SECONDS))
+        run_until_stopped(
+            expirer.work_once,
+            stop=stop,
+            wait_for_work=lambda: stop.wait(EXPIRY_SECONDS),
+            heartbeat=heartbeat_of("expirer"),
+        )
     finally:
         expirer.close()
 
@@ -56,20 +70,32 @@ def run_reconciler() -> None:
     """Compare and mend until stopped."""
     stop = StopFlag()
     stop.install()
-    reconciler = Reconciler(redis.connect(timeout_seconds=2), stopping=stop.is_set, gentle=True)
+    client = redis.connect(timeout_seconds=2)
+    reconciler = Reconciler(client, stopping=stop.is_set, gentle=True)
+    # What staff asked for is compared to its end: it takes seconds, and a stop is given as long.
+    asked = Reconciler(client, stopping=lambda: False, gentle=True)
+    heartbeat = heartbeat_of("reconciler")
 
     def one_round() -> int:
-        reconciler.work_once()
+        compare_asked(asked, client)
+        heartbeat.note(done=reconciler.work_once())
         return 0  # rest after it, whatever it found: what is still wrong has time to come right by itself
 
-    run_until_stopped(one_round, stop=stop, wait_for_work=lambda: stop.wait(RECONCILE_SECONDS))
+    run_until_stopped(one_round, stop=stop, wait_for_work=lambda: stop.wait(RECONCILE_SECONDS), heartbeat=heartbeat)
 
 
 def run_sandbox() -> None:
     """Send the sandbox's notices until stopped."""
     stop = StopFlag()
     stop.install()
-    run_until_stopped(send_once, stop=stop, wait_for_work=lambda: stop.wait(NOTICE_SECONDS))
+    run_until_stopped(
+        send_once, stop=stop, wait_for_work=lambda: stop.wait(NOTICE_SECONDS), heartbeat=heartbeat_of("sandbox")
+    )
+
+
+def heartbeat_of(name: str) -> Heartbeat:
+    """Return what this process says of itself, through a client that never waits long."""
+    return Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), name)
 
 
 def void(_value: object) -> None:

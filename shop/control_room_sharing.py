@@ -1,0 +1,72 @@
+"""Lets many viewers of one page share one reading, in all web processes: made at most once in a while, kept in the
+cache. Never makes a page fail because the cache is away: then each process shares with itself. Called by control_room.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.core.cache import cache
+
+KEPT_SECONDS = 900
+# Who comes while the very first reading is being made waits for it, not much longer than it takes.
+FIRST_SECONDS = 3.0
+LOOK_AGAIN_SECONDS = 0.05
+
+_OWN: dict[str, dict[str, Any]] = {}
+_MUTEX = threading.Lock()
+
+
+def shared(
+    name: str, make: Callable[[dict[str, Any] | None], dict[str, Any]], *, every_seconds: float
+) -> dict[str, Any]:
+    """Return the last reading `name`, or what `make` (given the last one) reads when that is `every_seconds` old."""
+    give_up_at = time.monotonic() + FIRST_SECONDS
+    while True:
+        last = _last(name)
+        if last is not None and time.time() - last["made_at"] < every_seconds:
+            return last
+        if _may_make(name, every_seconds=every_seconds):
+            return _make(name, make, last)
+        if last is not None:
+            return last
+        if time.monotonic() >= give_up_at:
+            return _make(name, make, None)
+        time.sleep(LOOK_AGAIN_SECONDS)
+
+
+def _may_make(name: str, *, every_seconds: float) -> bool:
+    """Say whether this call is the one that reads; the right to it ends by itself, should its process die."""
+    made = cache.add(f"{name}:reading", "1", timeout=max(1, round(every_seconds)))
+    if made is not None:
+        return bool(made)
+    # The cache is away. One thread of this process reads.
+    with _MUTEX:
+        last = _OWN.get(f"{name}:reading", {"at": float("-inf")})
+        if time.monotonic() - last["at"] < every_seconds:
+            return False
+        _OWN[f"{name}:reading"] = {"at": time.monotonic()}
+        return True
+
+
+def _make(
+    name: str, make: Callable[[dict[str, Any] | None], dict[str, Any]], last: dict[str, Any] | None
+) -> dict[str, Any]:
+    began = time.time()
+    reading: dict[str, Any] = {**make(last), "made_at": began}
+    _OWN[name] = reading
+    cache.set(name, json.dumps(reading), timeout=KEPT_SECONDS)
+    return reading
+
+
+def _last(name: str) -> dict[str, Any] | None:
+    text = cache.get(name)
+    if text is not None:
+        kept: dict[str, Any] = json.loads(text)
+        return kept
+    own = _OWN.get(name)
+    return own if own and time.time() - own["made_at"] < KEPT_SECONDS else None

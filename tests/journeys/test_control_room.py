@@ -1,0 +1,236 @@
+"""Staff in a real browser while a sale runs: numbers move, a pause works, a stale form is refused, nothing is against
+the page's own policy. Pictures of each page are kept.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from django.conf import settings
+from playwright.sync_api import expect
+
+from inventory.admission import Code
+from shop import sale_control
+from shop.catalogue import SaleCard
+from shop.models import Order, StaffAct
+from tests import road
+from tests.journeys.visits import DESKTOP, NARROW, PATIENCE_MS, RULES, Visit
+from tests.staff import browser_of
+from tests.waiting import wait_until
+
+MakeSale = Callable[..., SaleCard]
+OpenVisit = Callable[..., Visit]
+UNITS = 2400
+
+
+@pytest.fixture
+def staff(visit: OpenVisit) -> Callable[..., Visit]:
+    """Return a function that opens the browser of somebody of the staff, signed in."""
+
+    def open_one(role: str = "manager", **terms: Any) -> Visit:
+        signed_in = browser_of(role).cookies[settings.SESSION_COOKIE_NAME].value
+        opened = visit(**{"viewport": DESKTOP, **terms})
+        cookie = {"name": settings.SESSION_COOKIE_NAME, "value": signed_in, "url": opened.root}
+        opened.context.add_cookies([cookie])
+        return opened
+
+    return open_one
+
+
+@contextmanager
+def flood(card: SaleCard, *, crowd: int = 8) -> Iterator[None]:
+    """Let new buyers ask, some at a time, until the block ends; the shop's own settler decides them."""
+    over = threading.Event()
+
+    def ask() -> None:
+        number = 0
+        while not over.wait(0.05):
+            asks = [road.ask(card, f"flood-{number + each:016d}") for each in range(crowd)]
+            road.admit(card, *asks)
+            number += crowd
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def room(card: SaleCard) -> str:
+    return f"/admin/shop/sale/{card.sale_id}/room/"
+
+
+def number(staff_member: Visit, name: str) -> int:
+    text = staff_member.page.locator(".room-numbers div", has=staff_member.page.get_by_text(name, exact=True))
+    return int(text.locator("dd").inner_text())
+
+
+def changes(look: Callable[[], Any], what: str) -> None:
+    """Wait until what is seen differs from what was seen first."""
+    first = look()
+    wait_until(lambda: look() != first, timeout_seconds=PATIENCE_MS / 1000, what=f"{what} moves")
+
+
+def check(staff_member: Visit) -> None:
+    """Fail when axe finds something, or when the page scrolls sideways at 320 px."""
+    # Without preload: of a stylesheet that imports another one (the admin's own do) axe would make a style element,
+    # which the page's policy rightly refuses.
+    page = staff_member.page
+    found = Axe().run(page, options={"runOnly": RULES, "preload": False}).response["violations"]
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+    page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"], page.url
+    page.set_viewport_size({"width": DESKTOP["width"], "height": DESKTOP["height"]})
+
+
+def live_calls(staff_member: Visit) -> list[str]:
+    """Return the list to which every live call of the page is added from now on."""
+    calls: list[str] = []
+    staff_member.page.on("request", lambda each: calls.append(each.url) if "/live/" in each.url else None)
+    return calls
+
+
+def test_the_room_lives_while_a_flood_runs(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
+    card, manager = open_sale(units=UNITS), staff()
+    manager.go(room(card))
+    with flood(card):
+        changes(lambda: number(manager, "held"), "held")
+        changes(lambda: number(manager, "held"), "held")
+        expect(manager.page.locator("#plot-units canvas")).to_be_visible()
+        expect(manager.page.locator("#plot-latency canvas")).to_be_visible()
+        manager.sees("The sale is open. Every invariant holds.")
+        expect(manager.page.locator("[data-part=workers]")).to_contain_text("settler")
+        expect(manager.page.locator("[data-part=workers]")).to_contain_text("expirer")
+        # A few points more, so that the charts of the pictures show something.
+        table = manager.page.locator("[data-part=table] tbody tr")
+        wait_until(lambda: table.count() >= 8, timeout_seconds=PATIENCE_MS / 1000, what="there are points")
+    check(manager)
+    manager.picture("room")
+    manager.page.get_by_text("The same as a table").click()
+    expect(table.first).to_be_visible()
+    expect(table.first.locator("th")).to_have_text(re.compile(r"\d\d:\d\d:\d\d"))
+
+
+def test_a_pause_from_the_room_stops_the_line_and_a_resume_goes_on(
+    open_sale: MakeSale, staff: Callable[..., Visit]
+) -> None:
+    card, manager = open_sale(units=3), staff()
+    manager.go(room(card))
+    manager.page.get_by_role("link", name="Pause…").click()
+    check(manager)
+    manager.picture("room-act")
+    manager.press("Pause")  # without a reason the browser or the form refuses
+    assert not StaffAct.objects.filter(sale_id=card.sale_id).exists()
+    manager.page.get_by_label("Reason").fill("a fault at packing")
+    manager.press("Pause")
+    manager.sees("The sale is paused.")
+    manager.sees("Paused: a fault at packing")
+    assert road.admit(card, road.ask(card, "somebody"))[0].code == Code.PAUSED
+    act = StaffAct.objects.get(sale_id=card.sale_id)
+    assert (act.act, act.reason) == ("pause", "a fault at packing")
+    manager.page.get_by_role("link", name="Resume…").click()
+    manager.page.get_by_label("Reason").fill("it is mended")
+    manager.press("Resume")
+    manager.sees("The sale is open.")
+    check(manager)
+
+
+def test_a_stale_form_is_refused_before_ones_eyes(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
+    card, manager = open_sale(units=3), staff()
+    manager.go(f"{room(card)}restock/")
+    sale_control.pause(card.slug, actor="a colleague", reason="a fault at packing")
+    manager.page.get_by_label("Units").fill("5")
+    manager.page.get_by_label("Reason").fill("found in the back")
+    manager.press("Restock")
+    manager.sees("a colleague did “pause” at")
+    check(manager)
+    assert StaffAct.objects.filter(sale_id=card.sale_id).count() == 1
+    manager.press("Restock")  # read, and confirmed once more
+    manager.sees("Restock: done.")
+    assert StaffAct.objects.filter(sale_id=card.sale_id).count() == 2
+
+
+def test_a_viewer_sees_all_and_has_no_button(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
+    card, viewer = open_sale(units=3), staff("viewer")
+    viewer.go(room(card))
+    viewer.sees("The sale is open.")
+    expect(viewer.page.locator("[data-part=buttons] a")).to_have_count(0)
+    check(viewer)
+
+
+def test_a_room_rests_while_nobody_looks(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
+    card, manager = open_sale(units=3), staff()
+    calls = live_calls(manager)
+    manager.go(room(card))
+    wait_until(lambda: manager.page.title() and len(calls) >= 2, timeout_seconds=30, what="it asks")
+    hide = "hidden => { Object.defineProperty(document, 'hidden', {get: () => hidden, configurable: true});"
+    hide += " document.dispatchEvent(new Event('visibilitychange')); }"
+    manager.page.evaluate(hide, True)
+    manager.sees("Rests while nobody looks.")
+    asked = len(calls)
+    manager.page.wait_for_timeout(5_000)  # two times as long as it waits between two calls, and more
+    assert len(calls) <= asked + 1  # one may have been under way
+    asked = len(calls)
+    manager.page.evaluate(hide, False)
+    wait_until(lambda: manager.page.title() and len(calls) >= asked + 2, timeout_seconds=30, what="it asks again")
+
+
+def test_the_live_stock_moves_and_filters(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
+    card, viewer = open_sale(units=UNITS), staff("viewer")
+    viewer.go("/admin/")
+    viewer.page.locator("#content").get_by_role("link", name="Live stock").click()
+    viewer.page.get_by_label("SKU", exact=True).fill(card.sku)
+    viewer.press("Search")
+    cells = viewer.page.locator("[data-part=rows] tr").first
+    with flood(card):
+        changes(lambda: cells.locator("td").nth(3).inner_text(), "held")
+    check(viewer)
+    viewer.page.get_by_role("link", name="drifting", exact=True).click()
+    viewer.sees("Nothing here.")
+    viewer.page.get_by_role("link", name="running", exact=True).click()
+    expect(cells).to_contain_text(card.sku)
+    viewer.go("/admin/inventory/stock/live/")
+    expect(viewer.page.get_by_text("Live.", exact=True)).to_be_visible()
+    viewer.picture("stock")
+    with viewer.page.expect_download() as download:
+        viewer.page.get_by_role("link", name="CSV").click()
+    assert re.fullmatch(r"stock-\w+\.csv", download.value.suggested_filename)
+
+
+def test_an_order_is_found_and_cancelled(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
+    card, manager = open_sale(units=3), staff()
+    (name,) = road.queue(card, "somebody")
+    order = wait_until(lambda: Order.objects.filter(request_id=name).first(), timeout_seconds=30, what="it is decided")
+    manager.go(f"/admin/shop/order/{order.pk}/change/")
+    manager.sees("queued → held")
+    check(manager)
+    manager.picture("order")
+    manager.page.get_by_role("link", name="Cancel…").click()
+    manager.page.get_by_label("Reason").fill("asked for by phone")
+    check(manager)
+    manager.press("Cancel")
+    manager.sees("held → cancelled")
+    manager.go(f"/admin/inventory/stockmovement/?q={card.sku}")
+    manager.sees("free after it")
+    manager.picture("ledger")
+
+
+def test_without_script_the_pages_say_the_same(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
+    card, manager = open_sale(units=3), staff(java_script_enabled=False)
+    manager.go(room(card))
+    manager.sees("The sale is open. Every invariant holds.")
+    assert number(manager, "free") == 3
+    manager.page.get_by_role("link", name="every two seconds").click()
+    road.queue(card, "somebody")
+    wait_until(lambda: number(manager, "held") == 1, timeout_seconds=30, what="it loads itself again")
+    manager.page.get_by_role("link", name="Stop").click()
+    manager.go(f"/admin/inventory/stock/live/?q={card.sku}")
+    expect(manager.page.locator("[data-part=rows]")).to_contain_text(card.sku)

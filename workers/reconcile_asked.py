@@ -1,0 +1,51 @@
+"""Compares the SKUs that staff asked for, at once and whether or not their time has come; tells what was found.
+Never raises what a comparison raised: the next round goes on. Called by `manage.py run_worker reconciler`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import structlog
+from django.db import Error as DatabaseError
+from django.db import close_old_connections
+
+from inventory import mending_asked
+from inventory.redis import Client
+from workers.reconcile_books import skus_on_sale
+from workers.reconcile_report import ALARM, Drift, tell_of
+from workers.reconciler import Reconciler
+
+log = structlog.get_logger(__name__)
+
+
+def compare_asked(reconciler: Reconciler, client: Client) -> int:
+    """Compare each SKU that was asked for; return how many differences were found. Raises RedisUnavailable."""
+    asked = mending_asked.waiting(client)
+    if not asked:
+        return 0
+    close_old_connections()
+    found = 0
+    for sku, each in asked.items():
+        mending_asked.answer(client, sku, state=mending_asked.RUNNING, actor=each["actor"])
+        try:
+            drifts = reconciler.compare(sku, sale_ids=skus_on_sale().get(sku, []))
+        except DatabaseError as error:
+            log.warning("database away or busy", action="reconcile_retry", sku=sku, error=str(error))
+            mending_asked.answer(
+                client, sku, state=mending_asked.FAILED, actor=each["actor"], detail="the database is away or busy"
+            )
+            continue
+        tell_of(drifts)
+        found += len(drifts)
+        mending_asked.answer(client, sku, state=mending_asked.DONE, actor=each["actor"], detail=summary(drifts))
+    return found
+
+
+def summary(drifts: list[Drift]) -> str:
+    """Return what a comparison found in one line."""
+    if not drifts:
+        return "nothing differs"
+    counts = Counter((drift.done, drift.kind) for drift in drifts)
+    told = ", ".join(f"{done} {count} × {kind}" for (done, kind), count in sorted(counts.items()))
+    return f"{told}; somebody has to look" if any(drift.done == ALARM for drift in drifts) else told
