@@ -1,30 +1,23 @@
-"""Turns a sale or a request into what a page shows: state words, prices, honest stock, the timeline.
+"""Turns a sale into what a page shows: state words, prices, honest stock.
 Never reads a store and never decides anything. Called by views.py and the templates.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from django.utils import formats
 from django.utils.translation import gettext, ngettext
 
-from inventory.outcomes import WAITING_STATES, State
-
 if TYPE_CHECKING:
-    from inventory.line import LineFigures
     from shop.catalogue import SaleCard
-    from shop.checkout import Bill
-    from shop.requests import RequestView
 
 SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "CNY": "¥", "JPY": "¥"}
 # Up to here the exact count is shown; above it moves too fast for an exact number to be true when it is read.
 EXACT_UP_TO = 20
-FIRST_POLL_MS = 1_000
-HELD_POLL_MS = 15_000
 BANDS = (10_000, 5_000, 2_000, 1_000, 500, 200, 100, 50, 20)
 
 
@@ -130,10 +123,6 @@ class SaleFace:
         return milliseconds(self.card.opens_at)
 
     @property
-    def countdown(self) -> str:
-        return clock(self.card.opens_at - self.now)
-
-    @property
     def quantities(self) -> range:
         return range(1, self.card.per_buyer_limit + 1)
 
@@ -142,95 +131,3 @@ class SaleFace:
         """How long a page without script waits before it looks again: soon when the opening is near."""
         left = (self.card.opens_at - self.now).total_seconds()
         return int(min(30, max(2, left + 1)))
-
-
-@dataclass(frozen=True)
-class TicketFace:
-    """A request as its buyer sees it, as of one moment of the server's clock."""
-
-    ticket: RequestView
-    sale: SaleFace
-    now: datetime
-    bill: Bill | None = None
-    figures: LineFigures | None = None
-
-    @property
-    def waits(self) -> bool:
-        return self.ticket.state in WAITING_STATES
-
-    @property
-    def won(self) -> bool:
-        return self.ticket.state in {State.HELD, State.PAID}
-
-    @property
-    def poll_after_ms(self) -> int:
-        """When ticket.js asks first; every answer then names the next time. 0: nothing can change any more."""
-        if self.waits or self.payment_begun:
-            return FIRST_POLL_MS
-        return HELD_POLL_MS if self.ticket.state == State.HELD else 0
-
-    @property
-    def position(self) -> str:
-        return formats.number_format(self.ticket.position, force_grouping=True) if self.ticket.position else ""
-
-    @property
-    def total(self) -> str:
-        """What it costs: by the order's own terms, and before there is one, by the sale's."""
-        if self.bill:
-            return money(self.bill.amount, currency=self.bill.currency)
-        return money(self.sale.card.price * self.ticket.quantity, currency=self.sale.card.currency)
-
-    @property
-    def unit_price(self) -> str:
-        if self.bill:
-            return money(self.bill.amount / self.ticket.quantity, currency=self.bill.currency)
-        return self.sale.price
-
-    @property
-    def payment_begun(self) -> bool:
-        """The buyer went to pay, and the provider has not said what came of it."""
-        return self.ticket.state == State.HELD and self.bill is not None and self.bill.payment_state == "pending"
-
-    @property
-    def payment_declined(self) -> bool:
-        return self.ticket.state == State.HELD and self.bill is not None and self.bill.payment_state == "declined"
-
-    @property
-    def refund_is_due(self) -> bool:
-        """The money goes back, but the provider has not done it yet."""
-        return self.bill is not None and self.bill.payment_state == "refund_due"
-
-    @property
-    def holds_ahead(self) -> int:
-        """Units that are held and may still come back."""
-        return self.figures.returning if self.figures else 0
-
-    @property
-    def next_lapse(self) -> datetime | None:
-        """When the first of the holds may end."""
-        if self.figures is None or not self.figures.next_lapse_ms:
-            return None
-        return datetime.fromtimestamp(self.figures.next_lapse_ms / 1000, tz=UTC)
-
-    @property
-    def was_late(self) -> bool:
-        return self.ticket.reason.startswith("paid too late")
-
-    @property
-    def asked_at(self) -> datetime:
-        """The moment of admission: seq is the server's clock in microseconds."""
-        return datetime.fromtimestamp(self.ticket.seq // 1_000_000, tz=UTC) + timedelta(
-            microseconds=self.ticket.seq % 1_000_000
-        )
-
-    @property
-    def hold_ms(self) -> int:
-        return milliseconds(self.ticket.hold_expires_at) if self.ticket.hold_expires_at else 0
-
-    @property
-    def hold_left(self) -> str:
-        return clock(self.ticket.hold_expires_at - self.now) if self.ticket.hold_expires_at else ""
-
-    @property
-    def refused_for_limit(self) -> bool:
-        return self.ticket.state == State.REFUSED and "limit" in self.ticket.reason

@@ -14,6 +14,9 @@ from shop.catalogue import SaleCard
 from shop.gate.pace import poll_after_ms
 from shop.requests import RequestView
 
+# What the estimate is stretched by, in both directions.
+EARLIER, LATER = 0.7, 1.6
+
 
 def iso(moment: datetime | None) -> str | None:
     """Return an aware datetime as ISO 8601, or None."""
@@ -36,7 +39,8 @@ def status_answer(
         "position": position if waiting else None,
         "ahead": max(position - 1, 0) if waiting else None,
         "eta_seconds": eta,
-        **waiting_facts(view.state, card, figures=figures, now=now),
+        "eta_range_seconds": eta_range_seconds(position, decided_per_second) if waiting else None,
+        **waiting_facts(view.state, card, position=position, figures=figures, now=now),
         "hold_expires_at": iso(view.hold_expires_at),
         "order_url": f"/requests/{view.request_id}/",
         "poll_after_ms": poll_after_ms(position if waiting else 0, view.seq),
@@ -44,9 +48,30 @@ def status_answer(
     }
 
 
-def waiting_facts(state: State, card: SaleCard, *, figures: LineFigures | None, now: datetime) -> dict[str, Any]:
+def eta_range_seconds(position: int, decided_per_second: float) -> list[int] | None:
+    """Return between how many seconds the decision is to be expected, None when the pace is not known.
+
+    A range, and rather too late than too early: the pace of the last seconds is not that of the next.
+    """
+    if position <= 0 or decided_per_second <= 0:
+        return None
+    eta = position / decided_per_second
+    return [math.floor(eta * EARLIER), math.ceil(eta * LATER) + 1]
+
+
+def is_out_of_reach(position: int, figures: LineFigures | None) -> bool | None:
+    """Say whether more people are ahead than units can come free, None when that is not known."""
+    if figures is None or position <= 0:
+        return None
+    return position > figures.available + figures.returning
+
+
+def waiting_facts(
+    state: State, card: SaleCard, *, position: int, figures: LineFigures | None, now: datetime
+) -> dict[str, Any]:
     """Return what a waiting buyer may hope for; all null for one that does not wait.
 
+    out_of_reach: more people are ahead than units can come free;
     holds_ahead: units held that may come back; next_lapse_at: when the first of them may; pause_reason: why the whole
     line stands still.
     """
@@ -54,6 +79,7 @@ def waiting_facts(state: State, card: SaleCard, *, figures: LineFigures | None, 
     lapse_ms = figures.next_lapse_ms if figures is not None and state == State.WAITLISTED else 0
     paused = waiting and card.state_at(now) == "paused"
     return {
+        "out_of_reach": is_out_of_reach(position, figures) if waiting else None,
         "holds_ahead": figures.returning if waiting and figures is not None else None,
         "next_lapse_at": iso(datetime.fromtimestamp(lapse_ms / 1000, UTC)) if lapse_ms else None,
         "pause_reason": card.pause_reason if paused else None,

@@ -7,7 +7,8 @@ from django.urls import include, path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop import api, api_actions, ticket_actions, views
+from shop import api, api_actions, languages, ticket_actions, views
+from shop.admin_stock import stock_live
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
 FAVICON = lazy(static, str)("shop/favicon.svg")
@@ -18,6 +19,8 @@ urlpatterns = [
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),
     path("requests/<str:request_id>/cancel/", ticket_actions.cancel, name="ticket-cancel"),
+    path("language/", languages.choose, name="language"),
+    path("admin/inventory/stock/live/", admin.site.admin_view(stock_live), name="stock-live"),
     path("admin/", admin.site.urls),
     path("api/v1/sales/<slug:slug>/audit", api.sale_audit, name="sale-audit"),
     path("api/v1/requests/<str:request_id>/payment", api_actions.pay, name="pay"),

@@ -15,18 +15,35 @@ from typing import Any
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.middleware.csrf import CsrfViewMiddleware
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
-from django.utils.cache import add_never_cache_headers
+from django.utils import timezone, translation
+from django.utils.cache import add_never_cache_headers, patch_vary_headers
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
 from inventory import line, redis
-from inventory.exceptions import FairdropError, IdempotencyMismatch, InvalidRequest, Unauthenticated, Unavailable
+from inventory.exceptions import (
+    FairdropError,
+    ForbiddenOrigin,
+    IdempotencyMismatch,
+    InvalidRequest,
+    RequestNotFound,
+    Unauthenticated,
+    Unavailable,
+)
 from inventory.outcomes import WAITING_STATES
-from shop import buyers, catalogue, checkout
+from inventory.tickets import Ticket, sign_ticket
+from shop import buyers, catalogue, checkout, restoring
 from shop import requests as requests_service
-from shop.presentation import SaleFace, TicketFace, milliseconds
+from shop.decision_rates import RATES
+from shop.gate.http import check_origin
+from shop.languages import LANGUAGES, language_of
+from shop.models import OrderEvent
+from shop.presentation import SaleFace, milliseconds
+from shop.requests import RequestView
+from shop.ticket_face import TicketFace
 
 View = Callable[..., HttpResponse]
 IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -34,6 +51,10 @@ QUANTITY = re.compile(r"[0-9]{1,4}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
 # Remembers, for one sale's path only, which ticket this browser got there.
 TICKET_COOKIE = "ticket"
+# Keeps the signed ticket on its own page's path, so that the page brings a lost place back also without script.
+PROOF_COOKIE = "proof"
+# Whoever has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
+FIRST_KEY = "first-press"
 SECTIONS = {"scheduled": "coming", "closed": "over", "sold_out": "over"}
 
 
@@ -70,7 +91,13 @@ def with_retry_after(response: HttpResponse, error: FairdropError) -> HttpRespon
 def show(request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200) -> HttpResponse:
     """Render a page with the server's moment in it, from which countdown.js counts."""
     now: datetime = context.get("now") or timezone.now()
-    return render(request, template, {**context, "server_ms": milliseconds(now)}, status=status)
+    language = language_of(request)
+    more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language, "path": request.path}
+    with translation.override(language):
+        response = render(request, template, {**context, **more}, status=status)
+    response["Content-Language"] = language
+    patch_vary_headers(response, ["Accept-Language", "Cookie"])
+    return response
 
 
 def known_buyer(request: HttpRequest) -> str | None:
@@ -108,6 +135,8 @@ def sale_list(request: HttpRequest) -> HttpResponse:
     return show(request, "shop/list.html", {"groups": groups, "now": now})
 
 
+# The page is the same for everybody and carries no token: `ask` looks where the press comes from instead.
+@csrf_exempt
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
@@ -124,14 +153,39 @@ def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
 
 def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpResponse:
     """Put the request in line and lead to its ticket; what stands in the way is said on the sale page."""
+    refuse_foreign_press(request)
     try:
         quantity, key = read_form(request)
         ticket = requests_service.ask(card, buyer=buyer, quantity=quantity, idempotency_key=key)
     except FairdropError as error:
         return sale_page(request, card, error=error)
-    response = HttpResponseRedirect(reverse("ticket", args=[ticket.request_id]), status=303)
+    address = reverse("ticket", args=[ticket.request_id])
+    response = HttpResponseRedirect(address, status=303)
     set_cookie(response, name=TICKET_COOKIE, value=ticket.request_id, path=reverse("sale", args=[card.slug]))
+    set_cookie(response, name=PROOF_COOKIE, value=proof_of(ticket, buyer=buyer), path=address)
     return response
+
+
+def refuse_foreign_press(request: HttpRequest) -> None:
+    """Raise ForbiddenOrigin for a press that another site made. A browser that does not say must show a token."""
+    names = {b"origin": "Origin", b"sec-fetch-site": "Sec-Fetch-Site", b"host": "Host"}
+    said = {key: request.headers[name].encode("latin-1") for key, name in names.items() if name in request.headers}
+    if said.keys() - {b"host"}:
+        return check_origin(said, required=True)
+
+    def never(_request: HttpRequest) -> HttpResponse:
+        raise AssertionError("only process_view is called")
+
+    checker = CsrfViewMiddleware(never)
+    checker.process_request(request)
+    if checker.process_view(request, never, (), {}) is not None:
+        raise ForbiddenOrigin
+    return None
+
+
+def proof_of(view: RequestView, *, buyer: str) -> str:
+    """Return the signed ticket of `buyer`'s request."""
+    return sign_ticket(buyers.ticket_signer(), Ticket(view.request_id, buyer, view.quantity, view.seq))
 
 
 def read_form(request: HttpRequest) -> tuple[int, str]:
@@ -165,10 +219,15 @@ def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: Fairdrop
 
 
 def kept_key(request: HttpRequest, *, error: FairdropError | None) -> str:
-    """Return the form's own key again after an error, unless that key is what was wrong; else a new one."""
+    """Return the form's own key again after an error, unless that key is what was wrong; a new one to who asked before.
+
+    Who never asked here gets the same key as everybody: ids are made of buyer and key, and two tabs are one request.
+    """
     key = request.POST.get("idempotency_key", "")
     if error and not isinstance(error, IdempotencyMismatch) and IDEMPOTENCY_KEY.fullmatch(key):
         return key
+    if not error and TICKET_COOKIE not in request.COOKIES:
+        return FIRST_KEY
     return secrets.token_urlsafe(18)
 
 
@@ -182,24 +241,45 @@ def ticket(request: HttpRequest, *, request_id: str) -> HttpResponse:
 def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError | None = None) -> HttpResponse:
     """Render the buyer's own ticket as it is now; error: what stood in the way of what they wanted to do with it."""
     # The bill before the order: a payment captured in between shows as paid, not as a hold nobody pays for.
-    bill = checkout.find_bill(request_id)
-    found = requests_service.look_up(request_id, buyer=known_buyer(request) or "")
+    bill, buyer = checkout.find_bill(request_id), known_buyer(request) or ""
+    found = find_or_restore(request, request_id, buyer=buyer)
     card, now = catalogue.find_sale(found.sale_slug), timezone.now()
     waits = found.state in WAITING_STATES
+    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
     face = TicketFace(
         ticket=found,
         sale=SaleFace(card=card, now=now),
         now=now,
         bill=bill,
-        figures=line.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None,
+        figures=figures,
+        decided_per_second=RATES.seen(card.sku, decided=figures.decided) if figures else 0.0,
+        events=tuple(OrderEvent.objects.filter(order__request_id=request_id)) if not waits else (),
+        proof=proof_of(found, buyer=buyer) if waits else "",
     )
     response = show(
         request,
         "shop/ticket.html",
-        {"face": face, "now": now, "error": error},
+        {"face": face, "now": now, "error": error, "still": "still" in request.GET},
         status=error.status if error else 200,
     )
     return with_retry_after(response, error) if error else response
+
+
+def find_or_restore(request: HttpRequest, request_id: str, *, buyer: str) -> RequestView:
+    """Return the buyer's request; one that the line has lost is brought back by the ticket this browser keeps.
+
+    Raises RequestNotFound, Unavailable.
+    """
+    try:
+        return requests_service.look_up(request_id, buyer=buyer)
+    except RequestNotFound:
+        proof = request.COOKIES.get(PROOF_COOKIE, "")
+        if not proof.startswith(f"{request_id}."):
+            raise
+    try:
+        return restoring.restore(proof, buyer=buyer)[0]
+    except InvalidRequest:
+        raise RequestNotFound from None
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -20,93 +20,20 @@ from inventory.redis import AsyncClient
 from inventory.wakeups import wait_for_settled
 from shop import catalogue
 from shop.catalogue import SaleCard
+from shop.gate.entries import SaleEntry
 from shop.gate.threads import ReaderThreads
 
 log = structlog.get_logger(__name__)
 
 REFRESH_SECONDS = 0.1
 LEAST_PAUSE_SECONDS = 0.02
-FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
 CATALOGUE_SECONDS = 1.0
 UNKNOWN_SECONDS = 1.0  # how long a slug that does not exist is remembered as such
 MOST_UNKNOWN = 10_000
 SLUG = re.compile(r"[-\w]{1,60}", re.ASCII)
-RATE_SECONDS = 2.0
 STOP_SECONDS = 2.0
 LOAD_SECONDS = 2.5  # a database that is silent, not away, must not make anybody wait longer
 FAILURE_SECONDS = 0.9  # how long a failed read of the catalogue is remembered
-
-
-class SaleEntry:
-    """One sale as this process knows it: its card, the line's figures, and, when sold out, who is in the books."""
-
-    def __init__(self, card: SaleCard) -> None:
-        self.use(card)
-        self.figures: LineFigures | None = None
-        self.seen_at = 0.0
-        self.known_ids: frozenset[str] = frozenset()
-        self.known_at_admitted = -1
-        self.decided_per_second = 0.0
-        self._stock_version_before = -1
-        self._rate_from = (0.0, 0)
-
-    def use(self, card: SaleCard) -> None:
-        """Take over `card`."""
-        self.card = card
-        self.opens = card.opens_at.timestamp()
-        self.closes = card.closes_at.timestamp()
-        self.request_key = card.request_id_key()
-
-    def see(self, figures: LineFigures | None, *, moment: float) -> None:
-        """Take over what Redis said; moment: monotonic seconds at which it was asked."""
-        self.figures = figures
-        self.seen_at = moment
-        if figures is None:
-            return
-        since, decided = self._rate_from
-        if moment - since >= RATE_SECONDS:
-            self.decided_per_second = max(0.0, (figures.decided - decided) / (moment - since)) if since else 0.0
-            self._rate_from = (moment, figures.decided)
-
-    def room(self) -> int | None:
-        """Return how many more units may be admitted, None when Redis has not said."""
-        if self.figures is None:
-            return None
-        may_be_had = self.figures.available + self.figures.returning
-        return may_be_had + self.card.room - self.figures.queued if may_be_had > 0 else 0
-
-    def is_surely_sold_out(self, request_id: str) -> bool:
-        """Say whether a request may be refused from memory: no room, fresh, and not one admitted before."""
-        figures = self.figures
-        return (
-            figures is not None
-            and time.monotonic() - self.seen_at <= FRESH_SECONDS
-            and self.known_at_admitted == figures.admitted
-            and request_id not in self.known_ids
-            and (self.room() or 0) <= 0
-            and self.card.state_at(datetime.now(UTC)) == "open"
-        )
-
-    def note_admission(self) -> None:
-        """Forget who is known: somebody was let in a moment ago, and a second click of theirs must reach the line."""
-        self.known_at_admitted = -1
-
-    def is_behind(self) -> bool:
-        """Say whether Redis has older terms, or has older stock and nothing moves it: then it was never told.
-
-        Called once a catalogue read. While batches are settled Redis is always a moment behind; that is no news.
-        """
-        figures = self.figures
-        if figures is None:
-            return False
-        rests = figures.version == self._stock_version_before
-        self._stock_version_before = figures.version
-        older_stock = rests and figures.version < self.card.version
-        return older_stock or figures.terms_version < self.card.terms_version
-
-    def opens_in_seconds(self) -> float:
-        """Return the seconds until this sale opens, by this process's clock."""
-        return self.opens - time.time()
 
 
 class Board:
@@ -132,6 +59,15 @@ class Board:
         self._threads = ReaderThreads("catalogue", threads=2, most_waiting=64)
         self._priming: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._watchers: list[Callable[[SaleEntry], None]] = []
+
+    def watch(self, watcher: Callable[[SaleEntry], None]) -> None:
+        """Call `watcher` with every sale of which there is news; it must not wait."""
+        self._watchers.append(watcher)
+
+    def _tell(self, entry: SaleEntry) -> None:
+        for watcher in self._watchers:
+            watcher(entry)
 
     def start(self) -> None:
         """Begin to refresh, until stop."""
@@ -209,8 +145,9 @@ class Board:
         by_slug: dict[str, SaleEntry] = {}
         for card in cards:
             entry = self._by_slug.get(card.slug) or SaleEntry(card)
-            entry.use(card)
             by_slug[card.slug] = entry
+            if entry.use(card):
+                self._tell(entry)
             if entry.is_behind():
                 self.prime_soon(entry)
         self._by_slug = by_slug
@@ -252,7 +189,8 @@ class Board:
         moment = time.monotonic()
         figures = await line.figures_async(self._client, [(entry.card.sku, entry.card.sale_id) for entry in entries])
         for entry, seen in zip(entries, figures, strict=True):
-            entry.see(seen, moment=moment)
+            if entry.see(seen, moment=moment):
+                self._tell(entry)
             if seen is None:
                 self.prime_soon(entry)
             elif (entry.room() or 0) <= 0 and entry.known_at_admitted != seen.admitted:

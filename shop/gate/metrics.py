@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from shop.gate.board import SaleEntry
+from shop.gate.entries import SaleEntry
 
 HEADERS = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
 REGISTRY = CollectorRegistry()

@@ -16,8 +16,9 @@ from inventory.exceptions import InvalidRequest, SaleNotPrimed, SoldOut
 from inventory.redis import AsyncClient
 from inventory.tickets import Ticket, request_id, sign_ticket
 from shop.buyers import ticket_signer
-from shop.gate.board import Board, SaleEntry
+from shop.gate.board import Board
 from shop.gate.coalescer import Coalescer
+from shop.gate.entries import SaleEntry
 from shop.gate.http import (
     JSON_HEADERS,
     Headers,

@@ -16,6 +16,7 @@ from inventory.exceptions import FairdropError, MethodNotAllowed, Unavailable
 from shop.buyers import COOKIE_MAX_AGE_SECONDS, COOKIE_NAME, issue_buyer
 from shop.gate import metrics
 from shop.gate.board import Board
+from shop.gate.front_pages import FrontPages
 from shop.gate.http import (
     JSON_HEADERS,
     Headers,
@@ -65,7 +66,7 @@ class Gate:
                 await send_json(send, 200, {"ok": True})
             elif path == "/metrics":
                 await send_answer(send, 200, metrics.HEADERS, metrics.render(self._board.entries()))
-            else:
+            elif not await self._front.answer(scope, headers_of(scope), send):
                 await self._behind(scope, receive, send)
         except FairdropError as error:
             metrics.count(error.code)
@@ -90,7 +91,7 @@ class Gate:
                 await self._streams.follow_request(request_id, headers_of(scope), receive, send)
             case ["sales", slug, "events"]:
                 allow(scope, "GET")
-                await self._streams.follow_sale(await self._board.find(slug), receive, send)
+                await self._streams.follow_sale(await self._board.find(slug), headers_of(scope), receive, send)
             case ["sales"]:
                 allow(scope, "GET")
                 await send_json(send, 200, [sale_answer(entry) for entry in self._board.entries()])
@@ -113,8 +114,10 @@ class Gate:
         self._board.start()
         self._purchases = Purchases(self._client, self._board)
         self._statuses = Statuses(self._client, self._board)
-        self._streams = Streams(self._statuses)
         self._notices = Notices()
+        self._streams = Streams(self._board, self._statuses)
+        self._streams.start()
+        self._front = FrontPages(self._board, self._behind)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -129,6 +132,7 @@ class Gate:
 
     async def _stop(self) -> None:
         if self._client is not None:
+            await self._streams.stop()
             await self._board.stop()
             self._statuses.close()
             self._notices.close()

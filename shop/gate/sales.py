@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from shop.gate.board import SaleEntry
+from shop.gate.entries import SaleEntry
 
 
 def sale_answer(entry: SaleEntry) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from inventory.line import Place
 from inventory.redis import AsyncClient
 from inventory.tickets import sale_id_of
 from shop import requests
-from shop.gate.board import Board, SaleEntry
+from shop.gate.board import Board
 from shop.gate.coalescer import Coalescer
+from shop.gate.entries import SaleEntry
 from shop.gate.threads import ReaderThreads
 from shop.models import Order
 from shop.requests import RequestView
@@ -62,13 +63,17 @@ class Statuses:
             return self._of_view(entry, view)
         if place.record.buyer != buyer:
             raise RequestNotFound
-        return self._of_place(entry, request_id, place)
+        return self.answer_of(entry, request_id, place)
 
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.close()
+    async def places(self, sku: str, request_ids: Sequence[str]) -> Sequence[Place | None]:
+        """Return where some requests of one SKU stand, None for one that the line does not know. Raises Unavailable.
 
-    def _of_place(self, entry: SaleEntry, request_id: str, place: Place) -> dict[str, Any]:
+        Beside the coalescer: whoever asks for one request must not wait behind a round of many.
+        """
+        return await line.places_async(self._client, sku, request_ids)
+
+    def answer_of(self, entry: SaleEntry, request_id: str, place: Place) -> dict[str, Any]:
+        """Return the status answer of a request that stands at `place`."""
         record = place.record
         ends = record.hold_expires_ms
         view = RequestView(
@@ -83,6 +88,10 @@ class Statuses:
             reason="",
         )
         return self._of_view(entry, view)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
 
     def _of_view(self, entry: SaleEntry, view: RequestView) -> dict[str, Any]:
         return status_answer(view, entry.card, figures=entry.figures, decided_per_second=entry.decided_per_second)

@@ -111,9 +111,10 @@ def test_a_declined_payment_says_so_and_offers_another(card: SaleCard) -> None:
 def test_giving_a_hold_back_tells_the_next_one(card: SaleCard) -> None:
     first, second = settled(card, 2)
     page = second.page
-    assert "Your place among those who wait" in page
+    assert 'data-state="waitlisted"' in page
+    assert "All units are held by people before you." in page
     assert '<meta http-equiv="refresh" content="2">' in page
-    assert "1 unit is held and not paid yet." in page
+    assert "data-holds>1<" in page
     assert "The next may lapse at" in page
     answer = first.press("cancel")
     assert (answer.status_code, answer["Location"]) == (303, f"/requests/{first.request_id}/")
@@ -172,7 +173,8 @@ def test_a_press_that_comes_too_late_says_what_is_true_now(card: SaleCard) -> No
     person.press("cancel")
     answer = person.browser.post(f"/requests/{person.request_id}/payment/", {"csrfmiddlewaretoken": form[1]})
     assert answer.status_code == 409
-    assert "this request is cancelled; it cannot be paid" in answer.content.decode()
+    assert "This ticket changed after you loaded the page." in answer.content.decode()
+    assert "You gave it back" in answer.content.decode()
     assert not Payment.objects.filter(order__request_id=person.request_id).exists()
 
 

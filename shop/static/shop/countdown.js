@@ -1,10 +1,12 @@
 // Counts on the server's clock, never on the device's: ticks every [data-until], opens the sale at its moment.
 // Never decides anything: the server refuses a press that comes too early. Loaded by every page.
 
-const AT = Number(document.documentElement.dataset.serverMs);
-const navigation = performance.getEntriesByType("navigation")[0];
-// The page was rendered just before its first byte came; performance.now() cannot be set by the user.
-let offset = AT - (navigation?.responseStart || performance.now());
+const LANGUAGE = document.documentElement.lang;
+const SAMPLES = 5;
+const LONGEST_WAIT_MS = 1500;
+// A kept page has an old moment in it; until the server has said what time it is, nothing is counted from it.
+// performance.now() cannot be set by the user.
+let offset = Number(document.documentElement.dataset.serverMs) - performance.now();
 let bestRoundTrip = Infinity;
 
 const now = () => offset + performance.now();
@@ -23,7 +25,7 @@ async function sample(url) {
   const asked = performance.now();
   const answer = await (await fetch(url, { cache: "no-store" })).json();
   const roundTrip = performance.now() - asked;
-  const at = typeof answer.server_time === "number" ? answer.server_time : Date.parse(answer.server_time);
+  const at = Date.parse(answer.server_time);
   if (!(at > 0) || roundTrip >= bestRoundTrip) return;
   bestRoundTrip = roundTrip;
   offset = at - (asked + roundTrip / 2);
@@ -33,9 +35,13 @@ async function synchronise() {
   const url = document.documentElement.dataset.clockUrl;
   if (!url) return;
   bestRoundTrip = Infinity;
-  for (let i = 0; i < 3; i += 1) await sample(url).catch(() => {});
+  for (let i = 0; i < SAMPLES; i += 1) {
+    await sample(url).catch(() => {});
+    if (i === 0) begin();
+  }
 }
 
+// Spoken only here: a timer that speaks every second helps nobody.
 const MILESTONES = [600, 300, 60, 30, 10];
 function announce(timer, left) {
   const seconds = Math.ceil(left / 1000);
@@ -46,7 +52,7 @@ function announce(timer, left) {
 
 function reached(timer) {
   timer.done = true;
-  if (timer.dataset.then === "reload") return void setTimeout(() => location.reload(), 400 + Math.random() * 600);
+  if (timer.dataset.then === "look") return void document.dispatchEvent(new Event("held-to-the-end"));
   const scope = timer.closest("[data-scheduled]") ?? document;
   for (const element of scope.querySelectorAll("[data-when]")) {
     element.hidden = element.dataset.when !== "open";
@@ -65,25 +71,41 @@ function tick() {
     const left = Number(timer.dataset.until) - moment;
     const text = clock(left + 999);
     if (timer.textContent !== text) timer.textContent = text;
-    timer.hidden = false;
+    if (!timer.dataset.when) timer.hidden = false;
+    else if (!timer.done && left > 0) timer.hidden = false;
     if (timer.getAttribute("role") === "timer") announce(timer, left);
     if (left <= 0 && !timer.done) reached(timer);
     // The opening is seldom at a whole second: look again exactly then.
     if (left > 0) next = Math.min(next, left);
   }
   const face = document.querySelector("[data-clock]");
-  face.textContent = new Date(moment).toLocaleTimeString(document.documentElement.lang, { hour12: false });
+  face.textContent = new Date(moment).toLocaleTimeString(LANGUAGE, { hour12: false });
+  face.parentElement.hidden = false;
   setTimeout(tick, next + 5);
+}
+
+let begun = false;
+function begin() {
+  if (begun) return;
+  begun = true;
+  tick();
 }
 
 // Times are rendered in UTC; here the reader gets them in their own zone, named.
 const LOCAL = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
-for (const time of document.querySelectorAll("time[data-local]")) {
-  time.title = time.textContent.trim();
-  time.textContent = new Date(time.dateTime).toLocaleString(document.documentElement.lang, LOCAL);
+function localise() {
+  for (const time of document.querySelectorAll("time[data-local]:not([title])")) {
+    const form = time.dataset.local ? { ...LOCAL, second: "2-digit" } : LOCAL;
+    time.title = time.textContent.trim();
+    time.textContent = new Date(time.dateTime).toLocaleString(LANGUAGE, form);
+  }
 }
 
+document.addEventListener("parts-replaced", localise);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) synchronise(); });
 addEventListener("pageshow", (event) => { if (event.persisted) synchronise(); });
-tick();
+addEventListener("online", synchronise);
+localise();
+if (document.documentElement.dataset.clockUrl) setTimeout(begin, LONGEST_WAIT_MS);
+else begin();
 synchronise();

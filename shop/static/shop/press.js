@@ -1,17 +1,18 @@
 // Shows that a press is on its way and swallows the second one; the server takes both as the same request anyway.
-// Never sends anything itself. Loaded by the sale page.
+// Never sends anything itself. Loaded by the pages that have a form.
 
-for (const form of document.querySelectorAll("form.buy")) {
-  const button = form.querySelector("button");
-  form.addEventListener("submit", (event) => {
-    if (button.ariaDisabled === "true") return void event.preventDefault();
-    button.ariaDisabled = "true";
-    button.dataset.label = button.textContent;
-    button.textContent = button.dataset.sending;
-    setTimeout(release, 8000, button);
-  });
-  addEventListener("pageshow", (event) => event.persisted && release(button));
-}
+document.addEventListener("submit", (event) => {
+  const button = event.target.matches("form.buy") && event.target.querySelector("button");
+  if (!button) return;
+  if (button.ariaDisabled === "true") return void event.preventDefault();
+  button.ariaDisabled = "true";
+  button.dataset.label = button.textContent;
+  button.textContent = button.dataset.sending;
+  setTimeout(release, 8000, button);
+});
+addEventListener("pageshow", (event) => {
+  if (event.persisted) document.querySelectorAll("form.buy button").forEach(release);
+});
 function release(button) {
   if (button.ariaDisabled !== "true") return;
   button.ariaDisabled = null;

@@ -1,58 +1,225 @@
-// Asks for the state of this ticket when the server said to ask again; a new state loads the page again.
-// Never moves the place in line and never gives it up: the server keeps it. Loaded by the ticket page.
+// Follows this ticket live: server-sent events, and polling when they do not come. Keeps the signed ticket in the
+// browser and shows it when the server has lost the place. Never moves the place and never gives it up.
+// Loaded by the ticket page.
 
-const ticket = document.querySelector("[data-ticket]");
-const place = document.querySelector("[data-place]");
-const lost = document.querySelector("[data-lost]");
-const announcement = document.querySelector("[data-announce]");
 const LONGEST_PAUSE_MS = 30_000;
+const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
+const KEPT = "fairdrop:ticket:";
+const BEGAN = "fairdrop:began:";
+const LANGUAGE = document.documentElement.lang;
+const announcement = document.querySelector("[data-announce]");
+let ticket = document.querySelector("[data-ticket]");
+const url = ticket.dataset.statusUrl;
+let stream = null;
 let timer = 0;
 let failures = 0;
+let restoring = false;
 let announcedAt = Number(ticket.dataset.position) || Infinity;
 
-function again(ms) {
-  clearTimeout(timer);
-  timer = setTimeout(ask, ms);
+const find = (name) => ticket.querySelector(`[data-${name}]`);
+const say = (text) => { announcement.textContent = text; };
+const waits = (state) => state === "queued" || state === "waitlisted";
+const hide = (element, hidden) => { if (element) element.hidden = hidden; };
+
+// The signed ticket outlives the page, the tab and the server's memory.
+function keep() {
+  const name = KEPT + ticket.dataset.id;
+  try {
+    if (ticket.dataset.proof) localStorage.setItem(name, ticket.dataset.proof);
+    else for (const each of [name, BEGAN + ticket.dataset.id]) localStorage.removeItem(each);
+  } catch { /* a browser that keeps nothing still has its cookie */ }
+}
+
+async function restore() {
+  if (restoring) return;
+  restoring = true;
+  try {
+    const kept = localStorage.getItem(KEPT + ticket.dataset.id) || ticket.dataset.proof;
+    const response = await fetch("/api/v1/tickets/restore", {
+      method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ticket: kept }),
+      signal: AbortSignal.timeout(8000),
+    });
+    if (!response.ok) return fail(Number(response.headers.get("Retry-After")));
+    show(await response.json());
+  } catch {
+    fail(0);
+  } finally {
+    restoring = false;
+  }
+}
+
+function rough(seconds, words) {
+  return seconds < 90 ? words.s.replace("{n}", seconds) : words.min.replace("{n}", Math.ceil(seconds / 60));
+}
+
+// The bar begins where this ticket began, in every tab and after every refresh; at the front it is full.
+function showWay(position) {
+  let start = position;
+  try {
+    start = Math.max(position, Number(localStorage.getItem(BEGAN + ticket.dataset.id)));
+    localStorage.setItem(BEGAN + ticket.dataset.id, start);
+  } catch { /* then it begins anew */ }
+  const way = find("way");
+  way.max = Math.max(start - 1, 1);
+  way.value = position === 1 ? way.max : start - position;
+}
+
+function showPlace(answer) {
+  const place = find("place");
+  hide(find("placed"), !answer.position);
+  hide(find("unplaced"), Boolean(answer.position));
+  if (!answer.position) return;
+  place.textContent = answer.position.toLocaleString(LANGUAGE);
+  document.title = `${place.textContent} · ${ticket.dataset.title}`;
+  showWay(answer.position);
+  // Spoken only when the place has halved: a voice that never stops helps nobody.
+  if (answer.position <= announcedAt / 2) {
+    announcedAt = answer.position;
+    say(`${ticket.dataset.placeLabel} ${place.textContent}`);
+  }
+}
+
+function showHopes(answer) {
+  const eta = find("eta");
+  const range = answer.pause_reason === null ? answer.eta_range_seconds : null;
+  eta.textContent = range
+    ? eta.dataset.range.replace("{low}", rough(range[0], eta.dataset)).replace("{high}", rough(range[1], eta.dataset))
+    : eta.dataset.unknown;
+  hide(find("beyond"), !answer.out_of_reach);
+  hide(find("paused"), answer.pause_reason === null);
+  if (answer.pause_reason !== null) find("reason").textContent = answer.pause_reason;
+  find("holds").textContent = answer.holds_ahead ?? "";
+  hide(find("lapse-line"), !answer.next_lapse_at);
+  if (answer.next_lapse_at) {
+    const form = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" };
+    find("lapse").textContent = new Date(answer.next_lapse_at).toLocaleTimeString(LANGUAGE, form);
+  }
+}
+
+function showState(state) {
+  for (const part of ticket.querySelectorAll("[data-for]")) part.hidden = !part.dataset.for.split(" ").includes(state);
+  ticket.dataset.state = state;
+  const chip = [...ticket.querySelectorAll(".chip")].find((one) => one.offsetParent);
+  if (chip) say(chip.textContent.trim());
 }
 
 function show(answer) {
   failures = 0;
-  lost.hidden = true;
-  if (answer.state !== ticket.dataset.state) return location.reload();
-  if (place && answer.position) {
-    place.textContent = answer.position.toLocaleString(document.documentElement.lang);
-    document.title = `${place.textContent} · ${ticket.dataset.title}`;
-    // Spoken only when the place has halved: a voice that never stops helps nobody.
-    if (answer.position <= announcedAt / 2) {
-      announcedAt = answer.position;
-      announcement.textContent = `${ticket.dataset.placeLabel} ${place.textContent}`;
-    }
+  hide(find("lost"), true);
+  const before = ticket.dataset.state;
+  if (answer.state !== before) ticket.dataset.shown = "";
+  if (waits(answer.state) && waits(before)) {
+    if (answer.state !== before) showState(answer.state);
+    showPlace(answer);
+    showHopes(answer);
+  } else if (answer.state === "sold_out" && waits(before)) {
+    // A crowd is told this in the same instant: everybody reads it here, and loads the page when the crowd has gone.
+    showState("sold_out");
+    document.title = ticket.dataset.title;
+    close();
+    return void setTimeout(load, 2000 + Math.random() * 10_000);
+  } else if (answer.state !== before) {
+    return void load();
   }
-  if (answer.poll_after_ms > 0) again(answer.poll_after_ms);
+  follow();
+  again(stream ? QUIET_MS : answer.poll_after_ms);
+}
+
+// Focus moves for one thing only: it is yours.
+function put(fresh, title) {
+  const before = ticket.dataset.state;
+  ticket.replaceWith(fresh);
+  ticket = fresh;
+  document.title = title;
+  document.dispatchEvent(new Event("parts-replaced"));
+  if (ticket.dataset.state === before) return;
+  say(ticket.querySelector("h1").textContent.trim());
+  if (ticket.dataset.state === "held") find("yours").focus();
+}
+
+// Puts the page's ticket in as it is now; one that is the same stays, with whatever its reader is doing there.
+async function load() {
+  try {
+    const response = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(8000) });
+    if (!response.ok) return fail(Number(response.headers.get("Retry-After")));
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const fresh = page.querySelector("[data-ticket]");
+    if (!fresh) return void location.reload();
+    failures = 0;
+    hide(find("lost"), true);
+    if (fresh.dataset.shown === ticket.dataset.shown) ticket.dataset.pollAfterMs = fresh.dataset.pollAfterMs;
+    else put(fresh, page.title);
+    begin();
+  } catch {
+    fail(0);
+  }
 }
 
 function fail(retryAfterSeconds) {
   failures += 1;
-  lost.hidden = false;
-  const pause = Math.min(LONGEST_PAUSE_MS, 1000 * 2 ** failures) * (0.75 + Math.random() / 2);
+  close();
+  hide(find("lost"), false);
+  const pause = Math.min(LONGEST_PAUSE_MS, 500 * 2 ** failures) * (0.75 + Math.random() / 2);
   again(Math.max(pause, 1000 * (retryAfterSeconds || 0)));
 }
 
 async function ask() {
   if (document.hidden) return;
   try {
-    const response = await fetch(ticket.dataset.statusUrl, { cache: "no-store", signal: AbortSignal.timeout(8000) });
-    if (response.ok) return show(await response.json());
+    const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(8000) });
+    if (response.ok) {
+      const answer = await response.json();
+      // A ticket that shows a payment under way learns of its end from the page.
+      if (answer.state === ticket.dataset.state && !waits(answer.state)) return void load();
+      return show(answer);
+    }
+    if (response.status === 404 && (await response.json()).restore) return void restore();
     fail(Number(response.headers.get("Retry-After")));
   } catch {
     fail(0);
   }
 }
 
-addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
-// 0 means that nothing can change any more: a final ticket never asks.
-if (Number(ticket.dataset.pollAfterMs) > 0) {
-  document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : again(0)));
-  addEventListener("online", () => again(0));
-  again(Number(ticket.dataset.pollAfterMs));
+function again(ms) {
+  clearTimeout(timer);
+  timer = setTimeout(ask, ms);
 }
+
+function close() {
+  stream?.close();
+  stream = null;
+}
+
+function follow() {
+  if (stream || document.hidden || !waits(ticket.dataset.state) || !("EventSource" in window)) return;
+  stream = new EventSource(`${url}/events`);
+  stream.onmessage = (event) => show(JSON.parse(event.data));
+  // It comes back by itself when the connection broke; when it was refused, we poll. Either way we ask now.
+  stream.onerror = () => {
+    if (stream?.readyState === EventSource.CLOSED) stream = null;
+    again(300 + Math.random() * 700);
+  };
+}
+
+function begin() {
+  close();
+  clearTimeout(timer);
+  keep();
+  // 0 means that nothing can change any more: a final ticket never asks.
+  if (waits(ticket.dataset.state) && Number(ticket.dataset.position)) showWay(Number(ticket.dataset.position));
+  const pause = Number(ticket.dataset.pollAfterMs);
+  if (!(pause > 0) || document.hidden) return;
+  follow();
+  again(stream ? Math.min(pause, QUIET_MS) : pause);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) return void (Number(ticket.dataset.pollAfterMs) > 0 && again(0));
+  close();
+  clearTimeout(timer);
+});
+addEventListener("offline", () => { if (Number(ticket.dataset.pollAfterMs) > 0) fail(0); });
+addEventListener("online", () => { if (Number(ticket.dataset.pollAfterMs) > 0) again(0); });
+addEventListener("pageshow", (event) => { if (event.persisted) load(); });
+document.addEventListener("held-to-the-end", () => setTimeout(load, 300 + Math.random() * 700));
+begin();

@@ -1,0 +1,114 @@
+"""One sale as a web process knows it: its card and what Redis last said of its stock. Never asks a store.
+Called by the board, which fills it, and by the gate's doors.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from inventory.line import LineFigures
+from shop.catalogue import SaleCard
+
+FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
+RATE_SECONDS = 2.0
+
+
+class SaleEntry:
+    """One sale as this process knows it: its card, the line's figures, and, when sold out, who is in the books."""
+
+    def __init__(self, card: SaleCard) -> None:
+        self.figures: LineFigures | None = None
+        # How often something changed: anything, what concerns those who wait already, what the sale's page shows.
+        self.changes = 0
+        self.moves = 0
+        self.shown = 0
+        self.use(card)
+        self.seen_at = 0.0
+        self.known_ids: frozenset[str] = frozenset()
+        self.known_at_admitted = -1
+        self.decided_per_second = 0.0
+        self._stock_version_before = -1
+        self._rate_from = (0.0, 0)
+
+    def use(self, card: SaleCard) -> bool:
+        """Take over `card`; say whether it differs from the one before."""
+        changed = getattr(self, "card", None) != card
+        self.card = card
+        self.changes += changed
+        self.moves += changed
+        self.shown += changed
+        self.opens = card.opens_at.timestamp()
+        self.closes = card.closes_at.timestamp()
+        self.request_key = card.request_id_key()
+        return changed
+
+    def see(self, figures: LineFigures | None, *, moment: float) -> bool:
+        """Take over what Redis said and say whether it is news; moment: monotonic seconds at which it was asked."""
+        before = self.figures
+        changed = figures != before
+        self.changes += changed
+        # Who joins behind changes nothing for who is there.
+        self.moves += changed and (
+            figures is None
+            or before is None
+            or figures != before._replace(admitted=figures.admitted, queued=figures.queued)
+        )
+        self.shown += figures is not None and (before is None or figures.version != before.version)
+        self.figures = figures
+        self.seen_at = moment
+        if figures is None:
+            return changed
+        since, decided = self._rate_from
+        if moment - since >= RATE_SECONDS:
+            self.decided_per_second = max(0.0, (figures.decided - decided) / (moment - since)) if since else 0.0
+            self._rate_from = (moment, figures.decided)
+        return changed
+
+    def room(self) -> int | None:
+        """Return how many more units may be admitted, None when Redis has not said."""
+        if self.figures is None:
+            return None
+        may_be_had = self.figures.available + self.figures.returning
+        return may_be_had + self.card.room - self.figures.queued if may_be_had > 0 else 0
+
+    def is_surely_sold_out(self, request_id: str) -> bool:
+        """Say whether a request may be refused from memory: no room, fresh, and not one admitted before."""
+        figures = self.figures
+        return (
+            figures is not None
+            and time.monotonic() - self.seen_at <= FRESH_SECONDS
+            and self.known_at_admitted == figures.admitted
+            and request_id not in self.known_ids
+            and (self.room() or 0) <= 0
+            and self.card.state_at(datetime.now(UTC)) == "open"
+        )
+
+    def note_admission(self) -> None:
+        """Forget who is known: somebody was let in a moment ago, and a second click of theirs must reach the line."""
+        self.known_at_admitted = -1
+
+    def is_behind(self) -> bool:
+        """Say whether Redis has older terms, or has older stock and nothing moves it: then it was never told.
+
+        Called once a catalogue read. While batches are settled Redis is always a moment behind; that is no news.
+        """
+        figures = self.figures
+        if figures is None:
+            return False
+        rests = figures.version == self._stock_version_before
+        self._stock_version_before = figures.version
+        older_stock = rests and figures.version < self.card.version
+        return older_stock or figures.terms_version < self.card.terms_version
+
+    def state_at(self, moment: float) -> str:
+        """Return scheduled, open, paused or closed as of `moment`, in seconds since 1970."""
+        if self.card.switch == "closed" or moment >= self.closes:
+            return "closed"
+        if moment < self.opens:
+            return "scheduled"
+        return "paused" if self.card.switch == "paused" else "open"
+
+    def opens_in_seconds(self) -> float:
+        """Return the seconds until this sale opens, by this process's clock."""
+        return self.opens - time.time()

@@ -1,0 +1,64 @@
+// Keeps the sale page true while it is open: looks again now and then and puts in what changed.
+// Never touches a form that somebody is using, never looks while the tab is hidden. Loaded by the sale page.
+
+const OPEN_MS = 5_000;
+const SCHEDULED_MS = 15_000;
+const SOON_MS = 600;
+const SLOWEST_MS = 60_000;
+const sale = document.querySelector("[data-sale]");
+const shown = new Map(parts(document).map((part) => [part.dataset.live, part.innerHTML]));
+let tag = "";
+let timer = 0;
+let failures = 0;
+
+function parts(root) {
+  return [...root.querySelectorAll("[data-live]")];
+}
+
+function again(ms) {
+  clearTimeout(timer);
+  timer = setTimeout(look, ms * (0.8 + Math.random() * 0.4));
+}
+
+function put(fresh) {
+  for (const part of parts(fresh)) {
+    const name = part.dataset.live;
+    const here = sale.querySelector(`[data-live="${name}"]`);
+    if (!here || shown.get(name) === part.innerHTML) continue;
+    const busy = name === "buy" && (here.contains(document.activeElement) || here.querySelector("[aria-disabled]"));
+    const same = name === "buy" && fresh.dataset.state === sale.dataset.state;
+    if (busy || same) continue;
+    shown.set(name, part.innerHTML);
+    here.replaceChildren(...part.childNodes);
+  }
+  if (fresh.dataset.state !== sale.dataset.state) {
+    sale.dataset.state = fresh.dataset.state;
+    document.querySelector("[data-announce]").textContent = sale.querySelector("[data-live=chip]").innerText.trim();
+    for (const part of sale.querySelectorAll('[data-when="scheduled"]')) part.hidden = fresh.dataset.state !== "scheduled";
+  }
+  document.dispatchEvent(new Event("parts-replaced"));
+}
+
+async function look() {
+  if (document.hidden) return;
+  try {
+    const response = await fetch(location.pathname, { cache: "no-cache", signal: AbortSignal.timeout(8000) });
+    if (!response.ok) throw new Error(response.status);
+    failures = 0;
+    const name = response.headers.get("ETag");
+    if (!name || name !== tag) {
+      tag = name ?? "";
+      const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-sale]");
+      if (fresh) put(fresh);
+    }
+  } catch {
+    failures += 1;
+  }
+  if (sale.dataset.state === "closed") return;
+  again(Math.min(SLOWEST_MS, (sale.dataset.state === "scheduled" ? SCHEDULED_MS : OPEN_MS) * 2 ** Math.min(failures, 4)));
+}
+
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : again(SOON_MS)));
+addEventListener("online", () => again(SOON_MS));
+addEventListener("pageshow", (event) => { if (event.persisted) again(0); });
+again(OPEN_MS);

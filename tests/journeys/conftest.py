@@ -1,0 +1,95 @@
+"""Fixtures of the journeys in a real browser: Chromium for each module, and a whole shop beside it.
+Never skips: where no browser is, the tests fail with the command that installs it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.http_calls import Caller
+from tests.shop_processes import ROOT, STOP_SECONDS, settler_process, web_process
+from workers.child_process import ChildProcess
+
+if TYPE_CHECKING:
+    from shop.catalogue import SaleCard
+    from tests.journeys.visits import Visit
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+MISSING = "No Chromium was found. Install it: sudo apt-get install --yes chromium"
+
+
+# Not the plugin's fixtures: they keep one event loop running to the end of the whole run, and whoever calls
+# asyncio.run() in another module then fails.
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Return a browser for the tests of one module."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.fail(MISSING)
+    # Playwright's loop runs in this thread, and Django would take every query for one inside a coroutine.
+    before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            yield browser
+            browser.close()
+    finally:
+        if before is None:
+            del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+        else:
+            os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = before
+
+
+@pytest.fixture(scope="module")
+def whole_shop(lasting_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
+    """A shop with every worker a buyer meets: settler, expirer, and the sandbox that sends its notices."""
+    folder = tmp_path_factory.mktemp("whole-shop")
+    with ExitStack() as running:
+        running.enter_context(settler_process(lasting_environment, folder=folder))
+        for kind in ("expirer", "sandbox"):
+            child = ChildProcess(
+                name=kind,
+                arguments=[sys.executable, "manage.py", "run_worker", kind],
+                environment=lasting_environment,
+                folder=ROOT,
+                log_path=folder / f"{kind}.log",
+                stop_timeout_seconds=STOP_SECONDS,
+            )
+            running.callback(child.stop)
+            child.start()
+        yield running.enter_context(web_process(lasting_environment, folder=folder))
+
+
+@pytest.fixture
+def open_sale(whole_shop: Caller, shop_database: None, new_sku: Callable[[], str]) -> Callable[..., SaleCard]:
+    """Return a function that makes a sale with a picture and waits until the shop shows it."""
+    from tests.journeys.visits import pictured_sales  # here: models cannot be read before Django is set up
+
+    return pictured_sales(whole_shop, new_sku)
+
+
+@pytest.fixture
+def visit(chromium: Browser, whole_shop: Caller) -> Iterator[Callable[..., Visit]]:
+    """Return a function that opens a browser of its own at the shop; each must end without a fault in its console."""
+    from tests.journeys.visits import Visit
+
+    opened: list[Visit] = []
+
+    def open_one(**terms: Any) -> Visit:
+        opened.append(Visit.open(chromium, f"http://127.0.0.1:{whole_shop.port}", **terms))
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        each.close()
+    for each in opened:
+        assert each.faults == []

@@ -1,0 +1,192 @@
+"""Buying in a real browser: one unit and two who want it, and everything a nervous person does to a page meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from shop.catalogue import SaleCard
+from shop.models import Order, Payment
+from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
+from tests.shopkeeping import assert_books_balance, let_holds_end
+from tests.waiting import wait_until
+
+MakeSale = Callable[..., SaleCard]
+OpenVisit = Callable[..., Visit]
+DECISION_SECONDS = 30.0
+
+
+def orders_of(card: SaleCard) -> list[Order]:
+    return list(Order.objects.filter(sale_id=card.sale_id).order_by("id"))
+
+
+def test_two_buyers_and_one_unit(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, first, second = open_sale(units=1), visit(), visit(viewport=DESKTOP)
+    first.join(card)
+    first.sees_state("held")
+    first.sees("It is yours")
+    second.join(card)
+    second.sees_state("waitlisted")
+    second.sees("All units are held by people before you.")
+    second.sees("The next may lapse at")
+    first.pay()
+    first.sees_state("paid")
+    first.sees("This page is your receipt")
+    expect(first.page.locator(".receipt code")).to_have_text(first.request_id)
+    # Nothing can come back any more: who waited is told at once, without touching anything.
+    second.sees_state("sold_out")
+    second.sees("Sold out before your turn")
+    assert [order.state for order in orders_of(card)] == ["paid", "sold_out"]
+    assert_books_balance(card)
+
+
+def test_a_double_click_is_one_request(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=5, limit=3), visit()
+    buyer.see_sale(card)
+    buyer.page.get_by_role("button", name="Get mine").dblclick()
+    buyer.page.wait_for_url("**/requests/**")
+    buyer.sees_state("held")
+    assert len(orders_of(card)) == 1
+
+
+def test_two_tabs_are_one_request(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=5, limit=3), visit()
+    buyer.see_sale(card)
+    other = buyer.context.new_page()
+    other.goto(buyer.page.url)
+    buyer.press("Get mine")
+    buyer.page.wait_for_url("**/requests/**")
+    other.get_by_role("button", name="Get mine").click()
+    other.wait_for_url("**/requests/**")
+    assert other.url == buyer.page.url
+    buyer.sees_state("held")
+    expect(other.locator("[data-ticket]")).to_have_attribute("data-state", "held", timeout=PATIENCE_MS)
+    assert len(orders_of(card)) == 1
+
+
+def test_refresh_and_back_keep_the_ticket(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=1), visit()
+    ticket = buyer.join(card)
+    buyer.sees_state("held")
+    for _ in range(3):
+        buyer.page.reload()
+    buyer.sees_state("held")
+    buyer.page.go_back()
+    buyer.page.wait_for_url("**/sales/**")
+    buyer.page.go_forward()
+    buyer.sees_state("held")
+    buyer.see_sale(card)
+    buyer.page.get_by_role("link", name="You asked here before").click()
+    buyer.page.wait_for_url("**/requests/**")
+    assert buyer.request_id == ticket
+    assert len(orders_of(card)) == 1
+
+
+def test_back_and_press_again_is_the_same_request(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=5, limit=3), visit()
+    ticket = buyer.join(card)
+    buyer.sees_state("held")
+    buyer.page.go_back()
+    buyer.page.wait_for_url("**/sales/**")
+    # Whether the browser kept the page or loaded it anew: the kept form is the first press once more.
+    kept = buyer.page.locator("[name=idempotency_key]").input_value() == "first-press"
+    buyer.press("Get mine")
+    buyer.page.wait_for_url("**/requests/**")
+    assert (buyer.request_id == ticket) == kept
+    buyer.sees_state("held")
+
+
+def test_declined_then_paid(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=1), visit()
+    buyer.join(card)
+    buyer.sees_state("held")
+    buyer.pay("Decline")
+    buyer.sees("The payment was declined and nothing was charged.")
+    buyer.pay()
+    buyer.sees_state("paid")
+    assert [order.state for order in orders_of(card)] == ["paid"]
+    assert_books_balance(card)
+
+
+def test_a_slow_notice_ends_in_a_receipt_without_a_touch(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=1), visit()
+    buyer.join(card)
+    buyer.sees_state("held")
+    buyer.pay("Pay, and tell the shop seconds later")
+    buyer.sees("You went to pay.")
+    buyer.sees_state("paid")
+
+
+def test_paying_too_late_gives_the_money_back(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, late, next_one = open_sale(units=1), visit(), visit()
+    late.join(card)
+    late.sees_state("held")
+    next_one.join(card)
+    next_one.sees_state("waitlisted")
+    late.press("Pay €")
+    late.page.wait_for_url("**/sandbox/pay/**")
+    (order,) = orders_of(card)
+    let_holds_end(order.request_id)
+    next_one.sees_state("held")
+    late.page.get_by_role("button", name="Pay €").first.click()
+    late.page.wait_for_url("**/requests/**")
+    late.sees_state("refunded")
+    late.sees("The payment came after the hold had run out")
+    wait_until(
+        lambda: Payment.objects.filter(order=order, state="refunded").exists(),
+        timeout_seconds=DECISION_SECONDS,
+        what="the money went back",
+    )
+    assert_books_balance(card)
+
+
+def test_without_script_everything_works(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card = open_sale(units=1)
+    first, second = visit(java_script_enabled=False), visit(java_script_enabled=False)
+    first.join(card)
+    first.sees("It is yours")
+    second.join(card)
+    second.sees("All units are held by people before you.")
+    first.page.locator("summary").click()
+    first.press("Give it back for good")
+    first.sees("You gave it back")
+    second.sees("It is yours")  # by the page's own refresh
+    second.press("Pay €")
+    second.page.wait_for_url("**/sandbox/pay/**")
+    second.page.get_by_role("button", name="Pay €").first.click()
+    second.sees("This page is your receipt")
+    assert [order.state for order in orders_of(card)] == ["cancelled", "paid"]
+
+
+def test_leaving_the_line(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, first, second = open_sale(units=1), visit(), visit()
+    first.join(card)
+    first.sees_state("held")
+    second.join(card)
+    second.sees_state("waitlisted")
+    second.page.locator("summary").click()
+    second.press("Leave the line for good")
+    second.sees_state("cancelled")
+    second.sees("You left the line")
+    second.page.get_by_role("link", name="Ask again").click()
+    second.press("Join the line")
+    second.sees_state("waitlisted")
+
+
+def test_by_keyboard_alone(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=1), visit(viewport=DESKTOP)
+    buyer.see_sale(card)
+    buyer.page.keyboard.press("Tab")
+    expect(buyer.page.get_by_role("link", name="Skip to content")).to_be_focused()
+    buyer.page.keyboard.press("Enter")
+    for _ in range(3):
+        if buyer.page.evaluate("document.activeElement.textContent") == "Get mine":
+            break
+        buyer.page.keyboard.press("Tab")
+    buyer.page.keyboard.press("Enter")
+    buyer.page.wait_for_url("**/requests/**")
+    buyer.sees_state("held")
+    buyer.page.get_by_role("button", name="Pay €").focus()
+    buyer.page.keyboard.press("Enter")
+    buyer.page.wait_for_url("**/sandbox/pay/**")

@@ -1,0 +1,245 @@
+"""Watching in a real browser: the line moves, a hold lapses, staff pause and restock, the network goes, the clock is
+wrong. Nobody touches the page: what is true appears by itself, and focus moves for one thing only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+from playwright.sync_api import Route, expect
+
+from shop import sale_control
+from shop.catalogue import SaleCard
+from shop.models import Order
+from tests import road
+from tests.http_calls import Caller
+from tests.journeys.visits import PATIENCE_MS, Visit
+from tests.shopkeeping import let_holds_end
+from tests.waiting import wait_until
+
+MakeSale = Callable[..., SaleCard]
+OpenVisit = Callable[..., Visit]
+
+
+def crowd(card: SaleCard, people: int) -> None:
+    """Let people without a browser ask, who are decided before anybody that comes now."""
+    road.queue(card, *(f"crowd-{number:016d}" for number in range(people)))
+
+
+def focused(visit: Visit) -> str:
+    return visit.page.evaluate("document.activeElement.tagName + ':' + document.activeElement.textContent.trim()")
+
+
+def announced(visit: Visit) -> str:
+    return visit.page.locator("[data-announce]").inner_text()
+
+
+def test_a_hold_lapses_and_the_next_in_line_gets_it_while_watching(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, first, second = open_sale(units=1, hold_seconds=60), visit(), visit()
+    first.join(card)
+    first.sees_state("held")
+    second.join(card)
+    second.sees_state("waitlisted")
+    assert focused(second).startswith("BODY")
+    let_holds_end(first.request_id)
+    second.sees_state("held")
+    # Focus moved to the news, and a voice says it.
+    assert focused(second) == "H1:It is yours"
+    assert announced(second) == "It is yours"
+    first.page.reload()
+    first.sees_state("expired")
+    first.sees("The hold ran out")
+
+
+def test_the_own_hold_lapses_before_ones_eyes(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=1, hold_seconds=4), visit()
+    buyer.join(card)
+    buyer.sees_state("held")
+    buyer.sees_state("expired")
+    buyer.sees("Nothing was charged.")
+    assert focused(buyer).startswith("BODY")
+    expect(buyer.page.get_by_role("link", name="Ask again")).to_be_visible()
+
+
+def test_staff_pause_and_resume_while_buyers_watch(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, holder, waiter, looker = open_sale(units=1), visit(), visit(), visit()
+    holder.join(card)
+    holder.sees_state("held")
+    waiter.join(card)
+    waiter.sees_state("waitlisted")
+    looker.see_sale(card)
+    sale_control.pause(card.slug, actor="anna", reason="A fault at packing.")
+    waiter.sees("A fault at packing.")
+    looker.sees("A fault at packing.")
+    expect(looker.page.get_by_role("button", name="Join the line")).to_have_count(0, timeout=PATIENCE_MS)
+    assert "A fault" not in holder.page.content()
+    sale_control.resume(card.slug, actor="anna")
+    expect(waiter.page.get_by_text("A fault at packing.")).to_be_hidden(timeout=PATIENCE_MS)
+    expect(looker.page.get_by_role("button", name="Join the line")).to_be_visible(timeout=PATIENCE_MS)
+
+
+def test_a_restock_wakes_the_waitlist(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, holder, waiter = open_sale(units=1), visit(), visit()
+    holder.join(card)
+    holder.sees_state("held")
+    waiter.join(card)
+    waiter.sees_state("waitlisted")
+    sale_control.restock(card.slug, units=1, actor="anna", reason="a second box")
+    waiter.sees_state("held")
+
+
+def test_more_people_ahead_than_units_is_said_at_once(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=1), visit()
+    crowd(card, 2)
+    buyer.join(card)
+    buyer.sees("More people are ahead of you than units can come free.")
+
+
+def test_offline_and_back(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, holder, waiter = open_sale(units=1), visit(), visit()
+    holder.join(card)
+    holder.sees_state("held")
+    waiter.join(card)
+    waiter.sees_state("waitlisted")
+    waiter.context.set_offline(True)
+    waiter.sees("Connection lost — your place is kept.")
+    holder.page.locator("summary").click()
+    holder.press("Give it back for good")
+    holder.sees_state("cancelled")
+    waiter.sees_state("waitlisted")
+    waiter.context.set_offline(False)
+    waiter.sees_state("held")
+    expect(waiter.page.locator("[data-lost]")).to_be_hidden()
+
+
+def test_polling_where_streams_do_not_come_through(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, holder, waiter = open_sale(units=1), visit(), visit()
+    waiter.context.route("**/events", lambda route: route.abort())
+    holder.join(card)
+    holder.sees_state("held")
+    waiter.join(card)
+    waiter.sees_state("waitlisted")
+    let_holds_end(holder.request_id)
+    waiter.sees_state("held")
+
+
+def test_streams_alone_tell_it_where_nobody_polls(open_sale: MakeSale, visit: OpenVisit) -> None:
+    """The other half of the control above: the page is told by its stream, before it would have asked."""
+    card, holder, waiter = open_sale(units=1), visit(), visit()
+    holder.join(card)
+    holder.sees_state("held")
+    waiter.join(card)
+    waiter.sees_state("waitlisted")
+    asked: list[str] = []
+    waiter.context.on("request", lambda request: asked.append(request.url))
+    with waiter.page.expect_response(lambda response: response.url.endswith("/events"), timeout=PATIENCE_MS):
+        waiter.page.reload()
+    asked.clear()
+    let_holds_end(holder.request_id)
+    waiter.sees_state("held")
+    assert not [url for url in asked if url.endswith(f"/api/v1/requests/{waiter.request_id}")]
+
+
+def test_a_hidden_tab_rests_and_asks_when_it_is_seen_again(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, holder, waiter = open_sale(units=1), visit(), visit()
+    holder.join(card)
+    holder.sees_state("held")
+    waiter.join(card)
+    waiter.sees_state("waitlisted")
+    hide = "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });" \
+        " document.dispatchEvent(new Event('visibilitychange')); }"  # fmt: skip
+    waiter.page.evaluate(hide, True)
+    asked: list[str] = []
+    waiter.context.on("request", lambda request: asked.append(request.url) if "/requests/" in request.url else None)
+    let_holds_end(holder.request_id)
+    wait_until(
+        lambda: Order.objects.filter(request_id=waiter.request_id, state="held").exists(),
+        timeout_seconds=30,
+        what="it is held",
+    )
+    waiter.page.wait_for_timeout(2_500)  # nothing comes: only time can show that
+    assert asked == []
+    waiter.sees_state("waitlisted")
+    waiter.page.evaluate(hide, False)
+    waiter.sees_state("held")
+
+
+def test_a_place_that_the_server_lost_comes_back_by_the_kept_ticket(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=5), visit()
+    lock = road.held_lock(card.sku)  # no settler works this SKU while we hold it: the line stands still
+    try:
+        buyer.join(card)
+        buyer.sees_state("queued")
+        kept = buyer.page.evaluate("localStorage.getItem('fairdrop:ticket:' + location.pathname.split('/')[2])")
+        assert kept.startswith(buyer.request_id)
+        with buyer.page.expect_response(lambda response: response.url.endswith("/tickets/restore")) as restored:
+            road.forget(card)
+        assert restored.value.status in (200, 202)
+    finally:
+        lock.release()
+    buyer.sees_state("held")
+
+
+@pytest.mark.parametrize("wrong_by", [timedelta(hours=1), timedelta(hours=-1)], ids=["fast", "slow"])
+def test_the_sale_opens_by_itself_whatever_the_device_believes(
+    open_sale: MakeSale, visit: OpenVisit, wrong_by: timedelta
+) -> None:
+    card, buyer = open_sale(units=5, opens_in_seconds=8), visit()
+    skew = int(wrong_by.total_seconds() * 1000)
+    buyer.context.add_init_script(
+        f"const now = Date.now; Date.now = () => now() + {skew};"
+        f"const Old = Date; Date = class extends Old {{ constructor(...given) {{ given.length ? super(...given) :"
+        f" super(now() + {skew}); }} }};"
+    )
+    buyer.see_sale(card)
+    button = buyer.page.get_by_role("button")
+    expect(button.filter(has_text="Not open yet")).to_be_disabled()
+    timer = buyer.page.get_by_role("timer")
+    expect(timer).to_have_text("0:05", timeout=PATIENCE_MS)
+    expect(button.filter(has_text="Get mine")).to_be_enabled(timeout=PATIENCE_MS)
+    early = card.opens_at - datetime.now(card.opens_at.tzinfo)
+    assert early <= timedelta(milliseconds=300), "the button opened before its moment"
+    assert announced(buyer) == "It is open. Press the button now."
+    buyer.press("Get mine")
+    buyer.page.wait_for_url("**/requests/**")
+    buyer.sees_state("held")
+
+
+def test_stock_on_the_page_follows_the_sale(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, looker, buyer = open_sale(units=2), visit(), visit()
+    looker.see_sale(card)
+    looker.sees("2 left")
+    buyer.join(card)
+    looker.sees("1 left")
+
+
+def test_place_bar_and_estimate_move(open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller) -> None:
+    card, buyer = open_sale(units=50), visit()
+    lock = road.held_lock(card.sku)
+    try:
+        crowd(card, 4)
+        buyer.join(card)
+        buyer.sees_state("queued")
+        expect(buyer.page.locator("[data-place]")).to_have_text("5")
+        buyer.sees("not known yet")
+
+        def answer(route: Route) -> None:
+            status = whole_shop.get(
+                f"/api/v1/requests/{buyer.request_id}",
+                headers={"Cookie": "; ".join(f"{c['name']}={c['value']}" for c in buyer.context.cookies())},
+            ).json()
+            status |= {"position": 2, "ahead": 1, "eta_seconds": 100, "eta_range_seconds": [70, 161]}
+            route.fulfill(body=json.dumps(status), content_type="application/json")
+
+        buyer.context.route("**/events", lambda route: route.abort())
+        buyer.context.route(f"**/api/v1/requests/{buyer.request_id}", answer)
+        buyer.page.reload()
+        buyer.sees("70 s to 3 min")
+        expect(buyer.page.locator("[data-place]")).to_have_text("2")
+        assert buyer.page.locator("[data-way]").evaluate("bar => bar.value / bar.max") == pytest.approx(3 / 4)
+        assert announced(buyer) == "Your place in line: 2"
+    finally:
+        lock.release()

@@ -1,0 +1,132 @@
+"""A buyer's browser at the shop: presses, looks, waits for what the page shows, and notes every fault of the console.
+Never calls the API beside the page, never sleeps. Called by the journeys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from shop.catalogue import SaleCard, find_sale
+from shop.models import Product
+from tests.http_calls import Caller
+from tests.shown_sales import shown_sales
+
+PHONE = {"width": 390, "height": 844}
+DESKTOP = {"width": 1280, "height": 900}
+NARROW = {"width": 320, "height": 640}
+# Long enough for a machine three times as slow; every wait ends as soon as its condition holds.
+PATIENCE_MS = 30_000
+SCREENS = Path(__file__).resolve().parent.parent.parent / "out" / "screens"
+# What a browser says when the test itself takes the network or the ticket away.
+EXPECTED = re.compile(r"Failed to load resource|net::ERR_|EventSource's response has a MIME type")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+def pictured_sales(web: Caller, new_sku: Callable[[], str]) -> Callable[..., SaleCard]:
+    """Return a function that makes a sale with a picture (the terms of make_sale) and waits until it is shown."""
+    make = shown_sales(web, new_sku)
+
+    def make_pictured(**terms: Any) -> SaleCard:
+        card = make(**terms)
+        Product.objects.filter(slug=card.sku).update(
+            picture="shop/products/lantern.svg", tagline="Folded by hand from one sheet"
+        )
+        return find_sale(card.slug)
+
+    return make_pictured
+
+
+@dataclass
+class Visit:
+    """One browser of one person. faults: what its console complained of."""
+
+    root: str
+    context: BrowserContext
+    page: Page
+    faults: list[str] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, browser: Browser, root: str, *, viewport: dict[str, int] | None = None, **terms: Any) -> Visit:
+        """Open a browser with no cookies; terms: those of Playwright's new_context."""
+        context = browser.new_context(viewport=viewport or PHONE, **{"locale": "en-GB", **terms})
+        context.set_default_timeout(PATIENCE_MS)
+        made = cls(root, context, context.new_page())
+        context.on("console", lambda message: made.note(message.text) if message.type == "error" else None)
+        context.on("weberror", lambda error: made.note(str(error.error)))
+        return made
+
+    def note(self, text: str) -> None:
+        if not EXPECTED.search(text):
+            self.faults.append(text)
+
+    def close(self) -> None:
+        self.context.close()
+
+    def go(self, path: str) -> None:
+        self.page.goto(self.root + path)
+
+    def see_sale(self, card: SaleCard) -> None:
+        self.go(f"/sales/{card.slug}/")
+
+    def press(self, name: str) -> None:
+        """Press a button as a person does: it must be there, be seen, and be on."""
+        self.page.get_by_role("button", name=name).click()
+
+    def join(self, card: SaleCard) -> str:
+        """Ask for a unit on the sale page, whatever its button says; return the request id of the ticket it led to."""
+        self.see_sale(card)
+        self.page.locator("form.buy button").click()
+        self.page.wait_for_url("**/requests/**")
+        return self.request_id
+
+    @property
+    def request_id(self) -> str:
+        return self.page.url.rstrip("/").rsplit("/", 1)[1]
+
+    def sees_state(self, *states: str) -> None:
+        """Wait until the ticket is in one of `states`."""
+        found = re.compile("|".join(f"^{state}$" for state in states))
+        expect(self.page.locator("[data-ticket]")).to_have_attribute("data-state", found, timeout=PATIENCE_MS)
+
+    def sees(self, text: str) -> None:
+        """Wait until `text` is seen."""
+        expect(self.page.get_by_text(text).filter(visible=True).first).to_be_visible(timeout=PATIENCE_MS)
+
+    def pay(self, choice: str = "Pay €") -> None:
+        """Go to the payment page and press a button there."""
+        self.press("Pay €")
+        self.page.wait_for_url("**/sandbox/pay/**")
+        self.page.get_by_role("button", name=re.compile(f"^{re.escape(choice)}")).first.click()
+        self.page.wait_for_url("**/requests/**")
+
+    def check_page(self) -> None:
+        """Fail when axe finds something, or when the page scrolls sideways at 320 px."""
+        found = Axe().run(self.page, options={"runOnly": RULES}).response["violations"]
+        faults = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+        assert not faults, f"{self.page.url}: {faults}"
+        before = self.page.viewport_size
+        assert before is not None
+        self.page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
+        width = self.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= NARROW["width"], f"{self.page.url} is {width} px wide at {NARROW['width']}"
+        self.page.set_viewport_size(before)
+
+    def picture(self, name: str) -> None:
+        """Keep a picture of the page, on a phone and on a desk, light and dark."""
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        before = self.page.viewport_size
+        assert before is not None
+        for size in (PHONE, DESKTOP):
+            self.page.set_viewport_size({"width": size["width"], "height": size["height"]})
+            for scheme in ("light", "dark"):
+                self.page.emulate_media(color_scheme=scheme)
+                self.page.screenshot(path=SCREENS / f"{name}-{size['width']}-{scheme}.png", full_page=True)
+        self.page.emulate_media(color_scheme="light")
+        self.page.set_viewport_size(before)
