@@ -22,6 +22,7 @@ if not stock[1] or tonumber(ARGV[8]) >= tonumber(stock[1]) then
 end
 
 local settled, units_settled = 0, 0
+local answered = false
 if count > 0 then
   local ids = {}
   for i = 1, count do ids[i] = ARGV[first + (i - 1) * each] end
@@ -53,7 +54,8 @@ if count > 0 then
   if #records > 0 then redis.call('HSET', KEYS[3], unpack(records)) end
   if #holds > 0 then redis.call('ZADD', KEYS[8], unpack(holds)) end
   if #back > 0 then redis.call('ZADD', KEYS[7], unpack(back)) end
-  if #gone > 0 then
+  answered = #gone > 0
+  if answered then
     redis.call('ZREM', KEYS[2], unpack(gone))
     redis.call('HDEL', KEYS[5], unpack(gone))
   end
@@ -62,8 +64,9 @@ if count > 0 then
       'decided', tonumber(stock[3] or '0') + settled)
   end
 end
-local stirs = redis.call('HMGET', KEYS[4], 'stirs', 'hand_stirs')
-if ARGV[9] ~= '' then
+-- Sent again, it must not put the batch that was taken after it back in line, nor let the line wait anew.
+local must_wait = answered and ARGV[9] ~= ''
+if must_wait then
   -- What is still in flight comes after those who wait, so it waits behind them; not one whose refusal is due.
   local rest, behind, freed = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), {}, {}
   for i = 1, #rest, 2 do
@@ -79,7 +82,8 @@ if ARGV[9] ~= '' then
   end
 end
 -- What the line would wait for may have come while this batch was decided: then it need not wait.
-if ARGV[9] ~= '' and (stirs[1] or '0') == (stirs[2] or '0') then
+local stirs = redis.call('HMGET', KEYS[4], 'stirs', 'hand_stirs')
+if must_wait and (stirs[1] or '0') == (stirs[2] or '0') then
   local time = redis.call('TIME')
   local now_us = time[1] * 1000000 + time[2]
   -- Nothing may be certain for ever, and a clock that differs from the database's must not make us look all the time.

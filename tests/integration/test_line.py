@@ -165,6 +165,28 @@ def test_a_settle_and_take_sent_again_hands_out_the_same_batch(card: SaleCard) -
     lock.release()
 
 
+def test_a_settle_of_a_line_that_must_wait_sent_again_puts_nobody_back(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob", "eve")
+    lock = held_lock(card.sku)
+    handed = take(lock, batch=1)
+    run(("HINCRBY", keys.stock(card.sku), "stirs", 1))  # what the line would wait for has come meanwhile
+    call = {
+        "token": lock.token,
+        "figures": figures(held=1, version=2),
+        "settled": answered(handed, State.HELD),
+        "waits_for": "waitlist",
+        "waits_until_us": 2**60,
+        "call": 2,
+        "batch": 1,
+    }
+    first = line.settle_and_take(redis.connect(), card.sku, **call)
+    before = snapshot(card)
+    assert names(first) == asked[1:2]
+    assert line.settle_and_take(redis.connect(), card.sku, **call) == first
+    assert snapshot(card) == before
+    lock.release()
+
+
 def test_a_redis_that_forgot_its_scripts_settles_before_it_hands_out(card: SaleCard) -> None:
     asked = queue(card, "ann", "bob")
     lock = held_lock(card.sku)
