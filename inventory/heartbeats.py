@@ -62,14 +62,16 @@ class Heartbeat:
         self._since = self._spoke_at = time.monotonic()
         self._speak_at = float("-inf")
 
-    def note(self, *, done: int = 0, away: bool = False) -> None:
-        """Note what a step did (done: as it counts), or that the line is away; say so if a second has passed."""
+    def note(self, *, done: int = 0, away: bool = False, busy: bool = False) -> None:
+        """Note what a step did (done: as it counts), that the line is away, or that a long step goes on (busy); say so
+        if a second has passed.
+        """
         self._done += done
         now = time.monotonic()
         if now < self._speak_at:
             return
         new = self._done - self._done_before
-        doing: Doing = "line away" if away else "working" if new else "waiting"
+        doing: Doing = "line away" if away else "working" if new or busy else "waiting"
         if doing != self._doing:
             self._doing, self._since = doing, now
         passed = max(now - self._spoke_at, BEAT_SECONDS)

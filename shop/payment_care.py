@@ -28,7 +28,10 @@ LAST_QUESTION = timedelta(days=1)
 
 
 def retry_refunds(*, most: int = MOST_AT_ONCE) -> int:
-    """Ask again for refunds that are due, at most `most`, the oldest first; return how many were given back now."""
+    """Ask again for refunds that are due, at most `most`; return how many were given back now.
+
+    They come in any order: a few that no provider gives back must not keep all others waiting for ever.
+    """
     due = Payment.objects.filter(state=Payment.State.REFUND_DUE).order_by("?")
     return sum(refund_now(reference) for reference in due.values_list("reference", flat=True)[:most])
 

@@ -53,6 +53,8 @@ def run_until_stopped(
 
     heartbeat: where to say what it does; its note goes with an orderly stop.
     """
+    if heartbeat:
+        heartbeat.note()  # the first step may be long
     while not stop.is_set():
         try:
             done = step()

@@ -46,13 +46,21 @@ class Reconciler:
     """One reconciler; any number may run. stopping: says whether to end after the present page.
 
     repair: mend what is safe, or only say what is wrong. gentle: rest after each page for as long as it took.
+    tell_alive: called between two pages, for a comparison may take long.
     """
 
     def __init__(
-        self, client: Client, *, stopping: Callable[[], bool], repair: bool = True, gentle: bool = False
+        self,
+        client: Client,
+        *,
+        stopping: Callable[[], bool],
+        repair: bool = True,
+        gentle: bool = False,
+        tell_alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._stopping = stopping
+        self._tell_alive = tell_alive
         self._repair = repair
         self._gentle = gentle
         self._breathed_at = time.monotonic()
@@ -60,14 +68,18 @@ class Reconciler:
         self._alarmed: dict[tuple[str, str, str], float] = {}
         self._payments_at = float("-inf")
 
-    def work_once(self) -> int:
-        """Compare every SKU whose time has come; return how many differences were found. Raises RedisUnavailable."""
+    def work_once(self, *, between_skus: Callable[[], object] = lambda: None) -> int:
+        """Compare every SKU whose time has come; return how many differences were found. Raises RedisUnavailable.
+
+        between_skus: called before each SKU, for a round over many takes long, and others may wait for an answer.
+        """
         close_old_connections()
         try:
             drifts = self._care_for_payments()
             for sku, sale_ids in skus_on_sale().items():
                 if self._stopping():
                     break
+                between_skus()
                 drifts += self._compare_safely(sku, sale_ids)
         except DatabaseError as error:
             log.warning("database away or busy", action="reconcile_retry", error=str(error))
@@ -159,6 +171,7 @@ class Reconciler:
         """Rest as long as the last page took: a long comparison must not keep Redis and PostgreSQL from the buyers."""
         if self._stopping():
             raise _Stopped  # between two pages nothing is half done
+        self._tell_alive()
         if self._gentle:
             time.sleep(min(time.monotonic() - self._breathed_at, 0.1))
         self._breathed_at = time.monotonic()

@@ -76,7 +76,8 @@ def test_it_speaks_once_a_second_at_most(name: str, monkeypatch: pytest.MonkeyPa
 def test_the_state_changes_with_what_is_done(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats, "BEAT_SECONDS", 0.0)
     heartbeat = Heartbeat(redis.connect(), name)
-    for note, doing in (({"done": 1}, "working"), ({}, "waiting"), ({"away": True}, "line away")):
+    notes = (({"done": 1}, "working"), ({}, "waiting"), ({"away": True}, "line away"), ({"busy": True}, "working"))
+    for note, doing in notes:
         heartbeat.note(**note)
         assert named(name)[0].doing == doing
     heartbeat.end()
@@ -125,5 +126,5 @@ def test_the_loop_notes_each_step_and_takes_its_note_away(name: str, monkeypatch
 
     heartbeat = Heartbeat(redis.connect(), name)
     run_until_stopped(step, stop=StopAfter(4), wait_for_work=lambda: None, heartbeat=heartbeat)
-    assert seen == [("working", 3), ("waiting", 3), ("line away", 3)]
+    assert seen == [("waiting", 0), ("working", 3), ("waiting", 3), ("line away", 3)]  # the first before any step
     assert named(name) == []

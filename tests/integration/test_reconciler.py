@@ -361,6 +361,17 @@ def test_the_process_tells_an_alarm_once_and_mends_without_being_asked(
     assert ("record_damaged", paid) not in told
 
 
+def test_a_round_over_many_skus_lets_others_in_between(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sign of life, and what staff asked for, must not wait for the end of the round."""
+    monkeypatch.setattr("workers.reconciler.skus_on_sale", lambda: {card.sku: [card.sale_id], "sku-of-nobody": []})
+    between, compared = [], []
+    monkeypatch.setattr(Reconciler, "compare", lambda _self, sku, **_more: compared.append(sku) or [])
+    reconciler = Reconciler(redis.connect(), stopping=lambda: False)
+    reconciler.work_once(between_skus=lambda: between.append(len(compared)))
+    assert compared == [card.sku, "sku-of-nobody"]
+    assert between == [0, 1]
+
+
 def test_a_refund_put_off_and_a_lost_notice_are_brought_to_an_end(
     card: SaleCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ and the supervisor. Exit code 0 after an orderly stop.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -71,14 +72,19 @@ def run_reconciler() -> None:
     stop = StopFlag()
     stop.install()
     client = redis.connect(timeout_seconds=2)
-    reconciler = Reconciler(client, stopping=stop.is_set, gentle=True)
-    # What staff asked for is compared to its end: it takes seconds, and a stop is given as long.
-    asked = Reconciler(client, stopping=lambda: False, gentle=True)
     heartbeat = heartbeat_of("reconciler")
+    tell_alive = partial(heartbeat.note, busy=True)
+    reconciler = Reconciler(client, stopping=stop.is_set, gentle=True, tell_alive=tell_alive)
+    # What staff asked for is compared to its end: it takes seconds, and a stop is given as long.
+    asked = Reconciler(client, stopping=lambda: False, gentle=True, tell_alive=tell_alive)
+
+    def serve_staff() -> None:
+        tell_alive()
+        compare_asked(asked, client)
 
     def one_round() -> int:
-        compare_asked(asked, client)
-        heartbeat.note(done=reconciler.work_once())
+        serve_staff()
+        heartbeat.note(done=reconciler.work_once(between_skus=serve_staff))
         return 0  # rest after it, whatever it found: what is still wrong has time to come right by itself
 
     run_until_stopped(one_round, stop=stop, wait_for_work=lambda: stop.wait(RECONCILE_SECONDS), heartbeat=heartbeat)
