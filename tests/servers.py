@@ -24,6 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVERLESS = (ROOT / "tests" / "unit", ROOT / "tests" / "rules")
 
 PREFIX = "fairdrop-tests-"
+# Where Linux keeps files in memory. Killed processes lose nothing there, which is all that a test can do to them; and
+# no test waits for a disk that others use.
+MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+MEMORY_NEEDED_BYTES = 4 * 1024**3
 
 
 class OwnServers:
@@ -31,7 +35,7 @@ class OwnServers:
 
     def __init__(self) -> None:
         remove_leftovers()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=folder_for_servers()))
         self.processes = ExitStack()
         # Holding the sockets keeps the ports ours until the servers take them over.
         self.reserved: dict[str, socket.socket] = {}
@@ -82,6 +86,14 @@ class OwnServers:
             return reservation.getsockname()[1]
 
 
+def folder_for_servers() -> Path:
+    """Return where the servers' data goes: into memory where there is plenty, else where temporary files go."""
+    roomy = psutil.virtual_memory().available > 2 * MEMORY_NEEDED_BYTES
+    if roomy and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED_BYTES:
+        return MEMORY
+    return Path(tempfile.gettempdir())
+
+
 def needs_servers(path: Path) -> bool:
     """Tell whether the tests in the file `path` speak to PostgreSQL or Redis."""
     return not any(path.is_relative_to(folder) for folder in SERVERLESS)
@@ -89,7 +101,8 @@ def needs_servers(path: Path) -> bool:
 
 def remove_leftovers() -> None:
     """Remove the data of earlier runs that were killed; their servers ended with them."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+    places = {MEMORY, Path(tempfile.gettempdir())}
+    for folder in (found for place in places for found in place.glob(f"{PREFIX}*-*")):
         owner = folder.name.removeprefix(PREFIX).split("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(folder, ignore_errors=True)
