@@ -7,6 +7,8 @@ PORT ?= 8000
 SERVE ?= 1
 # Which tests `make test` runs, for example: make test TESTS=tests/races
 TESTS ?= tests
+# How many of them at once: each of these processes has servers of its own, and most tests wait for something.
+JOBS ?= 2
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -26,7 +28,7 @@ demo: $(VENV)/load.stamp ## start everything here, flood three sales, print the 
 
 .PHONY: test
 test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/races for some of them)
-	@exec env $(LOCAL) $(RUN) -m pytest $(TESTS)
+	@exec env $(LOCAL) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
 
 .PHONY: test-unit
 test-unit: $(VENV)/dev.stamp ## run the tests that need no server, in seconds

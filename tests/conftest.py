@@ -30,6 +30,13 @@ assert settings.DATABASES  # read now, so that pytest-django finds them configur
 _NUMBERS = count(1)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Let each process that runs tests in parallel make up addresses and servers of its own, as if it were alone."""
+    SERVERS.withdraw()
+    del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the servers when at least one of the tests to be run needs them; a missing one ends the run as failed."""
     if session.config.option.collectonly or not any(needs_servers(item.path) for item in session.items):

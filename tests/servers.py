@@ -54,6 +54,12 @@ class OwnServers:
             password = kept_password(self.folder / "valkey.password")
             os.environ["REDIS_URL"] = f"redis://:{password}@127.0.0.1:{self._reserve('valkey')}/0"
 
+    def withdraw(self) -> None:
+        """Take the addresses that we made up out of the environment again."""
+        for name, variable in (("pg", "DATABASE_URL"), ("valkey", "REDIS_URL")):
+            if name in self.reserved:
+                del os.environ[variable]
+
     def start(self) -> None:
         """Start the servers whose addresses we made up; a second call does nothing."""
         if self.started:

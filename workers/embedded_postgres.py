@@ -10,6 +10,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 from pathlib import Path
 
 import psycopg
@@ -23,6 +24,7 @@ ROLE = DATABASE = "fairdrop"
 SUPERUSER = "postgres"
 # PostgreSQL refuses to run as root; then it runs as this account, made when it is missing.
 SYSTEM_ACCOUNT = "pgserver"
+ACCOUNT_PAUSES_SECONDS = (0.1, 0.5, 2.0)
 INITDB_TIMEOUT_SECONDS = 60
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -64,18 +66,29 @@ def _account() -> str | None:
     """Return the system account PostgreSQL must run as, None when we are not root and it can be our own."""
     if os.geteuid() != 0:
         return None
-    try:
-        pwd.getpwnam(SYSTEM_ACCOUNT)
-    except KeyError:
-        command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_ACCOUNT]
+    command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_ACCOUNT]
+    for pause_seconds in (*ACCOUNT_PAUSES_SECONDS, None):
+        if _account_exists():
+            break
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=20)
         except (OSError, subprocess.SubprocessError) as error:
-            raise ServerFailed(
-                f"PostgreSQL cannot run as root and the account {SYSTEM_ACCOUNT} could not be made: run this as "
-                "another user, or set DATABASE_URL to a running server."
-            ) from error
+            # Another run may be making it at this moment: then the list of accounts is locked, and soon has it.
+            if pause_seconds is None or isinstance(error, OSError):
+                raise ServerFailed(
+                    f"PostgreSQL cannot run as root and the account {SYSTEM_ACCOUNT} could not be made: run this as "
+                    "another user, or set DATABASE_URL to a running server."
+                ) from error
+            time.sleep(pause_seconds)
     return SYSTEM_ACCOUNT
+
+
+def _account_exists() -> bool:
+    try:
+        pwd.getpwnam(SYSTEM_ACCOUNT)
+    except KeyError:
+        return False
+    return True
 
 
 def _home(data_dir: Path, *, account: str | None, program_folder: Path) -> Path:

@@ -4,6 +4,7 @@ Never starts a process by itself, never prints a password. Called by embedded_po
 
 from __future__ import annotations
 
+import random
 import secrets
 import socket
 import time
@@ -17,6 +18,10 @@ from workers.child_process import ChildProcess
 from workers.private_files import write_private
 
 READY_TIMEOUT_SECONDS = 30.0
+# The system gives none of these to a connection that goes out, so one that was free a moment ago still is; browsers
+# refuse some that are lower.
+QUIET_PORTS = range(10_240, 32_000)
+PORT_TRIES = 20
 _POLL_SECONDS = 0.05
 
 
@@ -51,9 +56,15 @@ class Server:
 
 def reserve_port() -> socket.socket:
     """Return a bound loopback socket: nobody else is given its port until it is closed."""
-    reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    reservation.bind(("127.0.0.1", 0))
-    return reservation
+    for port in (*random.SystemRandom().sample(QUIET_PORTS, PORT_TRIES), 0):
+        reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            reservation.bind(("127.0.0.1", port))
+        except OSError:
+            reservation.close()
+        else:
+            return reservation
+    raise ServerFailed("No port of the loopback is free.")
 
 
 def free_port() -> int:

@@ -26,9 +26,9 @@ AUDIT_TOKEN = "an audit token that only these tests know"
 
 
 @pytest.fixture(scope="session")
-def server_groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerGroups]:
+def server_groups() -> Iterator[ServerGroups]:
     """Keep one group of each kind of Redis for the whole run; the first kind is the server of all tests."""
-    groups = ServerGroups(tmp_path_factory.mktemp("servers"), valkey_url=os.environ["REDIS_URL"])
+    groups = ServerGroups(Path(os.environ["FAIRDROP_STATE_DIR"]), valkey_url=os.environ["REDIS_URL"])
     yield groups
     groups.close()
 
