@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadtest.expectations import EXPECTATIONS, FULL_SET, UnknownExpectation, expectations_from
 from loadtest.population import Population
 from loadtest.shop_api import ShopError
 
@@ -17,6 +18,9 @@ DEFAULT_BUYERS, DEFAULT_ATTEMPTS, DEFAULT_SEED = 3000, 20_000, 1
 # Set by run_flood: the process with which its Locust must end.
 PARENT_VARIABLE = "FAIRDROP_FLOOD_PARENT"
 AUDIT_TOKEN_VARIABLE = "FAIRDROP_AUDIT_TOKEN"  # noqa: S105 - the name of a variable
+
+FULL_WORD = "all"
+EXPECTS_HELP = f"what the run must have shown to prove anything, with commas between: {', '.join(EXPECTATIONS)}"
 
 
 def default_folder() -> Path:
@@ -47,6 +51,7 @@ def declare(parser: Any) -> None:
         "--history", default=str(default_folder()), help="folder for the clients' record and the verdict"
     )
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="the same seed is the same crowd")
+    parser.add_argument("--expects", default=FULL_WORD, help=EXPECTS_HELP)
     parser.add_argument(
         "--i-own-this-host", action="store_true", include_in_web_ui=False, help="allow a host that is not this machine"
     )
@@ -60,6 +65,7 @@ class Wanted:
     buyers: int
     attempts: int
     audit_token: str
+    expects: frozenset[str]
     folder: Path
     seed: int
     owned: bool
@@ -81,8 +87,18 @@ def wanted_from(options: argparse.Namespace) -> Wanted:
         sales=[slug.strip() for slug in str(options.sales or "").split(",") if slug.strip()],
         buyers=buyers,
         attempts=attempts,
+        expects=_expects_from(str(options.expects or "")),
         audit_token=str(options.audit_token or ""),
         folder=Path(options.history or default_folder()),
         seed=seed,
         owned=bool(options.i_own_this_host),
     )
+
+
+def _expects_from(text: str) -> frozenset[str]:
+    if text in ("", FULL_WORD):
+        return FULL_SET
+    try:
+        return expectations_from(word.strip() for word in text.split(","))
+    except UnknownExpectation as error:
+        raise ShopError(str(error)) from error

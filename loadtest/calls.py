@@ -55,6 +55,7 @@ class Calls:
         """Send one call, fill `operation` in and record it; a body is JSON unless a header says otherwise."""
         sent = {"Accept-Encoding": "identity"} | ({"Content-Type": "application/json"} if body else {}) | headers
         operation.began_ns = now_ns()
+        self._crowd.begin(operation)
         try:
             with self._client.request(
                 method, path, name=NAMES[operation.kind], headers=sent, data=body, catch_response=True

@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from loadtest.expectations import FULL_SET
+from loadtest.spans import units_at_rest
 from loadtest.testimony import Testimony
+
+# What an audit must count; a shop without a line counts nobody in it.
+COUNTS = ("total", "available", "held", "sold", "queued", "in_flight", "decided")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +30,21 @@ class Case:
 
     testimony: Testimony
     sku: str = ""
-    per_buyer_limit: int = 1
+    per_buyer_limit: int = 1  # units; 0: not known, and left to the books
+    expects: frozenset[str] = FULL_SET  # what the run must have shown
+    margin_ns: int | None = None  # between times of two clocks that may be compared; None: they may not
     before: dict[str, Any] = field(default_factory=dict)
     after: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def missing_counts(self) -> list[str]:
+        """The counts that the audit at rest should have and has not."""
+        return [name for name in COUNTS if name not in self.after.get("counts", {})]
+
+    @property
+    def has_books(self) -> bool:
+        """Say whether the shop's books can be compared with anything."""
+        return not self.missing_counts
 
     def count(self, name: str) -> int:
         """Return a count of the audit at rest."""
@@ -37,9 +54,18 @@ class Case:
         """Return by how much a count grew during the run."""
         return self.count(name) - int(self.before.get("counts", {}).get(name) or 0)
 
-    def units_told(self, states: frozenset[str]) -> int:
-        """Return how many units the clients were told they have, by the last state of each place."""
-        return sum(place.units for place in self.testimony.places.values() if place.state in states)
+    def units_told(self) -> int:
+        """Return how many units buyers were told they have in the end, held or paid."""
+        return units_at_rest(self.testimony.places.values())
+
+    def units_paid(self) -> int:
+        """Return how many units buyers were told are theirs for good."""
+        return sum(place.units for place in self.testimony.places.values() if place.state == "paid")
+
+    def units_unknown(self) -> int:
+        """Return how many units may be with somebody who was never told so: each unknown maps to none or to one."""
+        wishes = sum(wish.quantity for wish in self.testimony.wishes if wish.may_have_been_admitted and not wish.ids)
+        return wishes + sum(place.units for place in self.testimony.places.values() if place.open_ended)
 
 
 Check = Callable[[Case], Iterator[Fault]]
@@ -54,3 +80,8 @@ def in_line(audit: dict[str, Any]) -> int:
 def not_at_rest(audit: dict[str, Any]) -> int:
     """Return how many requests and held units an audit finds of which something is still to become."""
     return in_line(audit) + int(audit.get("counts", {}).get("held") or 0)
+
+
+def listed(things: set[Any]) -> str:
+    """Return the first few of some things, for the text of a fault."""
+    return ", ".join(str(thing) for thing in sorted(things)[:3])

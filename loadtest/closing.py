@@ -13,6 +13,7 @@ from typing import Any
 
 from loadtest.arguments import Wanted
 from loadtest.case import not_at_rest
+from loadtest.expectations import write_run
 from loadtest.history import history_files, is_complete
 from loadtest.shop_api import ShopApi, ShopError
 from loadtest.table import render
@@ -29,12 +30,13 @@ class Books:
 
     api: ShopApi
     folder: Path
+    expects: frozenset[str]
     sales: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def open_books(api: ShopApi, *, wanted: Wanted) -> Books:
     """Read the sales and their audits before anybody asks; raise ShopError if there is nothing to flood."""
-    books = Books(api, wanted.folder)
+    books = Books(api, wanted.folder, wanted.expects)
     for slug, sale in api.open_sales(wanted.sales).items():
         books.sales[slug] = {
             "sku": sale.get("sku", slug),
@@ -51,6 +53,7 @@ def close_books(books: Books, *, files: int) -> int:
     for slug, book in books.sales.items():
         if book["before"] is not None:
             book["after"] = _audit_at_rest(books.api, slug)
+    write_run(books.folder, expects=books.expects, files=files)
     (books.folder / AUDIT_FILE).write_text(json.dumps(books.sales, indent=2) + "\n")
     verdict = judge_folder(books.folder)
     print(render(asdict(verdict), colour=sys.stdout.isatty()), flush=True)

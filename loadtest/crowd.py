@@ -92,6 +92,10 @@ class Crowd:
             self._cards[key] = self.population.cards(sale, kind, part=self._part)
         return next(self._cards[key])
 
+    def begin(self, operation: Operation) -> None:
+        """Write down that an operation is on its way, before it is: its process may be killed."""
+        self._history.begin(operation)
+
     def record(self, operation: Operation) -> None:
         """Write one operation down."""
         self.counters.requests += 1

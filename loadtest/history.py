@@ -1,4 +1,4 @@
-"""Keeps what every client did and was told, one JSON line an operation, one file a process.
+"""Keeps what every client did and was told: a JSON line when a call begins, another when it ends, a file a process.
 Never judges and never loses a line silently: a file without its last line counts as cut off.
 Called by the crowd (writing) and by the verdict (reading).
 """
@@ -10,17 +10,23 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any, Self
 
-FILE_PREFIX = "history-"
-LINES_BETWEEN_FLUSHES = 2000
+from loadtest.clocks import Clocks, clock_name, wall_offset_ns
 
+FILE_PREFIX = "history-"
+FORMAT = 2  # 1 had no line for the beginning of a call; it is read as well
+
+INVOKE = "invoke"  # the call has begun; only the file says this, never an operation that was read
 OK = "ok"  # a definite yes
 FAIL = "fail"  # a definite no: nothing happened
 UNKNOWN = "unknown"  # timeout, reset or 5xx: it may or may not have happened
 STOPPED = "stopped"  # code of a call that we ourselves cut off when the run was stopped
+UNENDED = "unended"  # code of a call that had not ended when its file did: its process was killed, or stopped
+
+encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +47,9 @@ class Operation:
     request_id: str = ""
     seq: int = 0
     state: str = ""
+    number: int = 0  # of the operation in its file, from 1
     clock: str = ""  # whose clock the times are on; filled in when read
+    client_died: bool = False  # its process left no last line, so nobody went on asking; filled in when read
 
 
 OPERATION_FIELDS = tuple(field.name for field in fields(Operation))
@@ -52,51 +60,51 @@ def now_ns() -> int:
     return time.monotonic_ns()
 
 
-def clock_name() -> str:
-    """Return a name of this host's monotonic clock: times of two names must not be compared."""
-    boot_id = Path("/proc/sys/kernel/random/boot_id")
-    return boot_id.read_text().strip() if boot_id.exists() else socket.gethostname()
-
-
 class HistoryWriter:
-    """Appends operations to this process's own file; buffered, written out at the latest by close()."""
+    """Appends operations to this process's own file, each line with one write: a killed process has lost none."""
 
     def __init__(self, folder: Path, *, process_name: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         name = process_name or f"{socket.gethostname()}-{os.getpid()}"
         self.path = folder / f"{FILE_PREFIX}{name}.jsonl"
-        self._file: IO[str] | None = self.path.open("w", encoding="utf-8")
-        self._waiting: list[str] = []
-        self._written = 0
-        offset_ns = time.time_ns() - time.monotonic_ns()
-        self._put({"history": 1, "clock": clock_name(), "wall_minus_monotonic_ns": offset_ns})
+        self._file: IO[bytes] | None = self.path.open("wb", buffering=0)
+        self._begun = 0
+        self._open: set[int] = set()
+        self._put({"history": FORMAT, "clock": clock_name(), "wall_minus_monotonic_ns": wall_offset_ns()})
+
+    def begin(self, operation: Operation) -> None:
+        """Record that an operation is about to be sent, so that it is known even if its end never is."""
+        if self._file is None:
+            return
+        self._number(operation)
+        self._open.add(operation.number)
+        self._put(_filled(operation) | {"outcome": INVOKE})
 
     def add(self, operation: Operation) -> None:
-        """Record one finished operation; empty fields are left out of the line."""
+        """Record an operation that has ended; its line says everything, empty fields are left out."""
         if self._file is None:
             return
-        self._put({name: value for name in OPERATION_FIELDS if (value := getattr(operation, name))})
-        self._written += 1
+        if operation.number not in self._open:
+            self._number(operation)
+        self._open.discard(operation.number)
+        self._put(_filled(operation))
 
     def close(self) -> None:
-        """Write out everything and the last line, which says how many operations there must be."""
+        """Write the last line, which says how many operations there must be, and how many of them never ended."""
         if self._file is None:
             return
-        self._put({"end": True, "operations": self._written})
-        self._flush()
+        counts = {"operations": self._begun, "unended": len(self._open)}
+        self._put({"end": True, **counts, "wall_minus_monotonic_ns": wall_offset_ns()})
         self._file.close()
         self._file = None
 
-    def _put(self, line: dict[str, Any]) -> None:
-        self._waiting.append(json.dumps(line, separators=(",", ":")))
-        if len(self._waiting) >= LINES_BETWEEN_FLUSHES:
-            self._flush()
+    def _number(self, operation: Operation) -> None:
+        self._begun += 1
+        operation.number = self._begun
 
-    def _flush(self) -> None:
-        if self._file is not None and self._waiting:
-            self._file.write("\n".join(self._waiting) + "\n")
-            self._file.flush()
-        self._waiting.clear()
+    def _put(self, line: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(encode(line).encode() + b"\n")
 
     def __enter__(self) -> Self:
         return self
@@ -105,13 +113,18 @@ class HistoryWriter:
         self.close()
 
 
+def _filled(operation: Operation) -> dict[str, Any]:
+    return {name: value for name in OPERATION_FIELDS if (value := getattr(operation, name))}
+
+
 @dataclass(slots=True)
 class History:
-    """All operations of a run and the names of the files that were cut off."""
+    """All operations of a run, their clocks, and the names of the files that were cut off."""
 
     operations: list[Operation]
     cut_off: list[str]
     files: int = 0
+    clocks: Clocks = field(default_factory=Clocks)
 
 
 def history_files(folder: Path) -> list[Path]:
@@ -133,29 +146,59 @@ def is_complete(path: Path) -> bool:
     return bool(lines) and lines[-1].startswith(b'{"end":true')
 
 
-def read_history(folder: Path) -> History:
-    """Read all files of a run, in the order of invocation."""
+def read_history(*folders: Path) -> History:
+    """Read all files of a run, in the order of invocation; the files of each machine may lie in a folder of their own.
+
+    Each operation's times stay on its own clock; the order of those of different machines is that of the time of day,
+    which is good enough to read and never enough to judge.
+    """
     history = History([], [])
-    for path in history_files(folder):
+    for path in (path for folder in folders for path in history_files(folder)):
         history.files += 1
-        if not _read_file(path, into=history.operations):
+        if not _read_file(path, into=history):
             history.cut_off.append(path.name)
-    history.operations.sort(key=lambda operation: operation.began_ns)
+    shifts = history.clocks.shifts_ns
+    history.operations.sort(key=lambda operation: operation.began_ns + shifts.get(operation.clock, 0))
     return history
 
 
-def _read_file(path: Path, *, into: list[Operation]) -> bool:
+def _read_file(path: Path, *, into: History) -> bool:
     """Add the operations of one file; say whether it was whole."""
-    clock, count, promised = "", 0, -1
+    clock, promised = "", (-1, -1)
+    ended: list[Operation] = []
+    begun: dict[int, dict[str, Any]] = {}
     for line in _lines(path):
-        if "history" in line:
-            clock = str(line["clock"])
-        elif "end" in line:
-            promised = int(line["operations"])
-        else:
-            into.append(Operation(**{name: line[name] for name in OPERATION_FIELDS if name in line} | {"clock": clock}))
-            count += 1
-    return promised == count
+        if "wall_minus_monotonic_ns" in line:
+            clock = str(line.get("clock", clock))
+            into.clocks.note(clock, offset_ns=int(line["wall_minus_monotonic_ns"]))
+        if "end" in line:
+            promised = int(line["operations"]), int(line.get("unended", 0))
+        elif "kind" in line:
+            if line.get("outcome") == INVOKE:
+                begun[line["number"]] = line
+            else:
+                begun.pop(line.get("number", 0), None)
+                ended.append(_operation(line, clock=clock))
+    last_ns = max((operation.ended_ns for operation in ended), default=0)
+    unended = [_unended(line, clock=clock, last_ns=last_ns) for line in begun.values()]
+    found = [*ended, *unended]
+    whole = promised == (len(found), len(unended))
+    for operation in found:
+        operation.client_died = not whole
+    into.operations += found
+    return whole
+
+
+def _operation(line: dict[str, Any], *, clock: str) -> Operation:
+    return Operation(**{name: line[name] for name in OPERATION_FIELDS if name in line} | {"clock": clock})
+
+
+def _unended(line: dict[str, Any], *, clock: str, last_ns: int) -> Operation:
+    """Give a call that never ended the only honest end: unknown, not before the last that its client did."""
+    operation = _operation(line, clock=clock)
+    operation.outcome, operation.code = UNKNOWN, UNENDED
+    operation.ended_ns = max(last_ns, operation.began_ns)
+    return operation
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

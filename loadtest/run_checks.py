@@ -9,34 +9,42 @@ from collections.abc import Iterable, Iterator
 
 from loadtest.case import Case, Fault
 from loadtest.contract import OK_STATUS, is_foreseen
-from loadtest.history import OK, STOPPED, UNKNOWN, Operation
+from loadtest.expectations import EXPECTATIONS
+from loadtest.history import OK, STOPPED, UNENDED, UNKNOWN, History, Operation
 
 
 def vacuous(case: Case) -> Iterator[Fault]:
-    """The run was a test at all: sold out, paid, lapsed, cancelled, left, paid late, moved up, clicks repeated."""
+    """The run was a test at all: it showed everything it was expected to show, and clicks were repeated."""
     places, results = list(case.testimony.places.values()), case.testimony.results()
+    if not case.testimony.asks:
+        yield Fault("nobody asked")
+    if not places:
+        yield Fault("nobody was admitted")
     seen = {
-        "nobody asked": bool(case.testimony.asks),
-        "nobody was admitted": bool(places),
-        "nobody was told it was sold out": "sold_out" in results,
-        "nobody paid": "paid" in results,
-        "no hold lapsed": any(place.was("expired") for place in places),
-        "nobody gave up a hold": any(place.was("held") and place.was("cancelled") for place in places),
-        "nobody paid too late": any(place.charged_late for place in places),
-        "nobody left the line": any(place.was("cancelled") and not place.was("held") for place in places),
-        "nobody moved up from the waitlist": any(place.moved_up for place in places),
+        "sold_out": "sold_out" in results,
+        "paid": "paid" in results,
+        "expired": any(place.was("expired") for place in places),
+        "cancelled": any(place.was("held") and place.was("cancelled") for place in places),
+        "paid_late": any(place.charged_late for place in places),
+        "left": any(place.was("cancelled") and not place.was("held") for place in places),
+        "moved_up": any(place.moved_up for place in places),
     }
-    yield from (Fault(missing) for missing, found in seen.items() if not found)
+    yield from _missing(seen, expects=case.expects)
 
 
-def no_repeats(asks: list[Operation]) -> Iterator[Fault]:
+def no_repeats(asks: list[Operation], *, expects: frozenset[str]) -> Iterator[Fault]:
     """Clicks were repeated: at once, after the answer, and for a request that was already in line."""
     seen = {
-        "no double click was sent": any(ask.click == "double" for ask in asks),
-        "nobody asked again after an answer": any(ask.click == "again" for ask in asks),
-        "no repeat met an admitted request": any(ask.outcome == OK and ask.status == OK_STATUS for ask in asks),
+        "double": any(ask.click == "double" for ask in asks),
+        "again": any(ask.click == "again" for ask in asks),
+        "retry": any(ask.outcome == OK and ask.status == OK_STATUS for ask in asks),
+        "unanswered": any(ask.click == "retry" for ask in asks) and any(ask.outcome == UNKNOWN for ask in asks),
     }
-    yield from (Fault(missing) for missing, found in seen.items() if not found)
+    yield from _missing(seen, expects=expects)
+
+
+def _missing(seen: dict[str, bool], *, expects: frozenset[str]) -> Iterator[Fault]:
+    yield from (Fault(EXPECTATIONS[word]) for word, found in seen.items() if word in expects and not found)
 
 
 def unexpected(case: Case) -> Iterator[Fault]:
@@ -44,8 +52,21 @@ def unexpected(case: Case) -> Iterator[Fault]:
     for answer, count in unforeseen_answers(case.testimony.operations).items():
         yield Fault(f"{count} × {answer}", count)
     for wish in case.testimony.wishes:
-        if all(ask.outcome == UNKNOWN for ask in wish.asks) and wish.asks[-1].code != STOPPED:
+        if all(ask.outcome == UNKNOWN for ask in wish.asks) and not _was_cut_short(wish.asks[-1]):
             yield Fault(f"key {wish.key} of buyer {wish.buyer} never got a definite answer")
+
+
+def _was_cut_short(ask: Operation) -> bool:
+    """Say whether it was our own side that ended this: nobody was left to ask again."""
+    return ask.client_died or ask.code in (STOPPED, UNENDED)
+
+
+def record_gaps(history: History, *, files: int) -> Iterator[Fault]:
+    """Every process wrote its record to the end."""
+    for name in history.cut_off:
+        yield Fault(f"{name} ends too early")
+    if history.files < max(files, 1):
+        yield Fault(f"{history.files} of {files} records are here" if files else "there is no record")
 
 
 def unforeseen_answers(operations: Iterable[Operation]) -> dict[str, int]:

@@ -41,6 +41,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--users", type=int, default=60, help="connections that play the buyers")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=arguments.DEFAULT_SEED)
+    parser.add_argument("--expects", default=arguments.FULL_WORD, help=arguments.EXPECTS_HELP)
     parser.add_argument("--history", default=str(arguments.default_folder()), help="folder for record and verdict")
     parser.add_argument("--run-time", type=int, default=300, help="seconds after which buyers are sent home")
     parser.add_argument("--i-own-this-host", action="store_true")
@@ -78,6 +79,7 @@ def locust_command(options: argparse.Namespace, *, sales: list[str], folder: Pat
     words += ["--host", options.host, "--users", str(options.users + 1), "--spawn-rate", str(options.users + 1)]
     words += ["--run-time", f"{options.run_time}s", "--sales", ",".join(sales), "--history", str(folder)]
     words += ["--buyers", str(options.buyers), "--attempts", str(options.attempts), "--seed", str(options.seed)]
+    words += ["--expects", options.expects]
     if options.processes > 1:
         words += ["--processes", str(options.processes)]
     if options.i_own_this_host:

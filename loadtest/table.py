@@ -21,7 +21,7 @@ def render(verdict: dict[str, Any], *, colour: bool = False) -> str:
     """Return the whole text."""
     paint = _painter(colour=colour)
     lines = [*_table(verdict["sales"], paint=paint), "", *_checks(verdict["checks"], paint=paint), ""]
-    lines += _figures(verdict)
+    lines += [*_figures(verdict), *_record(verdict.get("record"))]
     return "\n".join([*lines, "", _sentence(verdict, paint=paint)])
 
 
@@ -107,3 +107,18 @@ def _sentence(verdict: dict[str, Any], *, paint: Paint) -> str:
     if set(failed) <= set(ABOUT_THE_RUN):
         return paint(f"✗ This run proves nothing: {', '.join(failed)}.", RED)
     return paint(f"✗ The books do not balance: {', '.join(failed)}.", RED)
+
+
+def _record(record: dict[str, Any] | None) -> list[str]:
+    """Say what there was to judge by."""
+    if record is None:
+        return []
+    processes = "1 process" if record["files"] == 1 else f"{record['files']:,} processes"
+    line = f"The record: {record['operations']:,} calls of {processes}, {record['unknown']:,} without a definite answer"
+    if record["unended"]:
+        line += f" ({record['unended']:,} of them cut off with their process)"
+    if record["clocks"] > 1:
+        error_ms = record["wall_error_ms"]
+        compared = "not compared with each other" if error_ms is None else f"taken to agree within {error_ms:g} ms"
+        line += f"; {record['clocks']} clocks, {compared}"
+    return [line]

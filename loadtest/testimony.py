@@ -5,18 +5,21 @@ Never asks the shop and never judges. Called by the checks and by the table.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from loadtest.history import FAIL, OK, UNKNOWN, Operation
 
 HELD_STATES = frozenset({"held", "paid"})  # units are with the buyer
+HOLD_ENDS = frozenset({"paid", "expired", "cancelled"})  # a hold ends in one of these, once
 ENDED_STATES = frozenset({"expired", "cancelled", "refunded"})  # a hold has ended without a sale, or a place was left
 WAITING_STATES = frozenset({"", "queued", "waitlisted"})
 UNANSWERED_STATES = frozenset({"", "queued"})
 # Answers of the provider's page, which knows nothing of requests.
 STATELESS_KINDS = frozenset({"page", "choose"})
+# What may change a request that is in line or held; a look changes nothing.
+ACTS = frozenset({"pay", "begin", "choose", "cancel"})
 # What a later look may find after an earlier one, however many states lie between; a missing state is the last one.
 # Nobody who has paid in time ever sees anything but "paid": in a flood nobody gives goods back.
 AFTER_HOLD = frozenset({"held", "paid", "expired", "cancelled", "refunded"})
@@ -72,11 +75,17 @@ class Place:
     sightings: list[Operation] = field(default_factory=list)  # in the order the answers came in
     no_answers: list[Operation] = field(default_factory=list)  # questions about it that were answered with a no
     calls: list[Operation] = field(default_factory=list)  # other calls that were answered with a yes
+    unknowns: list[Operation] = field(default_factory=list)  # acts that may or may not have happened
 
     @property
     def seqs(self) -> set[int]:
         """The places in line it was told; there must be exactly one."""
         return {sighting.seq for sighting in self.sightings if sighting.seq}
+
+    @property
+    def first_seq(self) -> int:
+        """The place in line it was told first; another one later is a fault of what was told, not of the order."""
+        return next((seen.seq for seen in self.sightings if seen.seq), 0)
 
     @property
     def state(self) -> str:
@@ -87,6 +96,21 @@ class Place:
     def units(self) -> int:
         """How many units it asked for."""
         return self.wishes[0].quantity if self.wishes else 0
+
+    @property
+    def clock(self) -> str:
+        """Whose clock its first click is on."""
+        return self.wishes[0].asks[0].clock if self.wishes else ""
+
+    @property
+    def open_ended(self) -> bool:
+        """Say whether more may have become of it than its client saw: the client died, or an act stayed unanswered."""
+        if not self.sightings or self.state == "paid":
+            return not self.sightings
+        last = self.sightings[-1]
+        if last.client_died and last.kind != "recheck":
+            return True
+        return any(act.ended_ns >= last.began_ns for act in self.unknowns)
 
     def was(self, state: str) -> bool:
         """Say whether it was ever seen in this state."""
@@ -107,8 +131,8 @@ class Place:
         return next((seen.ended_ns for seen in self.sightings if seen.state in states), 0)
 
     def told_seq_ns(self) -> int:
-        """When a client first knew its place in line."""
-        return min(sighting.ended_ns for sighting in self.sightings if sighting.seq)
+        """When its client first knew its place in line."""
+        return min(seen.ended_ns for seen in self.sightings if seen.seq and seen.clock == self.clock)
 
     def answered_ns(self) -> int:
         """When a client first saw what became of it: a decision, or that it must wait for a unit (0: never)."""
@@ -120,9 +144,13 @@ class Testimony:
 
     __test__ = False  # its name begins like a test's
 
-    def __init__(self, sale: str, operations: Iterable[Operation]) -> None:
+    def __init__(
+        self, sale: str, operations: Iterable[Operation], *, shifts_ns: Mapping[str, int] | None = None
+    ) -> None:
+        """shifts_ns: what to add to the times of each clock to put answers of several machines into a row."""
         self.sale = sale
         self.operations = list(operations)
+        self.shifts_ns = shifts_ns or {}
 
     @cached_property
     def asks(self) -> list[Operation]:
@@ -145,13 +173,18 @@ class Testimony:
         for wish in self.wishes:
             for request_id in wish.ids:
                 found.setdefault(request_id, Place(request_id, self.sale)).wishes.append(wish)
-        for operation in sorted(self.operations, key=lambda operation: operation.ended_ns):
+        for operation in sorted(self.operations, key=self._ended_ns):
             place = found.get(operation.request_id)
             if place and operation.outcome == OK:
                 (place.calls if operation.kind in STATELESS_KINDS else place.sightings).append(operation)
             elif place and operation.outcome == FAIL:
                 place.no_answers.append(operation)
+            elif place and operation.kind in ACTS:
+                place.unknowns.append(operation)
         return found
+
+    def _ended_ns(self, operation: Operation) -> int:
+        return operation.ended_ns + self.shifts_ns.get(operation.clock, 0)
 
     def results(self) -> dict[str, int]:
         """Count wishes by how they ended, so that the counts add up to all wishes."""

@@ -1,12 +1,11 @@
 """Decides whether a flood was served rightly: every check on every sale, counts that add up, waits, rates.
 Never believes a single source: the clients' record and the shop's audit must agree.
-Called at the end of a run, or by hand: python -m loadtest.verdict FOLDER judges a kept record again.
+Called at the end of a run, and by the checker.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,14 +13,15 @@ from typing import Any
 
 from loadtest import latency
 from loadtest.case import Case, Fault
-from loadtest.checks import CHECKS
-from loadtest.history import History, Operation, read_history
-from loadtest.run_checks import no_repeats, unforeseen_answers
-from loadtest.table import render
+from loadtest.checks import CHECKS, faults_of
+from loadtest.expectations import RunFacts, read_run
+from loadtest.history import UNENDED, UNKNOWN, History, read_history
+from loadtest.run_checks import no_repeats, record_gaps, unforeseen_answers
 from loadtest.testimony import Testimony
 
 AUDIT_FILE, VERDICT_FILE = "audit.json", "verdict.json"
 DETAILS_KEPT = 5
+SHOP_RUN = RunFacts()
 
 
 @dataclass(slots=True)
@@ -59,6 +59,19 @@ class SaleResult:
     faults: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordResult:
+    """What there was to judge by."""
+
+    files: int
+    operations: int
+    unknown: int  # no definite answer
+    unended: int  # of these: the client's own process ended first
+    clocks: int
+    wall_error_ms: float | None  # within which times of two clocks were compared; None: they were not
+    expected: list[str]
+
+
 @dataclass(slots=True)
 class Verdict:
     """What is said about a run."""
@@ -66,6 +79,7 @@ class Verdict:
     ok: bool
     sales: list[SaleResult]
     checks: list[CheckResult]
+    record: RecordResult
     admission: latency.Wait
     refusal: latency.Wait
     decision: latency.Wait
@@ -73,18 +87,19 @@ class Verdict:
     rate: latency.Rate
 
 
-def judge(history: History, books: dict[str, dict[str, Any]]) -> Verdict:
+def judge(history: History, books: dict[str, dict[str, Any]], *, facts: RunFacts = SHOP_RUN) -> Verdict:
     """Judge a run: `books` has for each sale its sku, its limit and the shop's audit before and after."""
-    cases = [_case(slug, book, history.operations) for slug, book in books.items()]
+    cases = [_case(slug, book, history=history, facts=facts) for slug, book in books.items()]
     checks = {name: CheckResult(name, _meaning(check)) for name, check in CHECKS.items()}
-    checks["record cut off"] = CheckResult("record cut off", "Every process wrote its record to the end.")
+    checks["record cut off"] = CheckResult("record cut off", _meaning(record_gaps))
     rows = [_judge_sale(case, checks=checks) for case in cases]
-    _judge_whole(history, cases=cases, checks=checks)
+    _judge_whole(history, cases=cases, checks=checks, facts=facts)
     testimonies = [case.testimony for case in cases]
     return Verdict(
         ok=not any(check.count for check in checks.values()),
         sales=rows,
         checks=list(checks.values()),
+        record=_record(history, facts=facts),
         admission=latency.to_admission(testimonies),
         refusal=latency.to_refusal(testimonies),
         decision=latency.to_decision(testimonies),
@@ -93,13 +108,31 @@ def judge(history: History, books: dict[str, dict[str, Any]]) -> Verdict:
     )
 
 
-def _case(slug: str, book: dict[str, Any], operations: list[Operation]) -> Case:
+def _case(slug: str, book: dict[str, Any], *, history: History, facts: RunFacts) -> Case:
     return Case(
-        testimony=Testimony(slug, (operation for operation in operations if operation.sale == slug)),
+        testimony=Testimony(
+            slug,
+            (operation for operation in history.operations if operation.sale == slug),
+            shifts_ns=history.clocks.shifts_ns,
+        ),
         sku=str(book.get("sku", slug)),
         per_buyer_limit=int(book.get("per_buyer_limit", 1)),
+        expects=facts.expects,
+        margin_ns=history.clocks.margin_ns(facts.wall_error_ms),
         before=book.get("before") or {},
         after=book.get("after") or {},
+    )
+
+
+def _record(history: History, *, facts: RunFacts) -> RecordResult:
+    return RecordResult(
+        files=history.files,
+        operations=len(history.operations),
+        unknown=sum(operation.outcome == UNKNOWN for operation in history.operations),
+        unended=sum(operation.code == UNENDED for operation in history.operations),
+        clocks=len({operation.clock for operation in history.operations}),
+        wall_error_ms=facts.wall_error_ms,
+        expected=sorted(facts.expects),
     )
 
 
@@ -110,8 +143,8 @@ def _meaning(check: Any) -> str:
 def _judge_sale(case: Case, *, checks: dict[str, CheckResult]) -> SaleResult:
     """Run every check on one sale; return its row."""
     faults: Counter[str] = Counter()
-    for name, check in CHECKS.items():
-        for fault in check(case):
+    for name in CHECKS:
+        for fault in faults_of(name, case):
             faults[name] += fault.weight
             checks[name].add(fault, where=case.sku)
     testimony = case.testimony
@@ -132,15 +165,13 @@ def _judge_sale(case: Case, *, checks: dict[str, CheckResult]) -> SaleResult:
     )
 
 
-def _judge_whole(history: History, *, cases: list[Case], checks: dict[str, CheckResult]) -> None:
+def _judge_whole(history: History, *, cases: list[Case], checks: dict[str, CheckResult], facts: RunFacts) -> None:
     """Add what concerns the run as a whole."""
-    for name in history.cut_off:
-        checks["record cut off"].add(Fault(f"{name} ends too early"))
-    if not history.files:
-        checks["record cut off"].add(Fault("there is no record"))
+    for fault in record_gaps(history, files=facts.files):
+        checks["record cut off"].add(fault)
     for answer, count in unforeseen_answers(o for o in history.operations if not o.sale).items():
         checks["unforeseen answer"].add(Fault(f"{count} × {answer}", count))
-    for fault in no_repeats([ask for case in cases for ask in case.testimony.asks]):
+    for fault in no_repeats([ask for case in cases for ask in case.testimony.asks], expects=facts.expects):
         checks["vacuous"].add(fault)
 
 
@@ -149,23 +180,16 @@ def as_json(verdict: Verdict) -> str:
     return json.dumps(asdict(verdict), indent=2) + "\n"
 
 
-def judge_folder(folder: Path) -> Verdict:
-    """Judge the record and the audits kept in a folder; write verdict.json beside them."""
-    books = json.loads((folder / AUDIT_FILE).read_text())
-    verdict = judge(read_history(folder), books)
+def judge_folder(
+    folder: Path,
+    *,
+    history: History | None = None,
+    books: dict[str, dict[str, Any]] | None = None,
+    facts: RunFacts | None = None,
+) -> Verdict:
+    """Judge the record and the audits kept in a folder, or what is given instead; write verdict.json beside them."""
+    books = json.loads((folder / AUDIT_FILE).read_text()) if books is None else books
+    history = history or read_history(folder)
+    verdict = judge(history, books, facts=facts or read_run(folder))
     (folder / VERDICT_FILE).write_text(as_json(verdict))
     return verdict
-
-
-def main(arguments: list[str]) -> int:
-    """Judge a kept record again; 0 only if everything holds."""
-    if len(arguments) != 1 or not (Path(arguments[0]) / AUDIT_FILE).exists():
-        print(f"usage: python -m loadtest.verdict FOLDER (one that has {AUDIT_FILE})", file=sys.stderr)
-        return 2
-    verdict = judge_folder(Path(arguments[0]))
-    print(render(json.loads(as_json(verdict))))
-    return 0 if verdict.ok else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

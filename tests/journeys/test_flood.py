@@ -67,6 +67,12 @@ def flood(environment: Mapping[str, str], folder: Path, *words: str) -> subproce
     )
 
 
+def checker(environment: Mapping[str, str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Judge the record of a flood again, with the shop's books as they are now."""
+    command = [sys.executable, "-m", "loadtest.checker", str(folder), *words]
+    return subprocess.run(command, cwd=ROOT, env=dict(environment), capture_output=True, text=True, check=False)
+
+
 def verdict_in(folder: Path) -> dict[str, Any]:
     """Return the verdict that a flood left."""
     verdict: dict[str, Any] = json.loads((folder / "verdict.json").read_text())
@@ -95,6 +101,8 @@ def test_a_flood_of_the_real_shop_ends_green(
     assert len(list(tmp_path.glob("history-*.jsonl"))) == processes
     for card in cards:
         assert assert_books_balance(card)["sold"] == UNITS
+    again = checker(environment, tmp_path, "--host", address(shop))
+    assert again.returncode == 0, again.stdout + again.stderr
 
 
 def test_a_flood_that_never_sells_out_proves_nothing(
@@ -128,6 +136,7 @@ def test_plain_locust_judges_too(
         (["--sales", "no-such-sale"], "is that the slug of a sale of this shop?"),
         (["--audit-token", "wrong"], "is the audit token right?"),
         (["--buyers", "10", "--attempts", "5"], "at least one attempt for each"),
+        (["--expects", "sold_out,rain"], "rain: a run can be expected to show sold_out"),
         (["--host", "http://192.0.2.1:8000"], "192.0.2.1 is not this machine"),
         (["--host", "http://127.0.0.1:1"], "No shop answers at http://127.0.0.1:1"),
     ],

@@ -1,0 +1,68 @@
+"""The checks of what buyers were told: one thing, and then nothing that cannot come after it.
+Never takes two answers for contradictory that were on their way at once. Called by the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from loadtest.case import Case, Fault, listed
+from loadtest.contract import ADMITTED
+from loadtest.history import OK, Operation
+from loadtest.testimony import FOLLOWERS, HOLD_ENDS, Place
+
+
+def told_wrongly(case: Case) -> Iterator[Fault]:
+    """Nobody was told one thing and another later, and nobody was told of units the books did not give."""
+    for place in case.testimony.places.values():
+        if len(place.seqs) != 1:
+            yield Fault(f"request {place.request_id} was told {len(place.seqs)} places in line: {listed(place.seqs)}")
+        yield from _took_back(place)
+    for wish in case.testimony.wishes:
+        firsts = sum(ask.outcome == OK and ask.status == ADMITTED for ask in wish.asks)
+        if firsts > 1:
+            yield Fault(f"key {wish.key} of buyer {wish.buyer} was called new {firsts} times")
+        if wish.ids and wish.last_no and _no_after_yes(wish.asks):
+            yield Fault(f"key {wish.key} of buyer {wish.buyer} was refused ({wish.last_no}) after it had been admitted")
+    told, given = case.units_told(), case.count("held") + case.count("sold")
+    if case.has_books and told > given:
+        yield Fault(f"buyers were told of {told} units, the books gave {given}", told - given)
+    paid, sold = case.units_paid(), case.grown("sold")
+    if case.has_books and paid > sold:
+        yield Fault(f"buyers were told that {paid} units are paid, the books sold {sold}", paid - sold)
+
+
+def _took_back(place: Place) -> Iterator[Fault]:
+    """Find a state that cannot follow the one a client had already been told when it asked."""
+    for number, later in enumerate(place.sightings):
+        before = (seen for seen in reversed(place.sightings[:number]) if _surely_before(seen, later))
+        earlier = next(before, later)
+        if {earlier.state, later.state} <= HOLD_ENDS:
+            continue  # that is a hold that ended twice
+        if later.state not in FOLLOWERS.get(earlier.state, frozenset()) | {earlier.state}:
+            yield Fault(f"request {place.request_id} was told {earlier.state}, then {later.state or 'nothing'}")
+
+
+def _surely_before(one: Operation, other: Operation) -> bool:
+    return one.clock == other.clock and one.ended_ns < other.began_ns
+
+
+def hold_ended_twice(case: Case) -> Iterator[Fault]:
+    """A hold ended once: it was paid, or it lapsed, or it was given up."""
+    for place in case.testimony.places.values():
+        ends = {end: [seen for seen in place.sightings if seen.state == end] for end in HOLD_ENDS if place.was(end)}
+        # Who pays after the hold has lapsed may get the units again; the other way round there is no road.
+        if set(ends) == {"paid", "expired"} and not any(
+            _surely_before(paid, expired) for paid in ends["paid"] for expired in ends["expired"]
+        ):
+            continue
+        if len(ends) > 1:
+            told = " and ".join(sorted(ends, key=lambda end: ends[end][0].ended_ns))
+            yield Fault(f"the hold of request {place.request_id} was told to have ended as {told}")
+
+
+def _no_after_yes(asks: list[Any]) -> bool:
+    first_yes_ns = min(ask.ended_ns for ask in asks if ask.outcome == OK)
+    later = [ask for ask in asks if ask.began_ns > first_yes_ns]
+    return any(ask.code in ("sold_out", "limit_reached") for ask in later)
