@@ -18,6 +18,8 @@ from types import FrameType
 from loadtest import arguments
 from loadtest.crowd import clear_progress
 from loadtest.progress import ProgressLine
+from loadtest.report import write_report
+from loadtest.run_facts import COMMAND_VARIABLE, command_line
 from loadtest.shop_api import ShopApi, ShopError, check_host
 from loadtest.table import render
 from loadtest.verdict import VERDICT_FILE
@@ -97,6 +99,7 @@ def run(options: argparse.Namespace, *, sales: list[str]) -> int:
     environment = os.environ | {
         arguments.AUDIT_TOKEN_VARIABLE: options.audit_token,
         arguments.PARENT_VARIABLE: str(os.getpid()),
+        COMMAND_VARIABLE: command_line(),
     }
     with (folder / LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
@@ -145,6 +148,10 @@ def _report(folder: Path, *, code: int) -> int:
         return code or BROKEN
     verdict = json.loads(path.read_text())
     print(render(verdict, colour=sys.stdout.isatty()), flush=True)
+    try:
+        print(f"\nReport: {write_report(folder)}", flush=True)
+    except OSError as error:
+        print(f"\nThe report could not be written: {error}", file=sys.stderr)
     return OK if verdict["ok"] and code == OK else BROKEN
 
 

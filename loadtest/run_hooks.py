@@ -15,13 +15,15 @@ import gevent
 import gevent.pool
 from locust.runners import MasterRunner, WorkerRunner
 
-from loadtest import arguments, closing
+from loadtest import arguments, closing, web_tab
 from loadtest.conversation import recheck
 from loadtest.crowd import Crowd, clear_progress
 from loadtest.follow_up import HELD, WAITING
 from loadtest.followers import CONNECTIONS, Followers, open_session
 from loadtest.history import clear_history
+from loadtest.sampling import Sampler
 from loadtest.shop_api import ShopApi, ShopError, check_host
+from loadtest.watching import end_watch, watch
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class FloodRun:
         self._environment: Any = None
         self._share: dict[str, Any] = {}
         self._books: closing.Books | None = None
+        self.sampler: Sampler | None = None
         self._workers_left = 0
         self._workers = 1
 
@@ -66,6 +69,7 @@ class FloodRun:
         gevent.spawn(_end_with_parent)
         if isinstance(runner, MasterRunner):
             runner.register_message(DONE_MESSAGE, self._on_worker_done)
+        web_tab.add_to(environment, sampler=lambda: self.sampler)
         if environment.web_ui is None:
             try:
                 self._prepare()
@@ -87,6 +91,7 @@ class FloodRun:
             return
         clear_history(books.folder)
         clear_progress(books.folder)
+        self.sampler = watch(books, options=environment.parsed_options)
         if isinstance(environment.runner, MasterRunner):
             self._share_out(environment.runner, books=books)
         else:
@@ -200,6 +205,7 @@ class FloodRun:
         if isinstance(environment.runner, MasterRunner) and self._workers_left > 0:
             environment.runner.send_message(HOME_MESSAGE)
         environment.process_exit_code = closing.close_books(books, files=self._workers)
+        end_watch(self.sampler, folder=books.folder)
 
     def on_quitting(self, environment: Any, **_: Any) -> None:
         """Judge a run that was interrupted before Locust could stop it; a worker's own code says nothing."""

@@ -60,6 +60,14 @@ class ShopApi:
         """Return the shop's own audit of one sale."""
         return dict(self._get(f"/api/v1/sales/{quote(slug)}/audit", token=self._audit_token))
 
+    def metrics(self) -> str:
+        """Return the shop's metrics as Prometheus reads them."""
+        return self._get_bytes("/metrics", token="").decode()
+
+    def about(self) -> dict[str, Any]:
+        """Return what the shop says of its versions and of how its stores keep data."""
+        return dict(self._get("/api/v1/about", token=self._audit_token))
+
     def open_sales(self, wanted: list[str]) -> dict[str, dict[str, Any]]:
         """Return the wanted sales (or all open ones) by slug; raise ShopError if one of them is not open."""
         if not wanted:
@@ -74,6 +82,13 @@ class ShopApi:
         return found
 
     def _get(self, path: str, *, token: str = "") -> Any:
+        body = self._get_bytes(path, token=token)
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise ShopError(f"GET {path} at {self.host_url} was not answered with JSON.") from error
+
+    def _get_bytes(self, path: str, *, token: str) -> bytes:
         headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         try:
             status, body = self._exchange(path, headers=headers)
@@ -84,10 +99,7 @@ class ShopApi:
         if status != http.HTTPStatus.OK:
             hint = " (is the audit token right?)" if path.endswith("/audit") and status in (401, 403, 404) else ""
             raise ShopError(f"GET {path} at {self.host_url} was answered with {status}{hint}.")
-        try:
-            return json.loads(body)
-        except ValueError as error:
-            raise ShopError(f"GET {path} at {self.host_url} was not answered with JSON.") from error
+        return body
 
     def _exchange(self, path: str, *, headers: dict[str, str]) -> tuple[int, bytes]:
         parts = urlsplit(self.host_url)

@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop import api, api_actions, languages, ticket_actions, views
+from shop import about, api, api_actions, languages, ticket_actions, views
 from shop.admin_stock import stock_live
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
@@ -23,6 +23,7 @@ urlpatterns = [
     path("admin/inventory/stock/live/", admin.site.admin_view(stock_live), name="stock-live"),
     path("admin/", admin.site.urls),
     path("api/v1/sales/<slug:slug>/audit", api.sale_audit, name="sale-audit"),
+    path("api/v1/about", about.about, name="about"),
     path("api/v1/requests/<str:request_id>/payment", api_actions.pay, name="pay"),
     path("api/v1/requests/<str:request_id>/cancel", api_actions.cancel, name="cancel"),
     path("api/v1/tickets/restore", api_actions.restore, name="restore"),

@@ -372,6 +372,24 @@ def test_the_audit_of_an_unknown_sale_is_not_found(web: Caller) -> None:
     refused(answer, status=404, code="sale_not_found")
 
 
+# about
+
+
+def test_the_holder_of_the_audit_token_is_told_what_runs_here(web: Caller) -> None:
+    answer = web.get("/api/v1/about", headers={"Authorization": f"Bearer {AUDIT_TOKEN}"})
+    told = answer.json()
+    assert (answer.status, told.keys()) == (200, {"python", "django", "environment", "database", "store"})
+    assert (told["database"]["name"], told["store"]["name"]) == ("PostgreSQL", "Valkey")
+    assert all(value for part in ("database", "store") for value in told[part].values()), told
+    assert told["database"]["fsync"] in ("on", "off")
+    assert told["store"]["appendfsync"] in ("always", "everysec", "no")
+
+
+def test_nobody_else_is_told_what_runs_here(web: Caller) -> None:
+    refused(web.get("/api/v1/about"), status=401, code="unauthenticated")
+    refused(web.get("/api/v1/about", headers=web.new_buyer().headers), status=401, code="unauthenticated")
+
+
 # health
 
 

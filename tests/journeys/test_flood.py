@@ -79,6 +79,16 @@ def verdict_in(folder: Path) -> dict[str, Any]:
     return verdict
 
 
+def assert_watched(folder: Path, sales: set[str]) -> None:
+    """Fail unless the shop was looked at, each sale's figures and an audit, and it is known how the run was made."""
+    looks = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    assert {slug for look in looks for slug in look.get("figures", {})} == sales
+    assert {look["sale"] for look in looks if "audit" in look} & sales
+    told = json.loads((folder / "run.json").read_text())
+    assert told["shop"]["store"]["appendfsync"]
+    assert TOKEN not in (folder / "run.json").read_text() + (folder / "report.html").read_text()
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_flood_of_the_real_shop_ends_green(
     shop: Caller, environment: dict[str, str], tmp_path: Path, open_sale: Callable[..., SaleCard], processes: int
@@ -99,6 +109,8 @@ def test_a_flood_of_the_real_shop_ends_green(
         assert min(sale["results"][end] for end in ("expired", "cancelled", "refunded", "sold_out")) > 0
         assert min(sale["moved_up"], sale["paid_late"]) > 0
     assert len(list(tmp_path.glob("history-*.jsonl"))) == processes
+    assert done.stdout.splitlines()[-1] == f"Report: {tmp_path / 'report.html'}"
+    assert_watched(tmp_path, {card.slug for card in cards})
     for card in cards:
         assert assert_books_balance(card)["sold"] == UNITS
     again = checker(environment, tmp_path, "--host", address(shop))
@@ -128,6 +140,7 @@ def test_plain_locust_judges_too(
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "✓ oversold" in done.stdout
+    assert f"Report: {tmp_path / 'report.html'}" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,21 @@
+"""Writes a run's report: one HTML page that needs nothing beside itself.
+Never changes what a run left. Called by run_flood, by the run's hooks, or by hand: python -m loadtest.report FOLDER
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loadtest.report.page import page_of
+from loadtest.report.reading import NoRun, read_run
+
+__all__ = ["REPORT_FILE", "NoRun", "write_report"]
+
+REPORT_FILE = "report.html"
+
+
+def write_report(folder: Path) -> Path:
+    """Write report.html into the folder of a run and return its path. Raises NoRun when there is no verdict."""
+    path = folder / REPORT_FILE
+    path.write_text(page_of(read_run(folder)), encoding="utf-8")
+    return path
