@@ -198,8 +198,10 @@ class Board:
 
     async def _learn_known_ids(self, entry: SaleEntry, seen: LineFigures) -> None:
         """Read who was admitted, so that a retry of theirs is told its place and everybody else "sold out" at once."""
-        entry.known_ids = frozenset(await line.known_ids_async(self._client, entry.card.sku))
-        entry.known_at_admitted = seen.admitted
+        admissions = entry.admissions
+        known = frozenset(await line.known_ids_async(self._client, entry.card.sku))
+        if entry.admissions == admissions:  # else somebody was let in while we read, and may not be among them
+            entry.known_ids, entry.known_at_admitted = known, seen.admitted
 
     def prime_soon(self, entry: SaleEntry) -> None:
         """Put a sale that Redis does not know into it, once at a time, in the background."""

@@ -27,6 +27,7 @@ class SaleEntry:
         self.seen_at = 0.0
         self.known_ids: frozenset[str] = frozenset()
         self.known_at_admitted = -1
+        self.admissions = 0  # how many this process was told of
         self.decided_per_second = 0.0
         self._stock_version_before = -1
         self._rate_from = (0.0, 0)
@@ -87,6 +88,7 @@ class SaleEntry:
     def note_admission(self) -> None:
         """Forget who is known: somebody was let in a moment ago, and a second click of theirs must reach the line."""
         self.known_at_admitted = -1
+        self.admissions += 1
 
     def is_behind(self) -> bool:
         """Say whether Redis has older terms, or has older stock and nothing moves it: then it was never told.

@@ -4,6 +4,7 @@ Called by pytest.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from inventory.tickets import Ticket, sign_ticket
 from shop import catalogue, holds, payment_care, sale_control
 from shop.buyers import ticket_signer
 from shop.catalogue import SaleCard
+from shop.gate.board import Board
+from shop.gate.entries import SaleEntry
 from shop.models import Order, Payment
 from shop.restoring import restore
 from tests import road
@@ -481,3 +484,43 @@ def test_a_close_while_a_batch_is_answered_leaves_the_line_asleep(new_sku: Calla
     (name,) = road.queue(card, "ann")
     settle_slowly(card, lambda: sale_control.close(card.slug, actor="olga"))
     assert decided_within(card, name, seconds=2) is State.SOLD_OUT
+
+
+def look_at_what_is_sold_out(card: SaleCard, monkeypatch: pytest.MonkeyPatch, *, meanwhile: list[str]) -> SaleEntry:
+    """Let a board learn who is known to a sale without room, while the names in `meanwhile` are let in after all."""
+    entry, read = SaleEntry(card), line.known_ids_async
+
+    def let_in() -> None:
+        for buyer in meanwhile:
+            sale_control.restock(card.slug, units=1, actor="olga")
+            road.queue(card, buyer)
+            entry.note_admission()
+        connection.close()  # this thread's own
+
+    async def read_slowly(client: redis.AsyncClient, sku: str) -> set[str]:
+        known = await read(client, sku)
+        await asyncio.to_thread(let_in)
+        return known
+
+    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    entry.see(figures, moment=time.monotonic())
+
+    async def look() -> None:
+        client = redis.connect_async()
+        await Board(client, load_cards=list)._learn_known_ids(entry, figures)
+        await client.aclose()
+
+    monkeypatch.setattr(line, "known_ids_async", read_slowly)
+    asyncio.run(look())
+    entry.seen_at = time.monotonic()  # however slow this machine is
+    return entry
+
+
+def test_who_is_let_in_while_a_board_learns_the_others_is_told_sold_out(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = make_sale(new_sku(), units=1)
+    pay(hold(card, buyers=1)[0])
+    eve = road.ask(card, "eve").request_id
+    assert look_at_what_is_sold_out(card, monkeypatch, meanwhile=[]).is_surely_sold_out(eve)  # the control
+    assert not look_at_what_is_sold_out(card, monkeypatch, meanwhile=["eve"]).is_surely_sold_out(eve)
