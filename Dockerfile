@@ -25,5 +25,7 @@ COPY requirements/load.txt requirements/
 RUN pip install --require-hashes -r requirements/load.txt
 COPY locust.conf ./
 COPY loadtest loadtest
+# A new volume takes its owner from the folder it is laid over.
+RUN mkdir /flood && chown fairdrop /flood
 USER fairdrop
 CMD ["locust"]

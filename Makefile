@@ -5,6 +5,18 @@ SHELL := /bin/sh
 # Where the demo's shop listens, and whether it stays (SERVE=0 ends with the verdict's exit code).
 PORT ?= 8000
 SERVE ?= 1
+# What `make flood` does: whose shop (empty: the demo here), how buyers arrive, buyers a second, for how long, who comes.
+HOST ?=
+# Some tools put a HOST of their own into the environment; an address begins with http.
+SHOP := $(if $(filter environment,$(origin HOST)),$(filter http%,$(HOST)),$(HOST))
+SALES ?=
+SHAPE ?= doors_open
+RATE ?= 0
+SECONDS ?= 0
+MIX ?= auto
+# Locust's users and processes that play the buyers.
+USERS ?= 0
+PROCESSES ?= 1
 # Which tests `make test` runs, for example: make test TESTS=tests/races
 TESTS ?= tests
 # How many of them at once: each of these processes has servers of its own, and most tests wait for something.
@@ -25,6 +37,12 @@ help: ## list these commands
 .PHONY: demo
 demo: $(VENV)/load.stamp ## start everything here, flood three sales, print the verdict, serve the shop (SERVE=0, PORT=)
 	@exec env $(LOCAL) PORT=$(PORT) $(RUN) manage.py demo $(if $(filter 0 no false,$(SERVE)),--no-serve)
+
+.PHONY: flood
+flood: $(VENV)/load.stamp ## flood a running shop and judge it (SHAPE= RATE= USERS= MIX= SECONDS= PROCESSES= HOST= SALES=)
+	@exec env $(LOCAL) $(RUN) -m loadtest.run_flood --artefacts out/flood --shape $(SHAPE) --mix "$(MIX)" \
+	  --rate $(RATE) --knee-rate $(RATE) --seconds $(SECONDS) --users $(USERS) --processes $(PROCESSES) \
+	  --sales "$(SALES)" $(if $(SHOP),--host "$(SHOP)",--demo --host http://127.0.0.1:$(PORT))
 
 .PHONY: test
 test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/races for some of them)

@@ -7,26 +7,35 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from loadtest.expectations import EXPECTATIONS, FULL_SET, UnknownExpectation, expectations_from
-from loadtest.population import Population
+from loadtest.population import EVERYBODY_MIX, MIXES, SHOPPERS_MIX, Population
 from loadtest.shop_api import ShopError
 
 DEFAULT_BUYERS, DEFAULT_ATTEMPTS, DEFAULT_SEED = 3000, 20_000, 1
 # Set by run_flood: the process with which its Locust must end.
 PARENT_VARIABLE = "FAIRDROP_FLOOD_PARENT"
 AUDIT_TOKEN_VARIABLE = "FAIRDROP_AUDIT_TOKEN"  # noqa: S105 - the name of a variable
+# Shoppers when nothing is planned, everybody when a shape plans arrivals.
+AUTO_MIX = "auto"
+
+
+def state_folder() -> Path:
+    """Return this checkout's git-ignored state folder."""
+    project = Path(__file__).resolve().parents[1]
+    return Path(os.environ.get("FAIRDROP_STATE_DIR") or project / ".fairdrop")
+
 
 FULL_WORD = "all"
 EXPECTS_HELP = f"what the run must have shown to prove anything, with commas between: {', '.join(EXPECTATIONS)}"
 
 
 def default_folder() -> Path:
-    """Return the folder of the last flood, inside this checkout's git-ignored state folder."""
-    project = Path(__file__).resolve().parents[1]
-    return Path(os.environ.get("FAIRDROP_STATE_DIR") or project / ".fairdrop") / "flood"
+    """Return the folder of the last flood."""
+    return state_folder() / "flood"
 
 
 def declare(parser: Any) -> None:
@@ -42,10 +51,10 @@ def declare(parser: Any) -> None:
     )
     parser.add_argument(
         "--audit-token",
-        env_var=AUDIT_TOKEN_VARIABLE,
+        # No default from the environment: Locust would write it into its page, where only the field hides it.
         default="",
         is_secret=True,
-        help="the shop's audit token; without it no run passes",
+        help=f"the shop's audit token, without which no run passes; empty: {AUDIT_TOKEN_VARIABLE}",
     )
     parser.add_argument(
         "--history", default=str(default_folder()), help="folder for the clients' record and the verdict"
@@ -53,8 +62,19 @@ def declare(parser: Any) -> None:
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="the same seed is the same crowd")
     parser.add_argument("--expects", default=FULL_WORD, help=EXPECTS_HELP)
     parser.add_argument(
-        "--i-own-this-host", action="store_true", include_in_web_ui=False, help="allow a host that is not this machine"
+        "--mix", choices=[AUTO_MIX, *MIXES], default=AUTO_MIX, help="who comes; auto: shoppers, with a shape everybody"
     )
+    parser.add_argument("--rate", type=float, default=0.0, help="with a shape: buyers a second; 0: as the shape wants")
+    parser.add_argument(
+        "--knee-rate", type=float, default=0.0, help="with the shape overload: buyers a second at the knee"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="with a shape: how long buyers keep coming; 0: as the shape wants"
+    )
+    parser.add_argument(
+        "--allow-remote", "--i-own-this-host", action="store_true", include_in_web_ui=False,
+        help="allow a host that is not this machine",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +88,23 @@ class Wanted:
     expects: frozenset[str]
     folder: Path
     seed: int
-    owned: bool
+    mix: str
+    rate: float
+    knee_rate: float
+    seconds: float
+    remote: bool
 
-    def population(self, sales: tuple[str, ...]) -> Population:
-        """Return the crowd that floods these sales."""
-        return Population(sales=sales, buyers=self.buyers, attempts=self.attempts, seed=self.seed)
+    def population(self, sales: tuple[str, ...], *, planned: int | None = None) -> Population:
+        """Return the crowd that floods these sales; `planned`: how many buyers a shape wants, if there is one."""
+        planned_mix = SHOPPERS_MIX if planned is None else EVERYBODY_MIX
+        return Population(
+            sales=sales,
+            buyers=self.buyers if planned is None else planned,
+            # Each shopper of a shape clicks as often as one of the standard flood.
+            attempts=self.attempts if planned is None else planned * self.attempts // self.buyers,
+            seed=self.seed,
+            mix=planned_mix if self.mix == AUTO_MIX else self.mix,
+        )
 
 
 def wanted_from(options: argparse.Namespace) -> Wanted:
@@ -81,6 +113,14 @@ def wanted_from(options: argparse.Namespace) -> Wanted:
         buyers, attempts, seed = int(options.buyers), int(options.attempts), int(options.seed)
     except (TypeError, ValueError) as error:
         raise ShopError("buyers, attempts and seed must be whole numbers.") from error
+    try:
+        rate, knee_rate, seconds = (float(getattr(options, name) or 0) for name in ("rate", "knee_rate", "seconds"))
+    except ValueError as error:
+        raise ShopError("rate, knee-rate and seconds must be numbers.") from error
+    if not all(isfinite(number) and number >= 0 for number in (rate, knee_rate, seconds)):
+        raise ShopError("rate, knee-rate and seconds must not be below zero.")
+    if options.mix not in (AUTO_MIX, *MIXES):
+        raise ShopError(f"There is no mix {options.mix!r}: take one of {', '.join([AUTO_MIX, *MIXES])}.")
     if buyers < 1 or attempts < buyers:
         raise ShopError("There must be at least one buyer, and at least one attempt for each.")
     return Wanted(
@@ -88,10 +128,14 @@ def wanted_from(options: argparse.Namespace) -> Wanted:
         buyers=buyers,
         attempts=attempts,
         expects=_expects_from(str(options.expects or "")),
-        audit_token=str(options.audit_token or ""),
+        audit_token=str(options.audit_token or os.environ.get(AUDIT_TOKEN_VARIABLE, "")),
         folder=Path(options.history or default_folder()),
         seed=seed,
-        owned=bool(options.i_own_this_host),
+        mix=options.mix,
+        rate=rate,
+        knee_rate=knee_rate,
+        seconds=seconds,
+        remote=bool(options.allow_remote),
     )
 
 

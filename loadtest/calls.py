@@ -30,7 +30,12 @@ NAMES = {
     "page": "GET the hosted page",
     "choose": "POST the hosted page",
     "cancel": "POST /api/v1/requests/[id]/cancel",
+    "restore": "POST /api/v1/tickets/restore",
+    "watch": "GET /api/v1/sales/[slug]/events",
+    "event": "GET /api/v1/requests/[id]/events",
 }
+# Their answers speak of a sale, whose state is no request's.
+STATELESS_KINDS = ("browse", "watch")
 
 
 class Answer(NamedTuple):
@@ -46,7 +51,7 @@ class Calls:
     """Sends calls through one Locust client and records them with the crowd."""
 
     def __init__(self, client: FastHttpSession, *, crowd: Crowd) -> None:
-        self._client = client
+        self.client = client
         self._crowd = crowd
 
     def send(
@@ -57,14 +62,14 @@ class Calls:
         operation.began_ns = now_ns()
         self._crowd.begin(operation)
         try:
-            with self._client.request(
+            with self.client.request(
                 method, path, name=NAMES[operation.kind], headers=sent, data=body, catch_response=True
             ) as response:
                 operation.ended_ns = now_ns()
                 answer = Answer(
                     _json_of(response.content), response.content or b"", response.headers or {}, _wait(response.headers)
                 )
-                _fill_in(operation, status=response.status_code, fields=answer.fields)
+                fill_in(operation, status=response.status_code, fields=answer.fields)
                 if is_foreseen(operation):
                     response.success()
                 else:
@@ -93,14 +98,14 @@ def _json_of(content: bytes | None) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def _fill_in(operation: Operation, *, status: int, fields: dict[str, Any]) -> None:
+def fill_in(operation: Operation, *, status: int, fields: dict[str, Any]) -> None:
     """Copy what the verdict needs out of an answer."""
     operation.status, operation.outcome = status, outcome_of(status, kind=operation.kind)
     operation.code = str(fields.get("code", "")) if status >= HTTPStatus.BAD_REQUEST else ""
     if operation.outcome == OK:
         operation.request_id = str(fields.get("request_id", operation.request_id))
         operation.seq = int(fields.get("seq") or 0)
-        operation.state = str(fields.get("state", "")) if operation.kind != "browse" else ""
+        operation.state = str(fields.get("state", "")) if operation.kind not in STATELESS_KINDS else ""
         operation.buyer = operation.buyer or str(fields.get("buyer", ""))
 
 

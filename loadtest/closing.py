@@ -16,6 +16,7 @@ from loadtest.case import not_at_rest
 from loadtest.expectations import write_run
 from loadtest.history import history_files, is_complete
 from loadtest.shop_api import ShopApi, ShopError
+from loadtest.stage_figures import stages_table, write_stages
 from loadtest.table import render
 from loadtest.verdict import AUDIT_FILE, judge_folder
 
@@ -57,6 +58,8 @@ def close_books(books: Books, *, files: int) -> int:
     (books.folder / AUDIT_FILE).write_text(json.dumps(books.sales, indent=2) + "\n")
     verdict = judge_folder(books.folder)
     print(render(asdict(verdict), colour=sys.stdout.isatty()), flush=True)
+    if stages := write_stages(books.folder):
+        print("", stages_table(stages), sep="\n", flush=True)
     return 0 if verdict.ok else 1
 
 

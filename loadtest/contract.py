@@ -21,6 +21,11 @@ FORESEEN = {
     "cancel": {(200, ""), (409, "not_payable")},
     "page": {(200, "")},
     "choose": {(303, "")},
+    # 202: the place was lost, and is back.
+    "restore": {(200, ""), (202, "")},
+    # Live events: "watch" is a message about a sale, "event" one about a request.
+    "watch": {(200, "")},
+    "event": {(200, "")},
 }
 # Not yet, slower, not now: whoever is told this comes again with the same key.
 COME_AGAIN = {(425, "sale_not_open"), (429, "rate_limited"), (503, "unavailable")}

@@ -11,41 +11,66 @@ import gevent
 
 from loadtest.calls import Answer, Calls, bearer
 from loadtest.contract import is_come_again
-from loadtest.history import FAIL, OK, Operation
-from loadtest.population import AGAIN, DOUBLE, FIRST, Visit, Wish
+from loadtest.history import FAIL, OK, Operation, now_ns
+from loadtest.live_events import listen
+from loadtest.population import AGAIN, DOUBLE, FIRST, WATCHER, Visit, Wish
 
 if TYPE_CHECKING:
     from loadtest.crowd import Crowd, KnownRequest
 
 RETRY = "retry"
 MAX_TRIES = 8  # of one click that is shed, told to slow down, or not answered
+# How long a watcher reads what happens to a sale before asking for a unit of it.
+WATCH_SECONDS = 2.0
+# A bot does not wait as long as it is told to.
+HAMMER_SECONDS = 0.05
 
 
 class Conversation:
     """What one buyer says and hears, on one connection."""
 
-    def __init__(self, calls: Calls, *, crowd: Crowd) -> None:
+    def __init__(self, calls: Calls, *, crowd: Crowd, visit: Visit, planned_ns: int = 0) -> None:
         self._calls = calls
         self._crowd = crowd
+        self._visit = visit
         self._buyer = ""
         self._headers: dict[str, str] = {}
+        # How much later than planned this visit began; None when nothing was planned.
+        self._late_ns = max(0, now_ns() - planned_ns) if planned_ns else None
 
-    def visit(self, visit: Visit) -> None:
-        """Live through one visit: every wish is clicked, every place in line is handed to the follow-ups."""
+    def run(self) -> None:
+        """Live through the visit: every wish is clicked, every place in line is handed to the follow-ups."""
+        visit = self._visit
         if not visit.wishes:
             return
-        self._browse(visit.wishes[0].sale)
+        sale = visit.wishes[0].sale
+        for _ in range(visit.page_views):
+            self._browse(sale)
+        if visit.kind == WATCHER:
+            watch = Operation(kind="watch", sale=sale)
+            for _ in listen(self._calls.client, watch, f"/api/v1/sales/{sale}/events", crowd=self._crowd,
+                            seconds=WATCH_SECONDS):  # fmt: skip
+                pass
         if not self._join():
             return
-        for wish in visit.wishes:
-            self._click(wish)
+        if visit.at_once:
+            gevent.joinall([gevent.spawn(self._click, wish) for wish in visit.wishes], raise_error=True)
+        else:
+            for wish in visit.wishes:
+                self._click(wish)
+
+    def _due_ns(self) -> int:
+        """When what is done now was to be done: earlier by as much as the visit began late. 0: nothing was planned."""
+        return 0 if self._late_ns is None else now_ns() - self._late_ns
 
     def _browse(self, sale: str) -> None:
-        self._calls.send(Operation(kind="browse", sale=sale), "GET", f"/api/v1/sales/{sale}", headers={})
+        operation = Operation(kind="browse", sale=sale, planned_ns=self._due_ns())
+        self._calls.send(operation, "GET", f"/api/v1/sales/{sale}", headers={})
 
     def _join(self) -> bool:
+        due_ns = self._due_ns()
         for _ in range(MAX_TRIES):
-            operation = Operation(kind="join")
+            operation = Operation(kind="join", planned_ns=due_ns)
             answer = self._calls.send(operation, "POST", "/api/v1/buyers", headers={}, body="{}")
             if operation.outcome == OK:
                 self._buyer, token = str(answer.fields.get("buyer", "")), str(answer.fields.get("token", ""))
@@ -68,6 +93,7 @@ class Conversation:
     def _ask(self, wish: Wish, click: str) -> None:
         """Ask until there is a definite answer; the key stays the same, so asking again is safe."""
         self._crowd.counters.attempts += 1
+        due_ns = self._due_ns()  # of a click that must be repeated, the first time counts
         for _ in range(MAX_TRIES):
             operation = Operation(
                 kind="ask",
@@ -76,17 +102,23 @@ class Conversation:
                 key=wish.key,
                 quantity=wish.quantity,
                 click=click,
+                planned_ns=due_ns,
             )
             answer = self._send_ask(operation, wish)
             if operation.outcome == OK:
                 self._crowd.remember_request(
-                    operation.request_id, sale=wish.sale, buyer=self._buyer, state=operation.state
+                    operation.request_id,
+                    sale=wish.sale,
+                    buyer=self._buyer,
+                    state=operation.state,
+                    buyer_kind=self._visit.kind,
+                    ticket=str(answer.fields.get("ticket", "")),
                 )
                 return
             if operation.outcome == FAIL and not is_come_again(operation):
                 return
             click = RETRY
-            gevent.sleep(answer.wait_seconds)
+            gevent.sleep(HAMMER_SECONDS if self._visit.hammers else answer.wait_seconds)
         self._crowd.counters.gave_up += 1
 
     def _send_ask(self, operation: Operation, wish: Wish) -> Answer:

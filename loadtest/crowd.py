@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loadtest.history import HistoryWriter, Operation
-from loadtest.population import Population, Visit
+from loadtest.population import SHOPPER, Population, Visit
 
 PROGRESS_PREFIX = "progress-"
 
@@ -27,6 +27,8 @@ class Counters:
     paid: int = 0
     gave_up: int = 0
     planned: int = 0
+    arrived: int = 0
+    turned_away: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class KnownRequest:
     sale: str
     buyer: str
     token: str
+    buyer_kind: str = SHOPPER
+    ticket: str = ""
 
 
 class Crowd:
@@ -44,13 +48,13 @@ class Crowd:
 
     def __init__(self, population: Population, *, folder: Path, part: int = 0, parts: int = 1) -> None:
         self.population = population
-        self.counters = Counters(planned=population.attempts)
+        self.counters = Counters(planned=population.clicks)
         self.known: dict[str, KnownRequest] = {}
         self.busy_users = 0
         # Told of every new place with its state; set by whoever follows places to their end.
         self.follow: Callable[[KnownRequest, str], None] = lambda _known, _state: None
         self._part = part
-        self._cards: dict[tuple[str, str], Iterator[str]] = {}
+        self._cards: dict[tuple[str, str, str], Iterator[str]] = {}
         self._visits: Iterator[Visit] | None = population.visits(part=part, parts=parts)
         self._tokens: dict[str, str] = {}
         self._history = HistoryWriter(folder)
@@ -77,19 +81,22 @@ class Crowd:
         """Keep a buyer's token for the questions at the end; it never goes into the history."""
         self._tokens[buyer] = token
 
-    def remember_request(self, request_id: str, *, sale: str, buyer: str, state: str) -> None:
+    def remember_request(
+        self, request_id: str, *, sale: str, buyer: str, state: str, buyer_kind: str = SHOPPER, ticket: str = ""
+    ) -> None:
         """Keep a request for the question at the end, and have it followed; a repeat changes nothing."""
         if request_id in self.known:
             return
-        known = self.known[request_id] = KnownRequest(request_id, sale, buyer, self._tokens.get(buyer, ""))
+        token = self._tokens.get(buyer, "")
+        known = self.known[request_id] = KnownRequest(request_id, sale, buyer, token, buyer_kind, ticket)
         self.counters.admitted += 1
         self.follow(known, state)
 
-    def next_card(self, sale: str, kind: str) -> str:
+    def next_card(self, sale: str, kind: str, *, buyer_kind: str = SHOPPER) -> str:
         """Draw what the next buyer of `sale` does who is held a unit, or waitlisted (see population.DECKS)."""
-        key = (sale, kind)
+        key = (sale, kind, buyer_kind)
         if key not in self._cards:
-            self._cards[key] = self.population.cards(sale, kind, part=self._part)
+            self._cards[key] = self.population.cards(sale, kind, part=self._part, buyer_kind=buyer_kind)
         return next(self._cards[key])
 
     def begin(self, operation: Operation) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from loadtest import arguments
-from loadtest.history import clock_name, now_ns
+from loadtest.clocks import clock_name
+from loadtest.history import now_ns
 
 FAULTS_FILE = "faults.jsonl"
 

@@ -1,4 +1,4 @@
-"""What a buyer does with a place in line, to its very end: wait, leave, pay, cancel, let the hold lapse, pay too late.
+"""What a buyer does with a place in line, to its very end: wait, leave, pay, cancel, lapse, pay late, restore, listen.
 Never takes a missing answer for a yes or a no: it looks, or asks again. Called by the followers, a greenlet a place.
 """
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from http.cookies import SimpleCookie
+from json import dumps
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
@@ -15,7 +16,8 @@ import gevent
 from loadtest.calls import Answer, Calls, bearer
 from loadtest.contract import is_come_again
 from loadtest.history import FAIL, OK, Operation, now_ns
-from loadtest.population import CANCELS, LEAVES, PAYS, PAYS_LATE
+from loadtest.live_events import listen
+from loadtest.population import CANCELS, IMPATIENT, LEAVES, PAYS, PAYS_LATE, RESTORER, WATCHER
 
 if TYPE_CHECKING:
     from loadtest.crowd import Crowd, KnownRequest
@@ -26,6 +28,10 @@ NS = 1_000_000_000
 PATIENCE_SECONDS = 120.0
 # More often would keep one process of a load generator busy with nothing else; less would miss what becomes of a hold.
 SOONEST_LOOK_SECONDS, LATEST_LOOK_SECONDS = 0.3, 1.0
+# So many refreshes of the ticket page at once make an impatient buyer.
+REFRESHES = 3
+# A watcher who heard nothing of a decision for so long looks now and then, like everybody else.
+LISTEN_SECONDS = 30.0
 QUEUED, WAITLISTED, HELD = "queued", "waitlisted", "held"
 WAITING = ("", QUEUED, WAITLISTED)
 CSRF = re.compile(rb'name="csrfmiddlewaretoken" value="([^"]+)"')
@@ -45,10 +51,40 @@ class FollowUp:
 
     def run(self) -> None:
         """Live through it until nothing can happen to this place any more, or its patience is over."""
+        self._begin_as(self._known.buyer_kind)
         if self._watch_while(WAITING):
             self._crowd.counters.decided += 1
         if self._state == HELD:
-            self._use_hold(self._crowd.next_card(self._known.sale, HELD))
+            self._use_hold(self._next_card(HELD))
+        if self._known.buyer_kind == RESTORER:
+            self._restore()
+
+    def _begin_as(self, buyer_kind: str) -> None:
+        """Do what this kind of buyer does as soon as there is a place."""
+        if buyer_kind == RESTORER:
+            self._restore()
+        elif buyer_kind == WATCHER:
+            self._listen()
+        elif buyer_kind == IMPATIENT:
+            for _ in range(REFRESHES):
+                self._look()
+
+    def _restore(self) -> None:
+        """Show the ticket: a place that is known is only told of, whatever its state."""
+        if self._known.ticket:
+            self._insist("restore", body=dumps({"ticket": self._known.ticket}), path="/api/v1/tickets/restore")
+
+    def _listen(self) -> None:
+        """Read live events until the decision."""
+        path = f"/api/v1/requests/{self._known.request_id}/events"
+        first = self._operation("event")
+        for event in listen(
+            self._calls.client, first, path, crowd=self._crowd, seconds=LISTEN_SECONDS, headers=self._headers
+        ):
+            self._note(event)
+
+    def _next_card(self, kind: str) -> str:
+        return self._crowd.next_card(self._known.sale, kind, buyer_kind=self._known.buyer_kind)
 
     def _use_hold(self, intent: str) -> None:
         if intent == PAYS:
@@ -85,7 +121,7 @@ class FollowUp:
             gevent.sleep(self._look())
             if self._state == WAITLISTED and not self._waited:
                 self._waited = True
-                if self._crowd.next_card(self._known.sale, WAITLISTED) == LEAVES:
+                if self._next_card(WAITLISTED) == LEAVES:
                     self._insist("cancel", "cancel", body="{}")
         return True
 
@@ -101,11 +137,11 @@ class FollowUp:
         asked_for = float(answer.fields.get("poll_after_ms") or 0) / 1000
         return min(LATEST_LOOK_SECONDS, max(SOONEST_LOOK_SECONDS, asked_for))
 
-    def _insist(self, kind: str, door: str, *, body: str) -> Answer:
+    def _insist(self, kind: str, door: str = "", *, body: str, path: str = "") -> Answer:
         """Call one of the place's doors until there is a definite answer: each may be knocked at again."""
+        path = path or f"/api/v1/requests/{self._known.request_id}/{door}"
         for _ in range(MAX_TRIES):
             operation = self._operation(kind)
-            path = f"/api/v1/requests/{self._known.request_id}/{door}"
             answer = self._calls.send(operation, "POST", path, headers=self._headers, body=body)
             if operation.outcome == OK:
                 self._note(operation)

@@ -33,8 +33,9 @@ encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 class Operation:
     """One call of one client, from its invocation to its answer (or to the lack of one)."""
 
-    kind: str  # join, browse, ask, look, recheck, pay, begin, page, choose, cancel
+    kind: str  # join, browse, ask, look, recheck, pay, begin, page, choose, cancel, restore, watch, event
     began_ns: int = 0
+    planned_ns: int = 0  # when it should have begun by the plan of arrivals; 0: there was no such plan
     ended_ns: int = 0
     outcome: str = UNKNOWN
     status: int = 0

@@ -37,20 +37,25 @@ def wait_of(times_ns: Iterable[int]) -> Wait:
     return Wait(len(ordered), at(0.50), at(0.99), at(1.0))
 
 
+def due_ns(operation: Operation) -> int:
+    """When this call should have begun: with planned arrivals the wait for a free user is a wait like any other."""
+    return operation.planned_ns or operation.began_ns
+
+
 def to_admission(testimonies: list[Testimony]) -> Wait:
-    """From a click to the answer that gives a place in line."""
-    return wait_of(a.ended_ns - a.began_ns for t in testimonies for a in t.asks if a.outcome == OK)
+    """From a click, as it was planned, to the answer that gives a place in line."""
+    return wait_of(a.ended_ns - due_ns(a) for t in testimonies for a in t.asks if a.outcome == OK)
 
 
 def to_refusal(testimonies: list[Testimony]) -> Wait:
-    """From a click to a definite no."""
-    return wait_of(a.ended_ns - a.began_ns for t in testimonies for a in t.asks if a.outcome == FAIL)
+    """From a click, as it was planned, to a definite no."""
+    return wait_of(a.ended_ns - due_ns(a) for t in testimonies for a in t.asks if a.outcome == FAIL)
 
 
 def to_decision(testimonies: list[Testimony]) -> Wait:
     """From a wish's first click to the moment its buyer saw what became of it; polling is part of the wait."""
     places = [place for t in testimonies for place in t.places.values() if place.answered_ns()]
-    return wait_of(place.answered_ns() - min(wish.asks[0].began_ns for wish in place.wishes) for place in places)
+    return wait_of(place.answered_ns() - min(due_ns(wish.asks[0]) for wish in place.wishes) for place in places)
 
 
 def to_payment(testimonies: list[Testimony]) -> Wait:

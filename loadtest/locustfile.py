@@ -1,4 +1,4 @@
-"""The users of the flood: buyers who ask, click twice and ask again; lookers who only look.
+"""The users of the flood: hands that play one planned buyer after another, of whatever kind; lookers who only look.
 Never judges: the verdict is taken at the end from the clients' record and the shop's audit.
 Called by Locust (`locust` at the root of the project finds it through locust.conf).
 """
@@ -16,12 +16,11 @@ from locust import FastHttpUser, constant, events, run_single_user, tag, task
 
 from loadtest.calls import Calls
 from loadtest.conversation import Conversation
+from loadtest.doors import IDLE_SECONDS
 from loadtest.run_hooks import FloodRun
 
 flood_run = FloodRun()
 flood_run.listen_to(events)
-
-IDLE_SECONDS = 0.25
 
 
 class Buyer(FastHttpUser):
@@ -41,16 +40,18 @@ class Buyer(FastHttpUser):
     @task
     def visit(self) -> None:
         """Play one buyer from arrival to the last click; the places they got are followed to their end."""
-        crowd = flood_run.crowd
-        visit = crowd.next_visit() if crowd else None
-        if crowd is None or visit is None:
+        crowd, doors = flood_run.crowd, flood_run.doors
+        if crowd is None or doors is None:
             gevent.sleep(IDLE_SECONDS)
             return
-        crowd.busy_users += 1
+        arrival = doors.enter()
+        if arrival is None:
+            return
         try:
-            Conversation(Calls(self.client, crowd=crowd), crowd=crowd).visit(visit)
+            calls = Calls(self.client, crowd=crowd)
+            Conversation(calls, crowd=crowd, visit=arrival.visit, planned_ns=arrival.planned_ns).run()
         finally:
-            crowd.busy_users -= 1
+            doors.leave()
 
 
 class Looker(FastHttpUser):

@@ -10,17 +10,22 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
-from loadtest import arguments
+from loadtest import arguments, demo_shop
 from loadtest.crowd import clear_progress
+from loadtest.population import MIXES
 from loadtest.progress import ProgressLine
 from loadtest.report import write_report
 from loadtest.run_facts import COMMAND_VARIABLE, command_line
+from loadtest.shape_plans import PLANS, arrivals_of
 from loadtest.shop_api import ShopApi, ShopError, check_host
+from loadtest.stage_figures import STAGES_FILE, stages_table
 from loadtest.table import render
 from loadtest.verdict import VERDICT_FILE
 
@@ -29,6 +34,10 @@ LOG_FILE = "locust.log"
 LOG_LINES_SHOWN = 15
 TICK_SECONDS = 0.2
 STOP_SECONDS = 1.0
+CLOSED = "closed"  # the standard flood: as fast as answers come
+USERS, SHAPE_USERS = 60, 200
+# After so long those who are not in yet are sent home; with a shape counted from its last arrival.
+CLOSED_SECONDS, SHAPE_EXTRA_SECONDS = 300, 120
 OK, BROKEN, USAGE_ERROR, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -40,14 +49,37 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sales", default="", help="slugs with commas between; none: all open ones")
     parser.add_argument("--buyers", type=int, default=arguments.DEFAULT_BUYERS)
     parser.add_argument("--attempts", type=int, default=arguments.DEFAULT_ATTEMPTS)
-    parser.add_argument("--users", type=int, default=60, help="connections that play the buyers")
+    parser.add_argument("--shape", choices=[CLOSED, *PLANS], default=CLOSED, help="how buyers arrive; see the docs")
+    parser.add_argument("--mix", choices=[arguments.AUTO_MIX, *MIXES], default=arguments.AUTO_MIX, help="who comes")
+    parser.add_argument("--rate", type=float, default=0.0, help="with a shape: buyers a second")
+    parser.add_argument("--knee-rate", type=float, default=0.0, help="with the shape overload: buyers a second")
+    parser.add_argument("--seconds", type=float, default=0.0, help="with a shape: how long buyers keep coming")
+    parser.add_argument(
+        "--demo", action="store_true", help="flood fresh sales of the demo that runs from this checkout"
+    )
+    parser.add_argument(
+        "--artefacts", default="", help="folder in which this run gets one of its own, with CSV and HTML"
+    )
+    parser.add_argument(
+        "--users",
+        type=int,
+        default=0,
+        help=f"users that play the buyers (default: {USERS}; with a shape {SHAPE_USERS})",
+    )
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=arguments.DEFAULT_SEED)
     parser.add_argument("--expects", default=arguments.FULL_WORD, help=arguments.EXPECTS_HELP)
     parser.add_argument("--history", default=str(arguments.default_folder()), help="folder for record and verdict")
-    parser.add_argument("--run-time", type=int, default=300, help="seconds after which buyers are sent home")
-    parser.add_argument("--i-own-this-host", action="store_true")
-    return parser.parse_args(_with_joined_token(sys.argv[1:] if argv is None else argv))
+    parser.add_argument("--run-time", type=int, default=0, help="seconds after which buyers are sent home")
+    parser.add_argument(
+        "--allow-remote", "--i-own-this-host", action="store_true", help="allow a host that is not here"
+    )
+    options = parser.parse_args(_with_joined_token(sys.argv[1:] if argv is None else argv))
+    options.users = options.users or (USERS if options.shape == CLOSED else SHAPE_USERS)
+    if options.artefacts:
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{options.shape}"
+        options.history = str(Path(options.artefacts) / name)
+    return options
 
 
 def _with_joined_token(argv: list[str]) -> list[str]:
@@ -61,39 +93,69 @@ def _with_joined_token(argv: list[str]) -> list[str]:
 def check(options: argparse.Namespace) -> list[str]:
     """Return the sales to flood; raise ShopError with one clear sentence when this flood cannot work."""
     wanted = arguments.wanted_from(options)
-    check_host(options.host, owned=wanted.owned)
+    check_host(options.host, remote=wanted.remote)
+    buyers = _plan(options, wanted=wanted)
     if not wanted.audit_token:
         raise ShopError(f"No audit token: give --audit-token or set {arguments.AUDIT_TOKEN_VARIABLE}.")
-    if options.users < 1 or options.processes < 1 or options.run_time < 1:
+    if min(options.users, options.processes, options.run_time) < 1:
         raise ShopError("users, processes and run-time must be at least 1.")
     api = ShopApi(options.host, audit_token=wanted.audit_token)
-    sales = list(api.open_sales(wanted.sales))
+    fresh = demo_shop.fresh_sales(api, buyers=buyers) if options.demo and not wanted.sales else []
+    sales = list(api.open_sales(wanted.sales or fresh))
     for slug in sales:
         api.audit(slug)
     return sales
 
 
+def _plan(options: argparse.Namespace, *, wanted: arguments.Wanted) -> int:
+    """Return how many buyers come; set how long they may take where nothing was said."""
+    if options.shape == CLOSED:
+        options.run_time = options.run_time or CLOSED_SECONDS
+        return wanted.buyers
+    arrivals = arrivals_of(
+        options.shape, rate=wanted.rate, knee_rate=wanted.knee_rate, seconds=wanted.seconds, seed=wanted.seed
+    )
+    options.run_time = options.run_time or int(arrivals.seconds) + SHAPE_EXTRA_SECONDS
+    return arrivals.total
+
+
 def locust_command(options: argparse.Namespace, *, sales: list[str], folder: Path) -> list[str]:
     """Return the command line of Locust; its own tables are kept out of sight in a file."""
     words = [sys.executable, "-m", "locust", "--headless", "--only-summary", "--loglevel", "WARNING"]
-    words += ["--locustfile", str(PROJECT / "loadtest" / "locustfile.py"), "--json-file", str(folder / "locust")]
+    files = [PROJECT / "loadtest" / "locustfile.py"]
+    if options.shape != CLOSED:
+        files.append(PROJECT / "loadtest" / "shapes" / f"{options.shape}.py")
+        words += ["--rate", str(options.rate), "--knee-rate", str(options.knee_rate), "--seconds", str(options.seconds)]
+    words += ["--locustfile", ",".join(str(file) for file in files), "--mix", options.mix]
+    words += ["--json-file", str(folder / "locust")]
+    if options.artefacts:
+        words += ["--html", str(folder / "locust.html"), "--csv", str(folder / "locust"), "--csv-full-history"]
     # One looker beside the buyers; all of them arrive at once, as they do when the doors open.
     words += ["--host", options.host, "--users", str(options.users + 1), "--spawn-rate", str(options.users + 1)]
     words += ["--run-time", f"{options.run_time}s", "--sales", ",".join(sales), "--history", str(folder)]
     words += ["--buyers", str(options.buyers), "--attempts", str(options.attempts), "--seed", str(options.seed)]
     words += ["--expects", options.expects]
     if options.processes > 1:
-        words += ["--processes", str(options.processes)]
-    if options.i_own_this_host:
-        words += ["--i-own-this-host"]
+        # Locust's own default listens on every interface, at a port that a second flood would want too.
+        port = str(_free_port())
+        words += ["--processes", str(options.processes), "--master-bind-host", "127.0.0.1"]
+        words += ["--master-bind-port", port, "--master-port", port]
+    if options.allow_remote:
+        words += ["--allow-remote"]
     return words
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def run(options: argparse.Namespace, *, sales: list[str]) -> int:
     """Run Locust to its end; print the verdict; return the exit code."""
     folder = Path(options.history).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / VERDICT_FILE).unlink(missing_ok=True)
+    for name in (VERDICT_FILE, STAGES_FILE):
+        (folder / name).unlink(missing_ok=True)
     clear_progress(folder)
     # The token travels in the environment: a command line can be read by every user of the machine.
     environment = os.environ | {
@@ -148,6 +210,8 @@ def _report(folder: Path, *, code: int) -> int:
         return code or BROKEN
     verdict = json.loads(path.read_text())
     print(render(verdict, colour=sys.stdout.isatty()), flush=True)
+    if (folder / STAGES_FILE).exists():
+        print("", stages_table(json.loads((folder / STAGES_FILE).read_text())), sep="\n", flush=True)
     try:
         print(f"\nReport: {write_report(folder)}", flush=True)
     except OSError as error:
@@ -164,7 +228,12 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     options = parse(argv)
     try:
-        return run(options, sales=check(options))
+        if options.demo:
+            options.audit_token = options.audit_token or demo_shop.audit_token()
+        code = run(options, sales=check(options))
+        if options.artefacts:
+            print(f"\nRecord, verdict, and Locust's HTML, CSV and JSON: {options.history}", flush=True)
+        return code
     except ShopError as error:
         print(error, file=sys.stderr)
         return USAGE_ERROR

@@ -9,6 +9,9 @@ import logging
 import os
 import signal
 import sys
+import time
+from dataclasses import astuple
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -16,13 +19,17 @@ import gevent.pool
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest import arguments, closing, web_tab
+from loadtest.arrivals import Arrivals, Stage
 from loadtest.conversation import recheck
 from loadtest.crowd import Crowd, clear_progress
+from loadtest.doors import Doors
 from loadtest.follow_up import HELD, WAITING
 from loadtest.followers import CONNECTIONS, Followers, open_session
 from loadtest.history import clear_history
+from loadtest.own_load import LoadMeter, clear_load
 from loadtest.sampling import Sampler
 from loadtest.shop_api import ShopApi, ShopError, check_host
+from loadtest.stage_figures import PLAN_FILE, write_plan
 from loadtest.watching import end_watch, watch
 
 logger = logging.getLogger(__name__)
@@ -30,6 +37,10 @@ logger = logging.getLogger(__name__)
 SHARE_MESSAGE, DONE_MESSAGE, HOME_MESSAGE = "flood_share", "flood_done", "flood_go_home"
 USAGE_ERROR = 2
 TICK_SECONDS = 0.25
+METER_SECONDS = 0.5
+# From the order to begin to the first arrival: every process has its users by then.
+LEAD_SECONDS = 2.0
+NS, NS_PER_MS = 1_000_000_000, 1_000_000
 LEAVE_PATIENCE_SECONDS = 20.0
 RECHECK_PATIENCE_SECONDS = 60.0
 
@@ -39,7 +50,9 @@ class FloodRun:
 
     def __init__(self) -> None:
         self.crowd: Crowd | None = None
+        self.doors: Doors | None = None
         self._followers: Followers | None = None
+        self._meter: LoadMeter | None = None
         self._environment: Any = None
         self._share: dict[str, Any] = {}
         self._books: closing.Books | None = None
@@ -70,60 +83,90 @@ class FloodRun:
         if isinstance(runner, MasterRunner):
             runner.register_message(DONE_MESSAGE, self._on_worker_done)
         web_tab.add_to(environment, sampler=lambda: self.sampler)
-        if environment.web_ui is None:
-            try:
+        try:
+            if environment.web_ui is None:
                 self._prepare()
-            except ShopError as error:
-                print(error, file=sys.stderr)
-                sys.exit(USAGE_ERROR)
+            elif environment.host:
+                check_host(environment.host, remote=self._wanted().remote)
+        except ShopError as error:
+            print(error, file=sys.stderr)
+            sys.exit(USAGE_ERROR)
 
     def on_test_start(self, environment: Any, **_: Any) -> None:
         """Give every process its part of the crowd and begin."""
         if isinstance(environment.runner, WorkerRunner):
-            self._begin(part=self._share["part"], parts=self._share["parts"], sales=self._share["sales"])
+            self._begin(**self._share)
             return
         try:
-            books = self._books = self._prepare()
-        except ShopError as error:
+            books, arrivals = self._prepare()
+            self._clear(books.folder, arrivals=arrivals)
+            self._books = books
+        except (ShopError, OSError) as error:
             logger.error("%s", error)
             environment.process_exit_code = USAGE_ERROR
             gevent.spawn(self._end_run)
             return
-        clear_history(books.folder)
-        clear_progress(books.folder)
         self.sampler = watch(books, options=environment.parsed_options)
+        whole: dict[str, Any] = {
+            "sales": list(books.sales),
+            "begins_at_ns": time.time_ns() + int(LEAD_SECONDS * NS),
+            "stages": [astuple(stage) for stage in arrivals.stages] if arrivals else None,
+        }
         if isinstance(environment.runner, MasterRunner):
-            self._share_out(environment.runner, books=books)
+            self._share_out(environment.runner, whole=whole)
         else:
-            self._begin(part=0, parts=1, sales=list(books.sales))
+            self._begin(part=0, parts=1, **whole)
 
-    def _prepare(self) -> closing.Books:
-        """Check the host, find the sales, open the books."""
-        wanted = arguments.wanted_from(self._environment.parsed_options)
+    def _clear(self, folder: Path, *, arrivals: Arrivals | None) -> None:
+        """Make room for the record of this run; nothing of an earlier one stays. The plan goes in at once."""
+        folder.mkdir(parents=True, exist_ok=True)
+        clear_history(folder)
+        clear_progress(folder)
+        clear_load(folder)
+        (folder / PLAN_FILE).unlink(missing_ok=True)
+        if arrivals is not None:
+            write_plan(folder, arrivals, shape=self._environment.shape_class.plan, mix=self._wanted().mix)
+
+    def _wanted(self) -> arguments.Wanted:
+        return arguments.wanted_from(self._environment.parsed_options)
+
+    def _prepare(self) -> tuple[closing.Books, Arrivals | None]:
+        """Check the host, make the plan of arrivals if a shape wants one, find the sales, open the books."""
+        wanted = self._wanted()
         host = self._environment.host or ""
-        check_host(host, owned=wanted.owned)
-        return closing.open_books(ShopApi(host, audit_token=wanted.audit_token), wanted=wanted)
+        check_host(host, remote=wanted.remote)
+        # A shape of somebody else's may end or scale a run of the plain crowd.
+        plan = getattr(self._environment.shape_class, "arrivals", None)
+        arrivals = plan(wanted) if plan else None
+        return closing.open_books(ShopApi(host, audit_token=wanted.audit_token), wanted=wanted), arrivals
 
-    def _share_out(self, runner: MasterRunner, *, books: closing.Books) -> None:
+    def _share_out(self, runner: MasterRunner, *, whole: dict[str, Any]) -> None:
         """Tell every worker which part of the crowd is its own; Locust delivers this before the order to begin."""
         workers = list(runner.clients.ready)
         self._workers = self._workers_left = len(workers)
         for part, worker in enumerate(workers):
-            share = {"part": part, "parts": len(workers), "sales": list(books.sales)}
-            runner.send_message(SHARE_MESSAGE, share, worker.id)
+            runner.send_message(SHARE_MESSAGE, whole | {"part": part, "parts": len(workers)}, worker.id)
 
     def _on_share(self, msg: Any, **_: Any) -> None:
         self._share = msg.data
 
     # The run of one process
 
-    def _begin(self, *, part: int, parts: int, sales: list[str]) -> None:
-        wanted = arguments.wanted_from(self._environment.parsed_options)
-        population = wanted.population(tuple(sales))
+    def _begin(self, *, part: int, parts: int, sales: list[str], stages: list[Any] | None, begins_at_ns: int) -> None:
+        wanted = self._wanted()
+        arrivals = None if stages is None else Arrivals(tuple(Stage(*stage) for stage in stages), wanted.seed)
+        population = wanted.population(tuple(sales), planned=arrivals.total if arrivals else None)
         self.crowd = Crowd(population, folder=wanted.folder, part=part, parts=parts)
+        # The order names a moment by the wall's clock; everything is measured by this host's steady one.
+        begins_ns = begins_at_ns - (time.time_ns() - time.monotonic_ns())
+        instants_ns = arrivals.instants_ns(part=part, parts=parts) if arrivals else None
+        self.doors = Doors(self.crowd, instants_ns=instants_ns, begins_ns=begins_ns)
+        self._meter = LoadMeter(wanted.folder, begins_ns=begins_ns)
         session = open_session(self._environment.host, request_event=self._environment.events.request)
         self._followers = Followers(session, crowd=self.crowd)
         self.crowd.follow = self._followers.follow
+        gevent.spawn(self.doors.open)
+        gevent.spawn(_measure, self._meter, crowd=self.crowd, flood=self)
         gevent.spawn(self._accompany, self.crowd)
 
     def _accompany(self, crowd: Crowd) -> None:
@@ -147,9 +190,11 @@ class FloodRun:
         followers = self._followers
         if crowd is not self.crowd or followers is None:
             return False
-        self.crowd = self._followers = None
+        self.crowd = self.doors = self._followers = None
         followers.stop()
         self._recheck(crowd, followers)
+        if self._meter:
+            self._meter.close()
         crowd.close()
         return True
 
@@ -169,8 +214,12 @@ class FloodRun:
             gevent.spawn(self._end_run)
 
     def _on_go_home(self, **_: Any) -> None:
-        if self.crowd:
-            self.crowd.send_home()
+        self._send_home()
+
+    def _send_home(self) -> None:
+        """Let nobody else in."""
+        if self.doors:
+            self.doors.close()
 
     def _end_run(self) -> None:
         """Stop the users; with a web page Locust stays for the next run, without one it ends."""
@@ -187,7 +236,7 @@ class FloodRun:
         crowd = self.crowd
         if crowd is None:
             return
-        crowd.send_home()
+        self._send_home()
         with gevent.Timeout(LEAVE_PATIENCE_SECONDS, False):
             while not self._at_end(crowd):
                 gevent.sleep(TICK_SECONDS)
@@ -195,7 +244,7 @@ class FloodRun:
     def on_test_stop(self, environment: Any, **_: Any) -> None:
         """Close this process's record; on the process that sees the whole, have the run judged."""
         if self.crowd:
-            self.crowd.send_home()
+            self._send_home()
             self._finish(self.crowd)
         if isinstance(environment.runner, WorkerRunner):
             return
@@ -213,6 +262,16 @@ class FloodRun:
             environment.process_exit_code = 0
         elif self._books is not None:
             environment.runner.stop()
+
+
+def _measure(meter: LoadMeter, *, crowd: Crowd, flood: FloodRun) -> None:
+    """Note now and then how busy this process is, as long as its crowd is there."""
+    late_ns = 0
+    while flood.crowd is crowd:
+        meter.sample(late_ms=late_ns / NS_PER_MS)
+        due_ns = time.monotonic_ns() + int(METER_SECONDS * NS)
+        gevent.sleep(METER_SECONDS)
+        late_ns = max(0, time.monotonic_ns() - due_ns)
 
 
 def _end_with_parent() -> None:

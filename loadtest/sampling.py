@@ -14,7 +14,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from loadtest.history import clock_name, now_ns
+from loadtest.clocks import clock_name
+from loadtest.history import now_ns
 from loadtest.shop_api import ShopApi, ShopError
 
 SAMPLES_FILE = "samples.jsonl"

@@ -29,13 +29,13 @@ def is_loopback(host_url: str) -> bool:
         return False
 
 
-def check_host(host_url: str, *, owned: bool) -> None:
+def check_host(host_url: str, *, remote: bool) -> None:
     """Raise ShopError unless this is a whole http address that may be flooded."""
     parts = urlsplit(host_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ShopError(f"{host_url!r} is no address of a shop: it should look like http://127.0.0.1:8000.")
-    if not owned and not is_loopback(host_url):
-        raise ShopError(f"{parts.hostname} is not this machine; if you may flood it, say so with --i-own-this-host.")
+    if not remote and not is_loopback(host_url):
+        raise ShopError(f"{parts.hostname} is not this machine; if you may flood it, say so with --allow-remote.")
 
 
 class ShopApi:

@@ -14,7 +14,7 @@ RESULTS = ("paid", "expired", "cancelled", "refunded", "sold_out", "refused")
 # Nobody should end like this: shown only when somebody did.
 RARE_RESULTS = ("held", "waitlisted", "waiting", "unknown")
 # Checks that say whether the run can be believed, apart from those about the shop.
-ABOUT_THE_RUN = ("vacuous", "audit missing", "record cut off")
+ABOUT_THE_RUN = ("vacuous", "audit missing", "record cut off", "load generator")
 
 
 def render(verdict: dict[str, Any], *, colour: bool = False) -> str:
@@ -92,6 +92,9 @@ def _figures(verdict: dict[str, Any]) -> list[str]:
         wait = verdict[name]
         figures = f"p50 {wait['p50_ms']:>8,.1f} ms   p99 {wait['p99_ms']:>8,.1f} ms   max {wait['max_ms']:>8,.1f} ms"
         lines.append(f"{label:<17} {figures}   ({wait['count']:,})")
+    if load := verdict.get("load"):
+        void = ": these waits are VOID, they are its own as well as the shop's" if load["void"] else ""
+        lines.append(f"The load generator's busiest process used {load['cpu_share']:.0%} of a core{void}")
     return lines
 
 

@@ -16,6 +16,7 @@ from loadtest.case import Case, Fault
 from loadtest.checks import CHECKS, faults_of
 from loadtest.expectations import RunFacts, read_run
 from loadtest.history import UNENDED, UNKNOWN, History, read_history
+from loadtest.own_load import OwnLoad, load_generator, read_load
 from loadtest.run_checks import no_repeats, record_gaps, unforeseen_answers
 from loadtest.testimony import Testimony
 
@@ -85,15 +86,29 @@ class Verdict:
     decision: latency.Wait
     payment: latency.Wait
     rate: latency.Rate
+    load: OwnLoad | None = None
 
 
-def judge(history: History, books: dict[str, dict[str, Any]], *, facts: RunFacts = SHOP_RUN) -> Verdict:
-    """Judge a run: `books` has for each sale its sku, its limit and the shop's audit before and after."""
+def judge(
+    history: History,
+    books: dict[str, dict[str, Any]],
+    *,
+    facts: RunFacts = SHOP_RUN,
+    load: OwnLoad | None = None,
+) -> Verdict:
+    """Judge a run: `books` has for each sale its sku, its limit and the shop's audit before and after.
+
+    `load`: how busy the load generator itself was, where that was measured.
+    """
     cases = [_case(slug, book, history=history, facts=facts) for slug, book in books.items()]
     checks = {name: CheckResult(name, _meaning(check)) for name, check in CHECKS.items()}
     checks["record cut off"] = CheckResult("record cut off", _meaning(record_gaps))
     rows = [_judge_sale(case, checks=checks) for case in cases]
     _judge_whole(history, cases=cases, checks=checks, facts=facts)
+    if load is not None:
+        checks["load generator"] = CheckResult("load generator", _meaning(load_generator))
+        for fault in load_generator(history, load):
+            checks["load generator"].add(fault)
     testimonies = [case.testimony for case in cases]
     return Verdict(
         ok=not any(check.count for check in checks.values()),
@@ -105,6 +120,7 @@ def judge(history: History, books: dict[str, dict[str, Any]], *, facts: RunFacts
         decision=latency.to_decision(testimonies),
         payment=latency.to_payment(testimonies),
         rate=latency.rate_of(history.operations),
+        load=load,
     )
 
 
@@ -190,6 +206,6 @@ def judge_folder(
     """Judge the record and the audits kept in a folder, or what is given instead; write verdict.json beside them."""
     books = json.loads((folder / AUDIT_FILE).read_text()) if books is None else books
     history = history or read_history(folder)
-    verdict = judge(history, books, facts=facts or read_run(folder))
+    verdict = judge(history, books, facts=facts or read_run(folder), load=read_load(folder))
     (folder / VERDICT_FILE).write_text(as_json(verdict))
     return verdict

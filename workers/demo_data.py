@@ -4,9 +4,10 @@ Never writes stock but through the ledger, never touches goods that are there al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import count
 
 from django.db import connection, transaction
 from django.utils import timezone
@@ -40,6 +41,7 @@ class Goods:
     hold_seconds: int = 600
     # Units that may wait in line beyond the stock, in case held ones come back.
     room: int = 200
+    picture: str = ""  # default: that of the slug
 
 
 # So short that units come back and are sold again while one watches.
@@ -129,6 +131,21 @@ def seed_flood() -> list[str]:
     return seed(FLOOD)
 
 
+def seed_again(*, sales: int, units: int) -> list[str]:
+    """Make the first `sales` of the flood's sales once more, open now, under numbers that are free; return the slugs.
+
+    What was sold before stays as it is: a sale is sold out once.
+    """
+    taken = set(Product.objects.values_list("slug", flat=True))
+    number = next(n for n in count(2) if not any(f"{item.slug}-{n}" in taken for item in FLOOD))
+    return seed(
+        tuple(
+            replace(item, slug=f"{item.slug}-{number}", picture=item.slug, units=units, room=2 * units)
+            for item in FLOOD[:sales]
+        )
+    )
+
+
 def seed_shop(*, opens_in_seconds: int) -> list[str]:
     """Make the sales to look at: one that opens soon, one open, one tomorrow. Raises DemoGoodsExist."""
     return seed(_shop(timedelta(seconds=opens_in_seconds)))
@@ -154,7 +171,7 @@ def _make(item: Goods, *, now: datetime) -> Sale:
         title=item.title,
         tagline=item.tagline,
         description=item.description,
-        picture=f"shop/products/{item.slug}.svg",
+        picture=f"shop/products/{item.picture or item.slug}.svg",
         list_price=Decimal(item.list_price),
         stock_id=stock_id,
     )

@@ -116,11 +116,13 @@ def _add_waits(run: Run, history: History, *, offsets: dict[str, int]) -> None:
     for slug, operations in by_sale.items():
         testimony = Testimony(slug, operations)
         for outcome, waits in ((OK, run.admissions), (FAIL, run.refusals)):
-            waits += [waited(o.began_ns, o.ended_ns, o.clock) for o in testimony.asks if o.outcome == outcome]
+            waits += [
+                waited(o.planned_ns or o.began_ns, o.ended_ns, o.clock) for o in testimony.asks if o.outcome == outcome
+            ]
         for place in testimony.places.values():
             first = min((wish.asks[0] for wish in place.wishes), key=lambda ask: ask.began_ns)
             if ended_ns := place.answered_ns():
-                run.decisions.append(waited(first.began_ns, ended_ns, first.clock))
+                run.decisions.append(waited(first.planned_ns or first.began_ns, ended_ns, first.clock))
 
 
 def _add_samples(run: Run, folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from loadtest.history import read_history
 from shop.catalogue import SaleCard
 from tests.crashes.worker_shop import worker_process
 from tests.http_calls import Caller
@@ -115,6 +116,27 @@ def test_a_flood_of_the_real_shop_ends_green(
         assert assert_books_balance(card)["sold"] == UNITS
     again = checker(environment, tmp_path, "--host", address(shop))
     assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_every_kind_of_buyer_comes_when_the_plan_says_and_is_served_rightly(
+    shop: Caller, environment: dict[str, str], tmp_path: Path, open_sale: Callable[..., SaleCard]
+) -> None:
+    card = open_sale(units=UNITS)
+    done = flood(
+        environment, tmp_path, "--host", address(shop), "--sales", card.slug, "--audit-token", TOKEN,
+        "--shape", "smoke", "--rate", "40", "--seconds", "8", "--processes", "2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = verdict_in(tmp_path)
+    assert [len(verdict["load"]["processes"]), verdict["load"]["missing"]] == [2, []]
+    operations = read_history(tmp_path).operations
+    joined = [operation for operation in operations if operation.kind == "join"]
+    assert len({operation.buyer for operation in joined} - {""}) == 320
+    assert all(operation.planned_ns <= operation.began_ns for operation in joined)
+    assert max(one.planned_ns for one in joined) - min(one.planned_ns for one in joined) > 7e9
+    assert {"restore", "watch", "event"} <= {operation.kind for operation in operations if operation.outcome == "ok"}
+    (stage,) = json.loads((tmp_path / "stages.json").read_text())
+    assert 400 < stage["clicks"] <= sum(sale["asked"] for sale in verdict["sales"])
 
 
 def test_a_flood_that_never_sells_out_proves_nothing(

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from itertools import islice
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.population import DECKS, Population
+from loadtest.population import (
+    AGAIN,
+    BOT,
+    BOT_KEYS,
+    CANCELS,
+    DECKS,
+    DOUBLE,
+    EVERYBODY,
+    EVERYBODY_MIX,
+    HOARDER,
+    HONEST,
+    IMPATIENT,
+    LAPSES,
+    LATE_PAYER,
+    PAYS,
+    PAYS_LATE,
+    SHOPPER,
+    WATCHER,
+    Population,
+)
 
 SALES = ("a", "b", "c")
 
@@ -50,3 +72,55 @@ def test_of_every_ten_exactly_so_many_pay_whoever_wins() -> None:
         again = population().cards("a", kind)
         assert drawn == list(islice(again, len(drawn)))
         assert drawn != list(islice(population(seed=2).cards("a", kind), len(drawn)))
+
+
+def everybody(*, buyers: int = 1000, seed: int = 1, mix: str = EVERYBODY_MIX) -> Population:
+    """Return a crowd of every kind, or of one."""
+    return Population(sales=SALES, buyers=buyers, attempts=buyers, seed=seed, mix=mix)
+
+
+def test_of_every_twenty_exactly_so_many_are_of_each_kind() -> None:
+    round_of = sum(EVERYBODY.values())
+    kinds = [everybody().kind_of(number) for number in range(1000)]
+    for start in range(0, 1000, round_of):
+        assert Counter(kinds[start : start + round_of]) == EVERYBODY
+    assert kinds[:round_of] != kinds[round_of : 2 * round_of]  # shuffled anew each time
+    assert kinds == [everybody().kind_of(number) for number in range(1000)]
+    assert kinds != [everybody(seed=2).kind_of(number) for number in range(1000)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(buyers=st.integers(1, 60), parts=st.integers(1, 5), seed=st.integers(0, 9))
+def test_parts_of_every_kind_are_together_the_whole(buyers: int, parts: int, seed: int) -> None:
+    crowd = everybody(buyers=buyers, seed=seed)
+    whole = list(crowd.visits())
+    shared = [visit for part in range(parts) for visit in crowd.visits(part=part, parts=parts)]
+    assert sorted(shared, key=lambda visit: visit.number) == whole
+    assert crowd.clicks == sum(visit.clicks for visit in whole)
+    keys = [wish.key for visit in whole for wish in visit.wishes]
+    assert len(set(keys)) == len(keys)
+
+
+def test_each_kind_goes_about_it_in_its_own_way() -> None:
+    (impatient, bot, honest) = (everybody(mix=kind).visit(0) for kind in (IMPATIENT, BOT, HONEST))
+    assert (impatient.page_views, impatient.at_once, len(impatient.wishes)) == (2, True, 2)
+    assert {DOUBLE, AGAIN} <= {style for wish in impatient.wishes for style in wish.repeats}
+    assert (bot.page_views, bot.at_once, bot.hammers, bot.clicks) == (0, True, True, 2 * BOT_KEYS)
+    assert len({wish.sale for wish in bot.wishes}) == 1
+    assert (honest.page_views, honest.clicks) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("buyer_kind", "ends"), [(HOARDER, {LAPSES}), (LATE_PAYER, {PAYS_LATE}), (BOT, {PAYS}), (WATCHER, {PAYS, CANCELS})]
+)
+def test_what_a_kind_does_with_a_unit(buyer_kind: str, ends: set[str]) -> None:
+    cards = list(islice(everybody().cards("a", "held", buyer_kind=buyer_kind), 40))
+    assert set(cards) == ends
+    assert cards == list(islice(everybody().cards("a", "held", buyer_kind=buyer_kind), 40))
+
+
+def test_the_standard_crowd_draws_the_cards_it_always_drew() -> None:
+    assert population().clicks == 20_000
+    assert population().visit(7).kind == SHOPPER
+    first = list(islice(population().cards("a", "held"), 10))
+    assert first == random.Random("1:a:held:0").sample(DECKS["held"], 10)

@@ -1,0 +1,13 @@
+"""Many stand at the door and come in one instant, the others ebb away. The question: is the opening survived?
+Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/doors_open.py
+"""
+
+from __future__ import annotations
+
+from loadtest.arrival_shape import ArrivalShape
+
+
+class DoorsOpen(ArrivalShape):
+    """Many stand at the door and come in one instant, the others ebb away."""
+
+    plan = "doors_open"

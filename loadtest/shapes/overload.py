@@ -1,0 +1,13 @@
+"""The knee, twice and four times the knee, and the knee again (--knee-rate). Then: how soon is it well?
+Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/overload.py
+"""
+
+from __future__ import annotations
+
+from loadtest.arrival_shape import ArrivalShape
+
+
+class Overload(ArrivalShape):
+    """The knee, twice and four times the knee, and the knee again (--knee-rate)."""
+
+    plan = "overload"

@@ -1,0 +1,13 @@
+"""An even rate for long. The question: what grows that should not?
+Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/soak.py
+"""
+
+from __future__ import annotations
+
+from loadtest.arrival_shape import ArrivalShape
+
+
+class Soak(ArrivalShape):
+    """An even rate for long."""
+
+    plan = "soak"

@@ -1,0 +1,88 @@
+"""Open arrivals: the plan is kept however slow the users are, and the wait at the door is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import gevent
+import pytest
+
+from loadtest import latency
+from loadtest.crowd import Crowd
+from loadtest.doors import Arrival, Doors
+from loadtest.history import OK, Operation, now_ns
+from loadtest.population import EVERYBODY_MIX, Population
+from loadtest.testimony import Testimony
+
+MS = 1_000_000
+VISITS, STEP_MS, SLOW_SECONDS = 12, 5, 0.03
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Iterator[Crowd]:
+    """A crowd of a dozen."""
+    population = Population(sales=("a",), buyers=VISITS, attempts=VISITS, seed=1, mix=EVERYBODY_MIX)
+    crowd = Crowd(population, folder=tmp_path)
+    yield crowd
+    crowd.close()
+
+
+def serve(crowd: Crowd, doors: Doors) -> list[tuple[Arrival, int]]:
+    """Let one slow user serve everybody; return who came, and when they were let in."""
+    opening, served = gevent.spawn(doors.open), []
+    while not crowd.finished:
+        arrival = doors.enter()
+        if arrival is not None:
+            served.append((arrival, now_ns()))
+            gevent.sleep(SLOW_SECONDS)
+            doors.leave()
+    opening.join()
+    return served
+
+
+def admissions(served: list[tuple[Arrival, int]], *, planned: bool) -> latency.Wait:
+    """Return the waits of asks that were answered in the instant in which they were sent."""
+    asks = [
+        Operation(kind="ask", sale="a", outcome=OK, planned_ns=arrival.planned_ns * planned, began_ns=at, ended_ns=at)
+        for arrival, at in served
+    ]
+    return latency.to_admission([Testimony("a", asks)])
+
+
+def test_a_slow_user_changes_no_instant_and_its_queue_is_part_of_the_wait(crowd: Crowd) -> None:
+    begins_ns = now_ns()
+    instants = [number * STEP_MS * MS for number in range(VISITS)]
+    served = serve(crowd, Doors(crowd, instants_ns=iter(instants), begins_ns=begins_ns))
+    assert [arrival.planned_ns - begins_ns for arrival, _ in served] == instants
+    assert [arrival.visit.number for arrival, _ in served] == list(range(VISITS))
+    assert crowd.counters.arrived == VISITS
+    # The last one came when eleven before it had each kept the only user busy.
+    owed_ms = (VISITS - 1) * (SLOW_SECONDS * 1000 - STEP_MS)
+    assert admissions(served, planned=True).max_ms >= owed_ms
+    assert admissions(served, planned=False).max_ms == 0  # the control: without the plan that wait is not seen
+
+
+def test_nobody_is_early(crowd: Crowd) -> None:
+    begins_ns = now_ns() + 50 * MS
+    served = serve(crowd, Doors(crowd, instants_ns=iter([0] * VISITS), begins_ns=begins_ns))
+    assert min(at for _, at in served) >= begins_ns
+
+
+def test_without_a_plan_the_next_comes_when_a_user_is_free(crowd: Crowd) -> None:
+    served = serve(crowd, Doors(crowd))
+    assert [arrival.planned_ns for arrival, _ in served] == [0] * VISITS
+    assert all(later - earlier >= SLOW_SECONDS * 1000 * MS for (_, earlier), (_, later) in pairwise(served))
+
+
+@pytest.mark.parametrize("opened", [lambda: gevent.sleep(0.02), lambda: None], ids=["while some wait", "before any"])
+def test_closed_doors_send_away_who_waits(crowd: Crowd, opened: Callable[[], None]) -> None:
+    doors = Doors(crowd, instants_ns=iter([0] * VISITS), begins_ns=now_ns())
+    opening = gevent.spawn(doors.open)
+    opened()
+    doors.close()
+    opening.join()
+    assert crowd.finished
+    assert doors.enter() is None
+    assert crowd.counters.arrived == crowd.counters.turned_away

@@ -1,0 +1,82 @@
+"""The load generator's own CPU: a sustained share above the bound is found and makes a planned run void."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from loadtest.history import FAIL, History, HistoryWriter, Operation
+from loadtest.own_load import NS, LoadMeter, OwnLoad, ProcessLoad, busiest_share, load_generator, read_load
+from loadtest.table import render
+from loadtest.verdict import judge
+
+PLANNED = Operation(kind="ask", sale="a", began_ns=1, planned_ns=1, outcome=FAIL, status=409, code="sold_out")
+UNPLANNED = Operation(kind="ask", began_ns=1)
+
+
+def samples(*shares: float, step_seconds: float = 1.0) -> list[tuple[int, int, float]]:
+    """Return samples of a process that was so busy in each step."""
+    at = cpu = 0.0
+    found = [(0, 0, 0.0)]
+    for share in shares:
+        at, cpu = at + step_seconds * NS, cpu + share * step_seconds * NS
+        found.append((int(at), int(cpu), 0.0))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shares", "share"),
+    [
+        ([0.2] * 30, 0.2),
+        ([0.2] * 10 + [1.0] * 10 + [0.2] * 10, 1.0),
+        ([0.2] * 10 + [1.0] * 5 + [0.2] * 15, 0.6),  # a burst is not sustained
+        ([1.0, 1.0, 0.4], 0.8),  # a run that is shorter than the stretch counts as a whole
+        ([], 0.0),
+    ],
+)
+def test_the_busiest_sustained_stretch_counts(shares: list[float], share: float) -> None:
+    assert busiest_share(samples(*shares)) == pytest.approx(share, abs=0.001)
+
+
+def _load(share: float) -> OwnLoad:
+    return OwnLoad(share, share > 0.9, [ProcessLoad("one", share, 0.0)])
+
+
+@pytest.mark.parametrize(
+    ("share", "operation", "void"), [(0.91, PLANNED, True), (0.9, PLANNED, False), (0.99, UNPLANNED, False)]
+)
+def test_a_plan_that_could_not_be_kept_makes_the_run_void(share: float, operation: Operation, void: bool) -> None:
+    faults = list(load_generator(History([operation], [], 1), _load(share)))
+    assert [fault.detail.startswith("VOID: one was busy at 91%") for fault in faults] == ([True] if void else [])
+
+
+def test_a_void_run_is_said_to_prove_nothing() -> None:
+    verdict = judge(History([PLANNED], [], 1), {"a": {}}, load=_load(0.95))
+    assert not verdict.ok
+    assert {check.name: check.count for check in verdict.checks}["load generator"] == 1
+    assert verdict.load is not None
+    assert verdict.load.void
+    assert "proves nothing: " in render(asdict(verdict))
+    assert "used 95% of a core: these waits are VOID" in render(asdict(verdict))
+    assert "load generator" not in {check.name for check in judge(History([PLANNED], [], 1), {}).checks}
+
+
+def test_what_a_process_writes_is_read_again_and_a_silent_one_is_named(tmp_path: Path) -> None:
+    assert read_load(tmp_path) is None
+    with HistoryWriter(tmp_path, process_name="silent"):
+        pass
+    meter = LoadMeter(tmp_path, begins_ns=5)
+    for late_ms in (0.0, 30.0, 2.0):
+        meter.sample(late_ms=late_ms)
+    _ = sum(range(300_000))  # uses some CPU
+    meter.close()
+    load = read_load(tmp_path)
+    assert load is not None
+    assert load.missing == ["silent"]
+    assert [process.longest_pause_ms for process in load.processes] == [30.0]
+    assert 0 < load.cpu_share < 2
+    assert [fault.detail for fault in load_generator(History([], [], 1), load)] == [
+        "silent did not say how busy it was"
+    ]
