@@ -17,7 +17,7 @@ RUN FAIRDROP_ENV=production ALLOWED_HOSTS=localhost DATABASE_URL=postgresql://no
 USER fairdrop
 EXPOSE 8000
 CMD ["granian", "--interface", "asgi", "--host", "0.0.0.0", "--port", "8000", "--loop", "uvloop", "--no-ws", \
-     "--backlog", "8192", "--backpressure", "8192", "shop.asgi:application"]
+     "--backlog", "8192", "--backpressure", "20000", "shop.asgi:application"]
 
 FROM shop AS load
 USER root

@@ -75,6 +75,14 @@ bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue beside other 
 bench-settle: $(VENV)/dev.stamp ## measure settlement, expiry, payment and the audit; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.settle
 
+.PHONY: bench-shop
+bench-shop: $(VENV)/dev.stamp ## measure the whole shop: sustained, spike, sold out, overload, cost; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.shop
+
+.PHONY: bench
+bench: $(VENV)/bench.stamp ## run every benchmark and write docs/benchmarks/README.md; fails when a floor is missed
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.every
+
 .PHONY: audit
 audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)
 	@exec $(RUN) manage.py audit

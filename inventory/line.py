@@ -25,7 +25,7 @@ from inventory.redis import (
     run_script_async,
     run_scripts,
 )
-from inventory.tickets import Record, read_record
+from inventory.tickets import Record, buyer_in, read_record
 
 log = structlog.get_logger(__name__)
 
@@ -391,14 +391,14 @@ def figures(client: Client, sku: str, *, sale_id: int = 0) -> LineFigures | None
     return _figures(*run_commands(client, _figures_commands(sku, sale_id)))
 
 
-async def known_ids_async(client: AsyncClient, sku: str) -> set[str]:
-    """Return the id of every request ever admitted to the line of `sku`. Raises RedisUnavailable."""
+async def known_buyers_async(client: AsyncClient, sku: str) -> set[str]:
+    """Return everybody who was ever admitted to the line of `sku`. Raises RedisUnavailable."""
     found: set[str] = set()
     cursor = "0"
     while True:
         command = ("HSCAN", keys.records(sku), cursor, "COUNT", 1000)
         ((cursor, flat),) = await run_commands_async(client, [command], timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
-        found.update(flat)
+        found.update(map(buyer_in, flat.values()))
         if str(cursor) == "0":
             return found
 

@@ -4,6 +4,7 @@ Called by shop and tickets.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from functools import lru_cache
 
 MAC_BYTES = 16
 MAC_LENGTH = 22  # of 16 bytes in base64 without padding
+BLOCK_BYTES = 64  # of SHA-256
+INNER, OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 
 
 class Signer:
@@ -40,13 +43,19 @@ class Signer:
 
 
 @lru_cache(maxsize=4096)
-def keyed(key: bytes) -> hmac.HMAC:
-    """Return HMAC-SHA-256 with `key` already read in: a copy of it costs a third less than beginning anew."""
-    return hmac.new(key, digestmod="sha256")
+def keyed(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
+    """Return the inner and the outer hash of HMAC-SHA-256 (RFC 2104) with `key` read in.
+
+    Copies of these two cost a third of what hmac.digest does, and half of a copy of hmac.new.
+    """
+    block = (key if len(key) <= BLOCK_BYTES else hashlib.sha256(key).digest()).ljust(BLOCK_BYTES, b"\0")
+    return hashlib.sha256(block.translate(INNER)), hashlib.sha256(block.translate(OUTER))
 
 
 def mac_text(key: bytes, text: str) -> str:
     """Return 128 bits of HMAC-SHA-256 of `text` under `key`, as 22 URL-safe characters."""
-    mac = keyed(key).copy()
-    mac.update(text.encode("utf-8", "surrogatepass"))  # forged text may hold anything; it must be refused, not fail
-    return urlsafe_b64encode(mac.digest()[:MAC_BYTES])[:MAC_LENGTH].decode()
+    began, ended = keyed(key)
+    inner, outer = began.copy(), ended.copy()
+    inner.update(text.encode("utf-8", "surrogatepass"))  # forged text may hold anything; it must be refused, not fail
+    outer.update(inner.digest())
+    return urlsafe_b64encode(outer.digest()[:MAC_BYTES])[:MAC_LENGTH].decode()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.case import Fault
-from loadtest.history import FILE_PREFIX as HISTORY_PREFIX
 from loadtest.clocks import clock_name
+from loadtest.history import FILE_PREFIX as HISTORY_PREFIX
 from loadtest.history import History, history_files
 
 FILE_PREFIX = "load-"

@@ -213,7 +213,8 @@ CACHES = {
 
 # The line: how long a Redis call may take, how many may wait for one, how large a batch is.
 REDIS_TIMEOUT_SECONDS = env.float("FAIRDROP_REDIS_TIMEOUT_SECONDS", default=0.8)
-GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=4096)
+# Less than a second's work of a process: a 503 costs its buyer a second, so waiting that long is better.
+GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=12288)
 # How many live streams one process holds; the server's own limit (--backpressure) must be well above it.
 GATE_MAX_STREAMS = env.int("FAIRDROP_GATE_MAX_STREAMS", default=4000)
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)

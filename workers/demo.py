@@ -130,7 +130,7 @@ class Demo:
 
     def _web(self) -> ChildProcess:
         options = ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
-        options += ["--backlog", "8192", "--backpressure", "8192", "--loop", "uvloop", "--no-ws"]
+        options += ["--backlog", "8192", "--backpressure", "20000", "--loop", "uvloop", "--no-ws"]
         return self._child(
             "web", ["-m", "granian", *options, "shop.asgi:application"], stop_timeout_seconds=WEB_STOP_SECONDS
         )

@@ -1,5 +1,5 @@
 """Measures the servers under test in turns, so that whatever else the machine does falls on all of them alike.
-Never takes an answer other than 202 for one. Called by the run.
+Never takes another answer for the one that is measured. Called by the run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ ADMITTED = "202"
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A side, the sale it is asked for, and how many fresh buyers a second are enough (0: the same few again)."""
+    """A side, the sale it is asked for, and how many fresh buyers a second are enough (0: the same few again).
+
+    status: of every answer; any other fails the run.
+    """
 
     side: Side
     slug: str
     buyers_per_second: int
+    status: str = ADMITTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,7 @@ def measure_in_turns(
 
 
 def measure(contender: Contender, *, plan: Plan, loader_core: int) -> Turn:
-    """Measure one side once. Raises LoadFailed when an answer was not 202."""
+    """Measure one side once. Raises LoadFailed when an answer was another than the contender's."""
     side = contender.side
     requests = _requests(contender, seconds=plan.seconds + plan.warm_up_seconds)
     with processes.bound(to={loader_core}):
@@ -68,7 +72,7 @@ def measure(contender: Contender, *, plan: Plan, loader_core: int) -> Turn:
             requests, seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds
         )
         used = processes.cpu_seconds(side.child) - used
-    refuse_other_answers(load, side=side.name)
+    refuse_other_answers(load, side=side.name, status=contender.status)
     return Turn(
         side=side.name,
         per_second=load.per_second,
@@ -85,10 +89,10 @@ def _requests(contender: Contender, *, seconds: float) -> Iterable[bytes]:
     return fresh_wishes(contender.slug, port=contender.side.port, count=count)
 
 
-def refuse_other_answers(load: Load, *, side: str) -> None:
-    """Raise LoadFailed unless every answer was 202."""
-    if set(load.statuses) != {ADMITTED}:
-        raise LoadFailed(f"{side} answered {dict(load.statuses)}; every answer must be {ADMITTED}")
+def refuse_other_answers(load: Load, *, side: str, status: str = ADMITTED) -> None:
+    """Raise LoadFailed unless every answer had `status`."""
+    if set(load.statuses) != {status}:
+        raise LoadFailed(f"{side} answered {dict(load.statuses)}; every answer must be {status}")
 
 
 def pin(sides: Iterable[Side], *, server_core: int) -> None:

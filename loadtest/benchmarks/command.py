@@ -1,5 +1,5 @@
 """What every benchmark's command has in common: its options, its folder, its signals, its table and its files.
-Never leaves data behind, and writes its page only when the run came to an end. Called by gate.py and locks_queue.py.
+Never leaves data behind, and writes its page only when the run came to an end. Called by each of them.
 """
 
 from __future__ import annotations
@@ -61,6 +61,15 @@ def environment_of(redis_url: str) -> dict[str, str]:
         "SECRET_KEY": secrets.token_urlsafe(64),
         "FAIRDROP_TOKEN_KEYS": secrets.token_urlsafe(32),
     }
+
+
+def set_up_django() -> None:
+    """Set Django up for the addresses in the environment, and make the tables."""
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0)
 
 
 def say(text: str) -> None:

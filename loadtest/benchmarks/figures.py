@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """at_least, at_most: the bounds by which a run can fail; without one it is only printed. unit: '' for a ratio."""
+    """at_least, at_most: the bounds by which a run can fail; without one it is only printed. unit: '' for a ratio.
+
+    limit: what the parts below could do at most, in the same unit, measured in the same run.
+    """
 
     name: str
     value: float
@@ -18,6 +21,12 @@ class Figure:
     at_least: float | None = None
     at_most: float | None = None
     aim: float | None = None
+    limit: float | None = None
+
+    @property
+    def of_limit(self) -> float | None:
+        """Return the figure as a ratio to its limit, None without one."""
+        return None if self.limit is None else ratio(self.value, self.limit)
 
     @property
     def ok(self) -> bool:

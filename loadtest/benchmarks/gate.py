@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from loadtest.benchmarks.command import CHECKOUT, Measured, environment_of, run_command, say
+from loadtest.benchmarks.command import CHECKOUT, Measured, environment_of, run_command, say, set_up_django
 from workers.embedded import start_both
 
 
@@ -24,7 +24,7 @@ def _measure(folder: Path, quick: bool) -> Measured:
     # Addresses in the environment are left out: figures of servers that others use would mean nothing.
     with start_both(folder, environment={}) as servers:
         os.environ |= servers.environment | environment_of(servers.environment["REDIS_URL"])
-        _set_up_django()
+        set_up_django()
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.benchmarks.plans import FULL, QUICK
         from loadtest.benchmarks.run import run_all
@@ -32,14 +32,6 @@ def _measure(folder: Path, quick: bool) -> Measured:
 
         place = Place(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
         return run_all(QUICK if quick else FULL, place=place, quick=quick, say=say), {}
-
-
-def _set_up_django() -> None:
-    import django
-    from django.core.management import call_command
-
-    django.setup()
-    call_command("migrate", verbosity=0)
 
 
 if __name__ == "__main__":

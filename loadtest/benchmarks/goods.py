@@ -1,11 +1,11 @@
-"""Makes the sales that are measured: plenty of units, open now, one unit a buyer. Never touches other sales.
+"""Makes the sales that are measured: plenty of units or as many as told, one a buyer. Never touches other sales.
 Called by the run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from django.db import connection, transaction
@@ -29,14 +29,15 @@ class Goods:
     sale_id: int
     request_key: bytes
     scope: Scope
+    opens_at: datetime
 
 
-def make_goods(sku: str, *, hold_seconds: int = 600) -> Goods:
-    """Make `sku` with its stock and an open sale of the same slug, primed into the Redis of our settings."""
-    now = timezone.now()
+def make_goods(sku: str, *, hold_seconds: int = 600, units: int = UNITS, opens_in_seconds: float = 0.0) -> Goods:
+    """Make `sku` with its stock and a sale of the same slug, open or soon, primed into the Redis of our settings."""
+    opens_at = timezone.now() + timedelta(seconds=opens_in_seconds)
     with transaction.atomic():
         with connection.cursor() as cursor:
-            stock_id = load_stock(cursor, sku=sku, units=UNITS, actor="benchmark", reason="goods to measure with")
+            stock_id = load_stock(cursor, sku=sku, units=units, actor="benchmark", reason="goods to measure with")
         product = Product.objects.create(slug=sku, title=sku, list_price=Decimal(10), stock_id=stock_id)
         sale = Sale.objects.create(
             slug=sku,
@@ -44,10 +45,12 @@ def make_goods(sku: str, *, hold_seconds: int = 600) -> Goods:
             stock_id=stock_id,
             title=sku,
             price=Decimal(9),
-            opens_at=now,
-            closes_at=now + timedelta(hours=12),
+            opens_at=opens_at,
+            closes_at=opens_at + timedelta(hours=12),
             hold_seconds=hold_seconds,
         )
     prime_sale(sku)
     scope = Scope(sku=sku, stock_id=stock_id, sale_id=sale.pk)
-    return Goods(slug=sku, sku=sku, sale_id=sale.pk, request_key=sale.request_key.encode(), scope=scope)
+    return Goods(
+        slug=sku, sku=sku, sale_id=sale.pk, request_key=sale.request_key.encode(), scope=scope, opens_at=opens_at
+    )

@@ -75,7 +75,7 @@ class Loader:
     def run(self, requests: Iterable[bytes], *, seconds: float, warm_up_seconds: float) -> Load:
         """Send `requests` in order for the warm-up and then `seconds`. Raises LoadFailed, OSError."""
         began_at = time.time() + warm_up_seconds
-        with select.epoll() as poll, _no_collection():
+        with select.epoll() as poll, no_collection():
             try:
                 self._connect(poll)
                 begins = time.monotonic() + warm_up_seconds
@@ -159,7 +159,7 @@ def is_whole(data: bytes) -> bool:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Keep Python's garbage collector from walking through the requests in the middle of a measurement."""
     gc.collect()
     gc.disable()

@@ -47,12 +47,16 @@ class AnyLock(ABC):
     def release(self) -> None:
         """Give the lock back. Raises an error when it was not ours any more."""
 
+
+class RenewableLock(AnyLock):
+    """One that its holder may keep for longer."""
+
+    @abstractmethod
     def extend(self) -> None:
         """Let the lock live its whole life from now on."""
-        raise NotImplementedError
 
 
-class OurLock(AnyLock):
+class OurLock(RenewableLock):
     """inventory/locks.py."""
 
     def __init__(self, name: str, *, life_seconds: float, fair: bool) -> None:
@@ -68,7 +72,7 @@ class OurLock(AnyLock):
         sure(self.lock.extend(LIFE_SECONDS * 1000))
 
 
-class RedisPyLock(AnyLock):
+class RedisPyLock(RenewableLock):
     """The Lock of the redis package: polls every `sleep_seconds`."""
 
     def __init__(self, name: str, *, client: Client, life_seconds: float, sleep_seconds: float) -> None:
@@ -84,7 +88,7 @@ class RedisPyLock(AnyLock):
         sure(self._lock.reacquire())
 
 
-class RedisLock(AnyLock):
+class RedisLock(RenewableLock):
     """python-redis-lock: waits with BLPOP for any release."""
 
     def __init__(self, name: str, *, client: Client, life_seconds: float) -> None:
@@ -100,7 +104,7 @@ class RedisLock(AnyLock):
         self._lock.extend()
 
 
-class PotteryLock(AnyLock):
+class PotteryLock(RenewableLock):
     """pottery's Redlock on the one server: polls at a random moment within 200 ms."""
 
     def __init__(self, name: str, *, client: Client, life_seconds: float) -> None:

@@ -36,8 +36,9 @@ def _measure(folder: Path, quick: bool) -> Measured:
         from loadtest.benchmarks import locks_queue_report as report
         from loadtest.benchmarks import machine
         from loadtest.benchmarks.locks_queue_bounds import overlap_faults
-        from loadtest.benchmarks.locks_queue_plans import FULL, QUICK, method_of
+        from loadtest.benchmarks.locks_queue_plans import FULL, METHOD, QUICK
         from loadtest.benchmarks.locks_queue_run import measure_all
+        from loadtest.benchmarks.method import filled
         from loadtest.benchmarks.report import Report
 
         lengths, hardware = QUICK if quick else FULL, machine.hardware()
@@ -54,7 +55,7 @@ def _measure(folder: Path, quick: bool) -> Measured:
                 "Versions": machine.versions(connect(), packages=PACKAGES),
                 "Persistence": {"valkey": machine.append_mode(connect()), "valkey everysec": "appendfsync everysec"},
             },
-            method=method_of(lengths),
+            method=filled(METHOD, lengths),
             samples=report.samples_of(results),
             faults=overlap_faults(results.crowds),
             comparisons=report.comparisons_of(results),

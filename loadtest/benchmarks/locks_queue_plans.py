@@ -4,7 +4,7 @@ Called by the run and its pages.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from loadtest.benchmarks.lock_sides import FAIR, POTTERY, RAW, REDIS_LOCK, REDIS_PY, REDIS_PY_FAST, UNFAIR
 from loadtest.benchmarks.queue_sides import DRAMATIQ, HUEY, OURS, OURS_APART, RIVALS, RQ, SAQ
@@ -109,8 +109,3 @@ QUEUE_FACTS = {
     SAQ: ("one by one, 20 at a time", "one by one, 10 at a time", "is swept after its timeout"),
     RAW_QUEUE: ("100 in a command", "100 in a command", "is lost"),
 }
-
-
-def method_of(lengths: Lengths) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return [line.format(**asdict(lengths)) for line in METHOD]

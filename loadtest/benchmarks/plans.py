@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadtest.benchmarks.admission_rounds import Plan
+from loadtest.benchmarks.method import filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,4 @@ METHOD = (
 def method_of(lengths: Lengths) -> list[str]:
     """Return the method in sentences, with the numbers of this run."""
     plan = lengths.admission
-    return [
-        line.format(connections=plan.connections, rounds=plan.rounds, seconds=plan.seconds, settlers=lengths.settlers)
-        for line in METHOD
-    ]
+    return filled(METHOD, lengths, connections=plan.connections, rounds=plan.rounds, seconds=plan.seconds)

@@ -13,6 +13,7 @@ from typing import Any
 from loadtest.benchmarks.figures import Figure, number
 
 HEAD = ("figure", "measured", "unit", "floor", "aim", "")
+LIMIT = "÷ limit"
 RIGHT = (1, 3, 4)
 
 
@@ -51,25 +52,30 @@ class Report:
         return not self.faults and all(figure.ok for figure in self.figures)
 
 
-def rows_of(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Return a row of cells for each figure, under HEAD."""
-    return [
+def columns(figures: Sequence[Figure]) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[int, ...]]:
+    """Return the head, a row for each figure, and which columns are numbers; with the limits if there are any."""
+    rows: list[tuple[str, ...]] = [
         (each.name, number(each.value), each.unit, each.bound, "" if each.aim is None else number(each.aim), each.mark)
         for each in figures
     ]
+    if all(each.limit is None for each in figures):
+        return HEAD, rows, RIGHT
+    shares = ["" if each.of_limit is None else number(each.of_limit) for each in figures]
+    rows = [(*row[:-1], share, row[-1]) for row, share in zip(rows, shares, strict=True)]
+    return (*HEAD[:-1], LIMIT, HEAD[-1]), rows, (*RIGHT, len(HEAD) - 1)
 
 
 def table(figures: Sequence[Figure]) -> str:
     """Return the figures as a table for a terminal."""
-    rows = [HEAD, *rows_of(figures)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = ["  ".join(_padded(row, widths)).rstrip() for row in rows]
+    head, rows, right = columns(figures)
+    widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
+    lines = ["  ".join(_padded(row, widths, right)).rstrip() for row in (head, *rows)]
     return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
 
 
-def _padded(row: tuple[str, ...], widths: Sequence[int]) -> list[str]:
+def _padded(row: tuple[str, ...], widths: Sequence[int], right: Sequence[int]) -> list[str]:
     return [
-        cell.rjust(width) if column in RIGHT else cell.ljust(width)
+        cell.rjust(width) if column in right else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
 
@@ -83,12 +89,13 @@ def sentence(report: Report) -> str:
 
 def markdown(report: Report) -> str:
     """Return the page for docs/benchmarks."""
+    head, rows, right = columns(report.figures)
     parts = [
         f"# {report.title}",
         f"`{report.command}` wrote this page on {report.date} at revision `{report.revision}`"
         + (" (a quick run: too short to be quoted)." if report.quick else "."),
         sentence(report),
-        _markdown_table(HEAD, rows_of(report.figures), right=RIGHT),
+        _markdown_table(head, rows, right=right),
         f"![{report.picture[1]}]({report.picture[0]})" if report.picture else "",
         *[part for each in report.comparisons for part in (f"## {each.title}", _comparison(each))],
         "## How it was measured",
@@ -142,6 +149,8 @@ def as_json(report: Report) -> str:
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
-    # JSON has no "not a number".
-    value = None if math.isnan(figure.value) else round(figure.value, 4)
-    return {**asdict(figure), "value": value, "ok": figure.ok}
+    exact = {
+        name: round(value, 4) if value is not None and math.isfinite(value) else None  # JSON has no "not a number"
+        for name, value in {"value": figure.value, "limit": figure.limit, "of_limit": figure.of_limit}.items()
+    }
+    return {**asdict(figure), **exact, "ok": figure.ok}

@@ -4,7 +4,7 @@ Pure. Called by the run and its page.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +66,3 @@ METHOD = (
     "limit: every order, line of history and movement of that sale counted once, by a statement a table.",
     "Afterwards the audit of every sale that was measured must find nothing.",
 )
-
-
-def method_of(lengths: Lengths) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return [line.format(**asdict(lengths)) for line in METHOD]

@@ -12,6 +12,7 @@ from inventory.redis import connect
 from loadtest.benchmarks import machine
 from loadtest.benchmarks.chart import Panel, chart
 from loadtest.benchmarks.command import CHECKOUT
+from loadtest.benchmarks.method import filled
 from loadtest.benchmarks.report import Report
 from loadtest.benchmarks.settle_bounds import (
     audit_figures,
@@ -20,7 +21,7 @@ from loadtest.benchmarks.settle_bounds import (
     quantile,
     settlement_figures,
 )
-from loadtest.benchmarks.settle_plans import Lengths, method_of
+from loadtest.benchmarks.settle_plans import METHOD, Lengths
 from loadtest.benchmarks.settle_run import Results
 
 PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
@@ -53,7 +54,7 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
             "Persistence": {"valkey": machine.append_mode(client)} | machine.persistence(),
             "Flood beside the payments": {"asks answered 202:": f"{waits.asked_per_second:,.0f} a second"},
         },
-        method=method_of(lengths),
+        method=filled(METHOD, lengths),
         samples=samples_of(results),
         faults=results.faults,
         picture=(picture, "Bars of each measurement beside its limit"),

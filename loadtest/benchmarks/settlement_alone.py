@@ -85,10 +85,17 @@ def fresh_ask(goods: Goods) -> Ask:
 
 
 @contextmanager
-def warm_settler(client: Client, goods: Goods, *, batch: int, warm_up: int | None = None) -> Iterator[Settler]:
+def warm_settler(
+    client: Client,
+    goods: Goods,
+    *,
+    batch: int,
+    warm_up: int | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Iterator[Settler]:
     """Yield a settler that has settled `warm_up` requests: its connection and its plans are there."""
     count = WARM_UP_REQUESTS[batch] if warm_up is None else warm_up
-    settler = Settler(client, batch=batch, lock_ttl_ms=settings.LOCK_TTL_MS, stopping=lambda: False)
+    settler = Settler(client, batch=batch, lock_ttl_ms=settings.LOCK_TTL_MS, stopping=stopping)
     try:
         fill_line(client, goods, count=count)
         empty_line(settler, count=count)

@@ -19,8 +19,8 @@ from workers.server import ServerFailed, free_port
 
 READY_SECONDS = 40.0
 PROBE_SECONDS = 5.0
-# As the demo starts it.
-FLAGS = ["--host", "127.0.0.1", "--workers", "1", "--backlog", "8192", "--backpressure", "8192", "--no-ws"]
+# As the demo starts it. Backpressure: open connections of a worker; those beyond it would wait without an answer.
+FLAGS = ["--host", "127.0.0.1", "--backlog", "8192", "--backpressure", "20000", "--no-ws"]
 ASGI = ["--interface", "asgi", "--loop", "uvloop"]
 # The fastest of 1, 2, 4, 8 and 32 threads: while one waits for Redis to reach the disk, another one works.
 WSGI = ["--interface", "wsgi", "--blocking-threads", "4"]
@@ -58,10 +58,13 @@ class Place:
 
 
 @contextmanager
-def serving(name: str, application: list[str], *, place: Place, redis_url: str, slug: str) -> Iterator[Side]:
+def serving(
+    name: str, application: list[str], *, place: Place, redis_url: str, slug: str, workers: int = 1
+) -> Iterator[Side]:
     """Run granian with `application` for the length of a `with` block; it has answered a purchase of `slug` once."""
     port = free_port()
-    child = place.child(name, ["-m", "granian", *FLAGS, "--port", str(port), *application], redis_url=redis_url)
+    options = [*FLAGS, "--workers", str(workers), "--port", str(port)]
+    child = place.child(name, ["-m", "granian", *options, *application], redis_url=redis_url)
     try:
         child.start()
         wait_for_admission(child, port=port, slug=slug)

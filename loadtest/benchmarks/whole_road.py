@@ -5,6 +5,7 @@ Never counts a decision that the database does not have. Called by the run.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from loadtest.benchmarks.admission_rounds import refuse_other_answers
 from loadtest.benchmarks.goods import Goods
 from loadtest.benchmarks.loader import Load, Loader, LoadFailed
 from loadtest.benchmarks.plans import Lengths
-from loadtest.benchmarks.sides import GATE, Place, serving
+from loadtest.benchmarks.sides import GATE, Place, Side, serving
 from loadtest.benchmarks.wishes import fresh_wishes
 from workers.child_process import ChildProcess
 
@@ -38,7 +39,7 @@ WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s
 
 @dataclass(frozen=True, kw_only=True)
 class Road:
-    """What 20 seconds of the whole road came to. waits: from the ask to its 202, in ms."""
+    """What some seconds of the whole road came to. waits: from the ask to its 202, in ms."""
 
     decided_per_second: float
     seconds: float
@@ -77,17 +78,37 @@ class Backlog:
 
 def measure_road(goods: Goods, *, lengths: Lengths, place: Place) -> Road:
     """Run web and settlers, load them, wait until everything is decided, audit, and read the processes' memory."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
-    seconds, warm_up_seconds = lengths.road_seconds, lengths.road_warm_up_seconds
     with ExitStack() as stack:
         hands = [start_settler(number, place=place, stack=stack) for number in range(lengths.settlers)]
         web = stack.enter_context(serving("road", GATE, place=place, redis_url=settings.REDIS_URL, slug=goods.slug))
-        wishes = fresh_wishes(goods.slug, port=web.port, count=int(MOST_PER_SECOND * (seconds + warm_up_seconds)))
-        loader = Loader(web.port, connections=lengths.road_connections, may_send=Backlog(client, goods.sku).may_ask)
-        load = loader.run(wishes, seconds=seconds, warm_up_seconds=warm_up_seconds)
-        refuse_other_answers(load, side="the whole road")
-        wait_until_decided(client, goods.sku)
-        memory = processes.memory_mib(web.child), max(processes.memory_mib(hand) for hand in hands)
+        return travel(
+            goods,
+            web=web,
+            hands=hands,
+            seconds=lengths.road_seconds,
+            warm_up_seconds=lengths.road_warm_up_seconds,
+            connections=lengths.road_connections,
+        )
+
+
+def travel(
+    goods: Goods,
+    *,
+    web: Side,
+    hands: Sequence[ChildProcess],
+    seconds: float,
+    warm_up_seconds: float,
+    connections: int,
+    most_per_second: int = MOST_PER_SECOND,
+) -> Road:
+    """Load a running shop, its web and its settlers (`hands`), as measure_road does. Raises LoadFailed."""
+    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    wishes = fresh_wishes(goods.slug, port=web.port, count=int(most_per_second * (seconds + warm_up_seconds)))
+    loader = Loader(web.port, connections=connections, may_send=Backlog(client, goods.sku).may_ask)
+    load = loader.run(wishes, seconds=seconds, warm_up_seconds=warm_up_seconds)
+    refuse_other_answers(load, side="the whole road")
+    wait_until_decided(client, goods.sku)
+    memory = processes.memory_mib(web.child), max(processes.memory_mib(hand) for hand in hands)
     return result(goods, load, memory=memory)
 
 

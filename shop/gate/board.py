@@ -194,14 +194,14 @@ class Board:
             if seen is None:
                 self.prime_soon(entry)
             elif (entry.room() or 0) <= 0 and entry.known_at_admitted != seen.admitted:
-                await self._learn_known_ids(entry, seen)
+                await self._learn_known_buyers(entry, seen)
 
-    async def _learn_known_ids(self, entry: SaleEntry, seen: LineFigures) -> None:
+    async def _learn_known_buyers(self, entry: SaleEntry, seen: LineFigures) -> None:
         """Read who was admitted, so that a retry of theirs is told its place and everybody else "sold out" at once."""
         admissions = entry.admissions
-        known = frozenset(await line.known_ids_async(self._client, entry.card.sku))
+        known = frozenset(await line.known_buyers_async(self._client, entry.card.sku))
         if entry.admissions == admissions:  # else somebody was let in while we read, and may not be among them
-            entry.known_ids, entry.known_at_admitted = known, seen.admitted
+            entry.known_buyers, entry.known_at_admitted = known, seen.admitted
 
     def prime_soon(self, entry: SaleEntry) -> None:
         """Put a sale that Redis does not know into it, once at a time, in the background."""

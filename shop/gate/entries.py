@@ -5,7 +5,6 @@ Called by the board, which fills it, and by the gate's doors.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 
 from inventory.line import LineFigures
 from shop.catalogue import SaleCard
@@ -15,7 +14,7 @@ RATE_SECONDS = 2.0
 
 
 class SaleEntry:
-    """One sale as this process knows it: its card, the line's figures, and, when sold out, who is in the books."""
+    """One sale as this process knows it: its card, the line's figures, and, when sold out, who was admitted."""
 
     def __init__(self, card: SaleCard) -> None:
         self.figures: LineFigures | None = None
@@ -25,7 +24,7 @@ class SaleEntry:
         self.shown = 0
         self.use(card)
         self.seen_at = 0.0
-        self.known_ids: frozenset[str] = frozenset()
+        self.known_buyers: frozenset[str] = frozenset()
         self.known_at_admitted = -1
         self.admissions = 0  # how many this process was told of
         self.decided_per_second = 0.0
@@ -73,16 +72,16 @@ class SaleEntry:
         may_be_had = self.figures.available + self.figures.returning
         return may_be_had + self.card.room - self.figures.queued if may_be_had > 0 else 0
 
-    def is_surely_sold_out(self, request_id: str) -> bool:
-        """Say whether a request may be refused from memory: no room, fresh, and not one admitted before."""
+    def is_surely_sold_out(self, buyer: str) -> bool:
+        """Say whether a request may be refused from memory: no room, fresh, and of nobody who was admitted before."""
         figures = self.figures
         return (
             figures is not None
             and time.monotonic() - self.seen_at <= FRESH_SECONDS
             and self.known_at_admitted == figures.admitted
-            and request_id not in self.known_ids
+            and buyer not in self.known_buyers
             and (self.room() or 0) <= 0
-            and self.card.state_at(datetime.now(UTC)) == "open"
+            and self.state_at(time.time()) == "open"
         )
 
     def note_admission(self) -> None:

@@ -17,8 +17,9 @@ from shop.buyers import COOKIE_NAME, verify_token
 from shop.gate.deadlines import Deadlines
 
 Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Headers: TypeAlias = Mapping[bytes, bytes]
 
 MOST_BODY_BYTES = 4096
@@ -32,9 +33,15 @@ PROBLEM_HEADERS = [(b"content-type", b"application/problem+json"), (b"cache-cont
 
 async def send_answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
     """Send a whole answer of `body`."""
+    for message in messages_of(status, headers, body):
+        await send(message)
+
+
+def messages_of(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[Message, Message]:
+    """Return what the server must be sent for a whole answer of `body`."""
     length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
+    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
+    return start, {"type": "http.response.body", "body": body}
 
 
 async def send_json(send: Send, status: int, value: Any) -> None:
@@ -44,21 +51,36 @@ async def send_json(send: Send, status: int, value: Any) -> None:
 
 async def send_problem(send: Send, error: FairdropError) -> None:
     """Send `error` as application/problem+json with its code, status and Retry-After."""
+    if not error.extra and error.retry_after_seconds is None:
+        for message in plain_problem(error.code, error.status, error.detail):
+            await send(message)
+        return
     headers = PROBLEM_HEADERS
     if error.retry_after_seconds is not None:
         headers = [*headers, (b"retry-after", b"%d" % error.retry_after_seconds)]
     await send_answer(send, error.status, headers, json.dumps(problem(error)).encode())
 
 
+@lru_cache(maxsize=64)
+def plain_problem(code: str, status: int, detail: str) -> tuple[Message, Message]:
+    """Return both messages of a problem that is text alone: in a flood the same one goes out again and again."""
+    body = json.dumps(problem_object(code, status=status, detail=detail)).encode()
+    return messages_of(status, PROBLEM_HEADERS, body)
+
+
 def problem(error: FairdropError) -> dict[str, Any]:
     """Return the problem object of `error`."""
+    return {**problem_object(error.code, status=error.status, detail=error.detail), **error.extra}
+
+
+def problem_object(code: str, *, status: int, detail: str) -> dict[str, Any]:
+    """Return a problem object without members of its own."""
     return {
-        "type": f"/problems/{error.code}",
-        "title": error.code.replace("_", " "),
-        "status": error.status,
-        "code": error.code,
-        "detail": error.detail,
-        **error.extra,
+        "type": f"/problems/{code}",
+        "title": code.replace("_", " "),
+        "status": status,
+        "code": code,
+        "detail": detail,
     }
 
 

@@ -81,12 +81,12 @@ class Purchases:
         body = await read_body(receive, headers)
         quantity = read_quantity(body)
         key = read_idempotency_key(headers)
+        if entry.is_surely_sold_out(buyer):
+            raise SoldOut
         card = entry.card
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
-        if entry.is_surely_sold_out(name):
-            raise SoldOut
         answer = await self._coalescer(entry).submit(Ask(name, buyer, quantity))
         await self._answer(entry, Ask(name, buyer, quantity), answer, send)
 

@@ -488,7 +488,7 @@ def test_a_close_while_a_batch_is_answered_leaves_the_line_asleep(new_sku: Calla
 
 def look_at_what_is_sold_out(card: SaleCard, monkeypatch: pytest.MonkeyPatch, *, meanwhile: list[str]) -> SaleEntry:
     """Let a board learn who is known to a sale without room, while the names in `meanwhile` are let in after all."""
-    entry, read = SaleEntry(card), line.known_ids_async
+    entry, read = SaleEntry(card), line.known_buyers_async
 
     def let_in() -> None:
         for buyer in meanwhile:
@@ -507,10 +507,10 @@ def look_at_what_is_sold_out(card: SaleCard, monkeypatch: pytest.MonkeyPatch, *,
 
     async def look() -> None:
         client = redis.connect_async()
-        await Board(client, load_cards=list)._learn_known_ids(entry, figures)
+        await Board(client, load_cards=list)._learn_known_buyers(entry, figures)
         await client.aclose()
 
-    monkeypatch.setattr(line, "known_ids_async", read_slowly)
+    monkeypatch.setattr(line, "known_buyers_async", read_slowly)
     asyncio.run(look())
     entry.seen_at = time.monotonic()  # however slow this machine is
     return entry
@@ -521,6 +521,5 @@ def test_who_is_let_in_while_a_board_learns_the_others_is_told_sold_out(
 ) -> None:
     card = make_sale(new_sku(), units=1)
     pay(hold(card, buyers=1)[0])
-    eve = road.ask(card, "eve").request_id
-    assert look_at_what_is_sold_out(card, monkeypatch, meanwhile=[]).is_surely_sold_out(eve)  # the control
-    assert not look_at_what_is_sold_out(card, monkeypatch, meanwhile=["eve"]).is_surely_sold_out(eve)
+    assert look_at_what_is_sold_out(card, monkeypatch, meanwhile=[]).is_surely_sold_out("eve")  # the control
+    assert not look_at_what_is_sold_out(card, monkeypatch, meanwhile=["eve"]).is_surely_sold_out("eve")

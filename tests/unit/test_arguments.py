@@ -45,7 +45,8 @@ def wanted(page: Page, *words: str) -> arguments.Wanted:
 
 
 def test_the_page_offers_every_argument_but_the_leave_to_flood_others(page: Page) -> None:
-    own = {"sales", "buyers", "attempts", "audit_token", "history", "seed", "mix", "rate", "knee_rate", "seconds"}
+    own = {"sales", "buyers", "attempts", "audit_token", "history", "seed", "expects"}
+    own |= {"mix", "rate", "knee_rate", "seconds"}
     assert set(page.shown) == own
     assert all(shown["help"] for shown in page.shown.values())
     assert EVERYBODY_MIX in page.shown["mix"]["choices"]

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from loadtest.benchmarks.figures import Figure
+from loadtest.benchmarks.method import filled
 from loadtest.benchmarks.pace import Pace
 from loadtest.benchmarks.settle_bounds import (
     audit_figures,
@@ -15,7 +16,7 @@ from loadtest.benchmarks.settle_bounds import (
     quantile,
     settlement_figures,
 )
-from loadtest.benchmarks.settle_plans import FULL, QUICK, method_of
+from loadtest.benchmarks.settle_plans import FULL, METHOD, QUICK
 
 GOOD = [10.0] * 98
 
@@ -59,6 +60,6 @@ def test_a_pace_is_even_and_catches_up_a_moment_only() -> None:
 
 def test_the_method_names_the_numbers_of_its_run() -> None:
     for lengths in (FULL, QUICK):
-        text = " ".join(method_of(lengths))
+        text = " ".join(filled(METHOD, lengths))
         assert f"{lengths.settled:,} requests" in text
         assert "{" not in text

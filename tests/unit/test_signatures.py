@@ -4,13 +4,15 @@ Needs no server. Called by pytest.
 
 from __future__ import annotations
 
+import hmac
 import string
+from base64 import urlsafe_b64encode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.signatures import MAC_LENGTH, Signer
+from inventory.signatures import BLOCK_BYTES, MAC_BYTES, MAC_LENGTH, Signer, mac_text
 
 ALPHABET = string.ascii_letters + string.digits + "-_"
 OLD_KEY, NEW_KEY = "old-" * 10, "new-" * 10
@@ -19,6 +21,12 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)
 
 def signer(*keys: str, purpose: str = "buyer") -> Signer:
     return Signer(keys or (NEW_KEY,), purpose=purpose)
+
+
+@given(key=st.binary(min_size=1, max_size=2 * BLOCK_BYTES), text=TEXTS)
+def test_it_is_the_standards_mac_whatever_the_length_of_the_key(key: bytes, text: str) -> None:
+    standard = hmac.digest(key, text.encode(), "sha256")[:MAC_BYTES]
+    assert mac_text(key, text) == urlsafe_b64encode(standard).rstrip(b"=").decode()
 
 
 @given(text=TEXTS)

@@ -1,0 +1,146 @@
+"""What the whole shop promises of its speed: every figure of a run with its floor and its limit. Pure.
+Called by the report.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from loadtest.benchmarks.bounds import busy_share, median, per_cpu_second
+from loadtest.benchmarks.figures import Figure, ratio
+from loadtest.benchmarks.knee import spread
+from loadtest.benchmarks.settle_bounds import quantile
+
+if TYPE_CHECKING:
+    from loadtest.benchmarks.admission_rounds import Turn
+    from loadtest.benchmarks.costs import Cost
+    from loadtest.benchmarks.overload import Overload
+    from loadtest.benchmarks.shop_run import Limits
+    from loadtest.benchmarks.spike import Spike
+    from loadtest.benchmarks.whole_road import Road
+
+ADMITTED, REFUSED = 202, 409
+LEAST_SUSTAINED, AIM_SUSTAINED = 8_000, 10_000
+LEAST_SOLD_OUT = 0.6
+LEAST_OVERLOAD = 0.8
+MOST_SPREAD = 0.15
+
+
+def limit_figures(limits: Limits, turns: Sequence[Turn]) -> list[Figure]:
+    """Return what the parts can do at most."""
+    return [
+        Figure(name="limit: no-op server, one core", value=median(turns, side="no-op"), unit="requests/s"),
+        Figure(name="limit: Redis without a script, pipelined", value=limits.pipelined, unit="requests/s"),
+        Figure(name="limit: the rows of an order copied", value=limits.copied, unit="orders/s"),
+        Figure(name="limit: a page written and synced", value=limits.syncs, unit="syncs/s"),
+    ]
+
+
+def road_figures(road: Road, *, copied: float) -> list[Figure]:
+    """Return the figures of the sustained load. copied: orders a second, the limit."""
+    return [
+        Figure(
+            name=f"sustained {road.seconds:g} s: ask to durable decision",
+            value=road.decided_per_second,
+            unit="decisions/s",
+            at_least=LEAST_SUSTAINED,
+            aim=AIM_SUSTAINED,
+            limit=copied,
+        ),
+        Figure(name="sustained: wait for the 202, p99", value=road.wait_p99_ms, unit="ms"),
+    ]
+
+
+def spike_figures(spikes: Sequence[Spike], noop: Spike) -> list[Figure]:
+    """Return the figures of the spike; all must be right, the middle one is quoted."""
+    limit = quantile(noop.waits_ms.get(ADMITTED, []), 0.99)
+    buyers = sum(spikes[0].statuses.values()) + spikes[0].silent
+    return [
+        Figure(
+            name=f"spike of {buyers:,}: admitted, p99",
+            value=_middle_p99(spikes, ADMITTED),
+            unit="ms",
+            at_most=1_500,
+            limit=limit,
+        ),
+        Figure(name="spike: refused, p99", value=_middle_p99(spikes, REFUSED), unit="ms", at_most=500, limit=limit),
+        Figure(name="limit: the same crowd, no-op server, p99", value=limit, unit="ms"),
+        Figure(
+            name="spike: last decision after the first request",
+            value=statistics.median(spike.last_decision_seconds for spike in spikes),
+            unit="s",
+            at_most=5,
+        ),
+        Figure(
+            name="spike: buyers told neither place nor sold out",
+            value=max(spike.failures for spike in spikes),
+            at_most=0,
+        ),
+        Figure(name="spike: 503 that were sent again, most", value=max(spike.shed for spike in spikes)),
+    ]
+
+
+def _middle_p99(spikes: Sequence[Spike], status: int) -> float:
+    return statistics.median(quantile(spike.waits_ms.get(status, []), 0.99) for spike in spikes)
+
+
+def sold_out_figures(turns: Sequence[Turn]) -> list[Figure]:
+    """Return the figures of the sold-out answers."""
+    gone, noop = median(turns, side="sold out"), median(turns, side="no-op")
+    return [
+        Figure(name="sold-out answers, one core", value=gone, unit="answers/s", limit=noop),
+        Figure(name="sold out ÷ no-op", value=ratio(gone, noop), at_least=LEAST_SOLD_OUT),
+        Figure(
+            name="sold out ÷ no-op, per second of server CPU",
+            value=ratio(*per_cpu_second(turns, "sold out", "no-op")),
+        ),
+        Figure(name="no-op server's share of its core (disturbed below 0.9)", value=busy_share(turns, side="no-op")),
+    ]
+
+
+def overload_figures(found: Overload) -> list[Figure]:
+    """Return the figures of the overload; its limit is the knee."""
+    return [
+        Figure(name="knee: highest rate it keeps up with", value=found.knee.offered, unit="offered/s"),
+        Figure(name="knee: wait for the 202, p99", value=found.knee.wait_p99_ms, unit="ms"),
+        Figure(name="overload: offered", value=found.offered, unit="offered/s"),
+        Figure(name="overload: share of it that could be sent", value=found.sent),
+        Figure(name="overload: goodput", value=found.goodput, unit="decisions/s", limit=found.knee.goodput),
+        Figure(
+            name="overload: goodput ÷ the knee's",
+            value=ratio(found.goodput, found.knee.goodput),
+            at_least=LEAST_OVERLOAD,
+        ),
+        Figure(name="before the overload, p99", value=found.normal_p99_ms, unit="ms"),
+        Figure(name="normal p99 again after", value=found.well_after_seconds, unit="s", at_most=10),
+    ]
+
+
+def cost_figures(by_skus: Mapping[int, Cost], by_line: Mapping[int, Cost], *, copied_us: float) -> list[Figure]:
+    """Return the figures of the cost. copied_us: wall clock of the rows of an order, the limit."""
+    found = []
+    for curve, what in ((by_skus, "SKUs"), (by_line, "in line")):
+        costs = list(curve.values())
+        ends = f"{min(curve):,} to {max(curve):,} {what}"
+        found += [
+            Figure(
+                name=f"CPU time a purchase, {max(curve):,} {what}",
+                value=curve[max(curve)].cpu_us,
+                unit="µs",
+                limit=copied_us,
+            ),
+            Figure(
+                name=f"CPU time a purchase, {ends}: ±",
+                value=spread([cost.cpu_us for cost in costs]),
+                at_most=MOST_SPREAD,
+            ),
+            Figure(name=f"Redis memory a purchase, {max(curve):,} {what}", value=curve[max(curve)].bytes, unit="bytes"),
+            Figure(
+                name=f"Redis memory a purchase, {ends}: ±",
+                value=spread([cost.bytes for cost in costs]),
+                at_most=MOST_SPREAD,
+            ),
+        ]
+    return found
