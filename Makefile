@@ -17,6 +17,8 @@ MIX ?= auto
 # Locust's users and processes that play the buyers.
 USERS ?= 0
 PROCESSES ?= 1
+# How many simulated people come to each sale that opens while the demo serves its shop.
+CROWD ?= 40
 # Which tests `make test` runs, for example: make test TESTS=tests/races
 TESTS ?= tests
 # How many of them at once: each of these processes has servers of its own, and most tests wait for something.
@@ -35,8 +37,8 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)/load.stamp ## start everything here, flood three sales, print the verdict, serve the shop (SERVE=0, PORT=)
-	@exec env $(LOCAL) PORT=$(PORT) $(RUN) manage.py demo $(if $(filter 0 no false,$(SERVE)),--no-serve)
+demo: $(VENV)/load.stamp ## start everything here, flood three sales, print the verdict, serve the shop (SERVE=0, PORT=, CROWD=)
+	@exec env $(LOCAL) PORT=$(PORT) $(RUN) manage.py demo --crowd $(CROWD) $(if $(filter 0 no false,$(SERVE)),--no-serve)
 
 .PHONY: flood
 flood: $(VENV)/load.stamp ## flood a running shop and judge it (SHAPE= RATE= USERS= MIX= SECONDS= PROCESSES= HOST= SALES=)
@@ -74,6 +76,10 @@ bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue beside other 
 .PHONY: bench-settle
 bench-settle: $(VENV)/dev.stamp ## measure settlement, expiry, payment and the audit; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.settle
+
+.PHONY: bench-streams
+bench-streams: $(VENV)/dev.stamp ## measure purchases beside 2,000 live streams, and the sale page; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.streams
 
 .PHONY: bench-shop
 bench-shop: $(VENV)/dev.stamp ## measure the whole shop: sustained, spike, sold out, overload, cost; fails below a floor

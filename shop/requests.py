@@ -15,6 +15,7 @@ from inventory.outcomes import State
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.order_numbers import order_number
 from shop.refusals import refusal
 
 MOST_UNITS = 1000
@@ -23,7 +24,10 @@ LONGEST_KEY = 100
 
 @dataclass(frozen=True, slots=True)
 class RequestView:
-    """A request as its page shows it. seq in µs; position 1 is next, None when it does not wait."""
+    """A request as its page shows it. seq in µs; position 1 is next, None when it does not wait.
+
+    order_number: '' as long as there is no order.
+    """
 
     request_id: str
     sale_slug: str
@@ -34,6 +38,7 @@ class RequestView:
     hold_expires_at: datetime | None
     decided_at: datetime | None
     reason: str
+    order_number: str = ""
 
 
 def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> RequestView:
@@ -101,6 +106,7 @@ def _view_of_order(order: Order, *, buyer: str) -> RequestView:
         order.hold_expires_at,
         order.decided_at,
         order.reason,
+        order_number(order.pk),
     )
 
 

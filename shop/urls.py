@@ -35,5 +35,5 @@ urlpatterns = [
 if settings.SANDBOX_IN_USE:
     urlpatterns.append(path("sandbox/", include("shop.sandbox.urls")))
 
-handler404 = "shop.views.page_not_found"
-handler500 = "shop.views.server_error"
+handler404 = "shop.fault_pages.page_not_found"
+handler500 = "shop.fault_pages.server_error"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import re
 import secrets
-import sys
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -55,6 +54,8 @@ TICKET_COOKIE = "ticket"
 PROOF_COOKIE = "proof"
 # Whoever has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
 FIRST_KEY = "first-press"
+# Of the sales that are over only the latest are listed; each keeps its page.
+MOST_OVER = 12
 SECTIONS = {"scheduled": "coming", "closed": "over", "sold_out": "over"}
 
 
@@ -131,7 +132,7 @@ def sale_list(request: HttpRequest) -> HttpResponse:
         face = SaleFace(card=card, now=now)
         groups[SECTIONS.get(face.state, "open")].append(face)
     groups["open"].sort(key=lambda face: not face.takes_requests)
-    groups["over"].reverse()
+    groups["over"] = groups["over"][: -MOST_OVER - 1 : -1]
     return show(request, "shop/list.html", {"groups": groups, "now": now})
 
 
@@ -280,18 +281,3 @@ def find_or_restore(request: HttpRequest, request_id: str, *, buyer: str) -> Req
         return restoring.restore(proof, buyer=buyer)[0]
     except InvalidRequest:
         raise RequestNotFound from None
-
-
-def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer an unknown address."""
-    return show(request, "shop/404.html", {}, status=404)
-
-
-def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer a fault of ours, without anything from the request.
-
-    The session of a page is read behind every view's back; when the database is away that is no fault, but a 503.
-    """
-    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
-        return with_retry_after(show(request, "shop/500.html", {}, status=503), Unavailable())
-    return show(request, "shop/500.html", {}, status=500)

@@ -87,6 +87,15 @@ def process_environment(lasting_environment: dict[str, str], shop_database: None
 
 
 @pytest.fixture
+def quiet_notices(shop_database: None) -> Iterator[None]:
+    """No thread of this process sends a notice of the sandbox: the test carries them by hand."""
+    from tests.paying import quiet_sandbox  # here: models cannot be read before Django is set up
+
+    with quiet_sandbox():
+        yield
+
+
+@pytest.fixture
 def new_sku() -> Callable[[], str]:
     """Return a function that gives a SKU no other test has."""
     return lambda: f"sku-{next(_NUMBERS)}-{token_hex(4)}"

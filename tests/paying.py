@@ -15,7 +15,6 @@ from secrets import token_hex
 from urllib.parse import urlencode, urlsplit
 from uuid import uuid4
 
-from django.db import connection
 from django.test.utils import override_settings
 
 from shop import payments
@@ -99,13 +98,19 @@ def again(notice: Notice, *, amount: Decimal | None = None, kind: Kind | None = 
     return replace(notice, event_id=f"evt_{token_hex(8)}", amount=amount or notice.amount, kind=kind or notice.kind)
 
 
-def let_time_pass(*names: str) -> None:
-    """Let the holds of requests be over since a moment ago."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE shop_order SET hold_expires_at = clock_timestamp() - interval '1 ms' WHERE request_id = ANY(%s)",
-            [list(names)],
-        )
+def state_of(name: str) -> str:
+    """Return the state of the order of a request."""
+    return Order.objects.values_list("state", flat=True).get(request_id=name)
+
+
+def payment_state(payment: Payment) -> str:
+    """Return the state of a payment as the shop's books have it now."""
+    return Payment.objects.values_list("state", flat=True).get(pk=payment.pk)
+
+
+def charge_state(payment: Payment) -> str:
+    """Return the state of a payment's charge as the sandbox has it."""
+    return SandboxCharge.objects.values_list("state", flat=True).get(reference=payment.reference)
 
 
 def choose(web: Caller, url: str, choice: str) -> Answer:

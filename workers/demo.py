@@ -30,10 +30,16 @@ BUYERS = 3_000
 ATTEMPTS = 20_000
 FLOOD_SALES = "lantern-drop,teapot-drop,sneaker-drop"
 OPENS_IN_SECONDS = 60
+# How many simulated people come to each of the sales that open every two minutes.
+CROWD = 40
+MOST_CROWD = 1_000
+# How the slugs of those sales begin (workers/demo_editions.py); this process has no database to ask.
+EDITIONS = "print-"
 INTERRUPTED_CODE = 130
 WATCH_SECONDS = 0.2
 # Who is ended first; together with the children's timeouts everything ends within 10 s.
-WEB_STAGE, WORKER_STAGE, VALKEY_STAGE, POSTGRES_STAGE = range(4)
+CROWD_STAGE, WEB_STAGE, WORKER_STAGE, VALKEY_STAGE, POSTGRES_STAGE = range(5)
+CROWD_STOP_SECONDS = 0.5
 WEB_STOP_SECONDS = WORKER_STOP_SECONDS = 2.5
 VALKEY_STOP_SECONDS = POSTGRES_STOP_SECONDS = 2.0
 
@@ -49,6 +55,7 @@ class Demo:
     buyers: int = BUYERS
     # 0: no flood, the shop opens at once.
     attempts: int = ATTEMPTS
+    crowd: int = CROWD
     stop: threading.Event = field(default_factory=threading.Event)
     supervisor: Supervisor = field(default_factory=lambda: Supervisor(report=say))
     environment: dict[str, str] = field(default_factory=dict)
@@ -174,11 +181,22 @@ class Demo:
                 "createsuperuser", "--noinput", "--username", "admin", "--email", "admin@localhost",
                 extra={"DJANGO_SUPERUSER_PASSWORD": password},
             )  # fmt: skip
-        say(f"\n  Shop   {self.url}/   the next sale, camera-drop, opens in a minute")
+        self._start_life()
+        say(
+            f"\n  Shop   {self.url}/   a new edition goes on sale every two minutes; {self.crowd} simulated people come"
+        )
         say(f"  Admin  {self.url}/admin/   user admin, password {password} (made for this run)")
         say("\n  Ctrl-C ends everything.")
         while not self.stop.wait(WATCH_SECONDS):
             self.supervisor.restart_the_dead()
+
+    def _start_life(self) -> None:
+        """Let an edition go on sale every two minutes, and people come to it."""
+        editions = self._child("editions", ["manage.py", "demo_editions"], stop_timeout_seconds=WORKER_STOP_SECONDS)
+        self.supervisor.add(editions, stage=WORKER_STAGE)
+        if self.crowd:
+            words = ["-m", "loadtest.visitors", "--host", self.url, "--people", str(self.crowd), "--prefix", EDITIONS]
+            self.supervisor.add(self._child("crowd", words, stop_timeout_seconds=CROWD_STOP_SECONDS), stage=CROWD_STAGE)
 
     def _manage(self, command: str, *arguments: str, extra: Mapping[str, str] | None = None) -> None:
         run_step(

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from inventory.exceptions import FairdropError
 from inventory.ledger import load_stock
+from shop import sale_control
 from shop.catalogue import prime_sale
 from shop.models import Product, Sale
 
@@ -41,7 +42,10 @@ class Goods:
     hold_seconds: int = 600
     # Units that may wait in line beyond the stock, in case held ones come back.
     room: int = 200
-    picture: str = ""  # default: that of the slug
+    # A file of shop/static/shop/products without its ending; the slug when it is empty.
+    picture: str = ""
+    # Why the sale stands still; empty: it does not.
+    paused: str = ""
 
 
 # So short that units come back and are sold again while one watches.
@@ -84,46 +88,73 @@ FLOOD = (
 )
 
 
+# What stands beside them: plenty, one of tomorrow, a paused one, one that is over.
+STANDING = (
+    Goods(
+        slug="turntable",
+        title="Belt-Drive Turntable",
+        tagline="Birch plinth, one moving part fewer",
+        description="A heavy platter on a sapphire bearing, driven by a belt from a motor that stands beside it. "
+        "Plenty in stock: nobody has to hurry.",
+        list_price="320.00",
+        price="279.00",
+        units=5_000,
+        per_buyer_limit=3,
+    ),
+    Goods(
+        slug="keyboard",
+        title="Sixty-Key Keyboard",
+        tagline="Hot-swap, gasket-mounted, milled from one block",
+        description="An aluminium case milled from one block, switches that can be changed without a soldering "
+        "iron, and keycaps that will not shine.",
+        list_price="210.00",
+        price="149.00",
+        units=250,
+        opens_in=timedelta(days=1),
+    ),
+    Goods(
+        slug="brass-lantern",
+        title="Brass Lantern",
+        tagline="The one for windy evenings",
+        description="Four panes of glass in a frame of soldered brass, with a door that closes by a latch.",
+        list_price="149.00",
+        price="99.00",
+        units=40,
+        picture="lantern",
+        paused="One carton arrived with broken glass. We count what is whole and go on.",
+    ),
+    Goods(
+        slug="tea-bowl",
+        title="Tea Bowl",
+        tagline="From the same kiln as the teapot",
+        description="A bowl for two hands. This drop is over; it stands here to show what that looks like.",
+        list_price="48.00",
+        price="29.00",
+        units=30,
+        picture="teapot",
+        opens_in=-timedelta(hours=2),
+        open_for=timedelta(hours=1),
+    ),
+)
+
+
 def _shop(opens_in: timedelta) -> tuple[Goods, ...]:
     """Return the goods the visitor of the running shop finds beside the three that are gone."""
-    return (
-        Goods(
-            slug="camera",
-            title="Field Camera 35",
-            tagline="All-metal rangefinder, twelve in this batch",
-            description="A 35 mm rangefinder without a battery: a coupled meter needle, a shutter you can hear, and a "
-            "body that opens with a coin.",
-            list_price="540.00",
-            price="390.00",
-            units=12,
-            opens_in=opens_in,
-            open_for=timedelta(hours=6),
-            per_buyer_limit=2,
-            hold_seconds=120,
-        ),
-        Goods(
-            slug="turntable",
-            title="Belt-Drive Turntable",
-            tagline="Birch plinth, one moving part fewer",
-            description="A heavy platter on a sapphire bearing, driven by a belt from a motor that stands beside it. "
-            "Plenty in stock: nobody has to hurry.",
-            list_price="320.00",
-            price="279.00",
-            units=5_000,
-            per_buyer_limit=3,
-        ),
-        Goods(
-            slug="keyboard",
-            title="Sixty-Key Keyboard",
-            tagline="Hot-swap, gasket-mounted, milled from one block",
-            description="An aluminium case milled from one block, switches that can be changed without a soldering "
-            "iron, and keycaps that will not shine.",
-            list_price="210.00",
-            price="149.00",
-            units=250,
-            opens_in=timedelta(days=1),
-        ),
+    camera = Goods(
+        slug="camera",
+        title="Field Camera 35",
+        tagline="All-metal rangefinder, twelve in this batch",
+        description="A 35 mm rangefinder without a battery: a coupled meter needle, a shutter you can hear, and a "
+        "body that opens with a coin.",
+        list_price="540.00",
+        price="390.00",
+        units=12,
+        opens_in=opens_in,
+        open_for=timedelta(hours=6),
+        per_buyer_limit=2,
+        hold_seconds=120,
     )
+    return (camera, *STANDING)
 
 
 def seed_flood() -> list[str]:
@@ -147,19 +178,25 @@ def seed_again(*, sales: int, units: int) -> list[str]:
 
 
 def seed_shop(*, opens_in_seconds: int) -> list[str]:
-    """Make the sales to look at: one that opens soon, one open, one tomorrow. Raises DemoGoodsExist."""
+    """Make the sales to look at: each state that lasts has one. Raises DemoGoodsExist."""
     return seed(_shop(timedelta(seconds=opens_in_seconds)))
 
 
-def seed(goods: tuple[Goods, ...]) -> list[str]:
-    """Make goods with their stock and their sales in one transaction, then prime the sales; return their slugs."""
-    now = timezone.now()
+def seed(goods: tuple[Goods, ...], *, now: datetime | None = None) -> list[str]:
+    """Make goods with their stock and their sales in one transaction, then prime the sales; return their slugs.
+
+    now: from when opens_in counts. Raises DemoGoodsExist, RedisUnavailable (then everything is made).
+    """
+    now = now or timezone.now()
     with transaction.atomic():
         if Product.objects.filter(slug__in=[item.slug for item in goods]).exists():
             raise DemoGoodsExist
         slugs = [_make(item, now=now).slug for item in goods]
     for slug in slugs:
         prime_sale(slug)
+    for item, slug in zip(goods, slugs, strict=True):
+        if item.paused:
+            sale_control.pause(slug, actor=ACTOR, reason=item.paused)
     return slugs
 
 

@@ -75,3 +75,11 @@ def shown_sale(web: Caller, shop_database: None, new_sku: Callable[[], str]) -> 
     from tests.shown_sales import shown_sales  # here: models cannot be read before Django is set up
 
     return shown_sales(web, new_sku)
+
+
+@pytest.fixture
+def card(shop_database: None, new_sku: Callable[[], str]) -> SaleCard:
+    """A sale of two units; a module that needs another one has a fixture of its own."""
+    from tests.shopkeeping import make_sale  # here: models cannot be read before Django is set up
+
+    return make_sale(new_sku(), units=2)

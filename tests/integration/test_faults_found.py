@@ -37,19 +37,13 @@ from tests import road
 from tests.desk import Desk
 from tests.desk import open_desk as open_a_desk
 from tests.http_calls import Caller
-from tests.paying import again, begin, happen, hear, hold, quiet_sandbox
+from tests.paying import again, begin, happen, hear, hold
 from tests.shopkeeping import assert_books_balance, audit_of, let_holds_end, make_sale, pay
 from workers import settler as settler_module
 from workers.expirer import Expirer
 from workers.reconciler import Reconciler
 
-pytestmark = pytest.mark.usefixtures("shop_database")
-
-
-@pytest.fixture(autouse=True)
-def quiet(shop_database: None) -> Iterator[None]:
-    with quiet_sandbox():
-        yield
+pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 
 
 def told(card: SaleCard, *names: str) -> list[State]:
@@ -137,7 +131,7 @@ def a_locked_stock(card: SaleCard) -> Any:
 
 
 @pytest.fixture
-def short_patience() -> Iterator[None]:
+def short_patience(shop_database: None) -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '300ms'")
     yield

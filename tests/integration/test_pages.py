@@ -22,6 +22,7 @@ from inventory.ledger import load_stock
 from shop import buyers, catalogue
 from shop import requests as requests_service
 from shop.models import Order, Product, Sale
+from shop.views import MOST_OVER
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 MakeSale = Callable[..., Sale]
@@ -106,7 +107,8 @@ def known_client() -> tuple[Client, str]:
 
 
 def test_the_list_names_open_coming_and_closed_sales(make_sale: MakeSale) -> None:
-    sales = [make_sale(), make_sale(opens=30), make_sale(opens=-60, closes=-1)]
+    # The last one began now: of those that are over only the latest are listed.
+    sales = [make_sale(), make_sale(opens=30), make_sale(opens=0, switch="closed")]
     text = text_of(Client().get("/"))
     places = [text.index(page_of(sale)) for sale in sales]
     assert places == sorted(places)
@@ -118,6 +120,15 @@ def test_the_list_names_open_coming_and_closed_sales(make_sale: MakeSale) -> Non
         < text.index('id="over"')
         < places[2]
     )
+
+
+def test_of_the_sales_that_are_over_only_the_latest_are_listed(make_sale: MakeSale) -> None:
+    over = [make_sale(opens=0, switch="closed") for _ in range(MOST_OVER + 1)]
+    text = text_of(Client().get("/"))
+    assert text[text.index('id="over"') :].count('<li class="card') == MOST_OVER
+    assert page_of(over[0]) not in text
+    assert page_of(over[-1]) in text
+    assert Client().get(page_of(over[0])).status_code == 200
 
 
 def test_an_open_sale_says_price_rule_limit_hold_and_honest_stock(make_sale: MakeSale) -> None:

@@ -4,7 +4,6 @@ Uses the real stores and the real sandbox, in this process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 
@@ -14,37 +13,12 @@ from django.test.utils import override_settings
 
 from shop import payment_care, refunds
 from shop.catalogue import SaleCard
-from shop.models import Order, Payment
-from shop.sandbox.models import Charge, Event
-from tests.paying import again, begin, happen, hear, hold, quiet_sandbox
-from tests.shopkeeping import assert_books_balance, make_sale
+from shop.models import Payment
+from shop.sandbox.models import Event
+from tests.paying import again, begin, charge_state, happen, hear, hold, payment_state, state_of
+from tests.shopkeeping import assert_books_balance
 
-pytestmark = pytest.mark.usefixtures("shop_database")
-
-
-@pytest.fixture(autouse=True)
-def quiet(shop_database: None) -> Iterator[None]:
-    """Notices are carried by hand."""
-    with quiet_sandbox():
-        yield
-
-
-@pytest.fixture
-def card(new_sku: Callable[[], str]) -> SaleCard:
-    """Two units."""
-    return make_sale(new_sku(), units=2)
-
-
-def state_of(name: str) -> str:
-    return Order.objects.values_list("state", flat=True).get(request_id=name)
-
-
-def payment_state(payment: Payment) -> str:
-    return Payment.objects.values_list("state", flat=True).get(pk=payment.pk)
-
-
-def charge_state(payment: Payment) -> str:
-    return Charge.objects.values_list("state", flat=True).get(reference=payment.reference)
+pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 
 
 def test_a_refund_that_the_provider_could_not_do_is_asked_for_again(card: SaleCard) -> None:

@@ -4,7 +4,7 @@ Uses the real stores and the real sandbox; only its notices are carried by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 
@@ -22,28 +22,11 @@ from shop.payment_providers import provider
 from shop.sandbox.models import Charge, Event
 from shop.sandbox.provider import Sandbox
 from tests import road
-from tests.paying import again, begin, charge_of, happen, hear, hold, let_time_pass, quiet_sandbox
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.paying import again, begin, charge_of, charge_state, happen, hear, hold, payment_state, state_of
+from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 BUYER = "buyer-0000000"
-
-
-@pytest.fixture(autouse=True)
-def quiet(shop_database: None) -> Iterator[None]:
-    """Notices are carried by hand."""
-    with quiet_sandbox():
-        yield
-
-
-@pytest.fixture
-def card(new_sku: Callable[[], str]) -> SaleCard:
-    """Two units."""
-    return make_sale(new_sku(), units=2)
-
-
-def state_of(name: str) -> str:
-    return Order.objects.values_list("state", flat=True).get(request_id=name)
 
 
 def told(card: SaleCard, name: str) -> State | None:
@@ -51,16 +34,8 @@ def told(card: SaleCard, name: str) -> State | None:
     return place.record.state if place else None
 
 
-def payment_state(payment: Payment) -> str:
-    return Payment.objects.values_list("state", flat=True).get(pk=payment.pk)
-
-
-def charge_state(payment: Payment) -> str:
-    return Charge.objects.values_list("state", flat=True).get(reference=payment.reference)
-
-
 def expire(card: SaleCard, name: str) -> None:
-    let_time_pass(name)
+    let_holds_end(name)
     with transaction.atomic(), connection.cursor() as cursor:
         changes = holds.expire_due(cursor, sku=card.sku, request_ids=[name])
     assert [each.request_id for each in changes.changed] == [name]

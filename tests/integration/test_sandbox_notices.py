@@ -18,25 +18,11 @@ from django.test.utils import override_settings
 from shop.catalogue import SaleCard
 from shop.sandbox import accounts, deliveries, signing
 from shop.sandbox.models import Charge, Event
-from tests.paying import NOWHERE, begin, hold, quiet_sandbox
+from tests.paying import NOWHERE, begin, hold
 from tests.shop_processes import ROOT
-from tests.shopkeeping import make_sale
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("shop_database")
-
-
-@pytest.fixture(autouse=True)
-def quiet(shop_database: None) -> Iterator[None]:
-    """Notices are carried by hand."""
-    with quiet_sandbox():
-        yield
-
-
-@pytest.fixture
-def card(new_sku: Callable[[], str]) -> SaleCard:
-    """Two units."""
-    return make_sale(new_sku(), units=2)
+pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 
 
 class Listener:

@@ -5,7 +5,7 @@ No script runs here, so all of it holds for browsers without script.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from django.db import connection, transaction
@@ -15,19 +15,13 @@ from django.test import Client
 from shop import buyers, holds, sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, Payment, Sale
+from shop.order_numbers import order_number
 from shop.sandbox.provider import Sandbox
 from tests import road
-from tests.paying import begin, happen, hear, let_time_pass, quiet_sandbox
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.paying import begin, happen, hear
+from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale
 
-pytestmark = pytest.mark.usefixtures("shop_database")
-
-
-@pytest.fixture(autouse=True)
-def quiet(shop_database: None) -> Iterator[None]:
-    """Notices are carried by hand."""
-    with quiet_sandbox():
-        yield
+pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 
 
 class Person:
@@ -94,6 +88,8 @@ def test_paying_leads_to_the_hosted_page_and_back_to_a_receipt(card: SaleCard) -
     assert notice
     hear(notice)
     assert "Paid. It is yours." in person.page
+    order = Order.objects.get(request_id=person.request_id)
+    assert person.page.count(f">{order_number(order.pk)}</code>") == 2  # in the receipt and below the timeline
     assert "/payment/" not in person.page
     assert "This is paid." in person.browser.get(answer["Location"]).content.decode()
     assert_books_balance(card)
@@ -135,7 +131,7 @@ def test_leaving_the_line(card: SaleCard) -> None:
 
 def test_an_expired_hold_offers_to_ask_again(card: SaleCard) -> None:
     (person,) = settled(card, 1)
-    let_time_pass(person.request_id)
+    let_holds_end(person.request_id)
     expire(card, person)
     page = person.page
     assert "The hold ran out" in page
@@ -146,7 +142,7 @@ def test_an_expired_hold_offers_to_ask_again(card: SaleCard) -> None:
 def test_a_late_payment_that_went_back_says_so(card: SaleCard) -> None:
     first, second = settled(card, 2)
     payment = begin(first.request_id)
-    let_time_pass(first.request_id)
+    let_holds_end(first.request_id)
     expire(card, first)
     road.settle_line(card)
     assert second.state == "held"
@@ -178,6 +174,34 @@ def test_a_press_that_comes_too_late_says_what_is_true_now(card: SaleCard) -> No
     assert not Payment.objects.filter(order__request_id=person.request_id).exists()
 
 
+@pytest.mark.parametrize(
+    ("wanted", "lang", "says"),
+    [("en", "en", "Allow cookies, load the page again"), ("zh-CN", "zh-Hans", "请允许 Cookie，重新加载页面")],
+    ids=["english", "chinese"],
+)
+@pytest.mark.parametrize("path", ["/requests/0-aaaaaaaaaaaaaaaaaaaaaa/cancel/", "/admin/login/"])
+def test_a_form_without_its_token_is_refused_in_the_readers_language(
+    path: str, wanted: str, lang: str, says: str
+) -> None:
+    answer = Client(enforce_csrf_checks=True, HTTP_ACCEPT_LANGUAGE=wanted).post(path, {})
+    page = answer.content.decode()
+    assert answer.status_code == 403
+    assert f'<html lang="{lang}"' in page
+    assert says in page
+    assert answer["Content-Language"] == ("en" if lang == "en" else "zh-hans")
+    assert "no-store" in answer["Cache-Control"]
+    assert "Content-Security-Policy" in answer
+
+
+def test_a_request_has_an_order_number_once_it_is_decided(card: SaleCard) -> None:
+    waiting = Person(card)
+    assert "data-order-number" not in waiting.page
+    assert f"<code>{waiting.request_id}</code>" in waiting.page
+    road.settle_line(card)
+    order = Order.objects.get(request_id=waiting.request_id)
+    assert f"<code data-order-number>{order_number(order.pk)}</code>" in waiting.page
+
+
 @pytest.mark.parametrize("what", ["payment", "cancel"])
 def test_nobody_presses_for_another(card: SaleCard, what: str) -> None:
     first, second = settled(card, 2)
@@ -186,7 +210,8 @@ def test_nobody_presses_for_another(card: SaleCard, what: str) -> None:
     path = f"/requests/{first.request_id}/{what}/"
     assert second.browser.post(path, {"csrfmiddlewaretoken": form[1]}).status_code == 404
     assert first.browser.post(path, {}).status_code == 403
-    assert first.browser.get(path).status_code == 405
+    loaded = first.browser.get(path)  # as who reloads the page of a refused press does: nothing is pressed
+    assert (loaded.status_code, loaded["Location"]) == (303, f"/requests/{first.request_id}/")
     assert second.browser.post(f"/requests/no-such/{what}/", {"csrfmiddlewaretoken": form[1]}).status_code == 404
     assert first.state == "held"
 

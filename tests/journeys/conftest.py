@@ -1,4 +1,4 @@
-"""Fixtures of the journeys in a real browser: Chromium for each module, and a whole shop beside it.
+"""Fixtures of the journeys in a real browser: one Chromium and one whole shop for all of them, at the end of the run.
 Never skips: where no browser is, the tests fail with the command that installs it.
 """
 
@@ -26,11 +26,19 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 MISSING = "No Chromium was found. Install it: sudo apt-get install --yes chromium"
 
 
-# Not the plugin's fixtures: they keep one event loop running to the end of the whole run, and whoever calls
-# asyncio.run() in another module then fails.
-@pytest.fixture(scope="module")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that need the whole shop at the end, whatever the order of the others.
+
+    Its settler and expirer work on every sale there is, and a browser's event loop is in the way of asyncio.run():
+    no other test may come between or after them.
+    """
+    items.sort(key=lambda item: "whole_shop" in getattr(item, "fixturenames", ()))
+
+
+# Not the plugin's fixtures: they begin with the first test that asks for a page, wherever in the run that is.
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """Return a browser for the tests of one module."""
+    """Return a browser for all journeys."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         pytest.fail(MISSING)
@@ -49,7 +57,7 @@ def chromium() -> Iterator[Browser]:
             os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = before
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def whole_shop(lasting_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop with every worker a buyer meets: settler, expirer, and the sandbox that sends its notices."""
     folder = tmp_path_factory.mktemp("whole-shop")

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from shop.catalogue import SaleCard
 from shop.models import Order, Payment
+from shop.order_numbers import order_number
 from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
 from tests.shopkeeping import assert_books_balance, let_holds_end
 from tests.waiting import wait_until
@@ -23,17 +24,16 @@ def orders_of(card: SaleCard) -> list[Order]:
 
 def test_two_buyers_and_one_unit(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, first, second = open_sale(units=1), visit(), visit(viewport=DESKTOP)
-    first.join(card)
-    first.sees_state("held")
+    first.get_one(card)
     first.sees("It is yours")
-    second.join(card)
-    second.sees_state("waitlisted")
+    second.wait_in_line(card)
     second.sees("All units are held by people before you.")
     second.sees("The next may lapse at")
     first.pay()
     first.sees_state("paid")
     first.sees("This page is your receipt")
-    expect(first.page.locator(".receipt code")).to_have_text(first.request_id)
+    order = Order.objects.get(request_id=first.request_id)
+    expect(first.page.locator(".receipt code")).to_have_text(order_number(order.pk))
     # Nothing can come back any more: who waited is told at once, without touching anything.
     second.sees_state("sold_out")
     second.sees("Sold out before your turn")
@@ -67,8 +67,7 @@ def test_two_tabs_are_one_request(open_sale: MakeSale, visit: OpenVisit) -> None
 
 def test_refresh_and_back_keep_the_ticket(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, buyer = open_sale(units=1), visit()
-    ticket = buyer.join(card)
-    buyer.sees_state("held")
+    ticket = buyer.get_one(card)
     for _ in range(3):
         buyer.page.reload()
     buyer.sees_state("held")
@@ -85,8 +84,7 @@ def test_refresh_and_back_keep_the_ticket(open_sale: MakeSale, visit: OpenVisit)
 
 def test_back_and_press_again_is_the_same_request(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, buyer = open_sale(units=5, limit=3), visit()
-    ticket = buyer.join(card)
-    buyer.sees_state("held")
+    ticket = buyer.get_one(card)
     buyer.page.go_back()
     buyer.page.wait_for_url("**/sales/**")
     # Whether the browser kept the page or loaded it anew: the kept form is the first press once more.
@@ -99,8 +97,7 @@ def test_back_and_press_again_is_the_same_request(open_sale: MakeSale, visit: Op
 
 def test_declined_then_paid(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, buyer = open_sale(units=1), visit()
-    buyer.join(card)
-    buyer.sees_state("held")
+    buyer.get_one(card)
     buyer.pay("Decline")
     buyer.sees("The payment was declined and nothing was charged.")
     buyer.pay()
@@ -111,8 +108,7 @@ def test_declined_then_paid(open_sale: MakeSale, visit: OpenVisit) -> None:
 
 def test_a_slow_notice_ends_in_a_receipt_without_a_touch(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, buyer = open_sale(units=1), visit()
-    buyer.join(card)
-    buyer.sees_state("held")
+    buyer.get_one(card)
     buyer.pay("Pay, and tell the shop seconds later")
     buyer.sees("You went to pay.")
     buyer.sees_state("paid")
@@ -120,10 +116,8 @@ def test_a_slow_notice_ends_in_a_receipt_without_a_touch(open_sale: MakeSale, vi
 
 def test_paying_too_late_gives_the_money_back(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, late, next_one = open_sale(units=1), visit(), visit()
-    late.join(card)
-    late.sees_state("held")
-    next_one.join(card)
-    next_one.sees_state("waitlisted")
+    late.get_one(card)
+    next_one.wait_in_line(card)
     late.press("Pay €")
     late.page.wait_for_url("**/sandbox/pay/**")
     (order,) = orders_of(card)
@@ -161,10 +155,8 @@ def test_without_script_everything_works(open_sale: MakeSale, visit: OpenVisit) 
 
 def test_leaving_the_line(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, first, second = open_sale(units=1), visit(), visit()
-    first.join(card)
-    first.sees_state("held")
-    second.join(card)
-    second.sees_state("waitlisted")
+    first.get_one(card)
+    second.wait_in_line(card)
     second.page.locator("summary").click()
     second.press("Leave the line for good")
     second.sees_state("cancelled")

@@ -8,18 +8,20 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from shop.catalogue import SaleCard, find_sale
 from shop.models import Product
+from tests import road
 from tests.http_calls import Caller
 from tests.shown_sales import shown_sales
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
+LOOKS: tuple[tuple[dict[str, int], Literal["light", "dark"]], ...] = ((PHONE, "light"), (DESKTOP, "dark"))
 NARROW = {"width": 320, "height": 640}
 # Long enough for a machine three times as slow; every wait ends as soon as its condition holds.
 PATIENCE_MS = 30_000
@@ -41,6 +43,12 @@ def pictured_sales(web: Caller, new_sku: Callable[[], str]) -> Callable[..., Sal
         return find_sale(card.slug)
 
     return make_pictured
+
+
+def take_all(card: SaleCard) -> str:
+    """Let somebody without a browser have the only unit before anybody who comes now; return their request id."""
+    (name,) = road.queue(card, "holder-0000000000000000")
+    return name
 
 
 @dataclass
@@ -86,6 +94,18 @@ class Visit:
         self.page.wait_for_url("**/requests/**")
         return self.request_id
 
+    def get_one(self, card: SaleCard) -> str:
+        """Ask for a unit and get it; return the request id."""
+        self.join(card)
+        self.sees_state("held")
+        return self.request_id
+
+    def wait_in_line(self, card: SaleCard) -> str:
+        """Ask for a unit while all are held; return the request id."""
+        self.join(card)
+        self.sees_state("waitlisted")
+        return self.request_id
+
     @property
     def request_id(self) -> str:
         return self.page.url.rstrip("/").rsplit("/", 1)[1]
@@ -106,9 +126,14 @@ class Visit:
         self.page.get_by_role("button", name=re.compile(f"^{re.escape(choice)}")).first.click()
         self.page.wait_for_url("**/requests/**")
 
-    def check_page(self) -> None:
-        """Fail when axe finds something, or when the page scrolls sideways at 320 px."""
-        found = Axe().run(self.page, options={"runOnly": RULES}).response["violations"]
+    def check_page(self, *, preload: bool = True) -> None:
+        """Fail when axe finds something, or when the page scrolls sideways at 320 px.
+
+        preload=False: of a stylesheet that imports another one axe would make a style element, which is against the
+        policy of the page; the admin's own do.
+        """
+        options = {"runOnly": RULES, "resultTypes": ["violations"], "preload": preload}
+        found = Axe().run(self.page, options=options).response["violations"]
         faults = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
         assert not faults, f"{self.page.url}: {faults}"
         before = self.page.viewport_size
@@ -119,14 +144,13 @@ class Visit:
         self.page.set_viewport_size(before)
 
     def picture(self, name: str) -> None:
-        """Keep a picture of the page, on a phone and on a desk, light and dark."""
+        """Keep a picture of the page, light on a phone and dark on a desk."""
         SCREENS.mkdir(parents=True, exist_ok=True)
         before = self.page.viewport_size
         assert before is not None
-        for size in (PHONE, DESKTOP):
+        for size, scheme in LOOKS:
             self.page.set_viewport_size({"width": size["width"], "height": size["height"]})
-            for scheme in ("light", "dark"):
-                self.page.emulate_media(color_scheme=scheme)
-                self.page.screenshot(path=SCREENS / f"{name}-{size['width']}-{scheme}.png", full_page=True)
+            self.page.emulate_media(color_scheme=scheme)
+            self.page.screenshot(path=SCREENS / f"{name}-{size['width']}-{scheme}.png", full_page=True)
         self.page.emulate_media(color_scheme="light")
         self.page.set_viewport_size(before)

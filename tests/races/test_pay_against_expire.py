@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 
@@ -20,21 +20,14 @@ from shop import holds, payment_rows, payments
 from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment
 from shop.sandbox.models import Charge
-from tests.paying import again, captured, hear, hold, let_time_pass, quiet_sandbox
-from tests.shopkeeping import assert_books_balance, audit_of, make_sale
+from tests.paying import again, captured, hear, hold
+from tests.shopkeeping import assert_books_balance, audit_of, let_holds_end, make_sale
 
-pytestmark = pytest.mark.usefixtures("shop_database")
+pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 ROUNDS = 1000
 START_SECONDS = 30
 # Whoever comes a moment later: without it the one with the shorter way would always win.
 SCATTER_SECONDS = 0.002
-
-
-@pytest.fixture(autouse=True)
-def quiet(shop_database: None) -> Iterator[None]:
-    """Notices are carried by hand."""
-    with quiet_sandbox():
-        yield
 
 
 def expire(card: SaleCard, name: str, *, unit_goes: bool = False) -> bool:
@@ -118,7 +111,7 @@ def test_without_lock_and_condition_one_unit_is_sold_and_free(
     """The control: both guards off, and the audit sees a unit that is in two places."""
     card = make_sale(new_sku(), units=3)
     names = hold(card, buyers=3)
-    let_time_pass(names[0])
+    let_holds_end(names[0])
     without_row_locks(monkeypatch)
     anyhow = payment_rows.CHANGE_ORDER.replace("AND state = %(was)s", "AND %(was)s <> ''")
     monkeypatch.setattr(payment_rows, "CHANGE_ORDER", anyhow)
@@ -132,7 +125,7 @@ def test_without_lock_the_condition_alone_holds(new_sku: Callable[[], str], monk
     """The second guard: a payment that finds its order changed writes nothing, and may be brought in again."""
     card = make_sale(new_sku(), units=3)
     names = hold(card, buyers=3)
-    let_time_pass(names[0])
+    let_holds_end(names[0])
     without_row_locks(monkeypatch)
     expire_in_the_middle_of_a_payment(card, names[0], monkeypatch)
     assert Order.objects.get(request_id=names[0]).state == "expired"
@@ -144,7 +137,7 @@ def test_with_the_locks_the_hold_does_not_end_in_the_middle(
 ) -> None:
     card = make_sale(new_sku(), units=3)
     names = hold(card, buyers=3)
-    let_time_pass(names[0])
+    let_holds_end(names[0])
     expire_in_the_middle_of_a_payment(card, names[0], monkeypatch)
     assert Order.objects.get(request_id=names[0]).state == "paid"
     assert_books_balance(card)
@@ -157,7 +150,7 @@ def test_in_one_round_trip_the_condition_holds(
     """What has ended is not sold as if it were held; without the condition the audit sees the unit in two places."""
     card = make_sale(new_sku(), units=3)
     names = hold(card, buyers=3)
-    let_time_pass(names[0])
+    let_holds_end(names[0])
     (notice,) = captured(names[:1])
     assert expire(card, names[0])
     if not guarded:
@@ -174,7 +167,7 @@ def test_a_thousand_payments_against_a_thousand_ends(new_sku: Callable[[], str])
     card = make_sale(new_sku(), units=ROUNDS)
     names = hold(card, buyers=ROUNDS)
     notices = captured(names)
-    let_time_pass(*names)
+    let_holds_end(*names)
     rounds = race(
         ROUNDS,
         lambda number: hear(notices[number]),

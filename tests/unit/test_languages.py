@@ -21,11 +21,11 @@ CATALOGUE = ROOT / "shop" / "locale" / "zh_Hans" / "LC_MESSAGES"
 TEMPLATES = sorted(
     [
         *(ROOT / "shop" / "templates" / "shop").glob("*.html"),
-        ROOT / "shop" / "templates" / "403_csrf.html",
         *(ROOT / "shop" / "sandbox" / "templates").rglob("*.html"),
     ]
 )
-SOURCES = [ROOT / "shop" / name for name in ("views.py", "presentation.py", "ticket_face.py", "ticket_actions.py")]
+PAGES = ("views", "fault_pages", "presentation", "ticket_face", "ticket_actions")
+SOURCES = [ROOT / "shop" / f"{name}.py" for name in PAGES]
 SCRIPTS = sorted((ROOT / "shop" / "static" / "shop").glob("*.js"))
 MARKED = {"gettext", "ngettext", "gettext_lazy", "_"}
 # What stands on a page in every language.

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from workers.demo import ATTEMPTS, BUYERS, Demo
+from workers.demo import ATTEMPTS, BUYERS, CROWD, MOST_CROWD, Demo
 
 
 class Command(BaseCommand):
@@ -26,6 +26,11 @@ class Command(BaseCommand):
             "--attempts", type=int, default=ATTEMPTS, help=f"their attempts together (default: {ATTEMPTS}); 0: no flood"
         )
 
+        parser.add_argument(
+            "--crowd", type=int, default=CROWD, choices=range(MOST_CROWD + 1), metavar="PEOPLE",
+            help=f"simulated people at each sale while the shop is served (default: {CROWD}, most: {MOST_CROWD})",
+        )  # fmt: skip
+
     def handle(self, *args: Any, **options: Any) -> None:
         demo = Demo(
             base_dir=settings.BASE_DIR,
@@ -34,5 +39,6 @@ class Command(BaseCommand):
             serve=not options["no_serve"],
             buyers=options["buyers"],
             attempts=options["attempts"],
+            crowd=options["crowd"],
         )
         sys.exit(demo.run())

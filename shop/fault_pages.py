@@ -1,0 +1,36 @@
+"""The pages for what went wrong behind every view: no such address, a form that may be forged, a fault of ours.
+Never shows anything that came with the request. Called by Django (urls.py, settings.py).
+"""
+
+from __future__ import annotations
+
+import sys
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.utils.cache import add_never_cache_headers
+
+from inventory.exceptions import Unavailable
+from shop.views import show, with_retry_after
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer an unknown address."""
+    return show(request, "shop/404.html", {}, status=404)
+
+
+def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a press without this shop's own token; most often the browser keeps no cookies. reason: Django logs it."""
+    response = show(request, "shop/403.html", {}, status=403)
+    add_never_cache_headers(response)
+    return response
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer a fault of ours.
+
+    The session of a page is read behind every view's back; when the database is away that is no fault, but a 503.
+    """
+    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        return with_retry_after(show(request, "shop/500.html", {}, status=503), Unavailable())
+    return show(request, "shop/500.html", {}, status=500)

@@ -1,0 +1,64 @@
+"""The streams' benchmark fails by what it measured: each floor can be broken, and no round decides alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtest.benchmarks.streams_report import figures_of, picture_of
+from loadtest.benchmarks.streams_run import ALONE, BESIDE, Results, Round
+
+
+def pair(
+    *, alone_ms: float = 10.0, beside_ms: float = 12.0, asked: float = 300.0, news: float = 700.0
+) -> tuple[Round, Round]:
+    """Return a pair of rounds with these p99 waits."""
+    return tuple(  # type: ignore[return-value]
+        Round(
+            side=side,
+            asked_per_second=asked,
+            p50_ms=wait / 2,
+            p99_ms=wait,
+            busy=0.2,
+            messages_per_second=messages,
+        )
+        for side, wait, messages in ((ALONE, alone_ms, 0.0), (BESIDE, beside_ms, news))
+    )
+
+
+def broken(pairs: list[tuple[Round, Round]], *, pages: float = 8_000.0) -> list[str]:
+    """Return the names of the figures that do not keep their bound."""
+    found = figures_of(Results(pairs=pairs, pages={"kept": pages, "rendered": 300.0}), streams=2_000, asks=300)
+    return [figure.name for figure in found if not figure.ok]
+
+
+def test_a_good_run_keeps_every_floor_whatever_one_round_says() -> None:
+    assert broken([pair(), pair(), pair()]) == []
+    assert broken([pair(), pair(beside_ms=500.0), pair()]) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"beside_ms": 16.0}, "p99 beside streams ÷ without"),
+        ({"asked": 200.0}, "purchases asked beside them"),
+        ({"news": 10.0}, "messages to all streams"),
+    ],
+    ids=["slower", "fewer", "silent"],
+)
+def test_each_floor_can_be_broken(bad: dict[str, float], said: str) -> None:
+    (name,) = broken([pair(), pair(**bad), pair(**bad)])
+    assert name.startswith(said)
+
+
+def test_a_slow_page_breaks_its_floor() -> None:
+    assert broken([pair()], pages=4_000.0) == ["sale page, one core, from memory"]
+
+
+def test_what_disturbs_both_sides_alike_is_no_ratio() -> None:
+    assert broken([pair(), pair(alone_ms=100.0, beside_ms=120.0), pair()]) == []
+
+
+def test_the_chart_has_both_sides() -> None:
+    drawn = picture_of(Results(pairs=[pair()], pages={"kept": 8_000.0, "rendered": 300.0}))
+    assert "beside the streams" in drawn
+    assert "no stream open" in drawn
