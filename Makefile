@@ -19,6 +19,8 @@ USERS ?= 0
 PROCESSES ?= 1
 # How many simulated people come to each sale that opens while the demo serves its shop.
 CROWD ?= 40
+# How often `make mutants` floods the shop as it is.
+GREEN ?= 20
 # Which tests `make test` runs, for example: make test TESTS=tests/races
 TESTS ?= tests
 # How many of them at once: each of these processes has servers of its own, and most tests wait for something.
@@ -88,6 +90,10 @@ bench-shop: $(VENV)/dev.stamp ## measure the whole shop: sustained, spike, sold 
 .PHONY: bench
 bench: $(VENV)/bench.stamp ## run every benchmark and write docs/benchmarks/README.md; fails when a floor is missed
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.every
+
+.PHONY: mutants
+mutants: $(VENV)/dev.stamp ## switch each guard off in a flood of its own: the verdict must see it; then the shop as it is (GREEN=20)
+	@exec env $(LOCAL) $(RUN) -m loadtest.mutants --green $(GREEN) --out docs/benchmarks
 
 .PHONY: audit
 audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("workers", "shop", "inventory", "loadtest")
-# Server code that measures the shop from within; it is no part of the crowd.
-SERVER_SIDE = ("loadtest.benchmarks", "loadtest.rivals")
+# Server code that measures or mutates the shop from within; it is no part of the crowd.
+SERVER_SIDE = ("loadtest.benchmarks", "loadtest.mutants", "loadtest.rivals")
 
 
 @cache

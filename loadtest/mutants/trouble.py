@@ -1,0 +1,81 @@
+"""Makes the trouble of a flood, the same in every run, mutated or not: a settler dies with a batch in its hands, one
+after its COMMIT, one is frozen, loses its lock and wakes when others have gone on. Never judges. Called by one_run.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from inventory import keys, line, redis
+from inventory.faults import marker
+from inventory.locks import force_release
+from inventory.models import Stock
+from loadtest.mutants.processes import HEALTHY, SLEEPER, TAKER, TELLER, Processes
+from loadtest.mutants.watching import seen_within
+
+STEP_SECONDS = 20.0
+# In line behind the last unit, so that the first batch of each SKU holds some who must wait.
+BEYOND_THE_STOCK = 20
+LOCK_LOST = "lock lost"
+
+
+@dataclass
+class Trouble:
+    """skus: in the order in which a settler goes round. missed: the steps that did not come about in time."""
+
+    shop: Processes
+    skus: Sequence[str]
+    units: int
+    missed: list[str] = field(default_factory=list)
+
+    def make(self) -> None:
+        """Go through every step; under a mutant some cannot come about, and are noted as missed."""
+        self._step("the lines are long", lambda: all(self._waiting(sku) for sku in self.skus))
+        self._lose_three()
+        for sku in self.skus:
+            force_release(redis.connect(), sku)
+        self.shop.wake(*HEALTHY)
+        self._wake_the_sleeper()
+
+    def _lose_three(self) -> None:
+        """Let three settlers take a SKU's line each: frozen with the batch, killed with it, killed after COMMIT."""
+        self.shop.wake(SLEEPER)
+        self._step("one is frozen", lambda: self.shop.has_said(SLEEPER, marker("after_take")))
+        for name in (TAKER, TELLER):
+            self.shop.wake(name)
+            self._step(f"the {name} is killed", lambda name=name: not self.shop.settlers[name].running)  # type: ignore[misc]
+
+    def _wake_the_sleeper(self) -> None:
+        """Wake it when the others have given all units of its batch and one has come back that nobody has yet."""
+        self._step("its units are given", lambda: self._free() == 0)
+        self._freeze_the_healthy()
+        self._step("a unit came back", lambda: self._free() > 0)
+        self.shop.wake(SLEEPER)
+        self._step("it found its lock lost", lambda: self.shop.has_said(SLEEPER, LOCK_LOST))
+        self.shop.wake(*HEALTHY)
+
+    def _freeze_the_healthy(self) -> None:
+        """Stop them while neither holds a lock."""
+
+        def idle() -> bool:
+            self.shop.freeze(*HEALTHY)
+            if not any(redis.connect().get(keys.lock(sku)) for sku in self.skus):
+                return True
+            self.shop.wake(*HEALTHY)
+            return False
+
+        if not self._step("the others rest", idle):
+            self.shop.freeze(*HEALTHY)
+
+    def _step(self, name: str, condition: Callable[[], object]) -> bool:
+        came = seen_within(STEP_SECONDS, condition)
+        if not came:
+            self.missed.append(name)
+        return came
+
+    def _waiting(self, sku: str) -> bool:
+        return line.check(redis.connect(), sku).waiting >= self.units + BEYOND_THE_STOCK
+
+    def _free(self) -> int:
+        return int(Stock.objects.values_list("available", flat=True).get(sku=self.skus[0]))
