@@ -95,6 +95,10 @@ bench: $(VENV)/bench.stamp ## run every benchmark and write docs/benchmarks/READ
 mutants: $(VENV)/dev.stamp ## switch each guard off in a flood of its own: the verdict must see it; then the shop as it is (GREEN=20)
 	@exec env $(LOCAL) $(RUN) -m loadtest.mutants --green $(GREEN) --out docs/benchmarks
 
+.PHONY: compare
+compare: $(VENV)/bench.stamp ## sell the same goods in eight ways, seven of them rivals'; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.compare
+
 .PHONY: audit
 audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)
 	@exec $(RUN) manage.py audit

@@ -67,6 +67,8 @@ if MUTANT and ENVIRONMENT != "test":
     raise ImproperlyConfigured(
         f"FAIRDROP_MUTANT switches a guard of the shop off; FAIRDROP_ENV={ENVIRONMENT} refuses it, only test accepts it"
     )
+# Mounts the other ways to sell (loadtest/rivals), for comparisons only.
+RIVALS = env.bool("FAIRDROP_RIVALS", default=False)
 LOCAL_HOSTS = [] if PRODUCTION else ["127.0.0.1", "localhost", "[::1]", "testserver"]
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=LOCAL_HOSTS)
 # Origins that may make unsafe calls with the buyer cookie, beside the shop's own host.
@@ -115,6 +117,7 @@ def refuse_unsafe_production() -> None:
         ),
         (bool(AUDIT_TOKEN) and len(AUDIT_TOKEN) < 32, "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"),
         (bool(FAULT), "FAIRDROP_FAULT must not be set"),
+        (RIVALS, "FAIRDROP_RIVALS must be off"),
         (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS, "ALLOWED_HOSTS must name the hosts of the shop"),
         (not env.str("DATABASE_URL", default=""), "DATABASE_URL must be set"),
         (not env.str("REDIS_URL", default=""), "REDIS_URL must be set"),
@@ -145,9 +148,9 @@ INSTALLED_APPS = [
     "shop",
     "shop.sandbox",
     "workers",
+    *(["loadtest.rivals"] if RIVALS else []),
+    *(["loadtest.mutants"] if MUTANT else []),
 ]
-if MUTANT:
-    INSTALLED_APPS.append("loadtest.mutants")
 
 CONTENT_POLICY: dict[str, list[str]] = {
     "default-src": ["'self'"],

@@ -34,6 +34,8 @@ urlpatterns = [
 ]
 if settings.SANDBOX_IN_USE:
     urlpatterns.append(path("sandbox/", include("shop.sandbox.urls")))
+if settings.RIVALS:
+    urlpatterns.append(path("rivals/", include("loadtest.rivals.urls")))
 
 handler404 = "shop.fault_pages.page_not_found"
 handler500 = "shop.fault_pages.server_error"

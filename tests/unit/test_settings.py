@@ -73,6 +73,7 @@ def test_safe_settings_start(tmp_path: Path) -> None:
         ("FAIRDROP_TOKEN_KEYS", "t" * 32 + ",short", TOKEN_FAULT),
         ("FAIRDROP_AUDIT_TOKEN", "a" * 31, AUDIT_FAULT),
         ("FAIRDROP_FAULT", "after_take:kill", "FAIRDROP_FAULT must not be set"),
+        ("FAIRDROP_RIVALS", "1", "FAIRDROP_RIVALS must be off"),
         ("ALLOWED_HOSTS", "", HOSTS_FAULT),
         ("ALLOWED_HOSTS", "shop.example,*", HOSTS_FAULT),
         ("DATABASE_URL", "", "DATABASE_URL must be set"),

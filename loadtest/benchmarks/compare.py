@@ -1,0 +1,55 @@
+"""`python -m loadtest.benchmarks.compare`: sells the same goods in eight ways on stores of its own, and compares them.
+Exit code 1 when a promise or a floor is broken, 130 when interrupted. Never leaves a process or data behind.
+Called by `make compare`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from loadtest.benchmarks.command import CHECKOUT, Measured, environment_of, run_command, say
+from workers.embedded import start_both
+
+PICTURE = "compare.svg"
+
+
+def main() -> int:
+    """Run the command."""
+    return run_command(
+        _measure, name="compare", purpose="Sell the same goods in eight ways; fail when a promise or a floor is broken."
+    )
+
+
+def _measure(folder: Path, quick: bool) -> Measured:
+    # Addresses in the environment are left out: figures of servers that others use would mean nothing.
+    with start_both(folder, environment={}) as servers:
+        os.environ |= servers.environment | environment_of(servers.environment["REDIS_URL"])
+        shop_environment = dict(os.environ)
+        os.environ["FAIRDROP_RIVALS"] = "1"  # this process counts in the rivals' tables, and makes them
+        _set_up_django()
+        # Only now: these modules need the settings, which need the addresses.
+        from loadtest.benchmarks import compare_report, machine
+        from loadtest.benchmarks.compare_plans import FULL, QUICK
+        from loadtest.benchmarks.compare_run import measure_all
+        from loadtest.benchmarks.sides import Place
+
+        lengths, hardware = QUICK if quick else FULL, machine.hardware()
+        place = Place(checkout=CHECKOUT, environment=shop_environment, folder=folder)
+        stores = [server.child for server in (servers.postgres, servers.valkey) if server.child is not None]
+        results = measure_all(lengths, place=place, stores=stores, say=say)
+        report = compare_report.report_of(results, lengths=lengths, hardware=hardware, quick=quick, picture=PICTURE)
+        return report, {PICTURE: compare_report.picture_of(results)}
+
+
+def _set_up_django() -> None:
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

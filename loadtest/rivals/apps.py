@@ -1,0 +1,9 @@
+"""Registers the rivals' tables with Django; does nothing at start; called by Django when FAIRDROP_RIVALS is on."""
+
+from django.apps import AppConfig
+
+
+class RivalsConfig(AppConfig):
+    name = "loadtest.rivals"
+    label = "rivals"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,106 @@
+"""What every rival can do, so that one view, one crowd and one table serve them all: sell, look up, work, count.
+Never sells anything itself. Called by the view, by the workers' command and by the comparison.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from django.db import IntegrityError
+from django.db.models import F
+
+from loadtest.rivals.models import RivalOrder, RivalStock
+
+
+class Answer(StrEnum):
+    """What a buyer is told at once. queued: ask again later; busy: nothing happened, ask again."""
+
+    HELD = "held"
+    QUEUED = "queued"
+    SOLD_OUT = "sold_out"
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    """What a sale came to. orders: wishes that have a unit; left: units the rival believes it still has."""
+
+    units: int
+    orders: int
+    left: int
+
+    @property
+    def oversold(self) -> int:
+        """Units that were sold and never existed."""
+        return max(0, self.orders - self.units)
+
+    @property
+    def unsold(self) -> int:
+        """Units that nobody has."""
+        return max(0, self.units - self.orders)
+
+
+class Rival(ABC):
+    """One way to sell. correct: whether its author may promise that no unit is sold twice, in a run without crashes."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    correct: ClassVar[bool]
+    # Processes that must run beside the web, each by `python -m loadtest.rivals.work`.
+    workers: ClassVar[int] = 0
+    # Of each of the two web processes: what suits it best of 2, 4 and 8.
+    threads: ClassVar[int] = 4
+
+    def prepare(self, sale: str, *, units: int) -> None:
+        """Put `units` on sale."""
+        RivalStock.objects.create(sale=sale, units=units, available=units)
+
+    @abstractmethod
+    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+        """Try to give one unit to the wish (buyer, key); a repeated wish gets the answer of the first."""
+
+    def look_up(self, sale: str, *, buyer: str, key: str) -> Answer:
+        """Return what became of a wish that was queued."""
+        state = RivalOrder.objects.filter(sale=sale, buyer=buyer, key=key).values_list("state", flat=True).first()
+        return Answer(state) if state else Answer.QUEUED
+
+    def restock(self, sale: str, *, units: int) -> None:
+        """Put `units` more on sale."""
+        RivalStock.objects.filter(sale=sale).update(available=F("available") + units, units=F("units") + units)
+
+    def waiting(self, sale: str) -> int:
+        """Return how many wishes were accepted and are not decided yet."""
+        return 0
+
+    def work(self, sales: Sequence[str]) -> None:
+        """Decide what waits, until the process is ended."""
+        raise NotImplementedError(f"{self.name} has no workers")
+
+    def books(self, sale: str) -> Books:
+        """Return what the sale came to until now."""
+        units, left = RivalStock.objects.values_list("units", "available").get(sale=sale)
+        return Books(units=units, orders=held_orders(sale), left=left)
+
+
+def held_orders(sale: str) -> int:
+    """Return how many wishes of a sale have a unit."""
+    return RivalOrder.objects.filter(sale=sale, state=RivalOrder.HELD).count()
+
+
+def write_order(sale: str, *, buyer: str, key: str) -> None:
+    """Give a unit to a wish. Raises IntegrityError when the wish has one already."""
+    RivalOrder.objects.create(sale=sale, buyer=buyer, key=key)
+
+
+def told_before(sale: str, *, buyer: str, key: str) -> Answer:
+    """Return what a wish is told when no unit is left: its own unit, if it has one."""
+    has_one = RivalOrder.objects.filter(sale=sale, buyer=buyer, key=key, state=RivalOrder.HELD).exists()
+    return Answer.HELD if has_one else Answer.SOLD_OUT
+
+
+# What the unique constraint says of a repeated click.
+AlreadySold = IntegrityError

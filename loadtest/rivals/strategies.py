@@ -1,0 +1,27 @@
+"""Names every rival, in the order in which they are shown. Decides nothing.
+Called by the view, by the workers' command and by the comparison.
+"""
+
+from __future__ import annotations
+
+from loadtest.rivals.articles import Articles
+from loadtest.rivals.conditional_update import ConditionalUpdate
+from loadtest.rivals.counter_alone import CounterAlone
+from loadtest.rivals.counter_then_queue import CounterThenQueue
+from loadtest.rivals.read_modify_write import ReadModifyWrite
+from loadtest.rivals.redis_lock import RedisLock
+from loadtest.rivals.rival import Rival
+from loadtest.rivals.row_lock import RowLock
+
+RIVALS: dict[str, Rival] = {
+    rival.name: rival
+    for rival in (
+        ReadModifyWrite(),
+        CounterAlone(),
+        RowLock(),
+        ConditionalUpdate(),
+        RedisLock(),
+        Articles(),
+        CounterThenQueue(),
+    )
+}
