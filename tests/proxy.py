@@ -57,7 +57,6 @@ class Proxy:
     _rules: list[Rule] = field(default_factory=list)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def drop_replies(self, word: bytes, *, times: int = 1) -> Rule:
         """Let the server run the next messages with `word`, and lose its replies; return what counts them."""
@@ -102,26 +101,27 @@ class Proxy:
             reset(writer)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        upstream, upstream_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
-        self._writers |= {writer, upstream_writer}
-        link = _Link(self, writer, upstream_writer)
+        ends = [writer]
         try:
             # A task that ends as cancelled would be an error of the library's own callback.
             with suppress(asyncio.CancelledError):
+                upstream, upstream_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+                ends.append(upstream_writer)
+                self._writers |= set(ends)
+                link = _Link(self, writer, upstream_writer)
                 await asyncio.gather(link.requests(reader), link.replies(upstream))
         finally:
-            self._writers -= {writer, upstream_writer}
-            for each in (writer, upstream_writer):
+            self._writers -= set(ends)
+            for each in ends:
                 each.close()
 
     async def _close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """End every connection, also one that was accepted at this very moment."""
+        await asyncio.sleep(0)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=5)
 
 
 @dataclass
@@ -188,12 +188,12 @@ def proxy_to(port: int) -> Iterator[Proxy]:
     proxy, ready = Proxy(port), threading.Event()
     thread = threading.Thread(target=_run, args=(proxy, ready), name="proxy")
     thread.start()
-    assert ready.wait(timeout=5)
+    assert ready.wait(timeout=30)
     try:
         yield proxy
     finally:
         proxy._loop.call_soon_threadsafe(proxy._loop.stop)
-        thread.join(timeout=5)
+        thread.join(timeout=30)
         assert not thread.is_alive()
 
 

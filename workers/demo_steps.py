@@ -17,6 +17,7 @@ from workers.demo_guard import DemoRefused
 STEP_TIMEOUT_SECONDS = 120.0
 WEB_TIMEOUT_SECONDS = 40.0
 PROBE_TIMEOUT_SECONDS = 2.0
+LOG_LINES_SHOWN = 120
 _POLL_SECONDS = 0.05
 
 
@@ -91,4 +92,4 @@ def _is_ready(port: int) -> bool:
 def _end_of(log_path: Path) -> str:
     if not log_path.exists():
         return "(empty)"
-    return "\n".join(log_path.read_text(errors="replace").splitlines()[-12:])
+    return "\n".join(log_path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])

@@ -21,6 +21,9 @@ function again(ms) {
 }
 
 function put(fresh) {
+  // What the countdown says at the moment itself; said twice it is heard once, another text would take its place.
+  const opens = sale.querySelector("[data-announced]")?.textContent.trim();
+  const opened = sale.dataset.state === "scheduled" && fresh.dataset.state === "open";
   for (const part of parts(fresh)) {
     const name = part.dataset.live;
     const here = sale.querySelector(`[data-live="${name}"]`);
@@ -33,7 +36,8 @@ function put(fresh) {
   }
   if (fresh.dataset.state !== sale.dataset.state) {
     sale.dataset.state = fresh.dataset.state;
-    document.querySelector("[data-announce]").textContent = sale.querySelector("[data-live=chip]").innerText.trim();
+    const chip = sale.querySelector("[data-live=chip]").innerText.trim();
+    document.querySelector("[data-announce]").textContent = (opened && opens) || chip;
     for (const part of sale.querySelectorAll('[data-when="scheduled"]')) part.hidden = fresh.dataset.state !== "scheduled";
   }
   document.dispatchEvent(new Event("parts-replaced"));
