@@ -177,7 +177,7 @@ class Board:
         """Wait until a batch was settled, REFRESH_SECONDS at most: a hint comes sooner, the pause is the guarantee."""
         try:
             hinted = await wait_for_settled(self._subscription, seconds=REFRESH_SECONDS)
-            # Hints come in crowds; one look serves them all. With very many sales a look is dear, and comes more rarely.
+            # Hints come in crowds, and one look serves them all. With very many sales a look is dear: fewer then.
             least = LEAST_PAUSE_SECONDS if hinted else 0.0
             await asyncio.sleep(max(least, len(self._by_slug) * PAUSE_A_SALE_SECONDS))
         except RedisUnavailable:
