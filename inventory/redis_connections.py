@@ -16,6 +16,8 @@ from hiredis import pack_command
 WAY_SECONDS = 0.1
 
 
+# What is ready is no longer the pool's to lend: it must leave room below the pool's limit for pipelines and waits.
+MOST_READY = 8
 # Connections that wait for the next command, by the pool they were taken from and keep belonging to.
 _READY: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
@@ -40,7 +42,7 @@ def send(client: Any, command: Sequence[str | bytes | int | float]) -> Any:
     try:
         return connection.retry.call_with_retry(try_once, lambda _error: connection.disconnect())
     finally:
-        if ready is None:
+        if ready is None or len(ready) >= MOST_READY:
             pool.release(connection)
         else:
             ready.append(connection)

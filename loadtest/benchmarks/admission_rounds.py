@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from loadtest.benchmarks import processes
-from loadtest.benchmarks.loader import Load, Loader, LoadFailed
+from loadtest.benchmarks.loader import Load, Loader
 from loadtest.benchmarks.rounds import in_turns
 from loadtest.benchmarks.sides import Side
+from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
 
 ADMITTED = "202"

@@ -14,7 +14,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from loadtest.benchmarks.loader import HOST, STALL_SECONDS, LoadFailed, is_whole, no_collection
+from loadtest.benchmarks.loader import HOST, STALL_SECONDS, no_collection
+from loadtest.benchmarks.wire import LoadFailed, Wire
 
 CONNECT_SECONDS = 20.0
 # So many are sent before answers are read again: a sender that only sends would add its own time to every wait.
@@ -22,7 +23,6 @@ BURST = 64
 LOOK_SECONDS = 0.001
 DRAIN_SECONDS = 15.0
 SHED = 503
-_READ_BYTES = 16_384
 NEVER = float("inf")
 
 
@@ -71,11 +71,9 @@ class Answers:
 
 
 @dataclass(slots=True)
-class _Connection:
-    socket: socket.socket
+class _Connection(Wire):
     request: bytes = b""
     intended: float = 0.0
-    rest: bytes = b""  # the beginning of an answer that came in pieces
 
 
 class Arrivals:
@@ -170,21 +168,14 @@ class Arrivals:
     def _send(self, request: bytes, intended: float) -> None:
         # The one that rested longest: a server closes a connection that says nothing for half a minute.
         connection = self._resting.popleft()
-        if connection.socket.send(request) != len(request):
-            raise LoadFailed("a socket took only a part of a request")
+        connection.send_whole(request)
         connection.request, connection.intended = request, intended
         self._in_flight += 1
 
     def _read(self, connection: _Connection, now: float) -> None:
-        data = connection.socket.recv(_READ_BYTES)
-        if not data:
-            raise LoadFailed("the server closed a connection")
-        if connection.rest:
-            data = connection.rest + data
-        if not is_whole(data):
-            connection.rest = data
+        data = connection.read_answer()
+        if data is None:
             return
-        connection.rest = b""
         self._in_flight -= 1
         self._resting.append(connection)
         status = int(data[9:12])

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadtest.benchmarks.loader import LoadFailed
 from loadtest.benchmarks.report import Report, as_json, markdown, sentence, table
+from loadtest.benchmarks.wire import LoadFailed
 from workers.child_process import adopt_orphans
 from workers.server import ServerFailed
 

@@ -4,7 +4,6 @@ Never parses an answer it does not have to; follows every nth wish to its decisi
 
 from __future__ import annotations
 
-import gc
 import heapq
 import json
 import select
@@ -12,13 +11,12 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from loadtest.benchmarks.compare_wishes import Wishes, look_of
-from loadtest.benchmarks.loader import CONNECT_SECONDS, HOST, LoadFailed, is_whole
+from loadtest.benchmarks.loader import CONNECT_SECONDS, HOST, no_collection
+from loadtest.benchmarks.wire import LoadFailed, Wire
 
-READ_BYTES = 16_384
 STALL_SECONDS = 15.0
 # After "busy" a buyer tries again after so long, and after "queued" looks again after so long.
 AGAIN_SECONDS, LOOK_SECONDS = 0.1, 0.025
@@ -51,12 +49,10 @@ class Visit:
 
 
 @dataclass(slots=True)
-class _Connection:
-    socket: socket.socket
+class _Connection(Wire):
     wish: int = -1
     look: bytes = b""  # the request, when it is a look at a status and no click
     sent_at: float = 0.0
-    rest: bytes = b""
 
 
 class Crowd:
@@ -86,7 +82,7 @@ class Crowd:
 
     def visit(self, *, seconds: float, warm_up_seconds: float = 0.0, until_all_asked: bool = False) -> Visit:
         """Click for the warm-up and then `seconds`, or until every wish was asked. Raises LoadFailed, OSError."""
-        with select.epoll() as poll, _no_collection():
+        with select.epoll() as poll, no_collection():
             try:
                 self._connect(poll)
                 began_at, begins = time.time() + warm_up_seconds, time.monotonic() + warm_up_seconds
@@ -157,21 +153,14 @@ class Crowd:
         request = look or self._wishes.asks[wish]
         # The one that rested longest: a server closes a connection that says nothing for half a minute.
         connection = self._resting.popleft()
-        if connection.socket.send(request) != len(request):
-            raise LoadFailed("a socket took only a part of a request")
+        connection.send_whole(request)
         connection.wish, connection.look, connection.sent_at = wish, look, now
         self._in_flight += 1
 
     def _read(self, connection: _Connection, now: float) -> None:
-        data = connection.socket.recv(READ_BYTES)
-        if not data:
-            raise LoadFailed("the server closed a connection")
-        if connection.rest:
-            data = connection.rest + data
-        if not is_whole(data):
-            connection.rest = data
+        data = connection.read_answer()
+        if data is None:
             return
-        connection.rest = b""
         self._in_flight -= 1
         self._resting.append(connection)
         self._note(connection, data, now)
@@ -210,14 +199,3 @@ class Crowd:
             unanswered=self._in_flight,
             asked_all=self._asked_all,
         )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep Python's garbage collector from walking through the requests in the middle of a measurement."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -10,8 +10,8 @@ from django.db import connection
 
 from inventory.redis import connect
 from loadtest.benchmarks.goods import Goods
-from loadtest.benchmarks.loader import LoadFailed
 from loadtest.benchmarks.settlement_alone import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
+from loadtest.benchmarks.wire import LoadFailed
 from workers.expirer import Expirer
 
 # Long enough to settle all of them before the first is due.

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
-from loadtest.benchmarks.loader import LoadFailed
+from loadtest.benchmarks.wire import LoadFailed
 
 Result = TypeVar("Result")
 

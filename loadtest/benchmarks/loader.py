@@ -15,18 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from loadtest.benchmarks.wire import LoadFailed, Wire
+
 HOST = "127.0.0.1"
 CONNECT_SECONDS = 5.0
 # How long an answer may take before the run counts as broken.
 STALL_SECONDS = 10.0
 # How long to wait for answers that are still under way when the time is up.
 DRAIN_SECONDS = 5.0
-_READ_BYTES = 16_384
-_LENGTH = b"content-length: "
-
-
-class LoadFailed(Exception):
-    """The server went away, stalled, or there were too few requests for the time."""
 
 
 @dataclass(kw_only=True)
@@ -53,10 +49,8 @@ class Load:
 
 
 @dataclass(slots=True)
-class _Connection:
-    socket: socket.socket
+class _Connection(Wire):
     sent_at: float = 0.0
-    rest: bytes = b""  # the beginning of an answer that came in pieces
 
 
 class Loader:
@@ -123,39 +117,18 @@ class Loader:
                 raise LoadFailed("the server was faster than the requests prepared for it")
             # The one that rested longest: a server closes a connection that says nothing for half a minute.
             connection = self._resting.popleft()
-            if connection.socket.send(request) != len(request):
-                raise LoadFailed("a socket took only a part of a request")
+            connection.send_whole(request)
             connection.sent_at = now
             self._in_flight += 1
 
     def _read(self, connection: _Connection, now: float) -> None:
-        data = connection.socket.recv(_READ_BYTES)
-        if not data:
-            raise LoadFailed("the server closed a connection")
-        if connection.rest:
-            data = connection.rest + data
-        if not is_whole(data):
-            connection.rest = data
+        data = connection.read_answer()
+        if data is None:
             return
-        connection.rest = b""
         self._statuses[data[9:12].decode()] += 1
         self._arrivals.append((now, now - connection.sent_at))
         self._in_flight -= 1
         self._resting.append(connection)
-
-
-def is_whole(data: bytes) -> bool:
-    """Say whether `data` is a whole answer, by its content-length. Raises LoadFailed when it has none."""
-    head_end = data.find(b"\r\n\r\n")
-    if head_end < 0:
-        return False
-    at = data.find(_LENGTH, 0, head_end)
-    if at < 0:
-        at = data.lower().find(_LENGTH, 0, head_end)  # some servers write it Content-Length
-    if at < 0:
-        raise LoadFailed("an answer without content-length")
-    at += len(_LENGTH)
-    return len(data) - head_end - 4 >= int(data[at : data.index(b"\r\n", at)])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from inventory.locks import Lock
 from inventory.redis import Client, connect, connect_once
-from loadtest.benchmarks.loader import LoadFailed
+from loadtest.benchmarks.wire import LoadFailed
 
 LIFE_SECONDS = 10
 FAIR, UNFAIR = "ours, fair", "ours, unfair"

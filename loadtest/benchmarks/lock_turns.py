@@ -8,8 +8,8 @@ import time
 from functools import cache
 
 from inventory.watchdog import WATCHDOG
-from loadtest.benchmarks.loader import LoadFailed
 from loadtest.benchmarks.lock_sides import AnyLock, OurLock, RawCalls, RenewableLock, open_locks, sure
+from loadtest.benchmarks.wire import LoadFailed
 
 WARM_UP_PAIRS = 100
 PIPELINE_PAIRS = 100

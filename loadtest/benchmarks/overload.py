@@ -16,9 +16,9 @@ from inventory.redis import connect
 from loadtest.benchmarks.arrivals import Arrivals, evenly
 from loadtest.benchmarks.goods import Goods
 from loadtest.benchmarks.knee import Step, knee_of, next_offer, well_after
-from loadtest.benchmarks.loader import LoadFailed
 from loadtest.benchmarks.settle_bounds import quantile
 from loadtest.benchmarks.whole_road import CLIENT_TIMEOUT_SECONDS, wait_until_decided
+from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import endless_wishes, fresh_wishes
 
 ADMITTED = 202

@@ -16,12 +16,13 @@ from django.db import connection, transaction
 from inventory.redis import connect
 from loadtest.benchmarks.commit_waits import commit_waits_ms
 from loadtest.benchmarks.goods import Goods
-from loadtest.benchmarks.loader import Load, Loader, LoadFailed
+from loadtest.benchmarks.loader import Load, Loader
 from loadtest.benchmarks.pace import Pace, flood
 from loadtest.benchmarks.settle_plans import Lengths
 from loadtest.benchmarks.settlement_alone import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
 from loadtest.benchmarks.sides import GATE, Place, Side, serving
 from loadtest.benchmarks.whole_road import start_settler, wait_until_decided
+from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
 from shop.models import Order, Payment
 from shop.payment_providers import Notice

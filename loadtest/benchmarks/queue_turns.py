@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
-from loadtest.benchmarks.loader import LoadFailed
 from loadtest.benchmarks.queue_sides import BATCH, AnyQueue, open_queue
+from loadtest.benchmarks.wire import LoadFailed
 
 
 @dataclass

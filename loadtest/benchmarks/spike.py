@@ -18,7 +18,7 @@ from inventory.redis import connect
 from loadtest.benchmarks.arrivals import Answers, ask_together, prepare, stand_ready
 from loadtest.benchmarks.goods import Goods
 from loadtest.benchmarks.hands import hands_of
-from loadtest.benchmarks.loader import LoadFailed
+from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
 
 ADMITTED, REFUSED = 202, 409

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 
-from loadtest.benchmarks.loader import HOST, LoadFailed
+from loadtest.benchmarks.loader import HOST
+from loadtest.benchmarks.wire import LoadFailed
 
 CONNECT_SECONDS = 30.0
 OPEN_SECONDS = 60.0

@@ -17,10 +17,11 @@ from django.db import connection
 
 from loadtest.benchmarks import processes
 from loadtest.benchmarks.goods import UNITS, Goods, make_goods
-from loadtest.benchmarks.loader import HOST, Load, Loader, LoadFailed
+from loadtest.benchmarks.loader import HOST, Load, Loader
 from loadtest.benchmarks.pace import Pace
 from loadtest.benchmarks.sides import GATE, Place, Side, serving
 from loadtest.benchmarks.stream_readers import SPARE_HANDLES, Counts, raise_handle_limit, reading
+from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import BODY, fresh_wishes
 from shop import sale_control
 from shop.buyers import issue_buyer

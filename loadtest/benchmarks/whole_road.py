@@ -19,9 +19,10 @@ from inventory.redis import Client, connect
 from loadtest.benchmarks import processes
 from loadtest.benchmarks.admission_rounds import refuse_other_answers
 from loadtest.benchmarks.goods import Goods
-from loadtest.benchmarks.loader import Load, Loader, LoadFailed
+from loadtest.benchmarks.loader import Load, Loader
 from loadtest.benchmarks.plans import Lengths
 from loadtest.benchmarks.sides import GATE, Place, Side, serving
+from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
 from workers.child_process import ChildProcess
 
