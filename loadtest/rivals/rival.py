@@ -77,8 +77,8 @@ class Rival(ABC):
         return 0
 
     def work(self, sales: Sequence[str]) -> None:
-        """Decide what waits, until the process is ended."""
-        raise NotImplementedError(f"{self.name} has no workers")
+        """Decide what waits, until the process is ended. Raises RuntimeError where purchases are decided at once."""
+        raise RuntimeError(f"{self.name} decides at once: there is nothing for a worker")
 
     def books(self, sale: str) -> Books:
         """Return what the sale came to until now."""

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 REFRESH_SECONDS = 0.1
 LEAST_PAUSE_SECONDS = 0.02
-# A look costs some 0.1 ms a sale: so it takes a fifth of this process at most, however many there are.
+# A look costs some 0.04 ms a sale: so it takes a tenth of this process at most, however many there are.
 PAUSE_A_SALE_SECONDS = 0.0004
 CATALOGUE_SECONDS = 1.0
 UNKNOWN_SECONDS = 1.0  # how long a slug that does not exist is remembered as such

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,6 @@ BUYERS, CLICKS, UNITS = 12, 2, 5
 WAIT_SECONDS = 30
 QUEUED = "counter-then-queue"
 CORRECT = [name for name, rival in RIVALS.items() if rival.correct and name != QUEUED]
-NEEDS_RQ = pytest.mark.skipif(find_spec("rq") is None, reason="rq is in requirements/bench.txt only")
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +181,6 @@ def waiting_writers() -> int:
         return cursor.fetchone()[0]
 
 
-@NEEDS_RQ
 def test_a_job_of_a_task_queue_writes_each_order_once(
     new_sale: Callable[[Rival, int], str], rival_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -204,7 +201,6 @@ def test_a_job_of_a_task_queue_writes_each_order_once(
     assert (rival.books(sale).orders, rival.books(sale).left) == (UNITS, 0)
 
 
-@NEEDS_RQ
 def test_a_job_that_could_not_be_queued_gives_its_unit_back(new_sale: Callable[[Rival, int], str]) -> None:
     rival = RIVALS[QUEUED]
     sale = new_sale(rival, 1)
