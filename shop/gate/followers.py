@@ -32,7 +32,12 @@ HEARTBEAT_SECONDS = 10.0
 # A purchase that comes meanwhile waits behind one call, and behind telling a few of many, never behind all of it.
 MOST_PER_CALL = 32
 MOST_AT_A_TIME = 4
-MOST_SCANNED = 200
+MOST_SCANNED = 100
+# Between a few and the next few whose place merely moved the process rests, and its core is free for a purchase.
+REST_SECONDS = 0.004
+SCAN_REST_SECONDS = 0.001
+# So many of them a round: who is decided meanwhile is in the next one, and told first.
+MOST_CALM = 128
 # A place is told this much later than a poll would ask for it; a decision is told at once.
 CALMER = 4
 LEAST_PLACE_SECONDS = 1.0
@@ -63,18 +68,25 @@ class Follower:
         self._switch = (entry.card.switch, entry.card.pause_reason)
         self._changes = -1
         self._decided = 0
-        self._due = self._latest = 0.0
+        self.due = self._latest = 0.0
 
     def wants_look(self, now: float) -> bool:
         """Say whether there may be news of it: it is its time and something moved, or its turn may have come."""
-        entry = self.entry
-        if now >= self._latest or self._switch != (entry.card.switch, entry.card.pause_reason):
+        if now >= self._latest or self._is_switched():
             return True
-        if self._seen_changes() == self._changes:
-            return False
+        return self._seen_changes() != self._changes and (now >= self.due or self._may_be_decided())
+
+    def is_urgent(self) -> bool:
+        """Say whether there may be more news than another place: its turn may have come, or staff did something."""
+        return self._is_switched() or self._may_be_decided()
+
+    def _is_switched(self) -> bool:
+        return self._switch != (self.entry.card.switch, self.entry.card.pause_reason)
+
+    def _may_be_decided(self) -> bool:
         # Who stands at place n is decided after n decisions at the earliest.
-        decided = entry.figures.decided if entry.figures is not None else 0
-        return now >= self._due or (bool(self.request_id) and decided - self._decided >= self.position > 0)
+        decided = self.entry.figures.decided if self.entry.figures is not None else 0
+        return decided - self._decided >= self.position > 0
 
     def _seen_changes(self) -> int:
         return self.entry.moves if self.request_id else self.entry.changes
@@ -85,7 +97,7 @@ class Follower:
         self._switch = (entry.card.switch, entry.card.pause_reason)
         self._changes = self._seen_changes()
         self._decided = entry.figures.decided if entry.figures is not None else 0
-        self._due, self._latest = now + pause_seconds, now + max(pause_seconds, LATEST_SECONDS)
+        self.due, self._latest = now + pause_seconds, now + max(pause_seconds, LATEST_SECONDS)
 
     def put(self, value: dict[str, Any], *, ends: bool) -> None:
         """Leave a message when `value` is news; it takes the place of one that was not sent yet."""
@@ -158,6 +170,7 @@ class Followers:
                 async with asyncio.timeout(TICK_SECONDS):
                     await self._news.wait()
             self._news.clear()
+            began = time.monotonic()
             try:
                 await self._look()
             except Unavailable as error:
@@ -165,29 +178,48 @@ class Followers:
             except Exception:
                 # Whatever it is: the next round looks again, and nobody is told anything that was not read.
                 log.exception("unexpected error while looking", action="gate_error")
-            await asyncio.sleep(LEAST_PAUSE_SECONDS)
+            await asyncio.sleep(max(0.0, LEAST_PAUSE_SECONDS - (time.monotonic() - began)))
 
     async def _look(self) -> None:
         now = time.monotonic()
-        by_sku: dict[str, list[Follower]] = {}
+        urgent: list[Follower] = []
+        calm: list[Follower] = []
         for number, follower in enumerate(list(self._all)):
             if number % MOST_SCANNED == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(SCAN_REST_SECONDS)
             if now - follower.spoken_at >= HEARTBEAT_SECONDS:
                 follower.wake()
             if follower.wants_look(now):
-                by_sku.setdefault(follower.entry.card.sku if follower.request_id else "", []).append(follower)
-        look_at_sales(by_sku.pop("", []), now)
-        for sku, due in by_sku.items():
-            for start in range(0, len(due), MOST_PER_CALL):
-                await self._look_at(sku, due[start : start + MOST_PER_CALL], now)
+                (urgent if follower.is_urgent() else calm).append(follower)
+        await self._look_at_all(urgent, now, rest_seconds=0)
+        if len(calm) > MOST_CALM:
+            calm.sort(key=lambda follower: follower.due)
+            self._news.set()  # the others at once after this round
+        await self._look_at_all(calm[:MOST_CALM], now, rest_seconds=REST_SECONDS)
 
-    async def _look_at(self, sku: str, due: Sequence[Follower], now: float) -> None:
+    async def _look_at_all(self, due: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
+        by_sku: dict[str, list[Follower]] = {}
+        for follower in due:
+            by_sku.setdefault(follower.entry.card.sku if follower.request_id else "", []).append(follower)
+        await self._look_at_sales(by_sku.pop("", []), now, rest_seconds=rest_seconds)
+        for sku, group in by_sku.items():
+            for start in range(0, len(group), MOST_PER_CALL):
+                await self._look_at(sku, group[start : start + MOST_PER_CALL], now, rest_seconds=rest_seconds)
+
+    async def _look_at_sales(self, due: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
+        answers: dict[str, dict[str, Any]] = {}
+        for number, follower in enumerate(due):
+            if number % MOST_AT_A_TIME == 0:
+                await asyncio.sleep(rest_seconds)
+            slug = follower.entry.card.slug
+            tell_sale(follower, answers.get(slug) or answers.setdefault(slug, sale_answer(follower.entry)), now)
+
+    async def _look_at(self, sku: str, due: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
         places = await self._statuses.places(sku, [each.request_id for each in due])
         forgotten: list[Follower] = []
         for number, (follower, place) in enumerate(zip(due, places, strict=True)):
             if number % MOST_AT_A_TIME == 0:
-                await asyncio.sleep(0)
+                await asyncio.sleep(rest_seconds)
             if place is None:
                 forgotten.append(follower)
                 continue
@@ -212,11 +244,7 @@ class Followers:
         follower.put(status, ends=status["state"] not in WAITING_STATES)
 
 
-def look_at_sales(due: Sequence[Follower], now: float) -> None:
-    """Tell those who follow a sale what the board knows of it; the answer is made once a sale."""
-    answers: dict[str, dict[str, Any]] = {}
-    for follower in due:
-        slug = follower.entry.card.slug
-        answer = answers.get(slug) or answers.setdefault(slug, sale_answer(follower.entry))
-        follower.looked(now, pause_seconds=SALE_SECONDS)
-        follower.put(answer, ends=answer["state"] == "closed")
+def tell_sale(follower: Follower, answer: dict[str, Any], now: float) -> None:
+    """Tell one who follows a sale what the board knows of it."""
+    follower.looked(now, pause_seconds=SALE_SECONDS)
+    follower.put(answer, ends=answer["state"] == "closed")

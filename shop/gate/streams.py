@@ -16,8 +16,9 @@ from django.conf import settings
 from inventory.exceptions import Unavailable
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
-from shop.gate.followers import HEARTBEAT_SECONDS, Follower, Followers, look_at_sales
+from shop.gate.followers import HEARTBEAT_SECONDS, Follower, Followers, tell_sale
 from shop.gate.http import Headers, Receive, Send, buyer_of
+from shop.gate.sales import sale_answer
 from shop.gate.status import Statuses
 
 LONGEST_SECONDS = 900.0  # then the browser comes back by itself, with Last-Event-ID
@@ -71,7 +72,7 @@ class Streams:
         """Stream one sale's public figures until it closes. Raises Unavailable."""
         follower = Follower(entry, name=last_event_id(headers))
         with self._one_more(follower):
-            look_at_sales([follower], time.monotonic())
+            tell_sale(follower, sale_answer(entry), time.monotonic())
             await stream(follower, receive, send)
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from shop.gate import streams
-from shop.gate.followers import Follower
+from shop.gate import followers, streams
+from shop.gate.followers import Follower, Followers
 
 Message = MutableMapping[str, Any]
 
 
-def follower(*, name: str = "") -> Follower:
-    entry: Any = SimpleNamespace(card=SimpleNamespace(switch="on", pause_reason=""), figures=None, moves=0, changes=0)
-    return Follower(entry, request_id="1-a", buyer="b", name=name)
+def follower(*, name: str = "", request_id: str = "1-a") -> Follower:
+    card = SimpleNamespace(sku="sku", switch="on", pause_reason="")
+    entry: Any = SimpleNamespace(card=card, figures=None, moves=0, changes=0)
+    return Follower(entry, request_id=request_id, buyer="b", name=name)
 
 
 async def never() -> Message:
@@ -86,3 +88,56 @@ def test_who_could_be_decided_is_looked_at_before_its_time() -> None:
     assert each.wants_look(105.0)
     each.entry.moves -= 1
     assert not each.wants_look(105.0)
+
+
+class Line:
+    """Stands for board and line: notes who was asked for, and lets one of them come to its turn meanwhile."""
+
+    def __init__(self, waiting: list[Follower], *, turn_of: Follower) -> None:
+        self.asked: list[str] = []
+        self.all = Followers(cast(Any, self), cast(Any, self))
+        self._turn_of = turn_of
+        for each in (*waiting, turn_of):
+            self.all.add(each)
+
+    def watch(self, told: Callable[[Any], None]) -> None:
+        self.told = told
+
+    async def places(self, _sku: str, request_ids: Sequence[str]) -> list[Any]:
+        if not self.asked:
+            self._turn_of.entry.figures = SimpleNamespace(decided=self._turn_of.position)
+            self._turn_of.entry.moves += 1
+        self.asked += request_ids
+        return [SimpleNamespace()] * len(request_ids)
+
+    def answer_of(self, _entry: Any, _request_id: str, _place: Any) -> dict[str, Any]:
+        return {"state": "queued", "position": 9, "poll_after_ms": 60_000}
+
+
+async def asked_before_the_turn(line: Line, *, all_of: int) -> int:
+    """Return for how many the line was asked before it was for the one whose turn had come."""
+    line.all.start()
+    async with asyncio.timeout(30):
+        while len(line.asked) < all_of:
+            await asyncio.sleep(0.01)
+    await line.all.stop()
+    assert len(set(line.asked)) == all_of, "somebody was left out"
+    return line.asked.index("1-turn")
+
+
+@pytest.mark.parametrize("most_calm", [followers.MOST_CALM, 10_000])
+def test_who_may_be_decided_does_not_wait_behind_all_whose_place_moved(
+    monkeypatch: pytest.MonkeyPatch, most_calm: int
+) -> None:
+    monkeypatch.setattr(followers, "MOST_CALM", most_calm)
+    monkeypatch.setattr(followers, "REST_SECONDS", 0.0)
+    waiting = [follower(request_id=f"1-{number}") for number in range(600)]
+    turn_of = follower(request_id="1-turn")
+    turn_of.position = 7
+    turn_of.looked(time.monotonic(), pause_seconds=60)
+
+    async def run_it() -> int:
+        return await asked_before_the_turn(Line(waiting, turn_of=turn_of), all_of=601)
+
+    before = asyncio.run(run_it())
+    assert before == (followers.MOST_CALM if most_calm < len(waiting) else len(waiting))
