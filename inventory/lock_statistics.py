@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS = 2.0
 LIFE_MS = 7 * 24 * 3600 * 1000
+# Twice as many as are added: then at most about half of the list is unused, however many names there ever were.
+SEARCHED_A_NAME = 2
 BOUNDS_MS = (1, 2, 5, 10, 50, 100, 500, 1_000, 5_000, 60_000)
 _BUCKETS = (*(f"below_{bound}_ms" for bound in BOUNDS_MS), "longer")
 
@@ -127,10 +129,23 @@ def _send(client: Client, rows: dict[str, LockCounts]) -> None:
             flat = [text for fields in (added, counts.highest) for pair in fields.items() for text in pair]
             run_script(once, "lock_statistics", keys=[keys.lock_statistics(name)], args=[LIFE_MS, len(added), *flat])
             run_commands(once, [("SADD", keys.lock_names(), name)])
+        _forget_unused(once, most=SEARCHED_A_NAME * len(rows))
     except Exception as error:
         log.warning(
             "statistics dropped", action="lock_statistics", locks=len(rows), error=repr(error.__cause__ or error)
         )
+
+
+def _forget_unused(client: Client, *, most: int) -> None:
+    """Take names out of the list whose counts have ended: of `most` drawn at random, so that all come up in time (L20).
+
+    One that is counted again in this very moment is listed again when its next counts are sent.
+    """
+    drawn = run_commands(client, [("SRANDMEMBER", keys.lock_names(), most)])[0]
+    counted = run_commands(client, [("EXISTS", keys.lock_statistics(name)) for name in drawn])
+    unused = [name for name, exists in zip(drawn, counted, strict=True) if not exists]
+    if unused:
+        run_commands(client, [("SREM", keys.lock_names(), *unused)])
 
 
 def read_statistics(client: Client, name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from django.test.utils import override_settings
+from structlog.testing import capture_logs
 
 from inventory import keys, line, redis
 from inventory.exceptions import FenceRefused, LockLost
@@ -20,6 +21,7 @@ from tests.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_li
 from tests.server_matrix import SERVER, Node, node
 from tests.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.waiting import wait_until
+from workers.clock_check import check_clock
 from workers.settlement import settle_batch
 
 EARLY = tuple(f"early-{number}" for number in range(10))
@@ -81,6 +83,19 @@ def test_the_clock_really_jumps(clock: Clock) -> None:
     clock.jump(60)
     assert redis.connect().get(keys.lock("kite")) is None
     lock.release()
+
+
+def test_a_worker_that_starts_beside_a_wrong_clock_says_so(clock: Clock) -> None:
+    with capture_logs() as told:
+        right = check_clock(redis.connect())
+    assert right is not None
+    assert abs(right) < 1
+    assert told == []
+    clock.jump(-120)
+    with capture_logs() as told:
+        wrong = check_clock(redis.connect())
+    assert wrong == pytest.approx(-120, abs=5)
+    assert [each["action"] for each in told] == ["clock_differs"]
 
 
 @pytest.mark.parametrize("seconds", [60, -120], ids=["60 s ahead", "120 s back"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from shop.catalogue import SaleCard
@@ -42,11 +42,15 @@ class Client:
 
 @dataclass
 class TicketCrowd:
-    """Clients of one sale, in a few threads. restoring: whether they show their tickets (the control does not)."""
+    """Clients of one sale, in a few threads. restoring: whether they show their tickets (the control does not).
+
+    backwards: what nobody may be told after the other.
+    """
 
     web: Caller
     card: SaleCard
     restoring: bool = True
+    backwards: Set[tuple[str, str]] = frozenset(BACKWARDS)
     clients: list[Client] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
@@ -121,7 +125,7 @@ class TicketCrowd:
             self._foreseen(answer)
 
     def _hear(self, client: Client, state: str) -> None:
-        if (client.state, state) in BACKWARDS:
+        if (client.state, state) in self.backwards:
             self.failures.append(f"{client.request_id} was told {client.told} and then {state}")
         if client.state != state:
             client.told.append(state)

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from inventory import redis
-from inventory.lock_statistics import read_statistics
+from inventory import keys, redis
+from inventory.lock_report import known_names
+from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import Lock, force_release
 from tests.races.lock_crowd import Pen, Plan, crowd
 from tests.servers import ROOT
@@ -122,3 +123,20 @@ def test_the_counts_of_all_processes_add_up_exactly(
 def all_told(entries: list[Any]) -> list[Any]:
     """Return the entries when all have told, else nothing."""
     return entries if len(entries) == PROCESSES + 1 else []
+
+
+def test_a_name_whose_counts_have_ended_is_forgotten() -> None:
+    """The control is the same list before anything is counted anew: nothing else takes a name out."""
+    client = redis.connect()
+    gone, kept = (f"kite-{os.getpid()}-{name}" for name in ("gone", "kept"))
+    client.delete(keys.lock_names())  # those of other tests: which of many is drawn is a matter of time
+    client.sadd(keys.lock_names(), gone)
+    assert gone in known_names(client)
+
+    def count() -> bool:
+        with Lock(client, kept, ttl_ms=5000):
+            STATISTICS.flush()
+        return gone not in known_names(client)
+
+    wait_until(count, timeout_seconds=20, what="the unused name is forgotten")
+    wait_until(lambda: kept in known_names(client), timeout_seconds=10)

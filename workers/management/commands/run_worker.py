@@ -14,6 +14,7 @@ from inventory import redis
 from inventory.heartbeats import Heartbeat
 from inventory.memory import settle_in
 from inventory.wakeups import WakeUps
+from workers.clock_check import check_clock
 from workers.expirer import Expirer
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.reconcile_asked import compare_asked
@@ -31,6 +32,7 @@ NOTICE_SECONDS = 0.3
 RECONCILE_SECONDS = 1.0
 # A sign of life may hold no worker up for longer.
 BEAT_TIMEOUT_SECONDS = 0.3
+CLOCK_TIMEOUT_SECONDS = 1.0
 
 
 def run_settler() -> None:
@@ -120,5 +122,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         self.stderr.write(f"{options['name']} started")
         settle_in()
+        check_clock(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
         WORKERS[options["name"]]()
         self.stderr.write(f"{options['name']} stopped")
