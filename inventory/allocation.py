@@ -50,7 +50,7 @@ def allocate(
     over: Collection[int] = frozenset(),
     paused: Collection[int] = frozenset(),
 ) -> Allocation:
-    """Decide `claims` in order of seq, as far as the line may go (I8a, I9).
+    """Decide `claims` in order of seq, as far as the line may go (I8, I9).
 
     available, held: units free, and units that may come back. limits: request_id → units a buyer. live_units:
     (sale_id, buyer) → units held or paid. over, paused: ids of sales that have ended, or stand still.

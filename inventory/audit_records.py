@@ -13,7 +13,7 @@ from inventory.audit_line import LineLook
 from inventory.database import Cursor
 from inventory.outcomes import WAITING_STATES, State
 from inventory.redis import Client, run_script
-from inventory.tickets import Record, read_record
+from inventory.tickets import Record, record_or_none
 
 PAGE = 500
 SAMPLE = 2_000
@@ -76,15 +76,8 @@ def _read_page(client: Client, sku: str, *, cursor: str) -> tuple[str, list[Told
     following, *flat = run_script(client, "audit_page", keys=script_keys, args=[cursor, PAGE])
     parts = iter(flat)
     return str(following), [
-        Told(name, _record(text), place) for name, text, place in zip(parts, parts, parts, strict=True)
+        Told(name, record_or_none(text), place) for name, text, place in zip(parts, parts, parts, strict=True)
     ]
-
-
-def _record(text: str) -> Record | None:
-    try:
-        return read_record(text)
-    except (ValueError, KeyError):
-        return None
 
 
 def read_orders(cursor: Cursor, *, stock_id: int, sample: Sample) -> dict[str, Placed]:

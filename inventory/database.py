@@ -42,6 +42,25 @@ def connect() -> Connection:
     )
 
 
+class LastingConnection:
+    """A worker's one connection: opened when first wanted, and anew when it was dropped or the server ended it."""
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+
+    def get(self) -> Connection:
+        """Return the connection. Raises psycopg.Error when the database is away."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect()
+        return self._connection
+
+    def drop(self) -> None:
+        """End the connection if there is one; whatever it had under way is rolled back."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
 @contextmanager
 def pipeline_of(django: BaseDatabaseWrapper) -> Iterator[Pipeline]:
     """Send several statements of Django's own connection at once for the length of a `with` block."""

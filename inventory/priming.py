@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from inventory import keys
-from inventory.line import StockFigures
+from inventory.line_changes import StockFigures
 from inventory.locks import FENCE_TTL_MS
 from inventory.redis import Argument, Client, run_commands, run_script
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from inventory import keys, line
 from inventory.outcomes import WAITING_STATES
-from inventory.queue import MOST_DELAY_MS, MOST_PER_CALL, Counters, queue_keys
+from inventory.queue import MOST_DELAY_MS, Counters, queue_keys
 from inventory.redis import Client, run_commands, run_script
-from inventory.tickets import Record, read_record
+from inventory.scanning import pages
+from inventory.tickets import Record, record_or_none
 
 PAGE = 500
 
@@ -85,7 +86,7 @@ def check_line(client: Client, sku: str) -> list[Finding]:
     units: dict[str, int] = {}  # by id: one that is met in its place and in its record counts once
     for page in _pages(client, script_keys):
         for seen in _look(client, script_keys, page):
-            record = _record(seen.record)
+            record = record_or_none(seen.record)
             found += _request_findings(sku, seen, record)
             if record and set(seen.places) & {"w", "f"}:
                 units[seen.task_id] = record.quantity
@@ -122,30 +123,11 @@ def _request_findings(sku: str, seen: _Seen, record: Record | None) -> Iterator[
         yield Finding("line", sku, "the score is the seq", f"{seen.task_id}: {seen.score:.0f} against {record.seq}")
 
 
-def _record(text: str | None) -> Record | None:
-    try:
-        return read_record(text or "")
-    except (ValueError, KeyError):
-        return None
-
-
 def _pages(client: Client, script_keys: Sequence[str]) -> Iterator[list[str]]:
     """Yield every id of the places and the records, some hundred at a time; one that moves meanwhile may come twice."""
     for scan, key in zip(("ZSCAN", "ZSCAN", "ZSCAN", "HSCAN"), script_keys, strict=False):
-        cursor = "0"
-        while True:
-            ((cursor, flat),) = run_commands(client, [(scan, key, cursor, "COUNT", PAGE)])
-            names = _names(flat)
-            yield from (names[start : start + MOST_PER_CALL] for start in range(0, len(names), MOST_PER_CALL))
-            if str(cursor) == "0":
-                break
-
-
-def _names(flat: Any) -> list[str]:
-    # The library gives a hash as a dict, a sorted set as pairs, and either flat when it does not know the command.
-    if isinstance(flat, dict):
-        return list(flat)
-    return [pair[0] for pair in flat] if flat and isinstance(flat[0], tuple | list) else list(flat[::2])
+        for page in pages(client, scan, key, size=PAGE):
+            yield [name for name, _ in page]
 
 
 def _look(client: Client, script_keys: Sequence[str], page: Sequence[str]) -> list[_Seen]:

@@ -5,11 +5,11 @@ Never decides what is wrong: its caller compares with the database. Called by th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from inventory import keys
 from inventory.redis import Argument, Client, run_commands, run_script
-from inventory.tickets import Record, read_record
+from inventory.scanning import pages
 
 PAGE = 250  # a step of so many takes Redis a millisecond or two
 
@@ -53,14 +53,6 @@ class Counters(NamedTuple):
     real_decided: int
 
 
-def record_or_none(text: str | None) -> Record | None:
-    """Return the record in `text`, None when there is none or it cannot be read."""
-    try:
-        return read_record(text or "")
-    except (ValueError, KeyError):
-        return None
-
-
 def stock(client: Client, sku: str, *, sale_ids: Sequence[int]) -> StockSeen | None:
     """Return what Redis knows of `sku` and the terms of its sales, None when it is not primed. Raises RedisUnavailable.
 
@@ -90,43 +82,25 @@ def standing(client: Client, sku: str) -> Standing:
 
 def record_pages(client: Client, sku: str) -> Iterator[dict[str, str]]:
     """Yield every record (id → text), some hundred at a time; one that moves meanwhile may come twice."""
-    return (dict(page) for page in _pages(client, "HSCAN", keys.records(sku)))
+    return (dict(page) for page in pages(client, "HSCAN", keys.records(sku), size=PAGE))
 
 
 def live_pages(client: Client, sku: str) -> Iterator[dict[str, int]]:
     """Yield every buyer's live units (field → units), some hundred at a time."""
-    return ({field: int(units) for field, units in page} for page in _pages(client, "HSCAN", keys.live_units(sku)))
+    found = pages(client, "HSCAN", keys.live_units(sku), size=PAGE)
+    return ({field: int(units) for field, units in page} for page in found)
 
 
 def hold_pages(client: Client, sku: str) -> Iterator[list[str]]:
     """Yield the id of every hold whose end Redis knows, some hundred at a time."""
-    return ([name for name, _ in page] for page in _pages(client, "ZSCAN", keys.holds(sku)))
+    return ([name for name, _ in page] for page in pages(client, "ZSCAN", keys.holds(sku), size=PAGE))
 
 
 def queued_pages(client: Client, sku: str) -> Iterator[list[str]]:
     """Yield every id in line and in flight, some hundred at a time; one that moves meanwhile may come twice."""
     for key in (keys.line(sku), keys.in_flight(sku)):
-        for page in _pages(client, "ZSCAN", key):
+        for page in pages(client, "ZSCAN", key, size=PAGE):
             yield [name for name, _ in page]
-
-
-def _pages(client: Client, scan: str, key: str) -> Iterator[list[tuple[str, Any]]]:
-    cursor = "0"
-    while True:
-        ((cursor, found),) = run_commands(client, [(scan, key, cursor, "COUNT", PAGE)])
-        pairs = _pairs(found)
-        yield from (pairs[start : start + PAGE] for start in range(0, len(pairs), PAGE))
-        if str(cursor) == "0":
-            return
-
-
-def _pairs(found: Any) -> list[tuple[str, Any]]:
-    # The library gives a hash as a dict, a sorted set as pairs, and either flat when it does not know the command.
-    if isinstance(found, dict):
-        return list(found.items())
-    if found and isinstance(found[0], tuple | list):
-        return [(pair[0], pair[1]) for pair in found]
-    return list(zip(found[::2], found[1::2], strict=True))
 
 
 def look(client: Client, sku: str, request_ids: Sequence[str]) -> list[Seen]:

@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 def read_record(text: str) -> Record:
-    """Return the record that `text` holds. Raises ValueError when it is none."""
+    """Return the record that `text` holds. Raises ValueError or KeyError when it is none."""
     letter, seq, quantity, sale_id, buyer, *extra = text.split("|")
     restored = extra == ["r"]
     return Record(
@@ -48,6 +48,14 @@ def read_record(text: str) -> Record:
         hold_expires_ms=int(extra[0]) if extra and not restored else None,
         restored=restored,
     )
+
+
+def record_or_none(text: str | None) -> Record | None:
+    """Return the record in `text`, None when there is none or it cannot be read."""
+    try:
+        return read_record(text or "")
+    except (ValueError, KeyError):
+        return None
 
 
 def buyer_in(text: str) -> str:

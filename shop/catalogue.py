@@ -14,9 +14,9 @@ from django.db.models import Count, Max, Sum
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
-from inventory import line, priming, redis
+from inventory import line_changes, priming, redis
 from inventory.exceptions import SaleNotFound
-from inventory.line import Settled, StockFigures, live_field
+from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
 from inventory.tickets import Record
 from shop.models import Order, Sale
@@ -161,7 +161,7 @@ def _tell_missed(client: redis.Client, card: SaleCard) -> None:
         return
     orders = Order.objects.filter(sale__stock__sku=card.sku, changed_at__gte=Now() - LONGEST_COMMIT)
     changed = [Settled(name, record) for name, record in _records_of(orders)]
-    line.tell_changes(
+    line_changes.tell_changes(
         client,
         card.sku,
         figures=StockFigures(now.available, now.held, now.sold, now.held, now.version),
@@ -211,11 +211,3 @@ def _records_of(orders: QuerySet[Order]) -> Iterable[tuple[str, Record]]:
 def prime_sale(slug: str) -> None:
     """Prime the sale `slug` as the database has it now. Raises SaleNotFound, RedisUnavailable."""
     prime_card(find_sale(slug))
-
-
-def prime_all_sales() -> int:
-    """Prime every sale; return how many. Raises RedisUnavailable."""
-    cards = list_sales()
-    for card in cards:
-        prime_card(card)
-    return len(cards)

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import structlog
 from django.db import connection, transaction
 
-from inventory import ledger, line, redis
+from inventory import ledger, line, line_changes, redis
 from inventory.allocation import Claim, Decision
 from inventory.database import Cursor, array
 from inventory.exceptions import NotPayable, RedisUnavailable, RequestNotFound
-from inventory.line import Settled, StockFigures
+from inventory.line_changes import Settled, StockFigures
 from inventory.outcomes import WAITING_STATES, State
 from inventory.tickets import Record, sale_id_of
 from shop import catalogue, orders
@@ -114,7 +114,7 @@ def records_now(cursor: Cursor, request_ids: Sequence[str]) -> list[Settled]:
 def tell(changes: Changes) -> None:
     """Tell the line what was committed; when it is away the reconciler tells it later."""
     try:
-        line.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
+        line_changes.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
     except RedisUnavailable as error:
         log.warning("committed, but the line was not told", action="tell_failed", sku=changes.sku, error=repr(error))
 

@@ -1,5 +1,5 @@
-"""Product, Sale, Order: what is offered, when, and what was decided. Holds no logic beyond naming a state.
-Never writes stock. Written by orders.py and the admin; read by everyone above.
+"""What is offered and when, what was decided, what was paid, and what staff did. Holds no logic beyond naming a state.
+Never writes stock. Orders and payments are written by statements of their own (orders, holds, payments, refunds).
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Sale(models.Model):
 
 
 class Order(models.Model):
-    """One decided request. Its id rises in the order of decisions, so seq and id agree within a SKU (I8a)."""
+    """One decided request. Its id rises in the order of decisions, so seq and id agree within a SKU (I8)."""
 
     request_id = models.CharField(max_length=40)
     # Its own index would be the beginning of the one on sale and buyer.

@@ -133,7 +133,7 @@ def hold_end(decision: Decision, *, terms: Terms, now: datetime) -> datetime | N
 def insert_orders(
     cursor: Cursor, decisions: Sequence[Decision], *, terms: Mapping[str, Terms], moment: datetime, actor: str
 ) -> None:
-    """Write one order a decision, in the order given: their ids rise with seq (I8a).
+    """Write one order a decision, in the order given: their ids rise with seq (I8).
 
     terms: request_id → what it was promised; moment: when this is decided, by the database's clock.
     """

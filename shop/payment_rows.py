@@ -11,7 +11,7 @@ from django.db import connection
 
 from inventory.database import Cursor
 from inventory.exceptions import LockLost, RequestNotFound
-from inventory.line import Settled
+from inventory.line_changes import Settled
 from inventory.outcomes import State
 from inventory.tickets import Record
 from shop.models import Payment

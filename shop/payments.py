@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from inventory import ledger
 from inventory.database import Cursor, pipeline_of
 from inventory.exceptions import NotPayable, RequestNotFound
-from inventory.line import Settled, StockFigures
+from inventory.line_changes import Settled, StockFigures
 from inventory.outcomes import State
 from shop.holds import Changes, tell
 from shop.models import Order, Payment, PaymentNotice
@@ -53,7 +53,10 @@ def find_payable(request_id: str, *, buyer: str) -> Order:
 
 
 def begin(order: Order, *, provider_name: str) -> Payment:
-    """Return the open payment of a held order, making it when there is none: the amount is the order's own (I12)."""
+    """Return the open payment of a held order, making it when there is none: the amount is the order's own (I12).
+
+    Raises NotPayable when the order is not held any more.
+    """
     with transaction.atomic():
         # Two clicks make one payment: the order's row is what they meet at.
         locked = Order.objects.select_for_update(of=("self",)).get(pk=order.pk)

@@ -4,7 +4,7 @@ Called by POST /api/v1/tickets/restore and the ticket page.
 
 from __future__ import annotations
 
-from inventory import line, redis
+from inventory import line_changes, redis
 from inventory.exceptions import RequestNotFound, SaleNotPrimed, Unavailable
 from inventory.outcomes import State
 from inventory.tickets import Record, read_ticket, sale_id_of
@@ -29,10 +29,10 @@ def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:
         card = catalogue.find_sale_by_id(sale_id)
         record = Record(State.QUEUED, ticket.seq, ticket.quantity, sale_id, buyer, restored=True)
         try:
-            restored = line.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
+            restored = line_changes.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
         except SaleNotPrimed:
             catalogue.prime_card(card)
-            restored = line.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
+            restored = line_changes.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
     try:
         return look_up(ticket.request_id, buyer=buyer), restored
     except RequestNotFound:

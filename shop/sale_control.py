@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, RedisUnavailable, SaleNotFound
-from inventory.line import StockFigures
+from inventory.line_changes import StockFigures
 from shop import catalogue
 from shop.holds import Changes, tell
 from shop.models import Sale, StaffAct

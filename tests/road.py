@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from inventory import admission, keys, line, redis
+from inventory import admission, keys, line_changes, redis
 from inventory.admission import Answer, Ask, SaleLine
 from inventory.database import Connection, connect
-from inventory.line import StockFigures
+from inventory.line_changes import StockFigures
 from inventory.locks import Lock
 from inventory.outcomes import State
 from inventory.tickets import Record, request_id
@@ -47,9 +47,9 @@ def request(card: SaleCard, buyer: str, *, seq: int, quantity: int = 1, key: str
     return ask(card, buyer, quantity=quantity, key=key).request_id, record
 
 
-def take(lock: Lock, *, call: int = 1, batch: int = BATCH) -> line.Handed:
+def take(lock: Lock, *, call: int = 1, batch: int = BATCH) -> line_changes.Handed:
     """Take from the line of the locked SKU."""
-    return line.take(redis.connect(), lock.name, token=lock.token, call=call, batch=batch)
+    return line_changes.take(redis.connect(), lock.name, token=lock.token, call=call, batch=batch)
 
 
 def held_lock(sku: str) -> Lock:
@@ -67,7 +67,7 @@ def settle_line(card: SaleCard, *, batch: int = BATCH) -> list[Settlement]:
         while handed.requests:
             settlement = settle_batch(connection, sku=card.sku, fence=lock.fence, requests=handed.requests)
             done.append(settlement)
-            handed = line.settle_and_take(
+            handed = line_changes.settle_and_take(
                 client,
                 card.sku,
                 token=lock.token,
@@ -78,10 +78,10 @@ def settle_line(card: SaleCard, *, batch: int = BATCH) -> list[Settlement]:
     return done
 
 
-def answered(handed: line.Handed, state: State) -> list[line.Settled]:
+def answered(handed: line_changes.Handed, state: State) -> list[line_changes.Settled]:
     """Return the requests of a batch as if all had been decided as `state`."""
     return [
-        line.Settled(
+        line_changes.Settled(
             name,
             Record(state, record.seq, record.quantity, record.sale_id, record.buyer),
         )

@@ -27,7 +27,7 @@ def web_process(environment: Mapping[str, str], *, folder: Path) -> Iterator[Cal
     port = free_port()
     options = ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--no-ws"]
     command = [sys.executable, "-m", "granian", *options, "--loop", "uvloop", "shop.asgi:application"]
-    with _running("web", command, environment=environment, folder=folder) as child:
+    with running_process("web", command, environment=environment, folder=folder) as child:
         caller = Caller(port)
         wait_until(lambda: _serves(caller, child), timeout_seconds=START_SECONDS, what="the web process serves")
         yield caller
@@ -37,7 +37,7 @@ def web_process(environment: Mapping[str, str], *, folder: Path) -> Iterator[Cal
 def settler_process(environment: Mapping[str, str], *, folder: Path, name: str = "settler") -> Iterator[ChildProcess]:
     """Run a settler with its log in `folder`."""
     command = [sys.executable, "manage.py", "run_worker", "settler"]
-    with _running(name, command, environment=environment, folder=folder) as child:
+    with running_process(name, command, environment=environment, folder=folder) as child:
         yield child
 
 
@@ -51,14 +51,22 @@ def run_manage(*arguments: str, environment: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _running(name: str, command: list[str], *, environment: Mapping[str, str], folder: Path) -> Iterator[ChildProcess]:
+def running_process(
+    name: str,
+    command: list[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    stop_seconds: float = STOP_SECONDS,
+) -> Iterator[ChildProcess]:
+    """Run `command` with its log in `folder`; it has stop_seconds to end by itself."""
     child = ChildProcess(
         name=name,
         arguments=command,
         environment=environment,
         folder=ROOT,
         log_path=folder / f"{name}.log",
-        stop_timeout_seconds=STOP_SECONDS,
+        stop_timeout_seconds=stop_seconds,
     )
     try:
         yield child.start()

@@ -120,6 +120,12 @@ class ChildProcess:
             time.sleep(POLL_SECONDS)
         return True
 
+    def log_end(self, *, lines: int = 12) -> str:
+        """Return the last `lines` of its log; "(empty)" when there is none."""
+        if self.log_path is None or not self.log_path.exists():
+            return "(empty)"
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
     def ask_to_stop(self) -> None:
         """Send the leader its stop signal; the leader ends its own children."""
         if self._process is not None and self.running:

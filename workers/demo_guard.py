@@ -20,7 +20,10 @@ class DemoRefused(FairdropError):
 
 @contextmanager
 def only_one(lock_path: Path) -> Iterator[None]:
-    """Hold the demo's lock for the length of a `with` block; the kernel drops it when the process dies."""
+    """Hold the demo's lock for the length of a `with` block; the kernel drops it when the process dies.
+
+    Raises DemoRefused when another demo has it.
+    """
     lock_path.parent.mkdir(parents=True, exist_ok=True)
     with lock_path.open("a+") as file:
         try:

@@ -61,7 +61,7 @@ def run_step(
         if stopping():
             raise Interrupted
         if not ended or child.exit_code != 0:
-            raise DemoRefused(f"`{child.name}` failed; {log_path} ends with:\n{_end_of(log_path)}")
+            raise DemoRefused(f"`{child.name}` failed; {_log_of(child)}")
     finally:
         child.stop()
 
@@ -73,8 +73,7 @@ def wait_for_web(child: ChildProcess, *, port: int, stopping: Callable[[], bool]
         if stopping():
             raise Interrupted
         if not child.running or time.monotonic() >= deadline:
-            log_path = child.log_path or Path("its log")
-            raise DemoRefused(f"The web process did not become ready; {log_path} ends with:\n{_end_of(log_path)}")
+            raise DemoRefused(f"The web process did not become ready; {_log_of(child)}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -89,7 +88,5 @@ def _is_ready(port: int) -> bool:
         connection.close()
 
 
-def _end_of(log_path: Path) -> str:
-    if not log_path.exists():
-        return "(empty)"
-    return "\n".join(log_path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+def _log_of(child: ChildProcess) -> str:
+    return f"{child.log_path} ends with:\n{child.log_end(lines=LOG_LINES_SHOWN)}"

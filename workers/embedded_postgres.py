@@ -42,7 +42,10 @@ SETTINGS = {
 
 
 def start_postgres(data_dir: Path, *, port: int = 0) -> Server:
-    """Start PostgreSQL with its data below `data_dir` and return it, ready, with role and database made."""
+    """Start PostgreSQL with its data below `data_dir` and return it, ready, with role and database made.
+
+    port: 0 for a free one. Raises ServerFailed, ServerMissing.
+    """
     program_folder = postgres_folder()
     account = _account()
     home = _home(data_dir.resolve(), account=account, program_folder=program_folder)

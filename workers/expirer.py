@@ -12,7 +12,7 @@ import psycopg
 import structlog
 
 from inventory import line
-from inventory.database import Connection, connect
+from inventory.database import LastingConnection
 from inventory.exceptions import RedisUnavailable
 from inventory.faults import fault_point
 from inventory.redis import Client
@@ -33,7 +33,7 @@ class Expirer:
     def __init__(self, client: Client, *, stopping: Callable[[], bool]) -> None:
         self._client = client
         self._stopping = stopping
-        self._connection: Connection | None = None
+        self._database = LastingConnection()
         self._swept_at = float("-inf")
 
     def work_once(self) -> int:
@@ -63,7 +63,7 @@ class Expirer:
     def _find_due(self) -> dict[str, list[str]]:
         due = self._read_hints()
         if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
-            with self._database().cursor() as cursor:
+            with self._database.get().cursor() as cursor:
                 found = holds.find_due(cursor, most=MOST_A_ROUND)
             self._swept_at = time.monotonic()
             for sku, names in found.items():
@@ -85,7 +85,7 @@ class Expirer:
             if self._stopping():
                 break
             fault_point("before_expire")
-            with self._database().transaction(), self._database().cursor() as cursor:
+            with self._database.get().transaction(), self._database.get().cursor() as cursor:
                 # Who works under this row will be done soon, or not for seconds: then the other SKUs come first.
                 cursor.execute("SET LOCAL lock_timeout = '250ms'")
                 changes = holds.expire_due(cursor, sku=sku, request_ids=batch)
@@ -100,17 +100,10 @@ class Expirer:
         told = {settled.request_id for settled in changes.changed}
         wrong = [name for name in batch if name not in told]
         if wrong:
-            with self._database().cursor() as cursor:
+            with self._database.get().cursor() as cursor:
                 changes = changes._replace(changed=[*changes.changed, *holds.records_now(cursor, wrong)])
         holds.tell(changes)
 
-    def _database(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect()
-        return self._connection
-
     def close(self) -> None:
         """End the database connection."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
+        self._database.drop()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from inventory.database import Cursor
-from inventory.line import StockFigures
+from inventory.line_changes import StockFigures
 from shop.models import Sale
 from workers.reconcile_report import ALARM, Drift
 

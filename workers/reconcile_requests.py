@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from inventory import line, reconciling
+from inventory import line_changes, reconciling
 from inventory.database import Cursor
 from inventory.faults import fault_point
-from inventory.line import Settled
+from inventory.line_changes import Settled
 from inventory.outcomes import RANK, WAITING_STATES, State
-from inventory.reconciling import PAGE, Seen, record_or_none
+from inventory.reconciling import PAGE, Seen
 from inventory.redis import Client
-from inventory.tickets import Record
+from inventory.tickets import Record, record_or_none
 from shop import holds
 from workers.reconcile_books import order_pages, stock_row
 from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
@@ -130,7 +130,7 @@ def _mend(client: Client, cursor: Cursor, sku: str, kinds: dict[str, str]) -> No
         # The stock first: told with requests that are newer it would be old, and then it changes nothing.
         figures = stock_row(cursor, sku).figures()
         changed: list[Settled] = holds.records_now(cursor, told)
-        line.tell_changes(client, sku, figures=figures, changed=changed)
+        line_changes.tell_changes(client, sku, figures=figures, changed=changed)
     if kinds:
         fault_point("in_repair")
     if lost:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from inventory import line, reconciling
+from inventory import line_changes, reconciling
 from inventory.database import Cursor
 from inventory.reconciling import StockSeen
 from inventory.redis import Client
@@ -64,7 +64,7 @@ def mend_stock(client: Client, sku: str, now: StockLook, wrong: Mapping[str, str
     """Bring over what is wrong in Redis; say what was done. Raises RedisUnavailable."""
     mendable = [kind for kind in wrong if kind != AHEAD]
     if repair and BEHIND in mendable:
-        line.tell_changes(client, sku, figures=now.row.figures(), changed=[])
+        line_changes.tell_changes(client, sku, figures=now.row.figures(), changed=[])
     if repair and mendable and mendable != [BEHIND]:
         for sale_id in now.terms:
             catalogue.prime_card(catalogue.find_sale_by_id(sale_id))

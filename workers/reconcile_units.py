@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from inventory import reconciling
-from inventory.line import live_field
+from inventory.line_changes import live_field
 from inventory.outcomes import LIVE_STATES
-from inventory.reconciling import Standing, record_or_none
+from inventory.reconciling import Standing
 from inventory.redis import Client
+from inventory.tickets import record_or_none
 from workers.reconcile_report import FOUND, LEFT, REPAIRED, Drift
 
 

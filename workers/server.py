@@ -55,7 +55,7 @@ class Server:
 
 
 def reserve_port() -> socket.socket:
-    """Return a bound loopback socket: nobody else is given its port until it is closed."""
+    """Return a bound loopback socket: nobody else is given its port until it is closed. Raises ServerFailed."""
     for port in (*random.SystemRandom().sample(QUIET_PORTS, PORT_TRIES), 0):
         reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -86,11 +86,5 @@ def wait_until_ready(child: ChildProcess, *, answers: Callable[[], bool]) -> Non
     while not answers():
         if not child.running or time.monotonic() >= deadline:
             child.stop()
-            raise ServerFailed(f"{child.name} did not start; its log {child.log_path} ends with:\n{_log_end(child)}")
+            raise ServerFailed(f"{child.name} did not start; its log {child.log_path} ends with:\n{child.log_end()}")
         time.sleep(_POLL_SECONDS)
-
-
-def _log_end(child: ChildProcess) -> str:
-    if child.log_path is None or not child.log_path.exists():
-        return "(empty)"
-    return "\n".join(child.log_path.read_text(errors="replace").splitlines()[-8:])

@@ -14,7 +14,7 @@ POSTGRES_WHEEL_VERSION = 18
 
 
 def postgres_folder() -> Path:
-    """Return the folder that holds `postgres` and `initdb`."""
+    """Return the folder that holds `postgres` and `initdb`. Raises ServerMissing."""
     for folder in (_postgres_of_wheel(), _postgres_of_path(), _postgres_of_debian()):
         if folder is not None and (folder / "initdb").exists():
             return folder
@@ -25,7 +25,7 @@ def postgres_folder() -> Path:
 
 
 def valkey_program() -> Path:
-    """Return the path of `valkey-server`, or of a Redis that does the same."""
+    """Return the path of `valkey-server`, or of a Redis that does the same. Raises ServerMissing."""
     found = _valkey_of_wheel() or shutil.which("valkey-server") or shutil.which("redis-server")
     if found:
         return Path(found)

@@ -12,7 +12,7 @@ from inventory import ledger
 from inventory.allocation import Allocation, Claim, Decision, allocate
 from inventory.database import Connection, Pipeline
 from inventory.faults import fault_point
-from inventory.line import Settled, StockFigures
+from inventory.line_changes import Settled, StockFigures
 from inventory.outcomes import State
 from inventory.tickets import Record
 from shop import orders

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import psycopg
 import structlog
 
-from inventory import line
-from inventory.database import Connection, connect
+from inventory import line, line_changes
+from inventory.database import LastingConnection
 from inventory.exceptions import FenceRefused, LockLost, RedisUnavailable
 from inventory.faults import fault_point
-from inventory.line import Handed
+from inventory.line_changes import Handed
 from inventory.locks import Lock
 from inventory.redis import Client
 from workers.settlement import Settlement, seen_fence, settle_batch
@@ -42,7 +42,7 @@ class Settler:
         self._batch = batch
         self._lock_ttl_ms = lock_ttl_ms
         self._stopping = stopping
-        self._connection: Connection | None = None
+        self._database = LastingConnection()
         self._last_sku = ""
         self._database_failed = False
 
@@ -77,7 +77,7 @@ class Settler:
             # One SKU's trouble never stops the others. Its batch stays in flight and is handed out again one by one,
             # so a request that cannot be settled ends in the dead letters and those around it are decided (Q12).
             log.exception("turn broken off", action="turn_broken_off", sku=sku)
-            self._drop_connection()
+            self._database.drop()
             return 0
         finally:
             self._release(lock)
@@ -98,7 +98,7 @@ class Settler:
         turn_ends = time.monotonic() + turn_seconds
         call, done, idle = 1, 0, 0
         fault_point("before_take")
-        handed = line.take(self._client, sku, token=lock.token, call=call, batch=self._batch)
+        handed = line_changes.take(self._client, sku, token=lock.token, call=call, batch=self._batch)
         while handed.requests:
             fault_point("after_take")
             lock.check()
@@ -106,10 +106,10 @@ class Settler:
             done += len(settlement.settled)
             idle = 0 if settlement.settled else idle + 1
             if self._stopping() or idle == MOST_IDLE or time.monotonic() >= turn_ends:
-                line.settle(self._client, sku, token=lock.token, **settlement._asdict())
+                line_changes.settle(self._client, sku, token=lock.token, **settlement._asdict())
                 break
             call += 1
-            handed = line.settle_and_take(
+            handed = line_changes.settle_and_take(
                 self._client,
                 sku,
                 token=lock.token,
@@ -131,7 +131,7 @@ class Settler:
             log.error("request refused after too many hand-outs", action="dead_letter", sku=sku, requests=names)
         lock.check()
         try:
-            return settle_batch(self._database(), sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
+            return settle_batch(self._database.get(), sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
         except (psycopg.IntegrityError, psycopg.DataError):
             raise  # the batch itself is at fault: it must be counted
         except (psycopg.ProgrammingError, psycopg.InternalError):
@@ -148,9 +148,9 @@ class Settler:
 
     def _give_back(self, sku: str, lock: Lock) -> None:
         """Leave the batch in flight uncounted, and rest before the next round: the fault is not the batch's."""
-        self._drop_connection()
+        self._database.drop()
         self._database_failed = True
-        line.give_back(self._client, sku, token=lock.token)
+        line_changes.give_back(self._client, sku, token=lock.token)
 
     def _raise_fence(self, sku: str, lock: Lock) -> None:
         """Let the next holder's fence be above the stock row's: Redis had lost it, or its clock is behind (L15, L20).
@@ -158,26 +158,16 @@ class Settler:
         Only the holder of a live lock may; who was overtaken gets LockLost and changes nothing.
         """
         try:
-            fence = seen_fence(self._database(), sku=sku)
+            fence = seen_fence(self._database.get(), sku=sku)
         except psycopg.Error:
             fence = 0
         if fence <= lock.fence:  # there is no such row, or nobody to ask: raising the fence would not help
             log.error("stock row does not take the fence", action="fence_refused", sku=sku, fence=lock.fence)
             self._give_back(sku, lock)
             return
-        line.give_back(self._client, sku, token=lock.token, seen_fence=fence)
+        line_changes.give_back(self._client, sku, token=lock.token, seen_fence=fence)
         log.error("fence was behind the stock row's", action="fence_raised", sku=sku, fence=lock.fence, seen=fence)
-
-    def _database(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            self._connection = connect()
-        return self._connection
-
-    def _drop_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
 
     def close(self) -> None:
         """End the database connection."""
-        self._drop_connection()
+        self._database.drop()

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import resource
 import select
-import socket
 import time
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from loadtest.benchmarks.loader import HOST, STALL_SECONDS, no_collection
+from loadtest.benchmarks.loader import STALL_SECONDS, no_collection, open_socket
 from loadtest.benchmarks.wire import LoadFailed, Wire
 
 CONNECT_SECONDS = 20.0
@@ -118,9 +117,7 @@ class Arrivals:
     def connect(self) -> None:
         """Open every connection, before the clock runs. Raises OSError."""
         for _ in range(self._most):
-            opened = socket.create_connection((HOST, self._port), timeout=CONNECT_SECONDS)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opened.setblocking(False)
+            opened = open_socket(self._port, timeout_seconds=CONNECT_SECONDS)
             connection = _Connection(opened)
             self._connections[opened.fileno()] = connection
             self._resting.append(connection)

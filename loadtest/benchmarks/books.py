@@ -5,8 +5,6 @@ Never fills a sale that has orders. Called by the measurement of the audit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 from django.db import connection, transaction
@@ -16,12 +14,11 @@ from inventory import ledger
 from inventory.audit import Scope
 from inventory.outcomes import State
 from inventory.signatures import MAC_LENGTH
+from loadtest.benchmarks.goods import PRICE, make_sale
 from shop import holds
 from shop.catalogue import prime_sale
-from shop.models import Product, Sale
 
 BATCH = 1_000  # the trigger on orders compares the old and new rows of a statement: many at once take far longer
-PRICE = Decimal(9)
 # Percent of all orders; the rest stays held. Those refunded were paid, those late had expired.
 PERCENT = {"paid": 40, "expired": 15, "cancelled": 5, "sold_out": 20}
 LATE, REFUNDED = 200, 200
@@ -68,7 +65,8 @@ def fill_books(sku: str, *, orders: int) -> Books:
     counts = {name: orders * percent // 100 for name, percent in PERCENT.items()}
     counts["held"] = orders - sum(counts.values())
     units = orders - counts["sold_out"]
-    sale, stock_id = _make_sale(sku, units=units)
+    sale = make_sale(sku, units=units, opens_at=timezone.now())
+    stock_id = sale.stock_id
     got = _insert(sale.pk, first=1, count=units, state=State.HELD)
     names: dict[str, list[str]] = {}
     for name in ("paid", "expired", "cancelled", "held"):
@@ -82,24 +80,6 @@ def fill_books(sku: str, *, orders: int) -> Books:
     _refund(sku, names["paid"][:REFUNDED], stock_id=stock_id)
     prime_sale(sale.slug)
     return Books(slug=sale.slug, sku=sku, scope=Scope(sku=sku, stock_id=stock_id, sale_id=sale.pk), names=names)
-
-
-def _make_sale(sku: str, *, units: int) -> tuple[Sale, int]:
-    now = timezone.now()
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            stock_id = ledger.load_stock(cursor, sku=sku, units=units, actor="benchmark", reason="goods to audit")
-        product = Product.objects.create(slug=sku, title=sku, list_price=Decimal(10), stock_id=stock_id)
-        sale = Sale.objects.create(
-            slug=sku,
-            product=product,
-            stock_id=stock_id,
-            title=sku,
-            price=PRICE,
-            opens_at=now,
-            closes_at=now + timedelta(hours=12),
-        )
-    return sale, stock_id
 
 
 def _insert(sale_id: int, *, first: int, count: int, state: State) -> list[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from loadtest.benchmarks.report import Report, as_json, markdown, sentence, table
 from loadtest.benchmarks.wire import LoadFailed
 from workers.child_process import adopt_orphans
+from workers.embedded import Servers, start_both
 from workers.server import ServerFailed
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -49,6 +50,15 @@ def run_command(measure: Callable[[Path, bool], Measured], *, name: str, purpose
     if out is not None:
         _write(report, pictures, name=name, out=out)
     return 0 if report.ok else 1
+
+
+@contextmanager
+def own_stores(folder: Path) -> Iterator[Servers]:
+    """Run both stores for the length of a `with` block, with their data in `folder`; this process works on them."""
+    # Addresses in the environment are left out: figures of servers that others use would mean nothing.
+    with start_both(folder, environment={}) as servers:
+        os.environ |= servers.environment | environment_of(servers.environment["REDIS_URL"])
+        yield servers
 
 
 def environment_of(redis_url: str) -> dict[str, str]:

@@ -7,14 +7,13 @@ from __future__ import annotations
 import heapq
 import json
 import select
-import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from loadtest.benchmarks.compare_wishes import Wishes, look_of
-from loadtest.benchmarks.loader import CONNECT_SECONDS, HOST, no_collection
+from loadtest.benchmarks.loader import no_collection, open_socket
 from loadtest.benchmarks.wire import LoadFailed, Wire
 
 STALL_SECONDS = 15.0
@@ -96,9 +95,7 @@ class Crowd:
 
     def _connect(self, poll: select.epoll) -> None:
         for _ in range(self._most):
-            opened = socket.create_connection((HOST, self._port), timeout=CONNECT_SECONDS)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opened.setblocking(False)
+            opened = open_socket(self._port)
             self._connections[opened.fileno()] = connection = _Connection(opened)
             self._resting.append(connection)
             poll.register(opened, select.EPOLLIN)

@@ -4,7 +4,9 @@ Called by the comparison and its page.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+from loadtest.benchmarks.method import filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,5 +52,4 @@ METHOD = (
 
 def method_of(lengths: Lengths) -> list[str]:
     """Return the method in sentences, with the numbers of this run."""
-    words = {**asdict(lengths), "double": round(1 / lengths.repeated)}
-    return [line.format(**words) for line in METHOD]
+    return filled(METHOD, lengths, double=round(1 / lengths.repeated))

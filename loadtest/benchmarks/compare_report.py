@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from inventory.redis import connect
 from loadtest.benchmarks import machine
 from loadtest.benchmarks.chart import Panel, chart
 from loadtest.benchmarks.command import CHECKOUT
@@ -30,7 +29,6 @@ def report_of(
     results: Sequence[Result], *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str
 ) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
-    client = connect()
     return Report(
         title="Eight ways to sell the same goods: compared",
         command="make compare",
@@ -38,11 +36,7 @@ def report_of(
         revision=machine.revision(CHECKOUT),
         quick=quick,
         figures=figures_of(results, quick=quick),
-        facts={
-            "Hardware": hardware,
-            "Versions": machine.versions(client, packages=PACKAGES) | machine.postgres_version(),
-            "Persistence": {"valkey": machine.append_mode(client)} | machine.persistence(),
-        },
+        facts=machine.facts(hardware, packages=PACKAGES),
         method=method_of(lengths),
         samples=_samples(results),
         faults=[fault for each in results for fault in each.faults],

@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 
 from django.conf import settings
 from django.db import connection
@@ -23,7 +22,7 @@ from inventory.redis import connect, run_commands
 from loadtest.benchmarks.compare_wishes import BODY
 from loadtest.benchmarks.goods import Goods, make_goods
 from loadtest.benchmarks.loader import HOST
-from loadtest.benchmarks.sides import ASGI, FLAGS, READY_SECONDS, Place, end_of
+from loadtest.benchmarks.sides import ASGI, FLAGS, READY_SECONDS, Place
 from loadtest.rivals.models import RivalOrder
 from loadtest.rivals.rival import Rival
 from loadtest.rivals.work import READY
@@ -216,7 +215,7 @@ def _wait_until_ready(child: ChildProcess, deadline: float, ready: Callable[[], 
         if ready():
             times -= 1
         elif not child.running or time.monotonic() >= deadline:
-            raise ServerFailed(f"{child.name} did not start; its log ends with:\n{end_of(child.log_path or Path())}")
+            raise ServerFailed(f"{child.name} did not start; its log ends with:\n{child.log_end()}")
         else:
             time.sleep(0.05)
 

@@ -82,9 +82,7 @@ class Loader:
 
     def _connect(self, poll: select.epoll) -> None:
         for _ in range(self._most):
-            opened = socket.create_connection((HOST, self._port), timeout=CONNECT_SECONDS)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opened.setblocking(False)
+            opened = open_socket(self._port)
             connection = _Connection(opened)
             self._connections[opened.fileno()] = connection
             self._resting.append(connection)
@@ -129,6 +127,14 @@ class Loader:
         self._arrivals.append((now, now - connection.sent_at))
         self._in_flight -= 1
         self._resting.append(connection)
+
+
+def open_socket(port: int, *, timeout_seconds: float = CONNECT_SECONDS) -> socket.socket:
+    """Return a connection to `port` that sends at once and never blocks. Raises OSError."""
+    opened = socket.create_connection((HOST, port), timeout=timeout_seconds)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    opened.setblocking(False)
+    return opened
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -15,9 +15,19 @@ from pathlib import Path
 import psutil
 from django.db import connection
 
-from inventory.redis import Client, run_commands
+from inventory.redis import Client, connect, run_commands
 
 GIT_TIMEOUT_SECONDS = 10.0
+
+
+def facts(hardware: Mapping[str, str], *, packages: Iterable[str]) -> dict[str, Mapping[str, str]]:
+    """Return what a report says of a run on both stores. hardware: as it was before the run made it busy."""
+    client = connect()
+    return {
+        "Hardware": hardware,
+        "Versions": versions(client, packages=packages) | postgres_version(),
+        "Persistence": {"valkey": append_mode(client)} | persistence(),
+    }
 
 
 def now() -> str:

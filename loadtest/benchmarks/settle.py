@@ -9,8 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from loadtest.benchmarks.command import CHECKOUT, Measured, environment_of, run_command, say, set_up_django
-from workers.embedded import start_both
+from loadtest.benchmarks.command import CHECKOUT, Measured, own_stores, run_command, say, set_up_django
 
 PICTURE = "settle.svg"
 
@@ -23,17 +22,15 @@ def main() -> int:
 
 
 def _measure(folder: Path, quick: bool) -> Measured:
-    # Addresses in the environment are left out: figures of servers that others use would mean nothing.
-    with start_both(folder, environment={}) as servers:
-        os.environ |= servers.environment | environment_of(servers.environment["REDIS_URL"])
+    with own_stores(folder):
         set_up_django()
         # Only now: these modules need the settings, which need the addresses.
-        from loadtest.benchmarks import settle_report
+        from loadtest.benchmarks import machine, settle_report
         from loadtest.benchmarks.settle_plans import FULL, QUICK
         from loadtest.benchmarks.settle_run import measure_all
         from loadtest.benchmarks.sides import Place
 
-        lengths, hardware = QUICK if quick else FULL, settle_report.hardware()
+        lengths, hardware = QUICK if quick else FULL, machine.hardware()
         place = Place(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
         results = measure_all(lengths, place=place, say=say)
         report = settle_report.report_of(results, lengths=lengths, hardware=hardware, quick=quick, picture=PICTURE)

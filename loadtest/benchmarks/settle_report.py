@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from inventory.redis import connect
 from loadtest.benchmarks import machine
 from loadtest.benchmarks.chart import Panel, chart
 from loadtest.benchmarks.command import CHECKOUT
@@ -28,14 +27,9 @@ PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
 OURS = "Fairdrop"
 
 
-def hardware() -> dict[str, str]:
-    """Return the machine, before the run makes it busy."""
-    return machine.hardware()
-
-
 def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
-    client, waits = connect(), results.payments
+    waits = results.payments
     return Report(
         title="Settlement, expiry, payment, audit: measured",
         command="make bench-settle",
@@ -49,9 +43,7 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
             *audit_figures(results.audits, results.counts, orders=lengths.audited),
         ],
         facts={
-            "Hardware": hardware,
-            "Versions": machine.versions(client, packages=PACKAGES) | machine.postgres_version(),
-            "Persistence": {"valkey": machine.append_mode(client)} | machine.persistence(),
+            **machine.facts(hardware, packages=PACKAGES),
             "Flood beside the payments": {"asks answered 202:": f"{waits.asked_per_second:,.0f} a second"},
         },
         method=filled(METHOD, lengths),

@@ -9,8 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from loadtest.benchmarks.command import CHECKOUT, Measured, environment_of, run_command, say, set_up_django
-from workers.embedded import start_both
+from loadtest.benchmarks.command import CHECKOUT, Measured, own_stores, run_command, say, set_up_django
 
 PICTURE = "shop.svg"
 
@@ -23,9 +22,7 @@ def main() -> int:
 
 
 def _measure(folder: Path, quick: bool) -> Measured:
-    # Addresses in the environment are left out: figures of servers that others use would mean nothing.
-    with start_both(folder, environment={}) as servers:
-        os.environ |= servers.environment | environment_of(servers.environment["REDIS_URL"])
+    with own_stores(folder) as servers:
         set_up_django()
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.benchmarks import machine, shop_report

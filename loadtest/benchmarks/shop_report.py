@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from inventory.redis import connect
 from loadtest.benchmarks import machine
 from loadtest.benchmarks.command import CHECKOUT
 from loadtest.benchmarks.costs import Cost
@@ -34,7 +33,7 @@ SHARES = (0.5, 0.9, 0.99, 1.0)
 
 def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
-    client, costs, copied = connect(), results.costs, results.limits.copied
+    costs, copied = results.costs, results.limits.copied
     return Report(
         title="The whole shop: measured",
         command="make bench-shop",
@@ -49,11 +48,7 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
             *cost_figures(costs.by_skus, costs.by_line, copied_us=1_000_000 / copied),
             *limit_figures(results.limits, results.turns),
         ],
-        facts={
-            "Hardware": hardware,
-            "Versions": machine.versions(client, packages=PACKAGES) | machine.postgres_version(),
-            "Persistence": {"valkey": machine.append_mode(client)} | machine.persistence(),
-        },
+        facts=machine.facts(hardware, packages=PACKAGES),
         method=method_of(lengths),
         samples=[asdict(turn) for turn in results.turns],
         faults=results.faults,

@@ -78,8 +78,7 @@ def wait_for_admission(child: ChildProcess, *, port: int, slug: str) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while (answer := probe(port, slug=slug)) != "202":
         if not child.running or time.monotonic() >= deadline:
-            log_path = child.log_path or Path("its log")
-            raise ServerFailed(f"{child.name} answers {answer}; its log ends with:\n{end_of(log_path)}")
+            raise ServerFailed(f"{child.name} answers {answer}; its log ends with:\n{child.log_end()}")
         time.sleep(0.1)
 
 
@@ -94,8 +93,3 @@ def probe(port: int, *, slug: str) -> str:
         return repr(error)
     finally:
         connection.close()
-
-
-def end_of(path: Path) -> str:
-    """Return the last lines of a log."""
-    return "\n".join(path.read_text(errors="replace").splitlines()[-12:]) if path.exists() else "(empty)"

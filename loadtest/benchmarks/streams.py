@@ -9,8 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from loadtest.benchmarks.command import CHECKOUT, Measured, environment_of, run_command, say
-from workers.embedded import start_both
+from loadtest.benchmarks.command import CHECKOUT, Measured, own_stores, run_command, say, set_up_django
 
 PICTURE = "streams.svg"
 
@@ -25,10 +24,8 @@ def main() -> int:
 
 
 def _measure(folder: Path, quick: bool) -> Measured:
-    # Addresses in the environment are left out: figures of servers that others use would mean nothing.
-    with start_both(folder, environment={}) as servers:
-        os.environ |= servers.environment | environment_of(servers.environment["REDIS_URL"])
-        _set_up_django()
+    with own_stores(folder):
+        set_up_django()
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.benchmarks import machine, streams_report
         from loadtest.benchmarks.sides import Place
@@ -39,14 +36,6 @@ def _measure(folder: Path, quick: bool) -> Measured:
         results = measure_all(lengths, place=place, say=say)
         report = streams_report.report_of(results, lengths=lengths, hardware=hardware, quick=quick, picture=PICTURE)
         return report, {PICTURE: streams_report.picture_of(results)}
-
-
-def _set_up_django() -> None:
-    import django
-    from django.core.management import call_command
-
-    django.setup()
-    call_command("migrate", verbosity=0)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 
-from inventory.redis import connect
 from loadtest.benchmarks import machine
 from loadtest.benchmarks.chart import Panel, chart
 from loadtest.benchmarks.command import CHECKOUT
 from loadtest.benchmarks.figures import Figure, ratio
+from loadtest.benchmarks.method import filled
 from loadtest.benchmarks.report import Report
 from loadtest.benchmarks.streams_run import PAGE_CONNECTIONS, RESTOCK_SECONDS, Lengths, Results, Round
 
@@ -101,8 +100,6 @@ def news(each: Round) -> float:
 
 def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
-    client = connect()
-    terms = {**asdict(lengths), "restock": RESTOCK_SECONDS, "pages": PAGE_CONNECTIONS}
     return Report(
         title="Live streams beside purchases, and the sale page: measured",
         command="make bench-streams",
@@ -110,12 +107,8 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
         revision=machine.revision(CHECKOUT),
         quick=quick,
         figures=figures_of(results, streams=lengths.streams, asks=lengths.asks_per_second),
-        facts={
-            "Hardware": hardware,
-            "Versions": machine.versions(client, packages=PACKAGES) | machine.postgres_version(),
-            "Persistence": {"valkey": machine.append_mode(client)} | machine.persistence(),
-        },
-        method=[line.format(**terms) for line in METHOD],
+        facts=machine.facts(hardware, packages=PACKAGES),
+        method=filled(METHOD, lengths, restock=RESTOCK_SECONDS, pages=PAGE_CONNECTIONS),
         samples=[
             {
                 "pair": number,

@@ -64,15 +64,24 @@ def _nothing(_real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *_arguments, **_known: 0
 
 
+# These two are switched off alone, too: by the controls of the crash tests.
+FENCE_OF_CLAIM = Text(
+    says="the comparison of fences when a settler claims the stock row",
+    module="inventory.ledger",
+    name="CLAIM",
+    part=" AND fence <= %(fence)s",
+)
+SEARCH_FOR_ORDERS = Text(
+    says="settlement's search for orders that are there already",
+    module="shop.orders",
+    name="DECIDED",
+    part="request_id = ANY(%(request_ids)s::text[])",
+    other="request_id = ANY(%(request_ids)s::text[]) AND false",
+)
 FENCE = Guard(
     promise="who lost the lock writes nothing any more",
     process=(
-        Text(
-            says="the comparison of fences when a settler claims the stock row",
-            module="inventory.ledger",
-            name="CLAIM",
-            part=" AND fence <= %(fence)s",
-        ),
+        FENCE_OF_CLAIM,
         Text(
             says="the same when it holds units", module="inventory.ledger", name="HOLD", part=" AND fence = %(fence)s"
         ),
@@ -94,13 +103,7 @@ UNIQUE_ID = Guard(
             name="request_id",
             made=_a_new_id_each_time,
         ),
-        Text(
-            says="settlement's search for orders that are there already",
-            module="shop.orders",
-            name="DECIDED",
-            part="request_id = ANY(%(request_ids)s::text[])",
-            other="request_id = ANY(%(request_ids)s::text[]) AND false",
-        ),
+        SEARCH_FOR_ORDERS,
     ),
     tables=(
         Constraint(says="UNIQUE request id of orders", table="shop_order", name="order_once_per_request"),

@@ -1,5 +1,6 @@
 """The four ways to take a layer of a guard away: from a statement, a script, a function, the tables. Pure of any guard.
-Each must find exactly what it takes away: a mutant that changes nothing is an error. Called by guards.py.
+Each must find exactly what it takes away: a mutant that changes nothing is an error. Called by guards.py, and by the
+controls of the crash tests.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from inventory import redis
 from inventory.database import Cursor
@@ -21,20 +22,25 @@ class MutantUnmade(Exception):
     """The guard is written otherwise now: this mutant would change nothing, or something else."""
 
 
-class Layer(Protocol):
-    """One of the things that keep a promise."""
-
-    @property
-    def says(self) -> str:
-        """Say in a few words what is taken away."""
-        ...
-
-
 def instead(text: str, part: str, other: str) -> str:
     """Return `text` with `other` in the place of `part`. Raises MutantUnmade unless `part` is there exactly once."""
     if text.count(part) != 1:
         raise MutantUnmade(f"{part!r} is there {text.count(part)} times, not once")
     return text.replace(part, other)
+
+
+def run_instead(script: str, text: str, *, patch: Patch) -> None:
+    """Let this process run `text` for scripts/`script`.lua, under a digest of its own; no file is written."""
+    changed, real = {script: text}, redis.script_text
+
+    def script_text(name: str) -> str:
+        return changed.get(name) or real(name)
+
+    def script_digest(name: str) -> str:
+        return hashlib.sha1(script_text(name).encode(), usedforsecurity=False).hexdigest()
+
+    patch(redis, "script_text", script_text)
+    patch(redis, "script_digest", script_digest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +69,8 @@ class Script:
     other: str = ""
 
     def take_away(self, patch: Patch) -> None:
-        """Let this process run the changed script, under a digest of its own."""
-        changed = {self.script: instead(redis.script_text(self.script), self.part, self.other)}
-        real = redis.script_text
-
-        def script_text(name: str) -> str:
-            return changed.get(name) or real(name)
-
-        def script_digest(name: str) -> str:
-            return hashlib.sha1(script_text(name).encode(), usedforsecurity=False).hexdigest()
-
-        patch(redis, "script_text", script_text)
-        patch(redis, "script_digest", script_digest)
+        """Let this process run the changed script."""
+        run_instead(self.script, instead(redis.script_text(self.script), self.part, self.other), patch=patch)
 
 
 @dataclass(frozen=True, kw_only=True)

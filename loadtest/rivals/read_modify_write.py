@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from loadtest.rivals.models import RivalStock
 from loadtest.rivals.rival import AlreadySold, Answer, Rival, told_before, write_order
@@ -21,11 +22,19 @@ class ReadModifyWrite(Rival):
     correct = False
 
     def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
-        with suppress(AlreadySold), transaction.atomic():
-            row = RivalStock.objects.get(sale=sale)
-            if row.available < 1:
-                return told_before(sale, buyer=buyer, key=key)
-            row.available -= 1
-            row.save(update_fields=["available"])
-            write_order(sale, buyer=buyer, key=key)
-        return Answer.HELD
+        return read_modify_write(RivalStock.objects.all(), sale, buyer=buyer, key=key)
+
+
+def read_modify_write(rows: QuerySet[RivalStock], sale: str, *, buyer: str, key: str) -> Answer:
+    """Read the stock from `rows`; if there is some, write one less and the order, and commit.
+
+    Alone it guards nothing: it is as safe as `rows` is locked, or as its caller keeps others away.
+    """
+    with suppress(AlreadySold), transaction.atomic():
+        row = rows.get(sale=sale)
+        if row.available < 1:
+            return told_before(sale, buyer=buyer, key=key)
+        row.available -= 1
+        row.save(update_fields=["available"])
+        write_order(sale, buyer=buyer, key=key)
+    return Answer.HELD

@@ -5,12 +5,9 @@ life lets two in: nothing in the database asks who holds it), and waits by polli
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from django.db import transaction
-
 from loadtest.rivals.models import RivalStock
-from loadtest.rivals.rival import AlreadySold, Answer, Rival, told_before, write_order
+from loadtest.rivals.read_modify_write import read_modify_write
+from loadtest.rivals.rival import Answer, Rival
 from loadtest.rivals.stores import redis_client
 
 LIFE_SECONDS = 10.0
@@ -36,16 +33,6 @@ class RedisLock(Rival):
         if not lock.acquire():
             return Answer.BUSY
         try:
-            return self._buy_alone(sale, buyer=buyer, key=key)
+            return read_modify_write(RivalStock.objects.all(), sale, buyer=buyer, key=key)
         finally:
             lock.release()  # after the commit: released before it, the next would read the old number
-
-    def _buy_alone(self, sale: str, *, buyer: str, key: str) -> Answer:
-        with suppress(AlreadySold), transaction.atomic():
-            row = RivalStock.objects.get(sale=sale)
-            if row.available < 1:
-                return told_before(sale, buyer=buyer, key=key)
-            row.available -= 1
-            row.save(update_fields=["available"])
-            write_order(sale, buyer=buyer, key=key)
-        return Answer.HELD

@@ -5,12 +5,9 @@ for four round trips and a flush to disk of everybody before. Called through the
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from django.db import transaction
-
 from loadtest.rivals.models import RivalStock
-from loadtest.rivals.rival import AlreadySold, Answer, Rival, told_before, write_order
+from loadtest.rivals.read_modify_write import read_modify_write
+from loadtest.rivals.rival import Answer, Rival
 
 
 class RowLock(Rival):
@@ -22,11 +19,4 @@ class RowLock(Rival):
     threads = 2
 
     def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
-        with suppress(AlreadySold), transaction.atomic():
-            row = RivalStock.objects.select_for_update().get(sale=sale)
-            if row.available < 1:
-                return told_before(sale, buyer=buyer, key=key)
-            row.available -= 1
-            row.save(update_fields=["available"])
-            write_order(sale, buyer=buyer, key=key)
-        return Answer.HELD
+        return read_modify_write(RivalStock.objects.select_for_update(), sale, buyer=buyer, key=key)

@@ -14,7 +14,7 @@ import pytest
 from django.test.utils import override_settings
 from structlog.testing import capture_logs
 
-from inventory import keys, line, redis
+from inventory import keys, line_changes, redis
 from inventory.exceptions import FenceRefused, LockLost
 from inventory.locks import Lock
 from tests.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
@@ -117,7 +117,7 @@ def settle_first(sku: str) -> int:
     with own_connection() as connection, Lock(redis.connect(), sku, ttl_ms=LOCK_TTL_MS) as lock:
         handed = take(lock, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
-        return line.settle(redis.connect(), sku, token=lock.token, figures=done.figures, settled=done.settled)
+        return line_changes.settle(redis.connect(), sku, token=lock.token, figures=done.figures, settled=done.settled)
 
 
 def test_two_holders_by_a_jump_ahead_sell_everything_once(clock: Clock, new_sku: Callable[[], str]) -> None:

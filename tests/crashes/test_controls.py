@@ -17,7 +17,7 @@ from django.db import connection
 
 from inventory import redis
 from inventory.locks import Lock
-from shop import orders
+from loadtest.mutants.guards import SEARCH_FOR_ORDERS
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.crashes.extra_shop import own_postgres, own_valkey
@@ -30,7 +30,6 @@ from tests.crashes.fault_shop import (
     wait_until_at_rest,
 )
 from tests.crashes.two_primaries import split_brain
-from tests.crashes.unguarded_settler import FOUND
 from tests.road import LOCK_TTL_MS, own_connection, queue, settle_line, take
 from tests.shopkeeping import audit_of, make_sale, shop_of
 from tests.waiting import wait_until
@@ -180,8 +179,7 @@ def test_the_constraint_is_the_net_below(
         crash_holder(card)
     settle_line(guarded)
     assert broken(guarded) == set()
-    assert orders.DECIDED.count(FOUND) == 1
-    monkeypatch.setattr(orders, "DECIDED", orders.DECIDED.replace(FOUND, f"{FOUND} AND false"))
+    SEARCH_FOR_ORDERS.take_away(monkeypatch.setattr)
     with pytest.raises(psycopg.errors.UniqueViolation):
         settle_line(constrained)
     assert broken(constrained) == set()

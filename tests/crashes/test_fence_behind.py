@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from inventory import keys, line, redis
+from inventory import keys, line, line_changes, redis
 from inventory.exceptions import LockLost
 from inventory.models import Stock
 from shop.catalogue import SaleCard
@@ -75,7 +75,7 @@ def test_who_was_overtaken_raises_nothing(card: SaleCard) -> None:
     run(("DEL", keys.lock(card.sku)))
     with held_lock(card.sku) as heir:
         before = run(("GET", keys.fence(card.sku)))
-        late = partial(line.give_back, redis.connect(), card.sku, token=sleeper.token, seen_fence=FAR_AHEAD)
+        late = partial(line_changes.give_back, redis.connect(), card.sku, token=sleeper.token, seen_fence=FAR_AHEAD)
         with pytest.raises(LockLost):
             late()
         assert run(("GET", keys.fence(card.sku))) == before == [str(heir.fence)]
@@ -84,5 +84,5 @@ def test_who_was_overtaken_raises_nothing(card: SaleCard) -> None:
 
 def test_the_fence_in_redis_never_falls(card: SaleCard) -> None:
     with held_lock(card.sku) as lock:
-        line.give_back(redis.connect(), card.sku, token=lock.token, seen_fence=7)
+        line_changes.give_back(redis.connect(), card.sku, token=lock.token, seen_fence=7)
         assert run(("GET", keys.fence(card.sku))) == [str(lock.fence)]

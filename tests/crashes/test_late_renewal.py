@@ -12,8 +12,8 @@ import pytest
 from inventory import keys
 from inventory.lock_report import LockReport, report_locks
 from inventory.locks import Lock
+from loadtest.mutants.layers import run_instead
 from tests.crashes.lossy_road import Road
-from tests.crashes.other_scripts import run_instead
 from tests.proxy import Rule
 from tests.waiting import wait_until
 

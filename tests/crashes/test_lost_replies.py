@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from django.db import connections
 
-from inventory import admission, keys, line, redis
+from inventory import admission, keys, line, line_changes, redis
 from inventory.exceptions import RedisUnavailable
 from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import Lock
@@ -49,7 +49,7 @@ def test_take(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
     with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock:
         rule = road.proxy.drop_replies(digest("take"))
-        handed = line.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
+        handed = line_changes.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
         assert rule.dropped == 1
         assert (handed.kind, [name for name, _ in handed.requests]) == ("fresh", ids[:4])
     assert counts(road.card) == (6, 4, 10, 0)
@@ -59,10 +59,10 @@ def test_settle_and_take(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
     sku = road.card.sku
     with own_connection() as connection, Lock(road.client, sku, ttl_ms=LOCK_TTL_MS) as lock:
-        handed = line.take(road.client, sku, token=lock.token, call=1, batch=4)
+        handed = line_changes.take(road.client, sku, token=lock.token, call=1, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
         rule = road.proxy.drop_replies(b"Answer a settled batch")
-        handed = line.settle_and_take(
+        handed = line_changes.settle_and_take(
             road.client, sku, token=lock.token, figures=done.figures, settled=done.settled, call=2, batch=4
         )
         assert rule.dropped == 1
@@ -74,22 +74,23 @@ def test_settle(road: Road) -> None:
     queue(road.card, *BUYERS)
     sku = road.card.sku
     with own_connection() as connection, Lock(road.client, sku, ttl_ms=LOCK_TTL_MS) as lock:
-        handed = line.take(road.client, sku, token=lock.token, call=1, batch=4)
+        handed = line_changes.take(road.client, sku, token=lock.token, call=1, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
         rule = road.proxy.drop_replies(digest("settle"))
-        line.settle(road.client, sku, token=lock.token, figures=done.figures, settled=done.settled)
+        line_changes.settle(road.client, sku, token=lock.token, figures=done.figures, settled=done.settled)
         assert rule.dropped == 1
     assert counts(road.card) == (6, 0, 10, 4)
 
 
 def test_give_back(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
-    for _ in range(line.MOST_HAND_OUTS + 2):  # more often than a request may be handed out: none of these counts
+    # More often than a request may be handed out: none of these counts.
+    for _ in range(line_changes.MOST_HAND_OUTS + 2):
         with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock:
-            handed = line.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
+            handed = line_changes.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
             assert [name for name, _ in handed.requests] == ids[:4]
             rule = road.proxy.drop_replies(digest("give_back"))
-            line.give_back(road.client, road.card.sku, token=lock.token)
+            line_changes.give_back(road.client, road.card.sku, token=lock.token)
             assert rule.dropped == 1
     assert line.check(redis.connect(), road.card.sku).dead_letters == 0
 
@@ -164,7 +165,7 @@ def database_through_proxy() -> Iterator[Proxy]:
 def test_commit_is_looked_up_and_never_done_again(road: Road) -> None:
     queue(road.card, *BUYERS)
     with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock, database_through_proxy() as proxy:
-        handed = line.take(road.client, road.card.sku, token=lock.token, call=1, batch=10)
+        handed = line_changes.take(road.client, road.card.sku, token=lock.token, call=1, batch=10)
         rule = proxy.drop_replies(b"COMMIT")
         with own_connection() as connection, pytest.raises(psycopg.OperationalError):
             settle_batch(connection, sku=road.card.sku, fence=lock.fence, requests=handed.requests)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from inventory import keys, line, redis
+from inventory import keys, line, line_changes, redis
 from inventory.faults import EXPIRER_POINTS, RECONCILER_POINTS
 from inventory.models import StockMovement
 from shop.catalogue import SaleCard
@@ -73,6 +73,19 @@ def end(victim: ChildProcess, action: str) -> None:
     assert victim.exit_code == 0
 
 
+def strike(shop: WorkerShop, worker: str, *, point: str, action: str, heal: Callable[[], None]) -> ChildProcess:
+    """Let a worker be struck at `point` and a healthy one finish, until `heal` returns; return the healthy one."""
+    victim = shop.start(worker, name="victim", fault=f"{point}:{action}")
+    shop.wait_until_struck(victim, point)
+    if action == "kill":
+        end(victim, action)
+    healthy = shop.start(worker, name="healthy")
+    heal()
+    if action == "stop":
+        end(victim, action)
+    return healthy
+
+
 # --- the reconciler -------------------------------------------------------------------------------------------------
 
 
@@ -82,7 +95,7 @@ def make_drift(card: SaleCard) -> dict[str, Any]:
     unknown = held(card)[:5]
     lost = road.run(("ZRANGE", keys.line(card.sku), 0, 2))[0]
     buyers = [right[keys.records(card.sku)][name].split("|")[4] for name in unknown]
-    fields = [line.live_field(sale_id=card.sale_id, buyer=buyer) for buyer in buyers]
+    fields = [line_changes.live_field(sale_id=card.sale_id, buyer=buyer) for buyer in buyers]
     road.run(
         ("HDEL", keys.records(card.sku), *unknown),
         ("ZREM", keys.holds(card.sku), *held(card)[:7]),
@@ -114,14 +127,7 @@ def test_a_reconciler_struck_there_leaves_the_rest_to_the_next(
     point: str, action: str, shop: WorkerShop, card: SaleCard
 ) -> None:
     right = make_drift(card)
-    victim = shop.start("reconciler", name="victim", fault=f"{point}:{action}")
-    shop.wait_until_struck(victim, point)
-    if action == "kill":
-        end(victim, action)
-    healthy = shop.start("reconciler", name="healthy")
-    wait_until_mended(card, right)
-    if action == "stop":
-        end(victim, action)
+    healthy = strike(shop, "reconciler", point=point, action=action, heal=lambda: wait_until_mended(card, right))
     assert road.snapshot(card) == right
     assert healthy.running
 
@@ -185,14 +191,7 @@ def test_an_expirer_struck_there_ends_every_hold_once_all_the_same(
     point: str, action: str, shop: WorkerShop, card: SaleCard
 ) -> None:
     names = make_due(card)
-    victim = shop.start("expirer", name="victim", fault=f"{point}:{action}")
-    shop.wait_until_struck(victim, point)
-    if action == "kill":
-        end(victim, action)
-    healthy = shop.start("expirer", name="healthy")
-    wait_until_expired(card, names)
-    if action == "stop":
-        end(victim, action)
+    healthy = strike(shop, "expirer", point=point, action=action, heal=lambda: wait_until_expired(card, names))
     assert healthy.running
     assert_ended_once(card, names)
 

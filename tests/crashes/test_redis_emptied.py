@@ -56,15 +56,17 @@ def start_workers(shop: WorkerShop) -> None:
         shop.start(worker, name=name)
 
 
-def flood(shop: WorkerShop, card: SaleCard, crowd: TicketCrowd, strike: Callable[[], None]) -> float:
-    """Let the first buyers in, start the workers, strike while they work, and let more buyers come; return when."""
+def flood(
+    shop: WorkerShop, card: SaleCard, crowd: TicketCrowd, strike: Callable[[], None], *, after: int = LATER // 2
+) -> float:
+    """Let the first buyers in, start the workers, strike while they work, and let `after` more come; return when."""
     crowd.send(FIRST)
     wait_until(lambda: len(crowd.admitted) == FIRST, timeout_seconds=PATIENCE_SECONDS, what="the first are in line")
     start_workers(shop)
     wait_until(lambda: decided(card) >= 20, timeout_seconds=PATIENCE_SECONDS, what="some are decided")
     crowd.send(LATER // 2)
     strike()
-    crowd.send(LATER // 2)
+    crowd.send(after)
     return time.monotonic()
 
 
@@ -196,13 +198,14 @@ def test_postgres_stopped_at_once_in_the_middle_of_a_flood_loses_nobody(
 
     def strike() -> None:
         shop.postgres.stop_at_once()
-        before = len(crowd.admitted)
-        wait_until(lambda: len(crowd.admitted) > before, timeout_seconds=PATIENCE_SECONDS, what="the line stays open")
+        crowd.send(LATER // 2)  # who came before may all be in line by now
+        everybody = FIRST + LATER
+        wait_until(lambda: len(crowd.admitted) == everybody, timeout_seconds=PATIENCE_SECONDS, what="the line is open")
         connection.close()
         shop.postgres.start_again()
 
     try:
-        struck_at = flood(shop, card, crowd, strike)
+        struck_at = flood(shop, card, crowd, strike, after=0)
         wait_until_known(crowd, since=struck_at)
         assert sum(client.restored for client in crowd.clients) == 0
         assert_nobody_was_lost(card, crowd)

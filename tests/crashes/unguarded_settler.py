@@ -13,29 +13,13 @@ django.setup()
 
 from django.core.management import call_command  # noqa: E402 - needs Django set up, as what follows does
 
-from inventory import ledger, redis  # noqa: E402
-from shop import orders  # noqa: E402
-from tests.crashes.other_scripts import run_instead, without  # noqa: E402
+from loadtest.mutants.guards import FENCE_OF_CLAIM, SEARCH_FOR_ORDERS  # noqa: E402
+from loadtest.mutants.layers import Script  # noqa: E402
 from workers import settler  # noqa: E402
 
-FOUND = "request_id = ANY(%(request_ids)s::text[])"
-IN_FLIGHT = "redis.call('ZADD', KEYS[3], unpack(moved))"
-
-
-def forget_fence() -> None:
-    """Let a holder write whatever the stock row has seen."""
-    ledger.CLAIM = without(ledger.CLAIM, " AND fence <= %(fence)s")
-
-
-def forget_outcomes() -> None:
-    """Let settlement no longer find the requests that are decided already."""
-    assert orders.DECIDED.count(FOUND) == 1
-    orders.DECIDED = orders.DECIDED.replace(FOUND, f"{FOUND} AND false")
-
-
-def lose_flights() -> None:
-    """Let `take` hand requests out without writing down that they are in flight."""
-    run_instead("take", without(redis.script_text("take"), IN_FLIGHT), patch=setattr)
+IN_FLIGHT = Script(
+    says="the record of what is handed out", script="take", part="redis.call('ZADD', KEYS[3], unpack(moved))"
+)
 
 
 def catch_nothing() -> None:
@@ -45,9 +29,9 @@ def catch_nothing() -> None:
 
 GUARDS: dict[str, Callable[[], None]] = {
     "": lambda: None,
-    "fence": forget_fence,
-    "unique id": forget_outcomes,
-    "in-flight record": lose_flights,
+    "fence": lambda: FENCE_OF_CLAIM.take_away(setattr),
+    "unique id": lambda: SEARCH_FOR_ORDERS.take_away(setattr),
+    "in-flight record": lambda: IN_FLIGHT.take_away(setattr),
     "catching": catch_nothing,
 }
 

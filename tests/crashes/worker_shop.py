@@ -15,7 +15,7 @@ from typing import Any
 
 from inventory.faults import marker
 from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
-from tests.servers import ROOT
+from tests.shop_processes import running_process
 from tests.shopkeeping import shop_of
 from tests.waiting import wait_until
 from workers.child_process import ChildProcess
@@ -29,18 +29,11 @@ def worker_process(
     worker: str, environment: Mapping[str, str], *, folder: Path, name: str = ""
 ) -> Iterator[ChildProcess]:
     """Run `manage.py run_worker <worker>` with its log in `folder`."""
-    child = ChildProcess(
-        name=name or worker,
-        arguments=[sys.executable, "manage.py", "run_worker", worker],
-        environment=environment,
-        folder=ROOT,
-        log_path=folder / f"{name or worker}.log",
-        stop_timeout_seconds=STOP_SECONDS,
-    )
-    try:
-        yield child.start()
-    finally:
-        child.stop()
+    command = [sys.executable, "manage.py", "run_worker", worker]
+    with running_process(
+        name or worker, command, environment=environment, folder=folder, stop_seconds=STOP_SECONDS
+    ) as child:
+        yield child
 
 
 @dataclass(frozen=True)

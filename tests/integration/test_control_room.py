@@ -14,7 +14,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from inventory import keys, mending_asked, redis
-from inventory.line import MOST_HAND_OUTS, REFUSAL_TRIES
+from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES
 from inventory.models import Stock, StockMovement
 from shop import control_room, control_room_readings
 from shop.catalogue import SaleCard

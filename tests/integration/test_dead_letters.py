@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from inventory import keys, line, redis
+from inventory import keys, line, line_changes, redis
 from inventory.dead_letters import change_letters, dead_letters
 from inventory.exceptions import InvalidRequest
-from inventory.line import MOST_HAND_OUTS, REFUSAL_TRIES
+from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES
 from inventory.outcomes import State
 from inventory.queue_checks import check_line
 from shop.catalogue import SaleCard
@@ -140,10 +140,10 @@ def test_a_refusal_given_back_stays_a_refusal(card: SaleCard) -> None:
     queue(card, "ann")
     let_die(card, hand_outs=MOST_HAND_OUTS + 1)
     lock = held_lock(card.sku)
-    line.give_back(redis.connect(), card.sku, token=lock.token)
+    line_changes.give_back(redis.connect(), card.sku, token=lock.token)
     handed = take(lock, call=2)
     assert handed.kind == "dead"
-    line.settle(
+    line_changes.settle(
         redis.connect(),
         card.sku,
         token=lock.token,

@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import override_settings
 
-from inventory import keys, line, redis
+from inventory import keys, line, line_changes, redis
 from inventory.dead_letters import change_letters
 from inventory.exceptions import InvalidRequest
 from inventory.models import Stock
@@ -60,7 +60,7 @@ def head_that_waits(sku: str) -> tuple[SaleCard, str, str]:
     return card, big.request_id, small.request_id
 
 
-def take_and_die(card: SaleCard) -> line.Handed:
+def take_and_die(card: SaleCard) -> line_changes.Handed:
     lock = road.held_lock(card.sku)
     handed = road.take(lock)
     lock.release()
@@ -359,7 +359,7 @@ def test_one_that_was_set_aside_and_is_cancelled_stays_counted_as_aside(new_sku:
     card = make_sale(new_sku(), units=1)
     (name,) = road.queue(card, "ann")
     client = redis.connect()
-    for _ in range(line.MOST_HAND_OUTS + line.REFUSAL_TRIES + 2):
+    for _ in range(line_changes.MOST_HAND_OUTS + line_changes.REFUSAL_TRIES + 2):
         lock = road.held_lock(card.sku)
         road.take(lock)
         lock.release()
@@ -442,7 +442,7 @@ def settle_slowly(card: SaleCard, meanwhile: Callable[[], object]) -> None:
     with road.own_connection() as own:
         settlement = road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
     meanwhile()
-    line.settle(redis.connect(), card.sku, token=lock.token, **settlement._asdict())
+    line_changes.settle(redis.connect(), card.sku, token=lock.token, **settlement._asdict())
     lock.release()
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from inventory import keys, ledger, line, redis
+from inventory import keys, ledger, line, line_changes, redis
 from inventory.admission import Code
 from inventory.allocation import Allocation, Claim, allocate
 from inventory.exceptions import InvalidRequest, NotPayable
@@ -324,7 +324,7 @@ class LifeMachine(RuleBasedStateMachine):
             figures = ledger.figures_of(ledger.lock_stock(cursor, sku=self.card.sku))
             records = holds.records_now(cursor, list(self.books.wishes) or ["-"])
         before = run(("HGETALL", keys.records(self.card.sku)), ("HGETALL", keys.live_units(self.card.sku)))
-        line.tell_changes(redis.connect(), self.card.sku, figures=figures, changed=records)
+        line_changes.tell_changes(redis.connect(), self.card.sku, figures=figures, changed=records)
         after = run(("HGETALL", keys.records(self.card.sku)), ("HGETALL", keys.live_units(self.card.sku)))
         assert after == before
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from inventory import keys, line, redis
+from inventory import keys, line, line_changes, redis
 from inventory.admission import Code
 from inventory.exceptions import LockLost
-from inventory.line import MOST_HAND_OUTS
+from inventory.line_changes import MOST_HAND_OUTS, Handed
 from inventory.lock_owner import new_token
 from inventory.locks import Lock
 from inventory.outcomes import State
@@ -29,12 +29,12 @@ def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
     return make_sale(new_sku(), units=10)
 
 
-def names(handed: line.Handed) -> list[str]:
+def names(handed: Handed) -> list[str]:
     return [name for name, _ in handed.requests]
 
 
-def settle(card: SaleCard, token: str, handed: line.Handed, *, state: State = State.HELD, version: int = 2) -> int:
-    return line.settle(
+def settle(card: SaleCard, token: str, handed: Handed, *, state: State = State.HELD, version: int = 2) -> int:
+    return line_changes.settle(
         redis.connect(),
         card.sku,
         token=token,
@@ -63,7 +63,7 @@ def drain(card: SaleCard, lock: Lock) -> list[tuple[str, list[str]]]:
     handed, batches = take(lock, call=1), []
     while handed.requests:
         batches.append((handed.kind, names(handed)))
-        handed = line.settle_and_take(
+        handed = line_changes.settle_and_take(
             redis.connect(),
             card.sku,
             token=lock.token,
@@ -80,7 +80,7 @@ def abandon(card: SaleCard, *, given_back: bool = False) -> None:
     holder = held_lock(card.sku)
     take(holder, batch=2)
     if given_back:
-        line.give_back(redis.connect(), card.sku, token=holder.token)
+        line_changes.give_back(redis.connect(), card.sku, token=holder.token)
     holder.release()
 
 
@@ -116,7 +116,7 @@ def test_a_lost_token_gives_nothing_back(card: SaleCard) -> None:
     abandon(card)
     before = snapshot(card)
     with pytest.raises(LockLost):
-        line.give_back(redis.connect(), card.sku, token="of|someone|else")
+        line_changes.give_back(redis.connect(), card.sku, token="of|someone|else")
     assert snapshot(card) == before
 
 
@@ -157,9 +157,9 @@ def test_a_settle_and_take_sent_again_hands_out_the_same_batch(card: SaleCard) -
         "call": 2,
         "batch": 1,
     }
-    first = line.settle_and_take(redis.connect(), card.sku, **call)
+    first = line_changes.settle_and_take(redis.connect(), card.sku, **call)
     before = snapshot(card)
-    assert line.settle_and_take(redis.connect(), card.sku, **call) == first
+    assert line_changes.settle_and_take(redis.connect(), card.sku, **call) == first
     assert names(first) == asked[1:2]
     assert snapshot(card) == before
     lock.release()
@@ -179,10 +179,10 @@ def test_a_settle_of_a_line_that_must_wait_sent_again_puts_nobody_back(card: Sal
         "call": 2,
         "batch": 1,
     }
-    first = line.settle_and_take(redis.connect(), card.sku, **call)
+    first = line_changes.settle_and_take(redis.connect(), card.sku, **call)
     before = snapshot(card)
     assert names(first) == asked[1:2]
-    assert line.settle_and_take(redis.connect(), card.sku, **call) == first
+    assert line_changes.settle_and_take(redis.connect(), card.sku, **call) == first
     assert snapshot(card) == before
     lock.release()
 
@@ -193,7 +193,7 @@ def test_a_redis_that_forgot_its_scripts_settles_before_it_hands_out(card: SaleC
     for each in nodes_of(redis.connect()):
         each.script_flush()
     handed = take(lock, batch=1)  # now Redis knows this script again, but not the one that settles
-    following = line.settle_and_take(
+    following = line_changes.settle_and_take(
         redis.connect(),
         card.sku,
         token=lock.token,
@@ -210,7 +210,7 @@ def test_a_take_without_the_lock_changes_nothing(card: SaleCard) -> None:
     queue(card, "ann")
     before = snapshot(card)
     with pytest.raises(LockLost):
-        line.take(redis.connect(), card.sku, token=new_token(), call=1, batch=5)
+        line_changes.take(redis.connect(), card.sku, token=new_token(), call=1, batch=5)
     assert snapshot(card) == before
 
 
@@ -224,7 +224,7 @@ def test_a_settle_after_the_lock_was_lost_changes_nothing(card: SaleCard) -> Non
     with pytest.raises(LockLost):
         settle(card, lost.token, handed)
     with pytest.raises(LockLost):
-        line.settle_and_take(
+        line_changes.settle_and_take(
             redis.connect(),
             card.sku,
             token=lost.token,
@@ -240,7 +240,7 @@ def test_a_settle_after_the_lock_was_lost_changes_nothing(card: SaleCard) -> Non
 def test_after_five_hand_outs_a_request_lies_in_the_dead_letters(card: SaleCard) -> None:
     poison, innocent = queue(card, "ann", "bob")
     kinds = []
-    for _ in range(line.MOST_HAND_OUTS + 1):
+    for _ in range(line_changes.MOST_HAND_OUTS + 1):
         lock = held_lock(card.sku)
         handed = take(lock, batch=1)
         assert names(handed) == [poison]
@@ -272,9 +272,9 @@ def test_an_older_stock_version_does_not_overwrite_a_newer_one(card: SaleCard) -
     lock = held_lock(card.sku)
     first, client = take(lock, batch=1), redis.connect()
     newer, older = figures(available=4, held=6, version=9), figures(available=8, held=2, version=8)
-    line.settle(client, card.sku, token=lock.token, figures=newer, settled=answered(first, State.HELD))
+    line_changes.settle(client, card.sku, token=lock.token, figures=newer, settled=answered(first, State.HELD))
     second = take(lock, call=2, batch=1)
-    line.settle(client, card.sku, token=lock.token, figures=older, settled=answered(second, State.HELD))
+    line_changes.settle(client, card.sku, token=lock.token, figures=older, settled=answered(second, State.HELD))
     seen = line.figures(client, card.sku)
     assert seen is not None
     assert (seen.available, seen.held, seen.decided, seen.queued) == (4, 6, 2, 0)

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from inventory import keys, line, redis
+from inventory import keys, line_changes, redis
 from inventory.exceptions import LockLost
 from inventory.locks import GRANT_TTL_MS, Lock, force_release
 from tests.road import run
@@ -103,7 +103,7 @@ def test_a_granted_lock_is_held_by_nobody(new_sku: Callable[[], str]) -> None:
     assert granted.startswith("g:")
     for token in (holder.token, "waiter"):
         with pytest.raises(LockLost):
-            line.take(redis.connect(), name, token=token, call=1, batch=1)
+            line_changes.take(redis.connect(), name, token=token, call=1, batch=1)
     assert not holder.is_locking(remote=True)
 
 

@@ -9,15 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from inventory import keys, line, priming, redis
+from inventory import keys, line, line_changes, priming, redis
 from inventory.admission import Code
-from inventory.line import StockFigures
+from inventory.line_changes import StockFigures
 from inventory.locks import Lock
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale
 from tests.road import admit, ask, forget, queue, run, settle_line, snapshot
-from tests.server_matrix import ON_ONE_KIND
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, rewrite
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
@@ -117,7 +116,7 @@ def test_live_units_of_many_buyers_return(new_sku: Callable[[], str]) -> None:
 def test_live_units_that_admissions_have_moved_are_left_alone(card: SaleCard) -> None:
     queue(card, "ann")
     before = snapshot(card)
-    field = line.live_field(sale_id=card.sale_id, buyer="ann")
+    field = line_changes.live_field(sale_id=card.sale_id, buyer="ann")
     priming.prime_live_units(redis.connect(), card.sku, units_by_field=[(field, 0)])
     assert snapshot(card) == before
 
@@ -168,15 +167,6 @@ def test_seq_never_falls_below_what_redis_has_given_out(card: SaleCard) -> None:
     catalogue.prime_sale(card.slug)
     (answer,) = admit(card, ask(card, "ann"))
     assert answer.seq == FAR_AHEAD_US + 1
-
-
-@ON_ONE_KIND  # it primes every sale of the whole run
-def test_all_sales_are_primed_at_once(new_sku: Callable[[], str]) -> None:
-    cards = [make_sale(new_sku(), units=1) for _ in range(2)]
-    for card in cards:
-        forget(card)
-    assert catalogue.prime_all_sales() == Sale.objects.count()
-    assert [priming.is_primed(redis.connect(), card.sku) for card in cards] == [True, True]
 
 
 def test_an_empty_redis_gets_fences_above_what_the_stock_row_has_seen(card: SaleCard) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from django.db import connection, transaction
 
-from inventory import keys, line, priming, redis
+from inventory import keys, line, line_changes, priming, redis
 from inventory.admission import Code
-from inventory.line import Settled
+from inventory.line_changes import Settled
 from inventory.outcomes import State
 from shop import catalogue, holds, payments, sale_control
 from shop.catalogue import SaleCard
@@ -156,7 +156,7 @@ def test_news_that_reach_an_empty_redis_change_nothing(card: SaleCard) -> None:
     road.forget(card)
     with connection.cursor() as cursor:
         figures, changed = stock_row(cursor, card.sku).figures(), holds.records_now(cursor, [name])
-    assert line.tell_changes(redis.connect(), card.sku, figures=figures, changed=changed) == 0
+    assert line_changes.tell_changes(redis.connect(), card.sku, figures=figures, changed=changed) == 0
     assert set(road.snapshot(card).values()) == {None}
     assert not priming.is_primed(redis.connect(), card.sku)
 
@@ -170,7 +170,7 @@ def test_news_of_an_order_that_priming_missed_count_it_once(card: SaleCard) -> N
         settlement = road.settle_batch(own, sku=card.sku, fence=1, requests=[(name, record)])
     told: list[Settled] = settlement.settled
     for want in (1, 0):
-        assert line.tell_changes(redis.connect(), card.sku, figures=settlement.figures, changed=told) == want
+        assert line_changes.tell_changes(redis.connect(), card.sku, figures=settlement.figures, changed=told) == want
         look = line.check(redis.connect(), card.sku)
         assert (look.admitted, look.decided, look.queued_units) == (1, 1, 0)
         assert_books_balance(card)

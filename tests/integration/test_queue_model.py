@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from inventory import admission, keys, line, priming, redis
+from inventory import admission, keys, line, line_changes, priming, redis
 from inventory.admission import Ask, Code, SaleLine
 from inventory.exceptions import LockLost
-from inventory.line import MOST_HAND_OUTS, REFUSAL_TRIES, Handed, Settled, StockFigures
+from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES, Handed, Settled, StockFigures
 from inventory.outcomes import State
 from inventory.priming import SaleTerms
 from inventory.queue import Dequeued, Queue
@@ -278,10 +278,10 @@ class LineMachine(RuleBasedStateMachine):
         for _ in range(1 + lost_reply):
             if not self.locked:
                 with pytest.raises(LockLost):
-                    line.take(redis.connect(), self.sku, **call)
+                    line_changes.take(redis.connect(), self.sku, **call)
                 return
             expected = expected or self.model.take(batch)
-            self.handed = line.take(redis.connect(), self.sku, **call)
+            self.handed = line_changes.take(redis.connect(), self.sku, **call)
             assert (self.handed.kind, [name for name, _ in self.handed.requests]) == expected
 
     @rule(lost_reply=st.booleans(), part=st.booleans())
@@ -300,12 +300,12 @@ class LineMachine(RuleBasedStateMachine):
 
     def send(self, settled: list[Settled]) -> int:
         figures = StockFigures(available=50, held=0, sold=0, returning=0, version=1)
-        return line.settle(redis.connect(), self.sku, token=self.holder.token, figures=figures, settled=settled)
+        return line_changes.settle(redis.connect(), self.sku, token=self.holder.token, figures=figures, settled=settled)
 
     @rule()
     def give_back(self) -> None:
         if self.locked:
-            line.give_back(redis.connect(), self.sku, token=self.holder.token)
+            line_changes.give_back(redis.connect(), self.sku, token=self.holder.token)
             self.model.given_back = True
             self.handed = Handed("fresh", [])
 

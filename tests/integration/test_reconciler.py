@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.test.utils import override_settings
 from django.utils import timezone
 
-from inventory import keys, ledger, line, redis
+from inventory import keys, ledger, line, line_changes, redis
 from inventory.outcomes import State
 from inventory.tickets import Record
 from shop import holds
@@ -94,7 +94,7 @@ def test_an_order_that_redis_does_not_know_is_told(card: SaleCard) -> None:
     """As after an emptied Redis: the COMMIT came when it was primed already."""
     before, name = road.snapshot(card), held(card)
     buyer = Order.objects.get(request_id=name).buyer
-    live = line.live_field(sale_id=card.sale_id, buyer=buyer)
+    live = line_changes.live_field(sale_id=card.sale_id, buyer=buyer)
     road.run(
         ("HDEL", keys.records(card.sku), name),
         ("ZREM", keys.holds(card.sku), name),
@@ -119,7 +119,7 @@ def test_a_record_that_is_behind_its_order_is_told(card: SaleCard, state: State,
     record = dict(before[keys.records(card.sku)])[name]
     road.run(("HSET", keys.records(card.sku), name, "q" + record[1:]))
     if state is not State.PAID:
-        field = line.live_field(sale_id=card.sale_id, buyer=record.split("|")[4])
+        field = line_changes.live_field(sale_id=card.sale_id, buyer=record.split("|")[4])
         road.run(("HINCRBY", keys.live_units(card.sku), field, 1))
     assert_mended(card, ("record_behind", name), before=before)
 
@@ -191,7 +191,7 @@ def test_what_a_settler_has_in_its_hands_is_left_to_it(card: SaleCard) -> None:
     before = road.snapshot(card)
     assert reconcile(card) == []
     assert road.snapshot(card) == before
-    line.settle(redis.connect(), card.sku, token=lock.token, **settlement._asdict())
+    line_changes.settle(redis.connect(), card.sku, token=lock.token, **settlement._asdict())
     lock.release()
     assert reconcile(card) == []
     assert_books_balance(card)
@@ -208,7 +208,7 @@ def test_a_record_that_claims_what_no_order_says_is_an_alarm(card: SaleCard, let
     road.run(("HSET", keys.records(card.sku), name, text), ("ZREM", keys.line(card.sku), name))
     road.run(("HINCRBY", keys.stock(card.sku), "queued", -1), ("HINCRBY", keys.stock(card.sku), "decided", 1))
     if letter not in "hp":
-        field = line.live_field(sale_id=card.sale_id, buyer="late-1")
+        field = line_changes.live_field(sale_id=card.sale_id, buyer="late-1")
         road.run(("HDEL", keys.live_units(card.sku), field))
     assert_alarmed(card, "record_ahead", name)
 
@@ -234,7 +234,7 @@ def test_a_damaged_record_and_a_place_without_one_are_alarms(card: SaleCard) -> 
 @pytest.mark.parametrize(("was", "field"), [(1, "late-1"), (0, "late-2"), (5, "nobody")])
 def test_live_units_are_counted_anew(card: SaleCard, was: int, field: str) -> None:
     before = road.snapshot(card)
-    name = line.live_field(sale_id=card.sale_id, buyer=field)
+    name = line_changes.live_field(sale_id=card.sale_id, buyer=field)
     if was:
         road.run(("HINCRBY", keys.live_units(card.sku), name, was))
     else:
@@ -256,7 +256,7 @@ def test_the_counters_of_requests_are_counted_anew(card: SaleCard) -> None:
 
 def test_units_are_left_alone_while_anything_moves(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A buyer who comes between the two looks makes the sums of the first worthless."""
-    name = line.live_field(sale_id=card.sale_id, buyer="late-1")
+    name = line_changes.live_field(sale_id=card.sale_id, buyer="late-1")
     road.run(("HINCRBY", keys.live_units(card.sku), name, 1))
     monkeypatch.setattr("workers.reconciler.time.sleep", lambda _: road.queue(card, "in-between"))
     assert ("live_units", name, "left") in reconcile(card)

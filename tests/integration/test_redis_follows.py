@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 from django.db import connection, connections, transaction
 
-from inventory import keys, line, redis
+from inventory import keys, line, line_changes, redis
 from inventory.admission import Code
 from inventory.ledger import load_stock
 from inventory.outcomes import State
@@ -96,7 +96,9 @@ def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> N
     before = line.figures(redis.connect(), card.sku)
     catalogue.prime_sale(card.slug)
     assert line.figures(redis.connect(), card.sku) == before
-    line.settle(redis.connect(), card.sku, token=lock.token, figures=settlement.figures, settled=settlement.settled)
+    line_changes.settle(
+        redis.connect(), card.sku, token=lock.token, figures=settlement.figures, settled=settlement.settled
+    )
     lock.release()
     after = line.figures(redis.connect(), card.sku)
     assert after is not None

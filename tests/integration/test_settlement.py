@@ -16,7 +16,7 @@ from django.db import connection as django_connection
 from inventory import ledger
 from inventory.allocation import WAITLIST
 from inventory.exceptions import FenceRefused
-from inventory.line import StockFigures
+from inventory.line_changes import StockFigures
 from inventory.models import Stock, StockMovement
 from inventory.outcomes import State
 from inventory.priming import microseconds
