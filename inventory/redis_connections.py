@@ -31,8 +31,7 @@ def send(client: Any, command: Sequence[str | bytes | int | float]) -> Any:
     if pool is None or client.connection is not None:  # a Cluster, or a client bound to one connection
         return client.execute_command(*command)
     ready = _READY.get(pool)
-    connection = pool.get_connection() if ready is None else _ready_connection(pool, ready)
-
+    connection = _lend(pool, ready)
     packed_parts = (pack_command(tuple(command)),)  # type: ignore[arg-type]  # its stub means a tuple of one
 
     def try_once() -> Any:
@@ -42,21 +41,21 @@ def send(client: Any, command: Sequence[str | bytes | int | float]) -> Any:
     try:
         return connection.retry.call_with_retry(try_once, lambda _error: connection.disconnect())
     finally:
-        if ready is None or len(ready) >= MOST_READY:
-            pool.release(connection)
-        else:
-            ready.append(connection)
+        _take_back(pool, ready, connection)
 
 
 def keep_ready(client: Any) -> None:
-    """Let `send` keep the connections of a client of one server: the pool is asked for a new one only."""
+    """Keep the connections of a client of one server: the pool, which has telemetry too, is asked for new ones only."""
     _READY[client.connection_pool] = []
 
 
-def _ready_connection(pool: Any, ready: list[Any]) -> Any:
+def _lend(pool: Any, ready: list[Any] | None) -> Any:
+    """Return a connection on which nothing is under way; ready: of the pool, None when it keeps none."""
+    if not ready:
+        return pool.get_connection()
     try:
         connection = ready.pop()
-    except IndexError:
+    except IndexError:  # another thread was faster
         return pool.get_connection()
     try:
         fit = not connection.can_read()  # nobody asked anything: a word, or an end, is none for us
@@ -65,6 +64,13 @@ def _ready_connection(pool: Any, ready: list[Any]) -> Any:
     if not fit:
         connection.disconnect()  # it connects again with the next command
     return connection
+
+
+def _take_back(pool: Any, ready: list[Any] | None, connection: Any) -> None:
+    if ready is None or len(ready) >= MOST_READY:
+        pool.release(connection)
+    else:
+        ready.append(connection)
 
 
 def _forget_all() -> None:
@@ -97,7 +103,7 @@ class Place:
         try:
             if self._connection is None:
                 self._pool = _pool(client, key)
-                self._connection = self._pool.get_connection()
+                self._connection = _lend(self._pool, _READY.get(self._pool))
                 self._ends_at = time.monotonic() + block_seconds
                 self._connection.send_command("BLPOP", key, f"{block_seconds:.3f}")
             left = max(0.0, self._ends_at - time.monotonic())
@@ -110,18 +116,15 @@ class Place:
         except BaseException:
             self.leave()
             raise
-        self._give_back()
+        connection, self._connection = self._connection, None
+        _take_back(self._pool, _READY.get(self._pool), connection)
         return None if popped is None else str(popped[1])
 
     def leave(self) -> None:
         """Wait no more. The connection is cut: the server must not hand an element to nobody."""
-        if self._connection is not None:
-            self._connection.disconnect()
-            self._give_back()
-
-    def _give_back(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            connection.disconnect()
             self._pool.release(connection)
 
 

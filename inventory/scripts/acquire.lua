@@ -6,7 +6,14 @@
 -- Stays true: one holder; TTL set in the same step (L2); the same token asked twice gets the same fence, so a lost
 -- reply cannot lock its caller out (L1); a fence is above every earlier one, also when the key was lost (L20); a lock
 -- that was granted goes to whoever holds the nonce, or to anyone when the nonce lies there and nobody waits (L13);
--- a lock that ended by itself while others wait is granted to the one that waits longest, who may be the caller.
+-- a lock that ended by itself while others wait is granted to the one that waits longest, who may be the caller;
+-- a waiter's note is in memory only, for it ends with its connection: to wait costs the disk and the replicas nothing.
+local function note_waiter(now_ms)
+  redis.set_repl(redis.REPL_NONE)
+  redis.call('ZADD', KEYS[4], now_ms + ARGV[4], ARGV[1])
+  redis.call('PEXPIRE', KEYS[4], ARGV[4] * 2)
+  redis.set_repl(redis.REPL_ALL)
+end
 local holder = redis.call('SET', KEYS[1], ARGV[1], 'NX', 'GET', 'PX', ARGV[2])
 local waits, time = ARGV[4] ~= '0', nil
 if holder == ARGV[1] then
@@ -27,10 +34,7 @@ elseif holder then
   local left = redis.call('PTTL', KEYS[1])
   -- A lock without a TTL is an orphan of other software: it is taken over in this same step (S2).
   if not ours and left >= 0 then
-    if waits then
-      redis.call('ZADD', KEYS[4], now_ms + ARGV[4], ARGV[1])
-      redis.call('PEXPIRE', KEYS[4], ARGV[4] * 2)
-    end
+    if waits then note_waiter(now_ms) end
     return {0, left, redis.call('ZCARD', KEYS[4])}
   end
   if granted then redis.call('DEL', KEYS[3]) end
@@ -39,8 +43,7 @@ end
 time = time or redis.call('TIME')
 if not holder and waits and ARGV[5] == '' and (ARGV[6] or '0') ~= '0' and redis.call('EXISTS', KEYS[4]) == 1 then
   local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  redis.call('ZADD', KEYS[4], now_ms + ARGV[4], ARGV[1])
-  redis.call('PEXPIRE', KEYS[4], ARGV[4] * 2)
+  note_waiter(now_ms)
   if redis.call('ZCOUNT', KEYS[4], now_ms, '+inf') > 1 then
     local nonce = redis.sha1hex(ARGV[1] .. time[1] .. time[2])
     redis.call('DEL', KEYS[3])
