@@ -20,6 +20,7 @@ CONNECT_SECONDS = 20.0
 # So many are sent before answers are read again: a sender that only sends would add its own time to every wait.
 BURST = 64
 LOOK_SECONDS = 0.001
+AWAKE_SECONDS = 0.1  # before the first moment
 DRAIN_SECONDS = 15.0
 SHED = 503
 NEVER = float("inf")
@@ -95,10 +96,17 @@ class Arrivals:
         self._in_flight = 0
         self._answers = Answers()
 
-    def run(self, requests: Iterable[bytes], moments: Iterable[float], *, begins_at: float | None = None) -> Answers:
+    def run(
+        self,
+        requests: Iterable[bytes],
+        moments: Iterable[float],
+        *,
+        begins_at: float | None = None,
+        stays: bool = False,
+    ) -> Answers:
         """Send each request at its moment (s, rising) after `begins_at` (s since 1970; default: now, when connected).
 
-        Raises LoadFailed, OSError.
+        stays: the connections stay open until leave(). Raises LoadFailed, OSError.
         """
         if not self._connections:
             self.connect()
@@ -107,12 +115,19 @@ class Arrivals:
                 begins = time.monotonic() + (0.0 if begins_at is None else begins_at - time.time())
                 if begins_at is not None and begins < time.monotonic():
                     raise LoadFailed(f"{self._most:,} connections were not open in time")
+                # Asleep, not looking: what nobody has asked for yet must not cost anything.
+                time.sleep(max(0.0, begins - time.monotonic() - AWAKE_SECONDS))
                 self._pump(poll, iter(requests), iter(moments), begins=begins)
             finally:
-                for connection in self._connections.values():
-                    connection.socket.close()
+                if not stays:
+                    self.leave()
         self._answers.silent = self._in_flight
         return self._answers
+
+    def leave(self) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.socket.close()
 
     def connect(self) -> None:
         """Open every connection, before the clock runs. Raises OSError."""
@@ -211,4 +226,9 @@ def stand_ready(*, port: int, buyers: int, retry_seconds: float) -> None:
 
 def ask_together(*, requests: list[bytes], begins_at: float) -> Answers:
     """Send all requests of the crowd that stands ready at `begins_at` (s since 1970). Raises LoadFailed."""
-    return CROWDS.pop().run(requests, [0.0] * len(requests), begins_at=begins_at)
+    return CROWDS[-1].run(requests, [0.0] * len(requests), begins_at=begins_at, stays=True)
+
+
+def go_home() -> None:
+    """Close the connections of the crowd that has asked; it is this process's no more."""
+    CROWDS.pop().leave()

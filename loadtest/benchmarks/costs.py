@@ -23,6 +23,7 @@ WARM_UP_REQUESTS = 5_000
 # Admitted and settled in turns of so many, so that the line keeps its length while it is measured.
 TURN_REQUESTS = 2_000
 LONGEST_SECONDS = 90.0
+NEVER = -1  # shorter than any line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,27 +82,29 @@ class Meter:
         return Cost(cpu_us=self.cpu_seconds * scale, wall_us=self.wall_seconds * scale, bytes=bytes_each)
 
 
-class Batches:
-    """Lets a settler stop after so many batches of one line."""
+class Brake:
+    """Lets a settler stop once one line is as short as told. length: how many wait in it.
 
-    def __init__(self) -> None:
-        self.left = -1  # without end
+    What it does for other lines meanwhile does not count: one that waits for a unit is looked at every ten seconds.
+    """
+
+    def __init__(self, length: Callable[[], int]) -> None:
+        self._length = length
+        self.stops_at = NEVER
 
     def stop(self) -> bool:
         """Say whether to stop; the settler asks before a line and after each of its batches."""
-        if self.left < 0:
-            return False
-        self.left -= 1
-        return self.left < 0
+        return self.stops_at != NEVER and self._length() <= self.stops_at
 
 
 def measure_costs(scale: Scale, *, servers: Servers, say: Callable[[str], None]) -> Costs:
     """Measure both curves. Raises RuntimeError when a line never empties."""
     client, costs = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), Costs()
     found: dict[int, list[Cost]] = {count: [] for count in scale.skus}
-    long_line, batches = make_goods("bench-long-line"), Batches()
+    long_line = make_goods("bench-long-line")
+    brake = Brake(lambda: _waiting(client, long_line))
     costs.goods.append(long_line)
-    with warm_settler(client, long_line, batch=BATCH, warm_up=WARM_UP_REQUESTS, stopping=batches.stop) as settler:
+    with warm_settler(client, long_line, batch=BATCH, warm_up=WARM_UP_REQUESTS, stopping=brake.stop) as settler:
         for number in range(scale.rounds):
             for count in scale.skus if number % 2 == 0 else reversed(scale.skus):
                 # New ones each time: what was sold before lies in Redis too.
@@ -110,12 +113,15 @@ def measure_costs(scale: Scale, *, servers: Servers, say: Callable[[str], None])
                 cost = _across(client, shelf, settler, purchases=scale.spread_over, servers=servers)
                 found[count].append(cost)
                 say(_line(f"{count:,} SKUs", cost))
-        for waiting in scale.lines:
-            cost = _behind(client, long_line, settler, batches, waiting=waiting, scale=scale, servers=servers)
-            costs.by_line[waiting] = cost
+        behind: dict[int, list[Cost]] = {waiting: [] for waiting in scale.lines}
+        # Up and down again: what only grows with the time a run takes is not the line's.
+        for waiting in (*scale.lines, *reversed(scale.lines)):
+            cost = _behind(client, long_line, settler, brake, waiting=waiting, scale=scale, servers=servers)
+            behind[waiting].append(cost)
             say(_line(f"{waiting:,} in line", cost))
-        _settle_all(settler, client, [long_line])
+        _settle_down(settler, client, [long_line])
     costs.by_skus = {count: _middle(each) for count, each in found.items()}
+    costs.by_line = {waiting: _middle(each) for waiting, each in behind.items()}
     return costs
 
 
@@ -141,7 +147,7 @@ def _across(client: Client, shelf: Sequence[Goods], settler: Settler, *, purchas
             admit(client, goods, asks[goods.sku])
     in_line = sum(bytes_of(client, goods) for goods in shelf)
     with meter.running():
-        _settle_all(settler, client, shelf)
+        _settle_down(settler, client, shelf)
     done = share * len(shelf)
     return meter.cost(done, bytes_each=in_line / done)
 
@@ -150,35 +156,59 @@ def _behind(
     client: Client,
     goods: Goods,
     settler: Settler,
-    batches: Batches,
+    brake: Brake,
     *,
     waiting: int,
     scale: Scale,
     servers: Servers,
 ) -> Cost:
-    """Let the line grow to `waiting`, then admit to its end and settle from its front."""
+    """Let the line become as long as `waiting`, then admit to its end and settle from its front."""
     _grow(client, goods, to=waiting)
-    records = run_commands(client, [("HLEN", keys.records(goods.sku))])[0]
+    _shrink(client, goods, settler, brake, to=waiting)
+    _wait_for_rewrite(client)
+    length = _waiting(client, goods)
+    (records,) = run_commands(client, [("HLEN", keys.records(goods.sku))])
     asks = [fresh_ask(goods) for _ in range(scale.at_length)]
     bytes_each = bytes_of(client, goods) / records
     meter = Meter(servers)
     for start in range(0, len(asks), TURN_REQUESTS):
         with meter.running():
             admit(client, goods, asks[start : start + TURN_REQUESTS])
-            batches.left = TURN_REQUESTS // BATCH
-            settled = settler.work_once()
-        batches.left = -1
-        if settled != TURN_REQUESTS:
-            raise RuntimeError(f"{settled} of {TURN_REQUESTS} requests were settled in a turn")
+            _shrink(client, goods, settler, brake, to=length)
+    if (left := _waiting(client, goods)) != length:
+        raise RuntimeError(f"{left:,} wait instead of {length:,}: the line did not keep its length")
     return meter.cost(len(asks), bytes_each=bytes_each)
 
 
-def _grow(client: Client, goods: Goods, *, to: int) -> None:
+def _waiting(client: Client, goods: Goods) -> int:
     (waiting,) = run_commands(client, [("ZCARD", keys.line(goods.sku))])
+    return int(waiting)
+
+
+def _grow(client: Client, goods: Goods, *, to: int) -> None:
+    waiting = _waiting(client, goods)
     while waiting < to:
         more = min(admission.MOST_PER_CALL, to - waiting)
         admit(client, goods, [fresh_ask(goods) for _ in range(more)])
         waiting += more
+
+
+def _shrink(client: Client, goods: Goods, settler: Settler, brake: Brake, *, to: int) -> None:
+    """Settle from the front until `to` wait, or up to a batch less. Raises RuntimeError when that takes too long."""
+    brake.stops_at = to
+    try:
+        _settle_down(settler, client, [goods], to=to)
+    finally:
+        brake.stops_at = NEVER
+
+
+def _wait_for_rewrite(client: Client) -> None:
+    """Wait until Redis does not rewrite its file: that is as much work as it holds data, whoever asks meanwhile."""
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while run_commands(client, [("INFO", "persistence")])[0]["aof_rewrite_in_progress"]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"Redis still rewrites its file after {LONGEST_SECONDS:g} s")
+        time.sleep(0.05)
 
 
 def admit(client: Client, goods: Goods, asks: Sequence[Ask]) -> None:
@@ -190,10 +220,11 @@ def admit(client: Client, goods: Goods, asks: Sequence[Ask]) -> None:
             raise RuntimeError("a request was not admitted: nothing can be measured")
 
 
-def _settle_all(settler: Settler, client: Client, shelf: Sequence[Goods]) -> None:
+def _settle_down(settler: Settler, client: Client, shelf: Sequence[Goods], *, to: int = 0) -> None:
+    """Settle until no line of `shelf` is longer than `to`. Raises RuntimeError when that takes too long."""
     deadline = time.monotonic() + LONGEST_SECONDS
     lines = [("ZCARD", keys.line(goods.sku)) for goods in shelf]
-    while any(run_commands(client, lines)):
+    while max(run_commands(client, lines)) > to:
         settler.work_once()
         if time.monotonic() > deadline:
             raise RuntimeError(f"requests still wait after {LONGEST_SECONDS:g} s")

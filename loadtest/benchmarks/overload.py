@@ -6,23 +6,25 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from django.db import connection
 
 from inventory.redis import connect
-from loadtest.benchmarks.arrivals import Arrivals, evenly
+from loadtest.benchmarks.arrivals import Answers, Arrivals, evenly
 from loadtest.benchmarks.goods import Goods
 from loadtest.benchmarks.knee import Step, knee_of, next_offer, well_after
 from loadtest.benchmarks.settle_bounds import quantile
+from loadtest.benchmarks.shares import Crew, microseconds_each, used
 from loadtest.benchmarks.whole_road import CLIENT_TIMEOUT_SECONDS, wait_until_decided
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import endless_wishes, fresh_wishes
 
 ADMITTED = 202
 LEAD_SECONDS = 3.0
+READY_SECONDS = 1.0  # the crowd stands ready so long before its first click
 # A buyer whose click could not even be sent for so long gives up.
 PATIENCE_SECONDS = 1.0
 # More than the shop has ever taken in; beyond it wishes are made while they are sent.
@@ -54,7 +56,8 @@ class Pressure:
 class Overload:
     """What came of it. Every second of the run: decided, and the p99 in ms to a 202 of those who came in it.
 
-    begin, end: of the overload, in those seconds; sent: share of the offered that could be sent.
+    begin, end: of the overload, in those seconds; sent: share of the offered that could be sent; cpu_us: of each part
+    for an answer, over the whole run.
     """
 
     steps: Sequence[Step]
@@ -69,19 +72,22 @@ class Overload:
     statuses: Mapping[int, int]
     normal_p99_ms: float
     well_after_seconds: float
+    cpu_us: Mapping[str, float] = field(default_factory=dict)
 
 
-def measure_overload(goods: Goods, *, port: int, pressure: Pressure, say: Callable[[str], None]) -> Overload:
+def measure_overload(
+    goods: Goods, *, port: int, pressure: Pressure, crew: Crew, say: Callable[[str], None]
+) -> Overload:
     """Find the knee, go beyond it, come back. Raises LoadFailed when there is no rate at which the shop keeps up."""
     steps: list[Step] = []
     while len(steps) < pressure.most_steps and (offered := next_offer(steps)) is not None:
-        steps.append(_step(goods, port=port, offered=offered, pressure=pressure))
+        steps.append(_step(goods, port=port, offered=offered, pressure=pressure, crew=crew))
         say(_line(steps[-1]))
     knee = knee_of(steps)
     if knee is None:
         raise LoadFailed("the shop kept up with no rate that was offered")
     say(f"  the knee: {knee.offered:,.0f} a second; now {pressure.overload:g} times that")
-    return _go_beyond(goods, port=port, steps=steps, knee=knee, pressure=pressure)
+    return _go_beyond(goods, port=port, steps=steps, knee=knee, pressure=pressure, crew=crew)
 
 
 def _line(step: Step) -> str:
@@ -90,20 +96,41 @@ def _line(step: Step) -> str:
     return f"  offered {step.offered:>7,.0f}/s   decided {step.goodput:>7,.0f}/s   {waits}   {mark}"
 
 
-def _step(goods: Goods, *, port: int, offered: float, pressure: Pressure) -> Step:
+def _step(goods: Goods, *, port: int, offered: float, pressure: Pressure, crew: Crew) -> Step:
     warm_up, seconds = pressure.step_warm_up_seconds, pressure.step_seconds
     wishes = fresh_wishes(goods.slug, port=port, count=int(offered * (warm_up + seconds)) + 1)
     begins_at = time.time() + LEAD_SECONDS
     crowd = Arrivals(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
-    answers = crowd.run(wishes, evenly((offered, warm_up + seconds)), begins_at=begins_at)
-    wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), goods.sku)
+    answers, cpu_us = _drive(
+        crowd, wishes, evenly((offered, warm_up + seconds)), begins_at=begins_at, goods=goods, crew=crew
+    )
     waits = answers.waits_ms(ADMITTED, begin=warm_up)
     return Step(
         offered=offered,
         goodput=_decided(goods, begins_at + warm_up, seconds=seconds) / seconds,
         wait_p50_ms=quantile(waits, 0.5),
         wait_p99_ms=quantile(waits, 0.99),
+        cpu_us=cpu_us,
     )
+
+
+def _drive(
+    crowd: Arrivals,
+    wishes: Iterable[bytes],
+    moments: Iterable[float],
+    *,
+    begins_at: float,
+    goods: Goods,
+    crew: Crew,
+) -> tuple[Answers, dict[str, float]]:
+    """Let the crowd ask, wait until all is decided; return the answers, and the CPU µs of each part for one of them."""
+    crowd.connect()
+    time.sleep(max(0.0, begins_at - time.time() - READY_SECONDS))  # a shop that rests until then is not measured
+    before, own = crew.read(), time.process_time()
+    answers = crowd.run(wishes, moments, begins_at=begins_at)
+    own = time.process_time() - own
+    wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), goods.sku)
+    return answers, microseconds_each(used(before, crew.read(), generator=own), answers=len(answers.status))
 
 
 def _decided(goods: Goods, begin: float, *, seconds: float) -> int:
@@ -113,7 +140,9 @@ def _decided(goods: Goods, begin: float, *, seconds: float) -> int:
         return int(cursor.fetchone()[0])
 
 
-def _go_beyond(goods: Goods, *, port: int, steps: Sequence[Step], knee: Step, pressure: Pressure) -> Overload:
+def _go_beyond(
+    goods: Goods, *, port: int, steps: Sequence[Step], knee: Step, pressure: Pressure, crew: Crew
+) -> Overload:
     calm, storm = pressure.calm * knee.offered, pressure.overload * knee.offered
     phases = (
         (calm, pressure.calm_seconds),
@@ -124,8 +153,7 @@ def _go_beyond(goods: Goods, *, port: int, steps: Sequence[Step], knee: Step, pr
     wishes = itertools.chain(ready, endless_wishes(goods.slug, port=port))
     crowd = Arrivals(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
     begins_at = time.time() + LEAD_SECONDS
-    answers = crowd.run(wishes, evenly(*phases), begins_at=begins_at)
-    wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), goods.sku)
+    answers, cpu_us = _drive(crowd, wishes, evenly(*phases), begins_at=begins_at, goods=goods, crew=crew)
     begin = int(pressure.calm_seconds)
     end = begin + int(pressure.overload_seconds)
     last = end + int(pressure.after_seconds)
@@ -146,6 +174,7 @@ def _go_beyond(goods: Goods, *, port: int, steps: Sequence[Step], knee: Step, pr
         sent=1 - answers.given_up / offered,
         statuses=answers.statuses(),
         normal_p99_ms=normal_ms,
+        cpu_us=cpu_us,
         well_after_seconds=well_after(p99_ms[end:], normal_ms=normal_ms, tolerance=pressure.tolerance),
     )
 

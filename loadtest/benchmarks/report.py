@@ -19,11 +19,12 @@ RIGHT = (1, 3, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A table that compares sides: first column the side, numbers already written as text."""
+    """A table that compares sides: first column the side, numbers already written as text. note: what it means."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ def markdown(report: Report) -> str:
         sentence(report),
         _markdown_table(head, rows, right=right),
         f"![{report.picture[1]}]({report.picture[0]})" if report.picture else "",
-        *[part for each in report.comparisons for part in (f"## {each.title}", _comparison(each))],
+        *[part for each in report.comparisons for part in (f"## {each.title}", _comparison(each), each.note)],
         "## How it was measured",
         "\n".join(f"- {line}" for line in report.method),
         "## On what",

@@ -112,9 +112,12 @@ METHOD = (
     "every second is within {pressure.tolerance:g} × of what it was before.",
     "Cost: {scale.spread_over:,} purchases spread evenly over 1 to {most_skus} SKUs, each SKU a fresh one, "
     "{scale.rounds} rounds; and {scale.at_length:,} purchases at the end and the front of a line in which 1,000 to "
-    "{longest_line:,} wait. Admission by its script, then the real settler; CPU time of PostgreSQL, Valkey and "
-    "the settler together. Memory: what Valkey says its keys of the SKU use, over the requests in them. "
-    "± is half of the range over the middle of the range.",
+    "{longest_line:,} wait, on its way up and again on its way down, begun when Redis does not rewrite its file. "
+    "Admission by its script, then the real settler; CPU time of PostgreSQL, Valkey and the settler together. Memory: "
+    "what Valkey says its keys of the SKU use, over the requests in them. ± is half of the range over the middle of "
+    "the range.",
+    "What bounds it: CPU time of each part's processes, those that ended too, from the opening to the last answer "
+    "(spike), or from a second before the first click until all is decided (overload), over the answers.",
     "Afterwards the audit of every sale that was measured must find nothing.",
 )
 

@@ -26,6 +26,7 @@ from loadtest.benchmarks.shop_bounds import (
 )
 from loadtest.benchmarks.shop_plans import Lengths, method_of
 from loadtest.benchmarks.shop_run import Results
+from loadtest.benchmarks.shop_shares import overload_shares, spike_shares
 
 PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
 SHARES = (0.5, 0.9, 0.99, 1.0)
@@ -52,7 +53,13 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
         method=method_of(lengths),
         samples=[asdict(turn) for turn in results.turns],
         faults=results.faults,
-        comparisons=[_spikes(results), _steps(results.overload), _costs(costs.by_skus, costs.by_line)],
+        comparisons=[
+            _spikes(results),
+            spike_shares(results.spikes, results.noop_spike),
+            _steps(results.overload),
+            overload_shares(results.overload),
+            _costs(costs.by_skus, costs.by_line),
+        ],
         picture=(picture, "Curves of the knee, of every second around the overload, and of the cost of a purchase"),
     )
 

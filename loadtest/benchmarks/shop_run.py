@@ -19,6 +19,7 @@ from loadtest.benchmarks.goods import Goods, make_goods
 from loadtest.benchmarks.overload import Overload, measure_overload
 from loadtest.benchmarks.settle_bounds import quantile
 from loadtest.benchmarks.settle_run import faults_of
+from loadtest.benchmarks.shares import POSTGRES, REDIS, SETTLER, WEB, Crew
 from loadtest.benchmarks.shop_plans import Lengths
 from loadtest.benchmarks.sides import GATE, NOOP, Place, Side, serving
 from loadtest.benchmarks.sold_out import measure_sold_out
@@ -26,6 +27,7 @@ from loadtest.benchmarks.spike import ADMITTED, REFUSED, Doors, Spike, measure_s
 from loadtest.benchmarks.whole_road import Road, start_settler, travel
 from workers.child_process import ChildProcess
 from workers.embedded import Servers
+from workers.server import Server
 
 Say = Callable[[str], None]
 # From the moment a crowd stands ready to the opening of the doors: web knows the sale by then.
@@ -61,6 +63,7 @@ class Results:
 class _Shop:
     web: Side
     hands: Sequence[ChildProcess]
+    crew: Crew
 
 
 def measure_all(lengths: Lengths, *, place: Place, servers: Servers, say: Say) -> Results:
@@ -69,14 +72,14 @@ def measure_all(lengths: Lengths, *, place: Place, servers: Servers, say: Say) -
     say("Sold-out answers beside the no-op server")
     turns = measure_sold_out(plan=lengths.sold_out, place=place, report=lambda turn: say(_turn(turn)))
     probe, road_goods, crowded = make_goods("bench-probe"), make_goods("bench-sustained"), make_goods("bench-overload")
-    with _shop(probe, lengths=lengths, place=place, workers=lengths.crowd_workers) as shop:
+    with _shop(probe, lengths=lengths, place=place, servers=servers, workers=lengths.crowd_workers) as shop:
         noop_spike, spikes, opened = _spikes(probe, shop, lengths=lengths, place=place, say=say)
-    with _shop(probe, lengths=lengths, place=place, workers=lengths.web_workers) as shop:
+    with _shop(probe, lengths=lengths, place=place, servers=servers, workers=lengths.web_workers) as shop:
         road = _sustain(road_goods, shop, lengths=lengths, say=say)
         limits = _limits(road_goods, lengths=lengths, place=place, say=say)
         time.sleep(lengths.rest_seconds)
         say("The knee, and four times that")
-        overload = measure_overload(crowded, port=shop.web.port, pressure=lengths.pressure, say=say)
+        overload = measure_overload(crowded, port=shop.web.port, pressure=lengths.pressure, crew=shop.crew, say=say)
         say(_overload(overload))
     say("Cost of a purchase: more SKUs, longer lines")
     costs = measure_costs(lengths.scale, servers=servers, say=say)
@@ -99,7 +102,7 @@ def _faults(scopes: Sequence[Scope]) -> list[str]:
 
 
 @contextmanager
-def _shop(probe: Goods, *, lengths: Lengths, place: Place, workers: int) -> Iterator[_Shop]:
+def _shop(probe: Goods, *, lengths: Lengths, place: Place, servers: Servers, workers: int) -> Iterator[_Shop]:
     with ExitStack() as stack:
         hands = [start_settler(number, place=place, stack=stack) for number in range(lengths.settlers)]
         web = stack.enter_context(
@@ -112,7 +115,12 @@ def _shop(probe: Goods, *, lengths: Lengths, place: Place, workers: int) -> Iter
                 workers=workers,
             )
         )
-        yield _Shop(web=web, hands=hands)
+        stores = {REDIS: _own(servers.valkey), POSTGRES: _own(servers.postgres)}
+        yield _Shop(web=web, hands=hands, crew=Crew(children={WEB: [web.child], SETTLER: hands, **stores}))
+
+
+def _own(server: Server) -> list[ChildProcess]:
+    return [server.child] if server.child else []
 
 
 def _sustain(goods: Goods, shop: _Shop, *, lengths: Lengths, say: Say) -> Road:
@@ -153,7 +161,11 @@ def _spikes(
         "no-op crowd", NOOP, place=place, redis_url=settings.REDIS_URL, slug=probe.slug, workers=lengths.crowd_workers
     ) as noop:
         noop_spike = _spike(
-            probe.slug, port=noop.port, lengths=lengths, open_doors=lambda: Doors(opens_at=time.time() + LEAD_SECONDS)
+            probe.slug,
+            port=noop.port,
+            lengths=lengths,
+            crew=Crew(children={WEB: [noop.child]}),
+            open_doors=lambda: Doors(opens_at=time.time() + LEAD_SECONDS),
         )
     say(_spike_line("no-op", noop_spike))
     spikes: list[Spike] = []
@@ -167,13 +179,15 @@ def _spikes(
             opened.append(goods)
             return Doors(opens_at=goods.opens_at.timestamp(), goods=goods)
 
-        spikes.append(_spike(slug, port=shop.web.port, lengths=lengths, open_doors=open_doors))
+        spikes.append(_spike(slug, port=shop.web.port, lengths=lengths, crew=shop.crew, open_doors=open_doors))
         say(_spike_line("shop", spikes[-1]))
     return noop_spike, spikes, opened
 
 
-def _spike(slug: str, *, port: int, lengths: Lengths, open_doors: Callable[[], Doors]) -> Spike:
-    return measure_spike(slug, port=port, buyers=lengths.buyers, generators=lengths.generators, open_doors=open_doors)
+def _spike(slug: str, *, port: int, lengths: Lengths, crew: Crew, open_doors: Callable[[], Doors]) -> Spike:
+    return measure_spike(
+        slug, port=port, buyers=lengths.buyers, generators=lengths.generators, crew=crew, open_doors=open_doors
+    )
 
 
 def _turn(turn: Turn) -> str:

@@ -8,16 +8,17 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 from django.db import connection
 
 from inventory import line
 from inventory.redis import connect
-from loadtest.benchmarks.arrivals import Answers, ask_together, prepare, stand_ready
+from loadtest.benchmarks.arrivals import Answers, ask_together, go_home, prepare, stand_ready
 from loadtest.benchmarks.goods import Goods
 from loadtest.benchmarks.hands import hands_of
+from loadtest.benchmarks.shares import Crew, used
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
 
@@ -33,6 +34,7 @@ class Spike:
     """Waits in ms from the instant; last_decision_seconds: from the instant to the last decision in PostgreSQL.
 
     statuses: how many buyers had each as their last answer; shed: 503 that were sent again.
+    cpu_seconds: what each part used, from the opening to the last answer.
     """
 
     waits_ms: Mapping[int, list[float]]
@@ -41,6 +43,7 @@ class Spike:
     silent: int
     last_decision_seconds: float = 0.0
     decided: int = 0
+    cpu_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def failures(self) -> int:
@@ -56,7 +59,9 @@ class Doors:
     goods: Goods | None = None
 
 
-def measure_spike(slug: str, *, port: int, buyers: int, generators: int, open_doors: Callable[[], Doors]) -> Spike:
+def measure_spike(
+    slug: str, *, port: int, buyers: int, generators: int, crew: Crew, open_doors: Callable[[], Doors]
+) -> Spike:
     """Let `buyers` ask for `slug` from `generators` processes at the moment that `open_doors` returns.
 
     It is called when every connection is open. Raises LoadFailed.
@@ -76,11 +81,17 @@ def measure_spike(slug: str, *, port: int, buyers: int, generators: int, open_do
         ]:
             ready.result()
         doors = open_doors()
+        before, own = crew.read(), sum(hand.ask(time.process_time) for hand, _ in crowds)
         for asked in [
             threads.submit(hand.ask, ask_together, requests=share, begins_at=doors.opens_at) for hand, share in crowds
         ]:
             answers.add(asked.result())
-    return result(answers, goods=doors.goods, begins_at=doors.opens_at)
+        # Before the connections end: closing 20,000 of them is work that no buyer waited for.
+        own = sum(hand.ask(time.process_time) for hand, _ in crowds) - own
+        cpu_seconds = used(before, crew.read(), generator=own)
+        for hand, _ in crowds:
+            hand.ask(go_home)
+    return replace(result(answers, goods=doors.goods, begins_at=doors.opens_at), cpu_seconds=cpu_seconds)
 
 
 def result(answers: Answers, *, goods: Goods | None, begins_at: float) -> Spike:

@@ -51,21 +51,28 @@ async def send_json(send: Send, status: int, value: Any) -> None:
 
 async def send_problem(send: Send, error: FairdropError) -> None:
     """Send `error` as application/problem+json with its code, status and Retry-After."""
-    if not error.extra and error.retry_after_seconds is None:
-        for message in plain_problem(error.code, error.status, error.detail):
+    if not error.extra:
+        for message in plain_problem(error.code, error.status, error.detail, error.retry_after_seconds):
             await send(message)
         return
-    headers = PROBLEM_HEADERS
-    if error.retry_after_seconds is not None:
-        headers = [*headers, (b"retry-after", b"%d" % error.retry_after_seconds)]
+    headers = problem_headers(error.retry_after_seconds)
     await send_answer(send, error.status, headers, json.dumps(problem(error)).encode())
 
 
 @lru_cache(maxsize=64)
-def plain_problem(code: str, status: int, detail: str) -> tuple[Message, Message]:
+def plain_problem(
+    code: str, status: int, detail: str, retry_after_seconds: int | None = None
+) -> tuple[Message, Message]:
     """Return both messages of a problem that is text alone: in a flood the same one goes out again and again."""
     body = json.dumps(problem_object(code, status=status, detail=detail)).encode()
-    return messages_of(status, PROBLEM_HEADERS, body)
+    return messages_of(status, problem_headers(retry_after_seconds), body)
+
+
+def problem_headers(retry_after_seconds: int | None) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a problem; with Retry-After when the caller shall wait so long."""
+    if retry_after_seconds is None:
+        return PROBLEM_HEADERS
+    return [*PROBLEM_HEADERS, (b"retry-after", b"%d" % retry_after_seconds)]
 
 
 def problem(error: FairdropError) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,12 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import psutil
 import pytest
 
-from loadtest.benchmarks import shop_plans
+from loadtest.benchmarks import processes, shop_plans
 from loadtest.benchmarks.admission_rounds import Turn
 from loadtest.benchmarks.arrivals import Answers, Arrivals, evenly
-from loadtest.benchmarks.costs import Batches, Cost
+from loadtest.benchmarks.costs import Brake, Cost
 from loadtest.benchmarks.curves import Curve, curves
 from loadtest.benchmarks.figures import Figure
 from loadtest.benchmarks.knee import Step, knee_of, next_offer, spread, well_after
@@ -32,6 +34,8 @@ from loadtest.benchmarks.shop_bounds import (
 from loadtest.benchmarks.spike import Spike
 from loadtest.benchmarks.summary import missed, page_of, read_page
 from loadtest.benchmarks.whole_road import Road
+from tests.waiting import wait_until
+from workers.child_process import ChildProcess
 
 
 def search(truth: float) -> list[Step]:
@@ -167,12 +171,28 @@ def test_waits_are_sorted_into_the_second_they_were_intended_in() -> None:
     assert answers.waits_ms(202, begin=0.8) == pytest.approx([2_000])
 
 
-def test_a_settler_stops_after_its_batches() -> None:
-    batches = Batches()
-    assert not any(batches.stop() for _ in range(20))
-    batches.left = 2
-    # Asked before the line, after the first batch, after the second.
-    assert [batches.stop() for _ in range(3)] == [False, False, True]
+def test_the_brake_looks_at_one_line_only_when_it_is_told_to() -> None:
+    lengths = iter([30, 30, 30, 20])
+    brake = Brake(lambda: next(lengths))
+    assert not any(brake.stop() for _ in range(20))
+    brake.stops_at = 20
+    # However often it is asked before other lines: only the length counts.
+    assert [brake.stop() for _ in range(4)] == [False, False, False, True]
+
+
+def test_cpu_time_of_a_process_that_ended_is_not_forgotten(tmp_path: Path) -> None:
+    work = "sum(range(9_000_000))"
+    script = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', '{work}']); print(1, flush=True)"
+    child = ChildProcess(
+        name="parent", arguments=[sys.executable, "-c", f"{script}; time.sleep(60)"], folder=tmp_path,
+        log_path=tmp_path / "log",
+    ).start()  # fmt: skip
+    try:
+        wait_until(lambda: (tmp_path / "log").read_text() == "1\n", timeout_seconds=30, what="the grandchild has ended")
+        own = sum(psutil.Process(child.pid).cpu_times()[:2])
+        assert processes.cpu_seconds(child) > own
+    finally:
+        child.stop()
 
 
 ROAD = Road(

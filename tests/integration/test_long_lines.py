@@ -1,0 +1,60 @@
+"""The cost of a purchase is measured behind a line of a set length, whatever other lines a settler looks at meanwhile.
+The control stops the same settler after so many questions instead: then those lines use them up. Called by pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from inventory import keys
+from loadtest.benchmarks.costs import NEVER, Brake
+from shop.catalogue import SaleCard
+from tests.road import queue, run, settle_line, settler
+from tests.shopkeeping import make_sale
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+BATCH, ASKED, LEFT = 10, 40, 20
+
+
+def waiting(card: SaleCard) -> int:
+    (count,) = run(("ZCARD", keys.line(card.sku)))
+    return int(count)
+
+
+@pytest.fixture
+def long_line(new_sku: Callable[[], str]) -> SaleCard:
+    """Return a sale with a line, beside others that a settler comes to first: theirs wait, and are due to be looked at.
+
+    So the spikes leave their lines: every unit is held, and the rest waits.
+    """
+    name = new_sku()
+    held_up = [make_sale(f"{name}-{number}", units=1) for number in range(3)]
+    for card in held_up:
+        queue(card, "ann", "bob", "eve")
+        settle_line(card)
+        assert waiting(card) == 2
+        run(("HSET", keys.stock(card.sku), "waits_until_us", 0))
+    card = make_sale(f"{name}-long", units=ASKED)
+    queue(card, *(f"buyer-{number}" for number in range(ASKED)))
+    return card
+
+
+def test_a_settler_stops_when_the_line_is_as_short_as_told(long_line: SaleCard) -> None:
+    brake = Brake(lambda: waiting(long_line))
+    with settler(batch=BATCH, stopping=brake.stop) as worker:
+        brake.stops_at = LEFT
+        worker.work_once()
+        assert waiting(long_line) == LEFT
+        brake.stops_at = NEVER
+        worker.work_once()
+        assert waiting(long_line) == 0
+
+
+def test_control_counted_questions_are_used_up_by_other_lines(long_line: SaleCard) -> None:
+    questions: Iterator[bool] = iter([False] * ((ASKED - LEFT) // BATCH))
+    with settler(batch=BATCH, stopping=lambda: next(questions, True)) as worker:
+        worker.work_once()
+    assert waiting(long_line) == ASKED

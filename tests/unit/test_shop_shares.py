@@ -1,0 +1,85 @@
+"""The page says what bounds the spike and the overload by what each part used, and a 503 is made once. By pytest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from inventory.exceptions import SaleNotFound, Unavailable
+from loadtest.benchmarks.knee import Step
+from loadtest.benchmarks.overload import Overload
+from loadtest.benchmarks.report import Report, markdown
+from loadtest.benchmarks.shares import GENERATOR, POSTGRES, REDIS, SETTLER, WEB, microseconds_each, used
+from loadtest.benchmarks.shop_shares import overload_shares, spike_shares
+from loadtest.benchmarks.spike import Spike
+from shop.gate.http import send_problem
+
+
+def spike(*, web: float, stores: float = 0.0, waits_ms: dict[int, list[float]]) -> Spike:
+    return Spike(
+        waits_ms=waits_ms,
+        statuses=dict.fromkeys(waits_ms, 500),
+        shed=0,
+        silent=0,
+        cpu_seconds={GENERATOR: 0.2, WEB: web, REDIS: stores},
+    )
+
+
+def test_the_shares_of_a_spike_are_those_of_its_parts() -> None:
+    noop = spike(web=0.1, waits_ms={202: [400.0]})
+    shop = spike(web=0.6, stores=0.2, waits_ms={202: [500.0], 409: [1_000.0]})
+    found = spike_shares([shop], noop, cores=2)
+    # 1,000 buyers: 200 µs of generator, 600 of web, of which 200 are the server's as the no-op server's 500 buyers say.
+    assert found.rows[1] == ("shop", "200", "600", "0.00", "200", "0.00", "1,000", "2,000")
+    assert "generators 20%, the HTTP server 20%, our Python 40%, settler and stores 20%" in found.note
+    assert "400 ms" in found.note
+    assert "2.50 times" in found.note
+
+
+def test_the_shares_of_an_overload_name_the_most_the_cores_can_do() -> None:
+    cpu_us = {GENERATOR: 20.0, WEB: 80.0, SETTLER: 20.0, REDIS: 20.0, POSTGRES: 60.0}
+    found = Overload(
+        steps=[], knee=Step(offered=9_000, goodput=9_000, cpu_us=cpu_us), begin=1, end=3, decided=[1, 10, 20, 40],
+        p99_ms=[], offered=40_000, goodput=8_000, sent=0.25, statuses={}, normal_p99_ms=1, well_after_seconds=1,
+        cpu_us=cpu_us | {WEB: 130.0},
+    )  # fmt: skip
+    note = overload_shares(found, cores=2).note
+    assert [part in note for part in ("at most 10,000 a second", "at most 8,000", "25%", "30.00 were")] == [True] * 4
+
+
+def test_what_a_part_used_is_the_difference_of_two_readings() -> None:
+    found = used({WEB: 1.0, REDIS: 2.0}, {WEB: 1.5, REDIS: 2.25}, generator=0.125)
+    assert found == {GENERATOR: 0.125, WEB: 0.5, REDIS: 0.25}
+    assert microseconds_each(found, answers=1_000)[WEB] == pytest.approx(500)
+    assert microseconds_each(found, answers=1_000)[SETTLER] == 0
+
+
+def test_the_note_stands_on_the_page() -> None:
+    note = spike_shares([spike(web=1, waits_ms={202: [1], 409: [1]})], spike(web=1, waits_ms={202: [1]}), cores=2)
+    page = markdown(
+        Report(
+            title="", command="", date="", revision="", quick=True, figures=[], facts={}, method=[], comparisons=[note]
+        )
+    )
+    assert note.note in page
+
+
+def sent(error: Any) -> list[MutableMapping[str, Any]]:
+    messages: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        messages.append(message)
+
+    asyncio.run(send_problem(send, error))
+    return messages
+
+
+def test_a_refusal_with_a_pause_is_made_once_and_keeps_its_pause() -> None:
+    first, second = sent(Unavailable()), sent(Unavailable())
+    assert [once is again for once, again in zip(first, second, strict=True)] == [True, True]
+    assert (first[0]["status"], dict(first[0]["headers"])[b"retry-after"]) == (503, b"1")
+    # The control: an error that asks for no pause names none.
+    assert b"retry-after" not in dict(sent(SaleNotFound())[0]["headers"])
