@@ -41,6 +41,7 @@ BOUNDS = settings(
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
+MOST_ROUNDS = 8
 LIMIT, ROOM, UNITS = 3, 6, 3
 BUYERS = ("ann", "bob", "eve", "joe", "kim")
 NUMBERS = count(1)
@@ -362,7 +363,12 @@ def till() -> Iterator[None]:
 def test_no_life_of_a_sale_loses_a_unit_or_a_person(shop_database: None, till: None) -> None:
     MET.clear()
     run_state_machine_as_test(LifeMachine, settings=BOUNDS)
-    assert WORTH_MEETING <= MET
+    # What the first lives meet depends on which modules are loaded: Hypothesis draws from the constants it finds there.
+    for _ in range(MOST_ROUNDS):
+        if WORTH_MEETING <= MET:
+            break
+        run_state_machine_as_test(LifeMachine, settings=settings(BOUNDS, derandomize=False, print_blob=True))
+    assert WORTH_MEETING <= MET, "the test is vacuous: too little happened"
 
 
 def test_the_model_sees_a_line_that_passes_those_who_wait(

@@ -25,11 +25,15 @@ NEWS_SECONDS = 30.0
 
 
 @pytest.fixture
-def waiting_card(shown_sale: MakeSale) -> SaleCard:
-    """A sale of one unit, which somebody holds, with room for a crowd that waits."""
+def waiting_card(web: Caller, shown_sale: MakeSale) -> SaleCard:
+    """A sale of one unit, which somebody holds, as the web process knows; with room for a crowd that waits."""
     card = shown_sale(units=1, room=10 * STREAMS)
     road.queue(card, "holder-0000000000000000")
     road.settle_line(card)
+    # Among a thousand sales of other tests its next look at the stock is a second away: that would be news to all.
+    wait_until(
+        lambda: web.get(f"/api/v1/sales/{card.slug}").json()["held"] == 1, timeout_seconds=10, what="the hold is shown"
+    )
     return card
 
 

@@ -25,8 +25,9 @@ from tests.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.waiting import wait_until
 
 UNITS = 40
-# Keys lie on both servers for as long: calls that need all of them are turned away meanwhile.
-HALF_WAY_SECONDS = 0.3
+# Keys lie on both servers until a call that needs all of them was turned away, and after each key for as long at most:
+# a client asks again by itself for 0.4 s first.
+HALF_WAY_SECONDS = 2.0
 PATIENCE_SECONDS = 60
 
 
@@ -46,6 +47,12 @@ class Crowd:
             self.asked.append(wish.request_id)
             self._ask(wish)
             time.sleep(0.002)
+
+    def wait_until_turned_away(self) -> None:
+        """Wait until somebody was turned away at least once, HALF_WAY_SECONDS at most."""
+        deadline = time.monotonic() + HALF_WAY_SECONDS
+        while not self.turned_away and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _ask(self, wish: Ask) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -90,8 +97,11 @@ def running(*steps: Callable[[threading.Event], None]) -> Iterator[None]:
         assert not any(thread.is_alive() for thread in threads)
 
 
-def move_slot(sku: str) -> int:
-    """Move the slot of `sku` from its server to another one, half of the keys first; return how many keys moved."""
+def move_slot(sku: str, *, half_way: Callable[[], None]) -> int:
+    """Move the slot of `sku` from its server to another one, key by key; return how many keys moved.
+
+    half_way: called after each key, while the slot lies on both servers.
+    """
     client = redis.connect()
     slot = client.keyslot(keys.line(sku))
     source = client.nodes_manager.get_node_from_slot(slot)
@@ -101,10 +111,10 @@ def move_slot(sku: str) -> int:
     target_client.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", source_id)
     source_client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", target_id)
     moved = 0
-    while names := source_client.execute_command("CLUSTER GETKEYSINSLOT", slot, 4):
+    while names := source_client.execute_command("CLUSTER GETKEYSINSLOT", slot, 1):
         source_client.execute_command("MIGRATE", target.host, target.port, "", 0, 5000, "KEYS", *names)
         moved += len(names)
-        time.sleep(HALF_WAY_SECONDS)
+        half_way()
     for each in (target_client, source_client):
         each.execute_command("CLUSTER SETSLOT", slot, "NODE", target_id)
     return moved
@@ -129,7 +139,7 @@ def test_nobody_is_lost_while_a_slot_moves(
         crowd = Crowd(card)
         with running(crowd.come, decide):
             wait_until(lambda: len(crowd.asked) > 20, timeout_seconds=PATIENCE_SECONDS, what="people come")
-            moved = move_slot(card.sku)
+            moved = move_slot(card.sku, half_way=crowd.wait_until_turned_away)
             came = len(crowd.asked)
             wait_until(lambda: len(crowd.asked) > came + 20, timeout_seconds=PATIENCE_SECONDS, what="they go on coming")
         assert crowd.failures == []
