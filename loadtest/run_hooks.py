@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+import gevent.event
+import gevent.lock
 import gevent.pool
 from locust.runners import MasterRunner, WorkerRunner
 
@@ -56,6 +58,10 @@ class FloodRun:
         self._environment: Any = None
         self._share: dict[str, Any] = {}
         self._books: closing.Books | None = None
+        # Clear while a run is judged. Locust may be told twice to quit, and the second time it ends at once.
+        self._judged = gevent.event.Event()
+        self._judged.set()
+        self._finishing = gevent.lock.RLock()
         self.sampler: Sampler | None = None
         self._workers_left = 0
         self._workers = 1
@@ -185,18 +191,22 @@ class FloodRun:
         """Say whether every visit was made and every place followed to its end."""
         return crowd.finished and (self._followers is None or not self._followers.at_work)
 
-    def _finish(self, crowd: Crowd) -> bool:
-        """Ask for every place once more and close the record, once; say whether this call did it."""
-        followers = self._followers
-        if crowd is not self.crowd or followers is None:
-            return False
-        self.crowd = self.doors = self._followers = None
-        followers.stop()
-        self._recheck(crowd, followers)
-        if self._meter:
-            self._meter.close()
-        crowd.close()
-        return True
+    def _finish(self, crowd: Crowd | None) -> bool:
+        """Ask for every place once more and close the record, once; say whether this call did it.
+
+        Whoever comes meanwhile waits: a record that is still being written must not be judged.
+        """
+        with self._finishing:
+            followers = self._followers
+            if crowd is None or crowd is not self.crowd or followers is None:
+                return False
+            self.crowd = self.doors = self._followers = None
+            followers.stop()
+            self._recheck(crowd, followers)
+            if self._meter:
+                self._meter.close()
+            crowd.close()
+            return True
 
     def _recheck(self, crowd: Crowd, followers: Followers) -> None:
         """Ask for the state of every known request once more; one that is not at rest is asked again for a while."""
@@ -243,25 +253,33 @@ class FloodRun:
 
     def on_test_stop(self, environment: Any, **_: Any) -> None:
         """Close this process's record; on the process that sees the whole, have the run judged."""
-        if self.crowd:
+        books, self._books = self._books, None
+        if books is not None:
+            self._judged.clear()
+        try:
             self._send_home()
             self._finish(self.crowd)
-        if isinstance(environment.runner, WorkerRunner):
-            return
-        books, self._books = self._books, None
-        if books is None:
-            return
+            if books is not None:
+                self._judge(environment, books)
+        finally:
+            self._judged.set()
+
+    def _judge(self, environment: Any, books: closing.Books) -> None:
         if isinstance(environment.runner, MasterRunner) and self._workers_left > 0:
             environment.runner.send_message(HOME_MESSAGE)
         environment.process_exit_code = closing.close_books(books, files=self._workers)
         end_watch(self.sampler, folder=books.folder)
 
     def on_quitting(self, environment: Any, **_: Any) -> None:
-        """Judge a run that was interrupted before Locust could stop it; a worker's own code says nothing."""
+        """Judge a run that was interrupted before Locust could stop it; a worker's own code says nothing.
+
+        One that is being judged is judged to its end first: a flood without a verdict would end as if it were sound.
+        """
         if isinstance(environment.runner, WorkerRunner):
             environment.process_exit_code = 0
         elif self._books is not None:
             environment.runner.stop()
+        self._judged.wait()
 
 
 def _measure(meter: LoadMeter, *, crowd: Crowd, flood: FloodRun) -> None:
