@@ -57,6 +57,8 @@ def _lend(pool: Any, ready: list[Any] | None) -> Any:
         connection = ready.pop()
     except IndexError:  # another thread was faster
         return pool.get_connection()
+    if not connection.is_connected:
+        return connection  # it connects with the next command; to look into it would connect too, and wait twice
     try:
         fit = not connection.can_read()  # nobody asked anything: a word, or an end, is none for us
     except Exception:

@@ -47,8 +47,10 @@ def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -
         return
     order.refresh_from_db(fields=["state"])
     if order.state != State.PAID:
-        why = "the payment was declined" if result == "declined" else f"this request is {order.state}"
-        raise NotPayable(f"{why}; nothing was taken from you", state=order.state)
+        if result == "declined":
+            raise NotPayable("the payment was declined; nothing was taken from you", state=order.state)
+        # The money may be on its way back only: the provider may be away just now.
+        raise NotPayable(f"this request is {order.state}; what was taken from you is given back", state=order.state)
 
 
 def begin_page(request_id: str, *, buyer: str, provider_name: str, root: str) -> str:

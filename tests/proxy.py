@@ -54,6 +54,7 @@ class Proxy:
     delay_seconds: float = 0.0
     black_hole: bool = False
     forwarded: int = 0
+    accepted: int = 0
     _rules: list[Rule] = field(default_factory=list)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -102,6 +103,7 @@ class Proxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
+        self.accepted += 1
         try:
             # A task that ends as cancelled would be an error of the library's own callback.
             with suppress(asyncio.CancelledError):

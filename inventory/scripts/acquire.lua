@@ -6,7 +6,8 @@
 -- Stays true: one holder; TTL set in the same step (L2); the same token asked twice gets the same fence, so a lost
 -- reply cannot lock its caller out (L1); a fence is above every earlier one, also when the key was lost (L20); a lock
 -- that was granted goes to whoever holds the nonce, or to anyone when the nonce lies there and nobody waits (L13);
--- a lock that ended by itself while others wait is granted to the one that waits longest, who may be the caller;
+-- a lock that ended by itself while others wait is granted to the one that waits longest, who may be the caller, and
+-- who asks once without waiting does not come before them;
 -- a waiter's note is in memory only, for it ends with its connection: to wait costs the disk and the replicas nothing.
 local function note_waiter(now_ms)
   redis.set_repl(redis.REPL_NONE)
@@ -41,10 +42,11 @@ elseif holder then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end
 time = time or redis.call('TIME')
-if not holder and waits and ARGV[5] == '' and (ARGV[6] or '0') ~= '0' and redis.call('EXISTS', KEYS[4]) == 1 then
+if not holder and ARGV[5] == '' and (ARGV[6] or '0') ~= '0' and redis.call('EXISTS', KEYS[4]) == 1 then
   local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-  note_waiter(now_ms)
-  if redis.call('ZCOUNT', KEYS[4], now_ms, '+inf') > 1 then
+  if waits then note_waiter(now_ms) end
+  local own = tonumber(redis.call('ZSCORE', KEYS[4], ARGV[1]) or 0) >= now_ms and 1 or 0
+  if redis.call('ZCOUNT', KEYS[4], now_ms, '+inf') > own then
     local nonce = redis.sha1hex(ARGV[1] .. time[1] .. time[2])
     redis.call('DEL', KEYS[3])
     redis.call('RPUSH', KEYS[3], nonce)

@@ -147,6 +147,20 @@ def test_a_lock_whose_holder_died_goes_to_the_longest_waiter(new_sku: Callable[[
     assert (row.ends() == [0, 1, 2]) is fair
 
 
+@pytest.mark.parametrize("fair", [True, False])
+def test_who_asks_once_does_not_come_before_those_who_wait(new_sku: Callable[[], str], fair: bool) -> None:
+    """L13, also where the lock ended by itself. The control is the unfair lock, which anybody may take then."""
+    holder = a_lock(new_sku(), fair=fair)
+    newcomer = a_lock(holder.name, fair=fair)
+    assert holder.acquire()
+    row = Row(holder.name, [1], fair=fair)
+    assert run(("DEL", keys.lock(holder.name)))  # it ended, and nobody was woken
+    assert newcomer.acquire(timeout_seconds=0) is not fair
+    newcomer.release()
+    assert row.ends() == [0]
+    assert newcomer.acquire(timeout_seconds=0)
+
+
 @pytest.mark.parametrize("blocking", [True, False])
 def test_who_waits_is_blocked_and_does_not_poll(
     new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, blocking: bool
@@ -218,6 +232,26 @@ def test_a_word_is_heard_by_whoever_keeps_a_place(new_sku: Callable[[], str]) ->
         assert redis.wait_for_signal(redis.connect(), key, seconds=1, place=place, place_seconds=30) == "a word"
     finally:
         place.leave()
+
+
+@ON_ONE_KIND
+def test_a_silent_server_is_waited_for_once_a_command(new_sku: Callable[[], str]) -> None:
+    """The control is the look into a connection that is not open: it opens one, and waits for that as well."""
+    address, key = urlsplit(settings.REDIS_URL), keys.lock_signals(new_sku())
+    assert address.port
+    with proxy_to(address.port) as proxy:
+        through = address._replace(netloc=f":{address.password}@127.0.0.1:{proxy.port}").geturl()
+        once = redis.connect_once(through, timeout_seconds=0.5)
+        redis.run_script(once, "held", keys=[key, key], args=["x"])
+        proxy.black_hole = True
+        opened = []
+        for _ in range(3):
+            before = proxy.accepted
+            with pytest.raises(RedisUnavailable):
+                redis.run_script(once, "held", keys=[key, key], args=["x"])
+            opened.append(proxy.accepted - before)
+        assert opened == [0, 1, 1]
+        once.close()
 
 
 @ON_ONE_KIND

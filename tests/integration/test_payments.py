@@ -252,6 +252,25 @@ def test_a_declined_payment_leaves_the_hold(card: SaleCard) -> None:
     assert state_of(name) == "paid"
 
 
+def test_who_was_charged_for_nothing_is_told_that_it_comes_back(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the provider cannot give it back yet."""
+    (name,) = hold(card, buyers=1)
+    pay, notice = Sandbox.pay_at_once, list[object]()
+
+    def give_up_and_pay(self: Sandbox, charge: Charge) -> object:
+        holds.cancel(name, buyer=BUYER)
+        notice.append(pay(self, charge))
+        return notice[0]
+
+    monkeypatch.setattr(Sandbox, "pay_at_once", give_up_and_pay)
+    monkeypatch.setattr("shop.payments.refund_now", lambda _reference: False)
+    with pytest.raises(NotPayable, match="what was taken from you is given back"):
+        checkout.pay_at_once(name, buyer=BUYER, provider_name="sandbox", root="http://127.0.0.1:9")
+    assert len(notice) == 1
+
+
 def test_a_provider_that_is_away_charges_nothing(card: SaleCard) -> None:
     (name,) = hold(card, buyers=1)
     with override_settings(SANDBOX_MISCHIEF=["mute", "away"]), pytest.raises(Unavailable):
