@@ -21,6 +21,12 @@ def median(turns: Sequence[Turn], *, side: str) -> float:
     return statistics.median(turn.per_second for turn in turns if turn.side == side)
 
 
+def ratio_of_rounds(turns: Sequence[Turn], above: str, below: str) -> float:
+    """Return the middle, over the rounds, of the rate of one side ÷ that of the other: a slow minute falls on both."""
+    rates = ([turn.per_second for turn in turns if turn.side == side] for side in (above, below))
+    return statistics.median(ratio(*pair) for pair in zip(*rates, strict=True))
+
+
 def busy_share(turns: Sequence[Turn], *, side: str) -> float:
     """Return the middle share of its core that the server of `side` used."""
     return statistics.median(turn.busy for turn in turns if turn.side == side)

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from loadtest.benchmarks.bounds import busy_share, median, per_cpu_second
+from loadtest.benchmarks.bounds import busy_share, median, per_cpu_second, ratio_of_rounds
 from loadtest.benchmarks.figures import Figure, ratio
 from loadtest.benchmarks.knee import spread
 from loadtest.benchmarks.settle_bounds import quantile
@@ -91,7 +91,7 @@ def sold_out_figures(turns: Sequence[Turn]) -> list[Figure]:
     gone, noop = median(turns, side="sold out"), median(turns, side="no-op")
     return [
         Figure(name="sold-out answers, one core", value=gone, unit="answers/s", limit=noop),
-        Figure(name="sold out ÷ no-op", value=ratio(gone, noop), at_least=LEAST_SOLD_OUT),
+        Figure(name="sold out ÷ no-op", value=ratio_of_rounds(turns, "sold out", "no-op"), at_least=LEAST_SOLD_OUT),
         Figure(
             name="sold out ÷ no-op, per second of server CPU",
             value=ratio(*per_cpu_second(turns, "sold out", "no-op")),

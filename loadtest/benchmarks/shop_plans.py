@@ -39,7 +39,7 @@ class Lengths:
 
 
 FULL = Lengths(
-    sold_out=Plan(rounds=4, seconds=2.5, warm_up_seconds=0.8, connections=256),
+    sold_out=Plan(rounds=12, seconds=1.2, warm_up_seconds=0.5, connections=256),
     limit_seconds=1.5,
     road_seconds=60.0,
     road_warm_up_seconds=3.0,
@@ -102,7 +102,8 @@ METHOD = (
     "limit: the same crowd before the server that does nothing.",
     "Sold out: {sold_out.rounds} rounds of {sold_out.seconds:g} s in turns with the server that does nothing, "
     "{sold_out.connections} connections; the server on one core, generator and Valkey on another. No buyer asks twice. "
-    "Figures are medians. The ratio per second of server CPU is printed too: a neighbour disturbs it least.",
+    "Figures are medians, the ratio that of the rounds' ratios. The ratio per second of server CPU is printed too: a "
+    "neighbour disturbs it least.",
     "Overload: open arrivals, evenly spaced, whatever becomes of those before them; at most {pressure.connections:,} "
     "buyers wait at once, and who could not be sent for a second gives up. The knee is the highest offered rate of "
     "which 95 % is decided within the same {pressure.step_seconds:g} s, found to 7 %. Then "

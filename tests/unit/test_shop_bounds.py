@@ -207,6 +207,7 @@ TURNS = [
     Turn(side=side, per_second=rate, busy=1, wait_p50_ms=1, wait_p99_ms=1)
     for side, rate in (("no-op", 50_000), ("sold out", 30_000))
 ]
+SLOW_TURNS = [replace(turn, per_second=turn.per_second / 2) for turn in TURNS]
 OVERLOAD = Overload(
     steps=[], knee=Step(offered=10_000, goodput=10_000), begin=1, end=2, decided=[], p99_ms=[], offered=40_000,
     goodput=8_000, sent=1.0, statuses={}, normal_p99_ms=1, well_after_seconds=10,
@@ -228,6 +229,8 @@ STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=
         (spike_figures([replace(SPIKE, waits_ms={202: [1.0]})], NOOP), 1),  # nobody was refused: nothing was shown
         (sold_out_figures(TURNS), 0),
         (sold_out_figures([TURNS[0], replace(TURNS[1], per_second=29_999)]), 1),
+        # A machine that is slow for a round, or for one side of a round, changes nothing.
+        (sold_out_figures([*TURNS, *SLOW_TURNS, replace(TURNS[0], per_second=10_000), TURNS[1]]), 0),
         (overload_figures(OVERLOAD), 0),
         (overload_figures(replace(OVERLOAD, goodput=7_999, well_after_seconds=11)), 2),
         (overload_figures(replace(OVERLOAD, well_after_seconds=math.inf)), 1),
