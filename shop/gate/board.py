@@ -197,7 +197,11 @@ class Board:
                 self._tell(entry)
             if seen is None:
                 self.prime_soon(entry)
-            elif (entry.room() or 0) <= 0 and entry.known_at_admitted != seen.admitted:
+        # Only now: a scan of one sale keeps the figures of no other waiting.
+        for entry, seen in zip(entries, figures, strict=True):
+            if seen is None or not entry.is_sold_out():
+                entry.forget_known_buyers()
+            elif entry.known_at_admitted != seen.admitted:
                 await self._learn_known_buyers(entry, seen)
 
     async def _learn_known_buyers(self, entry: SaleEntry, seen: LineFigures) -> None:

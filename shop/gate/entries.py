@@ -80,9 +80,16 @@ class SaleEntry:
             and time.monotonic() - self.seen_at <= FRESH_SECONDS
             and self.known_at_admitted == figures.admitted
             and buyer not in self.known_buyers
-            and (self.room() or 0) <= 0
-            and self.state_at(time.time()) == "open"
+            and self.is_sold_out()
         )
+
+    def is_sold_out(self) -> bool:
+        """Say whether this sale is open and has no room, by what Redis last said."""
+        return self.figures is not None and (self.room() or 0) <= 0 and self.state_at(time.time()) == "open"
+
+    def forget_known_buyers(self) -> None:
+        """Keep nobody's id: nobody is refused from memory now."""
+        self.known_buyers, self.known_at_admitted = frozenset(), -1
 
     def note_admission(self) -> None:
         """Forget who is known: somebody was let in a moment ago, and a second click of theirs must reach the line."""

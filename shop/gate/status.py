@@ -48,15 +48,19 @@ class Statuses:
         self._threads = ReaderThreads("status", threads=2, most_waiting=64)
         self._coalescers: dict[str, Coalescer[str, Place | None]] = {}
 
-    async def read(self, request_id: str, *, buyer: str) -> dict[str, Any]:
-        """Return the status answer of `buyer`'s request. Raises RequestNotFound, Unavailable."""
+    async def entry_of(self, request_id: str) -> SaleEntry:
+        """Return the sale that a request is of. Raises RequestNotFound, Unavailable."""
         sale_id = sale_id_of(request_id)
         if sale_id is None:
             raise RequestNotFound
         try:
-            entry = await self._board.find_by_id(sale_id)
+            return await self._board.find_by_id(sale_id)
         except SaleNotFound as error:
             raise RequestNotFound from error
+
+    async def read(self, request_id: str, *, buyer: str) -> dict[str, Any]:
+        """Return the status answer of `buyer`'s request. Raises RequestNotFound, Unavailable."""
+        entry = await self.entry_of(request_id)
         place = await self._coalescer(entry.card.sku).submit(request_id)
         if place is None:
             view = await self._threads.read(look_up_forgotten, request_id, buyer=buyer)

@@ -16,7 +16,8 @@ from django.conf import settings
 from inventory.exceptions import Unavailable
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
-from shop.gate.followers import HEARTBEAT_SECONDS, Follower, Followers, tell_sale
+from shop.gate.follower import Follower, seen_of, tell, tell_sale
+from shop.gate.followers import HEARTBEAT_SECONDS, Followers
 from shop.gate.http import Headers, Receive, Send, buyer_of
 from shop.gate.sales import sale_answer
 from shop.gate.status import Statuses
@@ -35,7 +36,6 @@ class Streams:
     """The live door of one process."""
 
     def __init__(self, board: Board, statuses: Statuses) -> None:
-        self._board = board
         self._statuses = statuses
         self._followers = Followers(board, statuses)
 
@@ -61,11 +61,12 @@ class Streams:
     async def follow_request(self, request_id: str, headers: Headers, receive: Receive, send: Send) -> None:
         """Stream one buyer's request until it is decided. Raises RequestNotFound, Unauthenticated, Unavailable."""
         buyer = buyer_of(headers, unsafe=False)
-        status = await self._statuses.read(request_id, buyer=buyer)  # an error here is still an ordinary answer
-        entry = await self._board.find(status["sale"])
+        entry = await self._statuses.entry_of(request_id)  # an error here and below is still an ordinary answer
+        seen = seen_of(entry)
+        status = await self._statuses.read(request_id, buyer=buyer)
         follower = Follower(entry, request_id=request_id, buyer=buyer, name=last_event_id(headers))
         with self._one_more(follower):
-            self._followers.tell(follower, status, time.monotonic())
+            tell(follower, status, time.monotonic(), seen=seen)
             await stream(follower, receive, send)
 
     async def follow_sale(self, entry: SaleEntry, headers: Headers, receive: Receive, send: Send) -> None:

@@ -4,9 +4,13 @@ The control is the same sale with a single one of the conditions broken.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +18,8 @@ from inventory.line import LineFigures
 from inventory.outcomes import State
 from inventory.tickets import Record, buyer_in
 from shop.catalogue import SaleCard
+from shop.gate import board as board_module
+from shop.gate.board import Board
 from shop.gate.entries import FRESH_SECONDS, SaleEntry
 
 KNOWN, STRANGER = "k" * 22, "s" * 22
@@ -37,6 +43,78 @@ def sold_out_entry(
     entry.known_buyers = frozenset({KNOWN})
     entry.known_at_admitted = 9
     return entry
+
+
+class Redis:
+    """Stands for the line: the same figures for every sale; notes which sales' buyers are read, and when."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, entries: list[SaleEntry]) -> None:
+        self.figures = GONE
+        self.read: list[str] = []
+        self.entries = entries
+        monkeypatch.setattr(board_module, "line", self)
+
+    async def figures_async(self, _client: Any, sales: list[Any]) -> list[LineFigures]:
+        return [self.figures] * len(sales)
+
+    async def known_buyers_async(self, _client: Any, sku: str) -> set[str]:
+        self.read.append(sku)
+        assert all(entry.figures == self.figures for entry in self.entries), "a scan came before another's figures"
+        return {KNOWN}
+
+    def look(self) -> None:
+        """Let a board that has these sales look at their figures once."""
+
+        async def look() -> None:
+            board = Board(cast(Any, SimpleNamespace(pubsub=lambda: None)), load_cards=list)
+            board._by_slug = {entry.card.slug: entry for entry in self.entries}
+            await board._refresh_figures()
+
+        asyncio.run(look())
+        for entry in self.entries:
+            entry.seen_at = time.monotonic() + 3600  # however slow this machine is
+
+
+def fresh_entry(name: str) -> SaleEntry:
+    return SaleEntry(replace(sold_out_entry().card, sku=name, slug=name))
+
+
+def test_who_was_admitted_is_read_after_the_figures_of_all_sales(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [fresh_entry("lamp"), fresh_entry("bed")]
+    store = Redis(monkeypatch, entries)
+    store.look()
+    assert store.read == ["lamp", "bed"]
+    assert all(entry.known_buyers == {KNOWN} for entry in entries)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"switch": "closed"}, {"switch": "paused"}, {"closes_at": datetime(2020, 1, 1, tzinfo=UTC)}],
+    ids=["closed by staff", "paused", "its time is over"],
+)
+def test_who_was_admitted_is_forgotten_with_the_end_of_a_sale(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
+) -> None:
+    entry = fresh_entry("lamp")
+    store = Redis(monkeypatch, [entry])
+    store.look()
+    assert entry.is_surely_sold_out(STRANGER)
+    entry.use(replace(entry.card, **changed))
+    store.look()
+    assert (entry.known_buyers, store.read) == (frozenset(), ["lamp"])
+    entry.use(fresh_entry("lamp").card)
+    assert not entry.is_surely_sold_out(STRANGER)
+    store.look()
+    assert entry.is_surely_sold_out(STRANGER)
+
+
+def test_who_was_admitted_is_forgotten_when_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = fresh_entry("lamp")
+    store = Redis(monkeypatch, [entry])
+    store.look()
+    store.figures = GONE._replace(available=1)
+    store.look()
+    assert (entry.known_buyers, store.read) == (frozenset(), ["lamp"])
 
 
 def test_a_stranger_is_told_from_memory_and_who_was_admitted_is_not() -> None:

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from shop.gate import followers, streams
-from shop.gate.followers import Follower, Followers
+from shop.gate.follower import Follower, seen_of
+from shop.gate.followers import Followers
 
 Message = MutableMapping[str, Any]
 
@@ -79,7 +80,7 @@ def test_the_same_state_is_told_once_and_not_to_who_has_it() -> None:
 def test_who_could_be_decided_is_looked_at_before_its_time() -> None:
     each = follower()
     each.position = 3
-    each.looked(100.0, pause_seconds=5)
+    each.looked(100.0, seen=seen_of(each.entry), pause_seconds=5)
     each.entry.moves += 1
     each.entry.figures = SimpleNamespace(decided=2)
     assert not each.wants_look(101.0)
@@ -134,7 +135,7 @@ def test_who_may_be_decided_does_not_wait_behind_all_whose_place_moved(
     waiting = [follower(request_id=f"1-{number}") for number in range(600)]
     turn_of = follower(request_id="1-turn")
     turn_of.position = 7
-    turn_of.looked(time.monotonic(), pause_seconds=60)
+    turn_of.looked(time.monotonic(), seen=seen_of(turn_of.entry), pause_seconds=60)
 
     async def run_it() -> int:
         return await asked_before_the_turn(Line(waiting, turn_of=turn_of), all_of=601)
