@@ -22,7 +22,7 @@ from inventory.redis import (
     run_script,
     run_script_async,
 )
-from inventory.tickets import Record, buyer_in, read_record
+from inventory.tickets import Record, buyer_in, record_or_none
 
 
 class LineFigures(NamedTuple):
@@ -88,11 +88,10 @@ def _status_keys(sku: str) -> list[str]:
 
 
 def _places(flat: list[Any]) -> list[Place | None]:
+    # A record that cannot be read is nobody's place: its owner is looked up in the database, and all others are told.
     parts = iter(flat)
-    return [
-        Place(read_record(record), int(position)) if record else None
-        for record, position in zip(parts, parts, strict=True)
-    ]
+    found = [(record_or_none(record), position) for record, position in zip(parts, parts, strict=True)]
+    return [Place(record, int(position)) if record else None for record, position in found]
 
 
 async def places_async(client: AsyncClient, sku: str, request_ids: Sequence[str]) -> list[Place | None]:

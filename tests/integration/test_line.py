@@ -319,6 +319,14 @@ def test_a_look_at_the_line_tells_every_place(card: SaleCard) -> None:
     lock.release()
 
 
+def test_a_damaged_record_keeps_nobody_else_from_an_answer(card: SaleCard) -> None:
+    names = queue(card, "ann", "bob", "eve")
+    run(("HSET", keys.records(card.sku), names[1], "damaged"))
+    first, damaged, last = line.places(redis.connect(), card.sku, names)
+    assert damaged is None
+    assert [place and place.position for place in (first, last)] == [1, 3]
+
+
 def test_a_sku_has_work_until_nothing_is_in_line_or_in_flight(card: SaleCard) -> None:
     client, seen = redis.connect(), []
     seen.append(card.sku in line.skus_with_work(client))
