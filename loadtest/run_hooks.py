@@ -6,8 +6,6 @@ Called by Locust's events through the locustfile.
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import sys
 import time
 from dataclasses import astuple
@@ -15,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-import gevent.event
 import gevent.lock
 import gevent.pool
 from locust.runners import MasterRunner, WorkerRunner
@@ -29,6 +26,7 @@ from loadtest.follow_up import HELD, WAITING
 from loadtest.followers import CONNECTIONS, Followers, open_session
 from loadtest.history import clear_history
 from loadtest.own_load import LoadMeter, clear_load
+from loadtest.run_companions import end_with_parent, measure_load
 from loadtest.sampling import Sampler
 from loadtest.shop_api import ShopApi, ShopError, check_host
 from loadtest.stage_figures import PLAN_FILE, write_plan
@@ -37,12 +35,12 @@ from loadtest.watching import end_watch, watch
 logger = logging.getLogger(__name__)
 
 SHARE_MESSAGE, DONE_MESSAGE, HOME_MESSAGE = "flood_share", "flood_done", "flood_go_home"
-USAGE_ERROR = 2
+# A run that cannot begin, and one that ends without a verdict.
+USAGE_ERROR = NO_VERDICT = 2
 TICK_SECONDS = 0.25
-METER_SECONDS = 0.5
 # From the order to begin to the first arrival: every process has its users by then.
 LEAD_SECONDS = 2.0
-NS, NS_PER_MS = 1_000_000_000, 1_000_000
+NS = 1_000_000_000
 LEAVE_PATIENCE_SECONDS = 20.0
 RECHECK_PATIENCE_SECONDS = 60.0
 
@@ -58,9 +56,7 @@ class FloodRun:
         self._environment: Any = None
         self._share: dict[str, Any] = {}
         self._books: closing.Books | None = None
-        # Clear while a run is judged. Locust may be told twice to quit, and the second time it ends at once.
-        self._judged = gevent.event.Event()
-        self._judged.set()
+        self._closing: gevent.Greenlet | None = None
         self._finishing = gevent.lock.RLock()
         self.sampler: Sampler | None = None
         self._workers_left = 0
@@ -85,7 +81,7 @@ class FloodRun:
             runner.register_message(SHARE_MESSAGE, self._on_share)
             runner.register_message(HOME_MESSAGE, self._on_go_home)
             return
-        gevent.spawn(_end_with_parent)
+        gevent.spawn(end_with_parent)
         if isinstance(runner, MasterRunner):
             runner.register_message(DONE_MESSAGE, self._on_worker_done)
         web_tab.add_to(environment, sampler=lambda: self.sampler)
@@ -99,7 +95,8 @@ class FloodRun:
             sys.exit(USAGE_ERROR)
 
     def on_test_start(self, environment: Any, **_: Any) -> None:
-        """Give every process its part of the crowd and begin."""
+        """Give every process its part of the crowd and begin, once an earlier run of this page is judged."""
+        self._await_closing()
         if isinstance(environment.runner, WorkerRunner):
             self._begin(**self._share)
             return
@@ -138,6 +135,8 @@ class FloodRun:
 
     def _prepare(self) -> tuple[closing.Books, Arrivals | None]:
         """Check the host, make the plan of arrivals if a shape wants one, find the sales, open the books."""
+        # Until the verdict says otherwise: Locust would call a run sound that nobody judged.
+        self._environment.process_exit_code = NO_VERDICT
         wanted = self._wanted()
         host = self._environment.host or ""
         check_host(host, remote=wanted.remote)
@@ -172,7 +171,7 @@ class FloodRun:
         self._followers = Followers(session, crowd=self.crowd)
         self.crowd.follow = self._followers.follow
         gevent.spawn(self.doors.open)
-        gevent.spawn(_measure, self._meter, crowd=self.crowd, flood=self)
+        gevent.spawn(measure_load, self._meter, goes_on=lambda crowd=self.crowd: self.crowd is crowd)
         gevent.spawn(self._accompany, self.crowd)
 
     def _accompany(self, crowd: Crowd) -> None:
@@ -237,6 +236,7 @@ class FloodRun:
         if self._environment.web_ui is not None:
             runner.stop()
         else:
+            self._await_closing()
             runner.quit()
 
     # The end
@@ -252,17 +252,27 @@ class FloodRun:
                 gevent.sleep(TICK_SECONDS)
 
     def on_test_stop(self, environment: Any, **_: Any) -> None:
-        """Close this process's record; on the process that sees the whole, have the run judged."""
+        """Close this process's record; on the process that sees the whole, have the run judged; return when it is.
+
+        In a greenlet of its own: Locust may be told twice to end, and the second time kills those of its runner.
+        """
+        if self._closing is None or self._closing.ready():
+            self._closing = gevent.spawn(self._close, environment)
+        self._closing.join()
+
+    def _await_closing(self) -> None:
+        if self._closing is not None:
+            self._closing.join()
+
+    def _close(self, environment: Any) -> None:
         books, self._books = self._books, None
-        if books is not None:
-            self._judged.clear()
         try:
             self._send_home()
             self._finish(self.crowd)
             if books is not None:
                 self._judge(environment, books)
-        finally:
-            self._judged.set()
+        except Exception:
+            logger.exception("The run could not be closed or judged: it ends without a verdict.")
 
     def _judge(self, environment: Any, books: closing.Books) -> None:
         if isinstance(environment.runner, MasterRunner) and self._workers_left > 0:
@@ -273,29 +283,13 @@ class FloodRun:
     def on_quitting(self, environment: Any, **_: Any) -> None:
         """Judge a run that was interrupted before Locust could stop it; a worker's own code says nothing.
 
-        One that is being judged is judged to its end first: a flood without a verdict would end as if it were sound.
+        One that is being judged is judged to its end first.
         """
         if isinstance(environment.runner, WorkerRunner):
             environment.process_exit_code = 0
-        elif self._books is not None:
+            self._await_closing()
+            return
+        if self._books is not None:
             environment.runner.stop()
-        self._judged.wait()
-
-
-def _measure(meter: LoadMeter, *, crowd: Crowd, flood: FloodRun) -> None:
-    """Note now and then how busy this process is, as long as its crowd is there."""
-    late_ns = 0
-    while flood.crowd is crowd:
-        meter.sample(late_ms=late_ns / NS_PER_MS)
-        due_ns = time.monotonic_ns() + int(METER_SECONDS * NS)
-        gevent.sleep(METER_SECONDS)
-        late_ns = max(0, time.monotonic_ns() - due_ns)
-
-
-def _end_with_parent() -> None:
-    """Started by run_flood: end with it, also when it was killed and could not say so; nobody else would end us."""
-    parent = int(os.environ.get(arguments.PARENT_VARIABLE, "0"))
-    while parent and os.getppid() == parent:
-        gevent.sleep(TICK_SECONDS)
-    if parent and os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
+        # A runner that somebody else is stopping does nothing when it is told to.
+        self.on_test_stop(environment)
