@@ -70,6 +70,7 @@ def _settle_call(
     sku: str,
     *,
     token: str,
+    call: int,
     figures: StockFigures,
     settled: Sequence[Settled],
     staying: Sequence[str],
@@ -87,7 +88,7 @@ def _settle_call(
         keys.holds(sku),
     ]
     args: list[Argument] = [token, sku, keys.settled_channel(), *figures, waits_for, waits_until_us, MOST_HAND_OUTS]
-    args += _changed(settled)
+    args += [call, *_changed(settled)]
     for name in staying:
         args += (name, "", 0, "")
     return "settle", script_keys, args
@@ -142,6 +143,7 @@ def settle_and_take(
 ) -> Handed:
     """Answer `settled` (after its COMMIT, never before) and take the next batch in the same round trip.
 
+    call: of this take, one more than that of the take whose batch is answered.
     staying: who keeps its place, because the line `waits_for` something (see allocation.py), until `waits_until_us`
     (Unix µs) at most.
     Raises LockLost, RedisUnavailable.
@@ -152,6 +154,7 @@ def settle_and_take(
             _settle_call(
                 sku,
                 token=token,
+                call=call - 1,
                 figures=figures,
                 settled=settled,
                 staying=staying,
@@ -171,16 +174,22 @@ def settle(
     sku: str,
     *,
     token: str,
+    call: int,
     figures: StockFigures,
     settled: Sequence[Settled],
     staying: Sequence[str] = (),
     waits_for: str = "",
     waits_until_us: int = 0,
 ) -> int:
-    """Answer `settled` without taking more; return how many this call settled. Raises LockLost, RedisUnavailable."""
+    """Answer `settled` without taking more; return how many this call settled.
+
+    call: of the take whose batch is answered; behind a later take nobody who stays is put back any more.
+    Raises LockLost, RedisUnavailable.
+    """
     name, script_keys, args = _settle_call(
         sku,
         token=token,
+        call=call,
         figures=figures,
         settled=settled,
         staying=staying,

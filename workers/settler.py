@@ -106,7 +106,7 @@ class Settler:
             done += len(settlement.settled)
             idle = 0 if settlement.settled else idle + 1
             if self._stopping() or idle == MOST_IDLE or time.monotonic() >= turn_ends:
-                line_changes.settle(self._client, sku, token=lock.token, **settlement._asdict())
+                line_changes.settle(self._client, sku, token=lock.token, call=call, **settlement._asdict())
                 break
             call += 1
             handed = line_changes.settle_and_take(

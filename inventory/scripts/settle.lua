@@ -2,20 +2,23 @@
 -- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line   8 holds
 -- ARGV  1 token   2 sku   3 settled channel   4 available   5 held   6 sold   7 returning   8 stock version
 --       9 why the line must wait now ('waitlist', 'paused'), '' = it need not   10 until when at most, in µs
---       11 hand-outs of one whose refusal is due
+--       11 hand-outs of one whose refusal is due   12 call number of the take whose batch this answers
 --       then for each request: request_id, new record ('' when it stays in line), units, live field  (at most 1,000)
 -- Returns -1 when the token does not hold the lock and nothing changed, else how many were settled by this call.
--- Stays true: only what is in flight is settled, so a re-sent call settles nothing twice; an older stock version never
--- overwrites a newer one; queued counts exactly the units in line and in flight; who stays keeps its seq (I8); an
--- outcome that is known already (paid, expired meanwhile) is not overwritten by the hold before it (I19); units leave
--- a buyer's live ones when their request does (I7).
+-- Stays true: only what is in flight is settled, so a re-sent call settles nothing twice; only the last take's batch is
+-- put back, so a call that comes again behind a later take leaves that take's batch in flight, though it may hold the
+-- same requests; an older stock version never overwrites a newer one; queued counts exactly the units in line and in
+-- flight; who stays keeps its seq (I8); an outcome that is known already (paid, expired meanwhile) is not overwritten
+-- by the hold before it (I19); units leave a buyer's live ones when their request does (I7).
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return -1 end
 local rank = {q = 0, w = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
 local live = {q = true, w = true, h = true, p = true}
-local first, each = 12, 4
+local first, each = 13, 4
 local count = (#ARGV - first + 1) / each
 
-local stock = redis.call('HMGET', KEYS[4], 'version', 'queued', 'decided')
+local stock = redis.call('HMGET', KEYS[4], 'version', 'queued', 'decided', 'hand_call')
+-- Who stays may be handed out again at once; then only the number of the take tells the two batches apart.
+local is_last_batch = stock[4] == ARGV[1] .. '#' .. ARGV[12]
 if not stock[1] or tonumber(ARGV[8]) >= tonumber(stock[1]) then
   redis.call('HSET', KEYS[4], 'available', ARGV[4], 'held', ARGV[5], 'sold', ARGV[6], 'returning', ARGV[7],
     'version', ARGV[8])
@@ -32,7 +35,7 @@ if count > 0 then
   for i = 1, count do
     local at = first + (i - 1) * each
     local record = ARGV[at + 1]
-    if scores[i] then
+    if scores[i] and (record ~= '' or is_last_batch) then
       gone[#gone + 1] = ids[i]
       if record == '' then
         back[#back + 1], back[#back + 2] = scores[i], ids[i]

@@ -18,12 +18,13 @@ from inventory.exceptions import RedisUnavailable
 from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import Lock
 from inventory.outcomes import State
+from shop import holds
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.crashes.lossy_road import Road, digest
 from tests.proxy import Proxy, proxy_to
 from tests.road import LOCK_TTL_MS, ask, own_connection, queue, settler
-from tests.shopkeeping import assert_books_balance
+from tests.shopkeeping import assert_books_balance, make_sale
 from tests.waiting import wait_until
 from workers.settlement import settle_batch
 
@@ -70,6 +71,24 @@ def test_settle_and_take(road: Road) -> None:
     assert counts(road.card) == (2, 4, 10, 4)
 
 
+def test_settle_and_take_of_one_who_keeps_a_place_while_another_leaves(road: Road) -> None:
+    """The line need not wait, so the same one is handed out again at once, and stays so."""
+    card = make_sale(f"{road.card.sku}-few", units=1)
+    ann, bob, eve = queue(card, "ann", "bob", "eve")
+    with own_connection() as connection, Lock(road.client, card.sku, ttl_ms=LOCK_TTL_MS) as lock:
+        handed = line_changes.take(road.client, card.sku, token=lock.token, call=1, batch=2)
+        done = settle_batch(connection, sku=card.sku, fence=lock.fence, requests=handed.requests)
+        assert ([each.request_id for each in done.settled], done.staying) == ([ann], [bob])
+        holds.cancel(eve, buyer="eve")
+        rule = road.proxy.drop_replies(b"Answer a settled batch")
+        handed = line_changes.settle_and_take(
+            road.client, card.sku, token=lock.token, **done._asdict(), call=2, batch=2
+        )
+        assert rule.dropped == 1
+        assert [name for name, _ in handed.requests] == [bob]
+    assert counts(card) == (0, 1, 3, 2)
+
+
 def test_settle(road: Road) -> None:
     queue(road.card, *BUYERS)
     sku = road.card.sku
@@ -77,7 +96,7 @@ def test_settle(road: Road) -> None:
         handed = line_changes.take(road.client, sku, token=lock.token, call=1, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
         rule = road.proxy.drop_replies(digest("settle"))
-        line_changes.settle(road.client, sku, token=lock.token, figures=done.figures, settled=done.settled)
+        line_changes.settle(road.client, sku, token=lock.token, call=1, figures=done.figures, settled=done.settled)
         assert rule.dropped == 1
     assert counts(road.card) == (6, 0, 10, 4)
 

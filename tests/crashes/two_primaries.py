@@ -50,7 +50,7 @@ class Split:
         """Settle what was taken, and answer it. Raises FenceRefused."""
         with own_connection() as connection:
             done = settle_batch(connection, sku=self.card.sku, fence=lock.fence, requests=handed.requests)
-        line_changes.settle(client, self.card.sku, token=lock.token, **done._asdict())
+        line_changes.settle(client, self.card.sku, token=lock.token, call=1, **done._asdict())
 
     def both_hold(self, *, at_old: Sequence[str], at_new: Sequence[str]) -> tuple[tuple[Lock, Handed], ...]:
         """Let each primary admit buyers and hand them to a holder of its own; the old one's came first."""

@@ -147,6 +147,7 @@ def test_a_refusal_given_back_stays_a_refusal(card: SaleCard) -> None:
         redis.connect(),
         card.sku,
         token=lock.token,
+        call=2,
         figures=figures(available=10, version=1),
         settled=answered(handed, State.REFUSED),
     )

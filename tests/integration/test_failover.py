@@ -95,9 +95,11 @@ def test_of_two_holders_after_a_failover_only_the_later_may_write(pair: Watched,
         # The control: it was the fence that refused; under the valid one the same batch finds its own outcomes.
         again = settle_batch(connection, sku=card.sku, fence=heir.fence, requests=early_batch.requests)
     assert [each.record.state for each in again.settled] == [each.record.state for each in done.settled]
-    line_changes.settle(redis.connect(), card.sku, token=heir.token, figures=done.figures, settled=done.settled)
+    line_changes.settle(redis.connect(), card.sku, token=heir.token, call=1, figures=done.figures, settled=done.settled)
     with pytest.raises(LockLost):
-        line_changes.settle(redis.connect(), card.sku, token=early.token, figures=done.figures, settled=done.settled)
+        line_changes.settle(
+            redis.connect(), card.sku, token=early.token, call=1, figures=done.figures, settled=done.settled
+        )
     assert early.hold
     WATCHDOG.renew([early.hold])
     assert early.lost.is_set()

@@ -442,7 +442,7 @@ def settle_slowly(card: SaleCard, meanwhile: Callable[[], object]) -> None:
     with road.own_connection() as own:
         settlement = road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
     meanwhile()
-    line_changes.settle(redis.connect(), card.sku, token=lock.token, **settlement._asdict())
+    line_changes.settle(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
     lock.release()
 
 

@@ -18,7 +18,7 @@ from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from inventory import keys, ledger, line, line_changes, redis
-from inventory.admission import Code
+from inventory.admission import Ask, Code
 from inventory.allocation import Allocation, Claim, allocate
 from inventory.exceptions import InvalidRequest, NotPayable
 from inventory.locks import Lock
@@ -309,8 +309,13 @@ class LifeMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.books.wishes)
     @rule(pick=PICK)
     def restore(self, pick: int) -> None:
+        """A ticket comes; its buyer may have asked with the same key since the loss, for the same units or others."""
         wishes = list(self.books.wishes.values())
         wish = picked([wish for wish in wishes if wish.lost] or wishes, pick)
+        asked_anew = pick // 3  # not drawn, so that a life meets as much as without it
+        if wish.lost and asked_anew:
+            (answer,) = admit(self.card, Ask(wish.name, wish.buyer, asked_anew))
+            assert answer.code == self.books.code_for(wish.buyer, asked_anew)
         text = sign_ticket(ticket_signer(), Ticket(wish.name, wish.buyer, wish.quantity, wish.seq))
         view, restored = restoring.restore(text, buyer=wish.buyer)
         assert (view.seq, restored) == (wish.seq, wish.lost)

@@ -33,12 +33,13 @@ def names(handed: Handed) -> list[str]:
     return [name for name, _ in handed.requests]
 
 
-def settle(card: SaleCard, token: str, handed: Handed, *, state: State = State.HELD, version: int = 2) -> int:
+def settle(card: SaleCard, token: str, handed: Handed, *, call: int = 1, state: State = State.HELD) -> int:
     return line_changes.settle(
         redis.connect(),
         card.sku,
         token=token,
-        figures=figures(available=7, held=3, version=version),
+        call=call,
+        figures=figures(available=7, held=3, version=2),
         settled=answered(handed, state),
     )
 
@@ -187,6 +188,56 @@ def test_a_settle_of_a_line_that_must_wait_sent_again_puts_nobody_back(card: Sal
     lock.release()
 
 
+@pytest.mark.parametrize("keeps", [1, 2], ids=["one keeps its place", "all keep their places"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_settle_of_who_keeps_a_place_sent_again_leaves_the_batch_after_it(
+    card: SaleCard, keeps: int, batch: int
+) -> None:
+    """Somebody left the line meanwhile, so it need not wait: the same requests are handed out at once."""
+    asked = queue(card, "ann", "bob", "eve")
+    lock = held_lock(card.sku)
+    handed = take(lock, batch=2)
+    run(("HINCRBY", keys.stock(card.sku), "stirs", 1))
+    call = {
+        "token": lock.token,
+        "figures": figures(held=1, version=2),
+        "settled": answered(handed, State.HELD)[: 2 - keeps],
+        "staying": names(handed)[2 - keeps :],
+        "waits_for": "waitlist",
+        "waits_until_us": 2**60,
+        "call": 2,
+        "batch": batch,
+    }
+    first = line_changes.settle_and_take(redis.connect(), card.sku, **call)
+    before = snapshot(card)
+    assert names(first) == asked[2 - keeps :][:batch]
+    assert line_changes.settle_and_take(redis.connect(), card.sku, **call) == first
+    assert snapshot(card) == before
+    lock.release()
+
+
+def test_a_settle_that_comes_again_behind_a_later_take_leaves_its_batch(card: SaleCard) -> None:
+    asked = queue(card, "ann", "bob")
+    lock = held_lock(card.sku)
+    take(lock, call=1, batch=1)
+    call = {
+        "token": lock.token,
+        "call": 1,
+        "figures": figures(held=1, version=2),
+        "settled": [],
+        "staying": asked[:1],
+        "waits_for": "waitlist",
+        "waits_until_us": 2**60,
+    }
+    run(("HINCRBY", keys.stock(card.sku), "stirs", 1))
+    line_changes.settle(redis.connect(), card.sku, **call)
+    assert names(take(lock, call=2)) == asked
+    before = snapshot(card)
+    line_changes.settle(redis.connect(), card.sku, **call)
+    assert snapshot(card) == before
+    lock.release()
+
+
 def test_a_redis_that_forgot_its_scripts_settles_before_it_hands_out(card: SaleCard) -> None:
     asked = queue(card, "ann", "bob")
     lock = held_lock(card.sku)
@@ -272,9 +323,9 @@ def test_an_older_stock_version_does_not_overwrite_a_newer_one(card: SaleCard) -
     lock = held_lock(card.sku)
     first, client = take(lock, batch=1), redis.connect()
     newer, older = figures(available=4, held=6, version=9), figures(available=8, held=2, version=8)
-    line_changes.settle(client, card.sku, token=lock.token, figures=newer, settled=answered(first, State.HELD))
+    line_changes.settle(client, card.sku, token=lock.token, call=1, figures=newer, settled=answered(first, State.HELD))
     second = take(lock, call=2, batch=1)
-    line_changes.settle(client, card.sku, token=lock.token, figures=older, settled=answered(second, State.HELD))
+    line_changes.settle(client, card.sku, token=lock.token, call=2, figures=older, settled=answered(second, State.HELD))
     seen = line.figures(client, card.sku)
     assert seen is not None
     assert (seen.available, seen.held, seen.decided, seen.queued) == (4, 6, 2, 0)
@@ -285,7 +336,7 @@ def test_a_refused_request_gives_its_units_back_to_the_buyer(card: SaleCard) -> 
     queue(card, "ann", "bob")
     lock = held_lock(card.sku)
     settle(card, lock.token, take(lock, call=1, batch=1), state=State.REFUSED)
-    settle(card, lock.token, take(lock, call=2, batch=1), state=State.HELD)
+    settle(card, lock.token, take(lock, call=2, batch=1), call=2)
     again = admit(card, ask(card, "ann", key="second"), ask(card, "bob", key="second"))
     assert [answer.code for answer in again] == [Code.ADMITTED, Code.LIMIT_REACHED]
     lock.release()
@@ -299,7 +350,7 @@ def test_queued_counts_exactly_the_units_in_line_and_in_flight(new_sku: Callable
     seen.append(line.check(redis.connect(), card.sku).queued_units)
     settle(card, lock.token, handed)
     seen.append(line.check(redis.connect(), card.sku).queued_units)
-    settle(card, lock.token, take(lock, call=2))
+    settle(card, lock.token, take(lock, call=2), call=2)
     seen.append(line.check(redis.connect(), card.sku).queued_units)
     assert seen == [6, 1, 0]
     lock.release()

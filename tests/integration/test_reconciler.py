@@ -191,7 +191,7 @@ def test_what_a_settler_has_in_its_hands_is_left_to_it(card: SaleCard) -> None:
     before = road.snapshot(card)
     assert reconcile(card) == []
     assert road.snapshot(card) == before
-    line_changes.settle(redis.connect(), card.sku, token=lock.token, **settlement._asdict())
+    line_changes.settle(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
     lock.release()
     assert reconcile(card) == []
     assert_books_balance(card)

@@ -97,7 +97,12 @@ def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> N
     catalogue.prime_sale(card.slug)
     assert line.figures(redis.connect(), card.sku) == before
     line_changes.settle(
-        redis.connect(), card.sku, token=lock.token, figures=settlement.figures, settled=settlement.settled
+        redis.connect(),
+        card.sku,
+        token=lock.token,
+        call=1,
+        figures=settlement.figures,
+        settled=settlement.settled,
     )
     lock.release()
     after = line.figures(redis.connect(), card.sku)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from inventory import keys, line, redis
+from inventory.admission import Code
 from inventory.exceptions import InvalidRequest, RequestNotFound
 from inventory.outcomes import State
 from inventory.tickets import Ticket, sign_ticket
@@ -114,6 +115,31 @@ def test_the_same_ticket_again_changes_nothing(card: SaleCard) -> None:
     again, lost_again = restore(tickets["buyer-1"], buyer="buyer-1")
     assert (lost, lost_again, again) == (True, False, first)
     assert road.snapshot(card) == before
+
+
+@pytest.mark.parametrize(("lost", "anew"), [(1, 2), (2, 1), (2, 2)])
+def test_a_ticket_for_other_units_than_were_asked_anew_counts_its_own(
+    new_sku: Callable[[], str], lost: int, anew: int
+) -> None:
+    """Asked anew after the loss with the same key: the ticket brings its place back, and its units."""
+    card = make_sale(new_sku(), units=3, limit=3, room=0)
+    ask = road.ask(card, "ann", quantity=lost)
+    (answer,) = road.admit(card, ask)
+    ticket = sign_ticket(ticket_signer(), Ticket(ask.request_id, "ann", lost, answer.seq))
+    lose(card)
+    assert road.admit(card, road.ask(card, "ann", quantity=anew))[0].code == Code.ADMITTED
+    view, restored = restore(ticket, buyer="ann")
+    assert (restored, view.quantity, view.seq) == (True, lost, answer.seq)
+    before = road.snapshot(card)
+    restore(ticket, buyer="ann")
+    assert road.snapshot(card) == before
+    assert run(sale=card.slug, repair=False)["drifts"] == []
+    # What the ticket leaves of her limit and of the room is there to be had, and not a unit more.
+    more = [road.ask(card, "ann", quantity=units, key="more") for units in (4 - lost, 3 - lost)]
+    assert [road.admit(card, each)[0].code for each in more] == [Code.LIMIT_REACHED, Code.ADMITTED]
+    assert road.admit(card, road.ask(card, "bob"))[0].code == Code.SOLD_OUT
+    road.settle_line(card)
+    assert assert_books_balance(card)["units_held"] == 3
 
 
 def test_a_ticket_of_a_place_that_was_never_lost_changes_nothing(card: SaleCard) -> None:
