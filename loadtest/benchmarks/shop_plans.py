@@ -57,7 +57,7 @@ FULL = Lengths(
         connections=4_096,
     ),
     scale=Scale(
-        skus=(1, 5, 10, 25, 50), spread_over=50_000, lines=(1_000, 10_000, 50_000, 200_000), at_length=10_000, rounds=2
+        skus=(1, 5, 10, 25, 50), spread_over=50_000, lines=(1_000, 10_000, 50_000, 200_000), at_length=10_000, rounds=3
     ),
     copied=20_000,
 )
