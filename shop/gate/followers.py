@@ -42,7 +42,6 @@ class Followers:
     """All open streams of one process."""
 
     def __init__(self, board: Board, statuses: Statuses) -> None:
-        self._board = board
         self._statuses = statuses
         self._all: set[Follower] = set()
         self._news = asyncio.Event()
@@ -141,24 +140,7 @@ class Followers:
 
     async def _look_at_sku(self, sku: str, group: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
         for start in range(0, len(group), MOST_PER_CALL):
-            due = group[start : start + MOST_PER_CALL]
-            try:
-                await self._look_at(sku, due, now, rest_seconds=rest_seconds)
-            except Unavailable:
-                raise
-            except Exception:
-                # A record that cannot be read, say, fails the call for all: each is asked for alone.
-                for follower in due:
-                    await self._look_at_alone(sku, follower, now)
-
-    async def _look_at_alone(self, sku: str, follower: Follower, now: float) -> None:
-        try:
-            await self._look_at(sku, [follower], now, rest_seconds=0)
-        except Unavailable:
-            raise
-        except Exception:
-            log.exception("unexpected error while looking", action="gate_error", request=follower.request_id)
-            follower.postpone(now + LATEST_SECONDS)
+            await self._look_at(sku, group[start : start + MOST_PER_CALL], now, rest_seconds=rest_seconds)
 
     async def _look_at(self, sku: str, due: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
         known = [seen_of(each.entry) for each in due]

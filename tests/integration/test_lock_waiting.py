@@ -10,6 +10,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from itertools import count
 from multiprocessing.connection import Connection
 from threading import Thread
@@ -22,7 +23,7 @@ from inventory import keys, redis
 from inventory.exceptions import RedisUnavailable
 from inventory.locks import Lock, release_all
 from inventory.redis_connections import Place
-from tests.proxy import proxy_to
+from tests.proxy import Proxy, proxy_to
 from tests.road import run
 from tests.server_matrix import ON_ONE_KIND, nodes_of, sum_of_info
 from tests.waiting import wait_until
@@ -234,14 +235,22 @@ def test_a_word_is_heard_by_whoever_keeps_a_place(new_sku: Callable[[], str]) ->
         place.leave()
 
 
-@ON_ONE_KIND
-def test_a_silent_server_is_waited_for_once_a_command(new_sku: Callable[[], str]) -> None:
-    """The control is the look into a connection that is not open: it opens one, and waits for that as well."""
-    address, key = urlsplit(settings.REDIS_URL), keys.lock_signals(new_sku())
+@contextmanager
+def client_behind_a_proxy(*, timeout_seconds: float) -> Iterator[tuple[redis.Client, Proxy]]:
+    """Return a client that sends nothing twice, and the proxy between it and the server."""
+    address = urlsplit(settings.REDIS_URL)
     assert address.port
     with proxy_to(address.port) as proxy:
         through = address._replace(netloc=f":{address.password}@127.0.0.1:{proxy.port}").geturl()
-        once = redis.connect_once(through, timeout_seconds=0.5)
+        with closing(redis.connect_once(through, timeout_seconds=timeout_seconds)) as once:
+            yield once, proxy
+
+
+@ON_ONE_KIND
+def test_a_silent_server_is_waited_for_once_a_command(new_sku: Callable[[], str]) -> None:
+    """The control is the look into a connection that is not open: it opens one, and waits for that as well."""
+    key = keys.lock_signals(new_sku())
+    with client_behind_a_proxy(timeout_seconds=0.5) as (once, proxy):
         redis.run_script(once, "held", keys=[key, key], args=["x"])
         proxy.black_hole = True
         opened = []
@@ -251,17 +260,13 @@ def test_a_silent_server_is_waited_for_once_a_command(new_sku: Callable[[], str]
                 redis.run_script(once, "held", keys=[key, key], args=["x"])
             opened.append(proxy.accepted - before)
         assert opened == [0, 1, 1]
-        once.close()
 
 
 @ON_ONE_KIND
 def test_a_kept_connection_that_was_closed_is_not_used(new_sku: Callable[[], str]) -> None:
     """Also by a client that sends nothing twice. The control is a connection that is closed while a caller waits."""
-    address, key = urlsplit(settings.REDIS_URL), keys.lock_signals(new_sku())
-    assert address.port
-    with proxy_to(address.port) as proxy:
-        through = address._replace(netloc=f":{address.password}@127.0.0.1:{proxy.port}").geturl()
-        once = redis.connect_once(through, timeout_seconds=5)
+    key = keys.lock_signals(new_sku())
+    with client_behind_a_proxy(timeout_seconds=5) as (once, proxy):
         for _ in range(3):
             assert redis.run_script(once, "held", keys=[key, key], args=["x"]) == [0, 0]
             proxy.reset_all()
@@ -271,4 +276,3 @@ def test_a_kept_connection_that_was_closed_is_not_used(new_sku: Callable[[], str
         proxy.reset_all()
         with pytest.raises(RedisUnavailable):
             redis.wait_for_signal(once, key, seconds=1, place=place, place_seconds=30)
-        once.close()

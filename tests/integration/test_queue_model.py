@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from secrets import token_hex
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -27,6 +26,7 @@ from inventory.priming import SaleTerms
 from inventory.queue import Dequeued, Queue
 from inventory.queue_checks import check_line, check_queue
 from inventory.tickets import Record
+from loadtest.mutants.layers import Script
 from tests.road import run
 from tests.server_matrix import KINDS
 
@@ -392,15 +392,9 @@ def held(record: Record) -> Record:
 @contextmanager
 def broken(script: str, *, guard: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Take a guard out of a script for the length of a block."""
-    sound = redis.script_text(script)
-    assert guard in sound
-    texts: Any = lambda name: sound.replace(guard, instead) if name == script else original(name)  # noqa: E731
-    original, digest = redis.script_text, redis.script_digest
-    monkeypatch.setattr(redis, "script_text", texts)
-    broken_digest = redis.connect().script_load(texts(script))
-    monkeypatch.setattr(redis, "script_digest", lambda name: broken_digest if name == script else digest(name))
-    yield
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        Script(says="a guard of the queue", script=script, part=guard, other=instead).take_away(patch.setattr)
+        yield
 
 
 EACH_MACHINE = pytest.mark.parametrize("machine", [QueueMachine, LineMachine])

@@ -200,21 +200,6 @@ def test_skus_that_do_not_answer_are_not_all_waited_for_in_one_round() -> None:
     assert sum(shop.asked.values()) == followers.MOST_SILENT
 
 
-def test_a_record_that_cannot_be_read_keeps_nobody_else_from_news() -> None:
-    others = [waiting(f"1-{number}") for number in range(MOST_PER_CALL + 5)]
-    damaged = waiting("damaged")
-    shop = Shop([damaged, *others])
-
-    def place(_sku: str, name: str) -> Any:
-        if name == "damaged":
-            raise ValueError("a record that cannot be read")
-        return queued()
-
-    shop.place = place
-    look_until(shop, lambda: all(each.name for each in others))
-    assert not damaged.name
-
-
 def test_nobody_waits_for_a_database_that_is_silent() -> None:
     forgotten = [waiting(f"forgotten-{number}") for number in range(2 * MOST_PER_CALL)]
     other = waiting("1-a")
