@@ -55,11 +55,6 @@ def hand_outs(sku: str) -> str:
     return f"fd:{{{sku}}}:handouts"
 
 
-def holds(sku: str) -> str:
-    """zset, request_id → Unix ms at which its hold ends: what the expirer must look at. Lives as long as the hold."""
-    return f"fd:{{{sku}}}:holds"
-
-
 def dead_letters(sku: str) -> str:
     """zset, request_id → seq: handed out too often; an operator must look. Lives until they do."""
     return f"fd:{{{sku}}}:dead"

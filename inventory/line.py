@@ -37,7 +37,6 @@ class LineFigures(NamedTuple):
     decided: int
     version: int
     terms_version: int = 0
-    next_lapse_ms: int = 0  # when the first hold ends, in Unix ms; 0: nothing is held
 
 
 class LineCheck(NamedTuple):
@@ -55,8 +54,8 @@ class LineCheck(NamedTuple):
     aside: int
 
 
-STOCK_FIELDS = LineFigures._fields[:-2]  # the two behind them stand elsewhere
-COMMANDS_A_SALE = 3
+STOCK_FIELDS = LineFigures._fields[:-1]  # the last one is of the sale
+COMMANDS_A_SALE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +64,6 @@ class Place:
 
     record: Record
     position: int
-
-
-def due_holds(client: Client, skus: Sequence[str], *, now_ms: int, most: int) -> dict[str, list[str]]:
-    """Return, of each SKU that has any, up to `most` requests whose hold has ended at `now_ms` (Unix ms).
-
-    Raises RedisUnavailable.
-    """
-    commands = [("ZRANGE", keys.holds(sku), "-inf", now_ms, "BYSCORE", "LIMIT", 0, most) for sku in skus]
-    found = run_commands(client, commands) if commands else []
-    return {sku: list(names) for sku, names in zip(skus, found, strict=True) if names}
 
 
 def known_skus(client: Client) -> list[str]:
@@ -138,18 +127,16 @@ def _must_wait(stock: Sequence[str | None], now_us: int) -> bool:
     return bool(waits_for) and waits_version == version and now_us < int(until_us or 0)
 
 
-def _figures(row: Sequence[str | None], terms_version: str | None, first: Sequence[Any]) -> LineFigures | None:
+def _figures(row: Sequence[str | None], terms_version: str | None) -> LineFigures | None:
     if row[0] is None:
         return None
-    next_lapse_ms = int(float(first[1])) if first else 0
-    return LineFigures(*(int(value or 0) for value in (*row, terms_version, next_lapse_ms)))
+    return LineFigures(*(int(value or 0) for value in (*row, terms_version)))
 
 
 def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
     return [
         ("HMGET", keys.stock(sku), *STOCK_FIELDS),
         ("HGET", keys.sale(sku, sale_id=sale_id), "version"),
-        ("ZRANGE", keys.holds(sku), 0, 0, "WITHSCORES"),
     ]
 
 

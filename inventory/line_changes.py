@@ -85,7 +85,6 @@ def _settle_call(
         keys.hand_outs(sku),
         keys.live_units(sku),
         keys.line(sku),
-        keys.holds(sku),
     ]
     args: list[Argument] = [token, sku, keys.settled_channel(), *figures, waits_for, waits_until_us, MOST_HAND_OUTS]
     args += [call, *_changed(settled)]
@@ -213,7 +212,6 @@ def tell_changes(client: Client, sku: str, *, figures: StockFigures, changed: Se
         keys.records(sku),
         keys.live_units(sku),
         keys.line(sku),
-        keys.holds(sku),
         keys.in_flight(sku),
         keys.dead_letters(sku),
     ]

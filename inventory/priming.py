@@ -40,20 +40,18 @@ def microseconds(moment: datetime) -> int:
 
 def prime_live_units(client: Client, sku: str, *, units_by_field: Sequence[tuple[str, int]]) -> None:
     """Write live units per "sale_id:buyer", unless the SKU is primed already. Raises RedisUnavailable."""
-    _prime_pairs(client, "prime_live", [keys.stock(sku), keys.live_units(sku)], units_by_field)
+    _prime_fields(client, sku, keys.live_units(sku), units_by_field)
 
 
 def prime_records(client: Client, sku: str, *, records: Sequence[tuple[str, str]]) -> None:
     """Write decided requests (id, record), unless the SKU is primed already: a retry then finds itself (I14)."""
-    _prime_pairs(client, "prime_records", [keys.stock(sku), keys.records(sku), keys.holds(sku)], records)
+    _prime_fields(client, sku, keys.records(sku), records)
 
 
-def _prime_pairs(
-    client: Client, script: str, script_keys: Sequence[str], pairs: Sequence[tuple[str, str | int]]
-) -> None:
+def _prime_fields(client: Client, sku: str, key: str, pairs: Sequence[tuple[str, str | int]]) -> None:
     for start in range(0, len(pairs), PAIRS_PER_CALL):
         flat = [part for pair in pairs[start : start + PAIRS_PER_CALL] for part in pair]
-        run_script(client, script, keys=script_keys, args=flat)
+        run_script(client, "prime_fields", keys=[keys.stock(sku), key], args=flat)
 
 
 def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, decided: int, fence: int) -> bool:

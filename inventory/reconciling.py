@@ -36,12 +36,11 @@ class StockSeen(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """One id in one moment: places of w (in line), f (in flight), d (dead letter); its record; the end of its hold."""
+    """One id in one moment: places of w (in line), f (in flight), d (dead letter); its record."""
 
     request_id: str
     places: str
     record: str | None
-    hold_end: float | None
 
 
 class Counters(NamedTuple):
@@ -91,11 +90,6 @@ def live_pages(client: Client, sku: str) -> Iterator[dict[str, int]]:
     return ({field: int(units) for field, units in page} for page in found)
 
 
-def hold_pages(client: Client, sku: str) -> Iterator[list[str]]:
-    """Yield the id of every hold whose end Redis knows, some hundred at a time."""
-    return ([name for name, _ in page] for page in pages(client, "ZSCAN", keys.holds(sku), size=PAGE))
-
-
 def queued_pages(client: Client, sku: str) -> Iterator[list[str]]:
     """Yield every id in line and in flight, some hundred at a time; one that moves meanwhile may come twice."""
     for key in (keys.line(sku), keys.in_flight(sku)):
@@ -108,12 +102,9 @@ def look(client: Client, sku: str, request_ids: Sequence[str]) -> list[Seen]:
     if not request_ids:
         return []
     script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
-    # The holds first: they are only a hint, and what the record says after them is the later word.
-    (ends,) = run_commands(client, [("ZMSCORE", keys.holds(sku), *request_ids)])
     parts = iter(run_script(client, "queue_check", keys=script_keys, args=request_ids)[5:])
     return [
-        Seen(name, places, record, None if end is None else float(end))
-        for name, end, places, _, record in zip(request_ids, ends, parts, parts, parts, strict=True)
+        Seen(name, places, record) for name, places, _, record in zip(request_ids, parts, parts, parts, strict=True)
     ]
 
 
@@ -136,11 +127,6 @@ def requeue(client: Client, sku: str, request_ids: Sequence[str]) -> int:
     script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
     args: list[Argument] = [sku, keys.wake_channel(), *request_ids]
     return int(run_script(client, "requeue", keys=script_keys, args=args))
-
-
-def drop_holds(client: Client, sku: str, request_ids: Sequence[str]) -> None:
-    """Forget the end of holds that do not exist: only a hint is lost. Raises RedisUnavailable."""
-    run_commands(client, [("ZREM", keys.holds(sku), *request_ids)])
 
 
 def mend_counters(client: Client, sku: str, *, mend: bool) -> Counters | None:

@@ -29,18 +29,23 @@ WHERE s.id = o.sale_id AND s.stock_id = %(stock_id)s AND o.state = 'held'
   AND o.request_id = ANY(%(request_ids)s::text[]) AND (NOT %(due_only)s OR o.hold_expires_at <= clock_timestamp())
 RETURNING o.request_id, o.seq, o.quantity, o.sale_id, o.buyer
 """
+# statement_timestamp(), because a volatile clock could not be used with the index.
 DUE = """
 SELECT t.sku, o.request_id
-FROM (SELECT request_id, sale_id FROM shop_order WHERE state = 'held' AND hold_expires_at <= clock_timestamp()
+FROM (SELECT request_id, sale_id FROM shop_order
+      WHERE state = 'held' AND hold_expires_at > statement_timestamp() - make_interval(secs => %(seconds)s)
+            AND hold_expires_at <= statement_timestamp()
       ORDER BY hold_expires_at LIMIT %(most)s) o
 JOIN shop_sale s ON s.id = o.sale_id JOIN inventory_stock t ON t.id = s.stock_id
 """
-
 
 RECORDS = """
 SELECT request_id, state, seq, quantity, sale_id, buyer, (extract(epoch FROM hold_expires_at) * 1000)::bigint
 FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
 """
+
+
+EVER_SECONDS = 10**9
 
 
 class Changes(NamedTuple):
@@ -93,9 +98,12 @@ def expire_due(cursor: Cursor, *, sku: str, request_ids: Sequence[str]) -> Chang
     )
 
 
-def find_due(cursor: Cursor, *, most: int) -> dict[str, list[str]]:
-    """Return up to `most` requests by SKU whose hold is over by the database's clock: the sweep that needs no Redis."""
-    cursor.execute(DUE, {"most": most})
+def find_due(cursor: Cursor, *, most: int, ended_within_seconds: int = EVER_SECONDS) -> dict[str, list[str]]:
+    """Return up to `most` requests by SKU whose hold is over by the database's clock.
+
+    ended_within_seconds: look only at holds that ended so lately; all are looked at by default.
+    """
+    cursor.execute(DUE, {"most": most, "seconds": ended_within_seconds})
     due: dict[str, list[str]] = {}
     for sku, name in cursor.fetchall():
         due.setdefault(sku, []).append(name)

@@ -76,11 +76,11 @@ def waiting_facts(
     line stands still.
     """
     waiting = state in WAITING_STATES
-    lapse_ms = figures.next_lapse_ms if figures is not None and state == State.WAITLISTED else 0
+    next_lapse_at = card.next_lapse_at if state == State.WAITLISTED else None
     paused = waiting and card.state_at(now) == "paused"
     return {
         "out_of_reach": is_out_of_reach(position, figures) if waiting else None,
         "holds_ahead": figures.returning if waiting and figures is not None else None,
-        "next_lapse_at": iso(datetime.fromtimestamp(lapse_ms / 1000, UTC)) if lapse_ms else None,
+        "next_lapse_at": iso(next_lapse_at),
         "pause_reason": card.pause_reason if paused else None,
     }

@@ -200,9 +200,7 @@ class TicketFace:
     @property
     def next_lapse(self) -> datetime | None:
         """When the first of the holds may end."""
-        if self.figures is None or not self.figures.next_lapse_ms:
-            return None
-        return datetime.fromtimestamp(self.figures.next_lapse_ms / 1000, tz=UTC)
+        return self.sale.card.next_lapse_at
 
     @property
     def was_late(self) -> bool:

@@ -122,7 +122,7 @@ def run(*commands: Sequence[str | int]) -> list[Any]:
 def keys_of(card: SaleCard) -> list[str]:
     """Return every key that Redis keeps of a sale and its SKU, the lock's left out."""
     makers = (keys.line, keys.in_flight, keys.records, keys.live_units, keys.stock, keys.hand_outs)
-    makers += (keys.dead_letters, keys.holds)
+    makers += (keys.dead_letters,)
     return [keys.sale(card.sku, sale_id=card.sale_id), *(make(card.sku) for make in makers)]
 
 

@@ -114,12 +114,13 @@ def close_sale(card: SaleCard) -> None:
     sale_control.close(card.slug, actor=ACTOR)
 
 
-def let_holds_end(*request_ids: str) -> None:
+def let_holds_end(*request_ids: str, seconds_ago: float = 0.001) -> None:
     """Make the time of holds be over; nobody has ended them yet."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE shop_order SET hold_expires_at = clock_timestamp() - interval '1 ms' WHERE request_id = ANY(%s)",
-            [list(request_ids)],
+            """UPDATE shop_order SET hold_expires_at = clock_timestamp() - make_interval(secs => %s)
+               WHERE request_id = ANY(%s)""",
+            [seconds_ago, list(request_ids)],
         )
 
 

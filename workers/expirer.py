@@ -1,5 +1,5 @@
-"""Ends holds that nobody paid within a second of their time: hints from Redis, and a sweep of the database.
-Never ends one before its time by the database's clock, never one twice. Called by `manage.py run_worker expirer`.
+"""Ends holds that nobody paid within a second of their time, by sweeping the database.
+Never ends one before its time by the database's clock, never one twice.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from itertools import islice
 import psycopg
 import structlog
 
-from inventory import line
 from inventory.database import LastingConnection
-from inventory.exceptions import RedisUnavailable
 from inventory.faults import fault_point
-from inventory.redis import Client
 from shop import holds
 
 log = structlog.get_logger(__name__)
@@ -23,18 +20,18 @@ log = structlog.get_logger(__name__)
 # Many together: one transaction and one fsync; not so many that payments wait long for the row.
 BATCH = 500
 MOST_A_ROUND = 5_000
-# The sweep finds what Redis never knew or has lost; the hints are looked at in every round.
-SWEEP_SECONDS = 1.0
+# Most rounds look at what ended lately: before a vacuum the index keeps the entries of all holds that have ended.
+RECENT_SECONDS = 60
+WHOLE_SWEEP_SECONDS = 30.0
 
 
 class Expirer:
     """One expirer: any number may run, each hold ends once. stopping: says whether to end after the present batch."""
 
-    def __init__(self, client: Client, *, stopping: Callable[[], bool]) -> None:
-        self._client = client
+    def __init__(self, *, stopping: Callable[[], bool]) -> None:
         self._stopping = stopping
         self._database = LastingConnection()
-        self._swept_at = float("-inf")
+        self._swept_whole_at = float("-inf")
 
     def work_once(self) -> int:
         """End what is due; return how many holds ended. Raises nothing: what fails now is due at the next round."""
@@ -61,23 +58,13 @@ class Expirer:
         self.close()
 
     def _find_due(self) -> dict[str, list[str]]:
-        due = self._read_hints()
-        if time.monotonic() - self._swept_at >= SWEEP_SECONDS:
-            with self._database.get().cursor() as cursor:
-                found = holds.find_due(cursor, most=MOST_A_ROUND)
-            self._swept_at = time.monotonic()
-            for sku, names in found.items():
-                due[sku] = list(dict.fromkeys([*due.get(sku, ()), *names]))
+        whole = time.monotonic() - self._swept_whole_at >= WHOLE_SWEEP_SECONDS
+        with self._database.get().cursor() as cursor:
+            seconds = holds.EVER_SECONDS if whole else RECENT_SECONDS
+            due = holds.find_due(cursor, most=MOST_A_ROUND, ended_within_seconds=seconds)
+        if whole:
+            self._swept_whole_at = time.monotonic()
         return due
-
-    def _read_hints(self) -> dict[str, list[str]]:
-        try:
-            skus = line.known_skus(self._client)
-            return line.due_holds(self._client, skus, now_ms=int(time.time() * 1000), most=MOST_A_ROUND)
-        except RedisUnavailable as error:
-            # The sweep goes on: a hold's end does not wait for Redis.
-            log.warning("hints not read", action="expire_hints", error=repr(error.__cause__))
-            return {}
 
     def _end(self, sku: str, names: Sequence[str]) -> int:
         ended, left = 0, iter(names)
@@ -91,18 +78,9 @@ class Expirer:
                 changes = holds.expire_due(cursor, sku=sku, request_ids=batch)
                 fault_point("in_expire")
             fault_point("after_expire")
-            self._tell(changes, batch)
+            holds.tell(changes)
             ended += len(changes.changed)
         return ended
-
-    def _tell(self, changes: holds.Changes, batch: Sequence[str]) -> None:
-        """Tell Redis what ended; of hints that were wrong, what their orders are now."""
-        told = {settled.request_id for settled in changes.changed}
-        wrong = [name for name in batch if name not in told]
-        if wrong:
-            with self._database.get().cursor() as cursor:
-                changes = changes._replace(changed=[*changes.changed, *holds.records_now(cursor, wrong)])
-        holds.tell(changes)
 
     def close(self) -> None:
         """End the database connection."""

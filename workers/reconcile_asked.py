@@ -12,7 +12,7 @@ from django.db import close_old_connections
 
 from inventory import mending_asked
 from inventory.redis import Client
-from workers.reconcile_books import skus_on_sale
+from workers.reconcile_books import SkuOnSale, skus_on_sale
 from workers.reconcile_report import ALARM, Drift, tell_of
 from workers.reconciler import Reconciler
 
@@ -29,7 +29,7 @@ def compare_asked(reconciler: Reconciler, client: Client) -> int:
     for sku, each in asked.items():
         mending_asked.answer(client, sku, state=mending_asked.RUNNING, actor=each["actor"])
         try:
-            drifts = reconciler.compare(sku, sale_ids=skus_on_sale().get(sku, []))
+            drifts = reconciler.compare(sku, sale_ids=skus_on_sale().get(sku, SkuOnSale([], 0)).sale_ids)
         except DatabaseError as error:
             log.warning("database away or busy", action="reconcile_retry", sku=sku, error=str(error))
             mending_asked.answer(

@@ -57,11 +57,19 @@ class StockRow(NamedTuple):
         return StockFigures(self.available, self.held, self.sold, self.held, self.version)
 
 
-def skus_on_sale() -> dict[str, list[int]]:
-    """Return the ids of every SKU's sales, by SKU."""
-    found: dict[str, list[int]] = {}
-    for sku, sale_id in Sale.objects.order_by("stock__sku", "id").values_list("stock__sku", "id"):
-        found.setdefault(sku, []).append(sale_id)
+class SkuOnSale(NamedTuple):
+    """The sales of a SKU, and the version of its stock row."""
+
+    sale_ids: list[int]
+    version: int
+
+
+def skus_on_sale() -> dict[str, SkuOnSale]:
+    """Return what is known of every SKU that has a sale, by SKU."""
+    found: dict[str, SkuOnSale] = {}
+    rows = Sale.objects.order_by("stock__sku", "id").values_list("stock__sku", "id", "stock__version")
+    for sku, sale_id, version in rows:
+        found.setdefault(sku, SkuOnSale([], version)).sale_ids.append(sale_id)
     return found
 
 

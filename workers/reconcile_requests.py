@@ -5,13 +5,12 @@ Called by the reconciler.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 
 from inventory import line_changes, reconciling
 from inventory.database import Cursor
 from inventory.faults import fault_point
 from inventory.line_changes import Settled
-from inventory.outcomes import RANK, WAITING_STATES, State
+from inventory.outcomes import RANK, WAITING_STATES
 from inventory.reconciling import PAGE, Seen
 from inventory.redis import Client
 from inventory.tickets import Record, record_or_none
@@ -19,15 +18,15 @@ from shop import holds
 from workers.reconcile_books import order_pages, stock_row
 from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
 
-# What telling Redis of the order mends; but for the lost and the stray, the others are for a person.
-TOLD = frozenset({"unknown_order", "record_behind", "hold_missing", "hold_surplus"})
-LOST, STRAY_HOLD, PLACED_UNKNOWN = "lost", "stray_hold", "placed_unknown"
+# What telling Redis of the order mends; but for the lost, the others are for a person.
+TOLD = frozenset({"unknown_order", "record_behind"})
+LOST, PLACED_UNKNOWN = "lost", "placed_unknown"
 
 
 def suspects(
     client: Client, cursor: Cursor, sku: str, *, sale_ids: Sequence[int], breathe: Callable[[], None]
 ) -> dict[str, str]:
-    """Look at every record, order and hold of `sku` once; return request id → what seems wrong with it.
+    """Look at every record and order of `sku` once; return request id → what seems wrong with it.
 
     breathe: called after each page, so that others come to their turn. Raises RedisUnavailable.
     """
@@ -39,13 +38,13 @@ def suspects(
 
 
 def _pages(client: Client, cursor: Cursor, sku: str, sale_ids: Sequence[int]) -> Iterator[list[str]]:
-    """Yield every id of the records, and those of orders, holds and places that have none."""
+    """Yield every id of the records, and those of orders and places that have none."""
     for records in reconciling.record_pages(client, sku):
         yield list(records)
     for sale_id in sale_ids:
         for page in order_pages(cursor, sale_id):
             yield _without_record(client, sku, page)
-    for page in chain(reconciling.hold_pages(client, sku), reconciling.queued_pages(client, sku)):
+    for page in reconciling.queued_pages(client, sku):
         yield _without_record(client, sku, page)
 
 
@@ -85,23 +84,17 @@ def _verdict(seen: Seen, order: Record | None) -> tuple[str, str] | None:
     # Not the seq: who asked anew after a loss, while the first ask was being decided, has two; the order's is the one.
     if record[2:5] != order[2:5]:
         return "record_differs", f"its order is {order[2:5]}, Redis says {record[2:5]}"
-    if record.state is State.HELD and seen.hold_end is None:
-        return "hold_missing", "it is held, and Redis does not know until when"
-    if record.state is not State.HELD and seen.hold_end is not None:
-        return "hold_surplus", f"it is {order.state}, and Redis keeps the end of its hold"
     return None
 
 
 def _verdict_without_order(seen: Seen, record: Record | None) -> tuple[str, str] | None:
     if record is None:
-        if seen.hold_end is not None:
-            return STRAY_HOLD, "Redis keeps the end of its hold, and it does not exist"
         return (PLACED_UNKNOWN, f"it is in {seen.places!r} without a record") if seen.places else None
     if record.state not in WAITING_STATES:
         return "record_ahead", f"it has no order, Redis says {record.state}"
     if not seen.places:
         return LOST, "it waits, and is neither in line nor in flight nor a dead letter"
-    return (STRAY_HOLD, "it waits, and Redis keeps the end of a hold") if seen.hold_end is not None else None
+    return None
 
 
 def settle_suspects(
@@ -112,7 +105,7 @@ def settle_suspects(
     for page in _chunks(list(suspicious)):
         verdicts = judge(client, cursor, sku, page)
         same = {name: verdict for name, verdict in verdicts.items() if verdict[0] == suspicious[name]}
-        mendable = {name for name, (kind, _) in same.items() if kind in TOLD or kind in (LOST, STRAY_HOLD)}
+        mendable = {name for name, (kind, _) in same.items() if kind in TOLD or kind == LOST}
         if repair:
             _mend(client, cursor, sku, {name: same[name][0] for name in mendable})
         done = REPAIRED if repair else FOUND
@@ -125,7 +118,6 @@ def settle_suspects(
 def _mend(client: Client, cursor: Cursor, sku: str, kinds: dict[str, str]) -> None:
     told = [name for name, kind in kinds.items() if kind in TOLD]
     lost = [name for name, kind in kinds.items() if kind == LOST]
-    stray = [name for name, kind in kinds.items() if kind == STRAY_HOLD]
     if told:
         # The stock first: told with requests that are newer it would be old, and then it changes nothing.
         figures = stock_row(cursor, sku).figures()
@@ -135,8 +127,6 @@ def _mend(client: Client, cursor: Cursor, sku: str, kinds: dict[str, str]) -> No
         fault_point("in_repair")
     if lost:
         reconciling.requeue(client, sku, lost)
-    if stray:
-        reconciling.drop_holds(client, sku, stray)
 
 
 def _chunks(names: Sequence[str]) -> Iterable[Sequence[str]]:

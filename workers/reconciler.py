@@ -19,7 +19,7 @@ from inventory.faults import FaultRaised, fault_point
 from inventory.priming import is_primed
 from inventory.reconciling import Standing
 from inventory.redis import Client
-from workers.reconcile_books import check_books, skus_on_sale
+from workers.reconcile_books import SkuOnSale, check_books, skus_on_sale
 from workers.reconcile_payments import care_for_payments
 from workers.reconcile_report import ALARM, FOUND, Drift, tell_of
 from workers.reconcile_requests import PLACED_UNKNOWN, settle_suspects, suspects
@@ -64,7 +64,7 @@ class Reconciler:
         self._repair = repair
         self._gentle = gentle
         self._breathed_at = time.monotonic()
-        self._compared: dict[str, tuple[float, Standing | None]] = {}
+        self._compared: dict[str, tuple[float, tuple[Standing, int] | None]] = {}
         self._alarmed: dict[tuple[str, str, str], float] = {}
         self._payments_at = float("-inf")
 
@@ -76,11 +76,11 @@ class Reconciler:
         close_old_connections()
         try:
             drifts = self._care_for_payments()
-            for sku, sale_ids in skus_on_sale().items():
+            for sku, on_sale in skus_on_sale().items():
                 if self._stopping():
                     break
                 between_skus()
-                drifts += self._compare_safely(sku, sale_ids)
+                drifts += self._compare_safely(sku, on_sale)
         except DatabaseError as error:
             log.warning("database away or busy", action="reconcile_retry", error=str(error))
             connection.close()
@@ -89,10 +89,10 @@ class Reconciler:
             return 0
         return len(drifts)
 
-    def _compare_safely(self, sku: str, sale_ids: Sequence[int]) -> list[Drift]:
+    def _compare_safely(self, sku: str, on_sale: SkuOnSale) -> list[Drift]:
         """Compare one SKU if its time has come; what is wrong with it never keeps the others from being compared."""
         try:
-            return self._compare_if_due(sku, sale_ids)
+            return self._compare_if_due(sku, on_sale)
         except (DatabaseError, FairdropError, _Stopped, FaultRaised):
             raise
         except Exception:
@@ -105,13 +105,14 @@ class Reconciler:
         self._payments_at = time.monotonic()
         return care_for_payments() if self._repair else []
 
-    def _compare_if_due(self, sku: str, sale_ids: Sequence[int]) -> list[Drift]:
-        compared_at, standing = self._compared.get(sku, (float("-inf"), None))
+    def _compare_if_due(self, sku: str, on_sale: SkuOnSale) -> list[Drift]:
+        compared_at, before = self._compared.get(sku, (float("-inf"), None))
         age = time.monotonic() - compared_at
-        now = reconciling.standing(self._client, sku)
-        if age < BUSY_SECONDS or (age < REST_SECONDS and now == standing):
+        # The row's version tells of a COMMIT that the line was never told of.
+        now = (reconciling.standing(self._client, sku), on_sale.version)
+        if age < BUSY_SECONDS or (age < REST_SECONDS and now == before):
             return []
-        drifts = self.compare(sku, sale_ids=sale_ids)
+        drifts = self.compare(sku, sale_ids=on_sale.sale_ids)
         # One that was not clean is looked at again soon.
         self._compared[sku] = (time.monotonic(), None if drifts else now)
         tell_of(self._news(drifts))

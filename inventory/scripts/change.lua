@@ -1,5 +1,5 @@
 -- Tell what became of requests whose orders changed in the database, and how the stock stands after it.
--- KEYS  1 stock   2 records   3 live units   4 line   5 holds   6 in flight   7 dead letters
+-- KEYS  1 stock   2 records   3 live units   4 line   5 in flight   6 dead letters
 -- ARGV  1 sku   2 settled channel   3 wake channel   4 available   5 held   6 sold   7 returning   8 stock version
 --       then for each request: request_id, new record, units, live field   (at most 1,000)
 -- Returns how many records were changed by this call, 0 when the SKU is not primed (nothing changed).
@@ -43,17 +43,10 @@ for i = 1, count do
     end
     if not was then redis.call('HINCRBY', KEYS[1], 'admitted', 1) end
     -- One that was set aside undecided is decided now; nobody else will count it.
-    local aside = not left and (was == 'q' or was == 'w') and not redis.call('ZSCORE', KEYS[6], id)
-      and redis.call('ZSCORE', KEYS[7], id)
+    local aside = not left and (was == 'q' or was == 'w') and not redis.call('ZSCORE', KEYS[5], id)
+      and redis.call('ZSCORE', KEYS[6], id)
     if aside then redis.call('HINCRBY', KEYS[1], 'aside', -1) end
     if left or aside or not was then redis.call('HINCRBY', KEYS[1], 'decided', 1) end
-    local ends = string.match(record, '^h|%d+|%d+|%d+|[^|]+|(%d+)$')
-    if ends then redis.call('ZADD', KEYS[5], ends, id) else redis.call('ZREM', KEYS[5], id) end
-  elseif was ~= 'h' then
-    redis.call('ZREM', KEYS[5], id)
-  elseif is == 'h' then
-    local ends = string.match(known, '^h|%d+|%d+|%d+|[^|]+|(%d+)$')
-    if ends then redis.call('ZADD', KEYS[5], ends, id) end
   end
 end
 redis.call('PUBLISH', ARGV[2], ARGV[1])

@@ -1,5 +1,5 @@
 -- Answer a settled batch: write outcomes, take the requests out of flight, put those who must wait back in line.
--- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line   8 holds
+-- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line
 -- ARGV  1 token   2 sku   3 settled channel   4 available   5 held   6 sold   7 returning   8 stock version
 --       9 why the line must wait now ('waitlist', 'paused'), '' = it need not   10 until when at most, in µs
 --       11 hand-outs of one whose refusal is due   12 call number of the take whose batch this answers
@@ -31,7 +31,7 @@ if count > 0 then
   for i = 1, count do ids[i] = ARGV[first + (i - 1) * each] end
   local scores = redis.call('ZMSCORE', KEYS[2], unpack(ids))
   local known = redis.call('HMGET', KEYS[3], unpack(ids))
-  local gone, records, back, holds = {}, {}, {}, {}
+  local gone, records, back = {}, {}, {}
   for i = 1, count do
     local at = first + (i - 1) * each
     local record = ARGV[at + 1]
@@ -48,14 +48,11 @@ if count > 0 then
           if not live[is] and redis.call('HINCRBY', KEYS[6], ARGV[at + 3], 0 - tonumber(ARGV[at + 2])) <= 0 then
             redis.call('HDEL', KEYS[6], ARGV[at + 3])
           end
-          local ends = string.match(record, '^h|%d+|%d+|%d+|[^|]+|(%d+)$')
-          if ends then holds[#holds + 1], holds[#holds + 2] = ends, ids[i] end
         end
       end
     end
   end
   if #records > 0 then redis.call('HSET', KEYS[3], unpack(records)) end
-  if #holds > 0 then redis.call('ZADD', KEYS[8], unpack(holds)) end
   if #back > 0 then redis.call('ZADD', KEYS[7], unpack(back)) end
   answered = #gone > 0
   if answered then

@@ -233,5 +233,5 @@ def _settle_down(settler: Settler, client: Client, shelf: Sequence[Goods], *, to
 def bytes_of(client: Client, goods: Goods) -> int:
     """Return the bytes of all that Redis keeps of a SKU's requests."""
     sku = goods.sku
-    names = (keys.line(sku), keys.in_flight(sku), keys.records(sku), keys.live_units(sku), keys.holds(sku))
+    names = (keys.line(sku), keys.in_flight(sku), keys.records(sku), keys.live_units(sku))
     return sum(size or 0 for size in run_commands(client, [("MEMORY", "USAGE", name, "SAMPLES", 0) for name in names]))

@@ -45,7 +45,7 @@ def holds_left(goods: Goods) -> tuple[int, bool]:
 
 def expiry_seconds(goods: Goods, *, holds: int) -> float:
     """Run an expirer that has not looked yet until `holds` holds have ended; return the seconds. Raises LoadFailed."""
-    expirer = Expirer(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), stopping=lambda: False)
+    expirer = Expirer(stopping=lambda: False)
     try:
         began, ended = time.monotonic(), 0
         while ended < holds:

@@ -200,7 +200,8 @@ EXPIRY = Guard(
             says="the sweep's condition: held, and due",
             module="shop.holds",
             name="DUE",
-            part="state = 'held' AND hold_expires_at <= clock_timestamp()",
+            part="""state = 'held' AND hold_expires_at > statement_timestamp() - make_interval(secs => %(seconds)s)
+            AND hold_expires_at <= statement_timestamp()""",
             other="hold_expires_at IS NOT NULL",
         ),
         Text(

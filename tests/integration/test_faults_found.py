@@ -393,7 +393,7 @@ def test_one_busy_stock_row_keeps_the_holds_of_other_skus_from_ending(new_sku: C
     (first,), (second,) = hold(busy, buyers=1), hold(other, buyers=1)
     let_holds_end(first)
     let_holds_end(second)
-    expirer = Expirer(redis.connect(), stopping=lambda: False)
+    expirer = Expirer(stopping=lambda: False)
     own = a_locked_stock(busy)
     began = time.monotonic()
     try:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
-from inventory import keys, line, redis
+from inventory import line, redis
 from inventory.exceptions import NotPayable, RequestNotFound
 from inventory.locks import Lock
 from inventory.outcomes import State
-from shop import holds, payments
+from shop import catalogue, holds, payments
 from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment
 from shop.payment_providers import Notice
@@ -37,7 +38,7 @@ def states(card: SaleCard, names: list[str]) -> list[State]:
 
 def expire(card: SaleCard) -> int:
     """Let one expirer look once."""
-    expirer = Expirer(redis.connect(), stopping=lambda: False)
+    expirer = Expirer(stopping=lambda: False)
     try:
         return expirer.work_once()
     finally:
@@ -132,36 +133,60 @@ def test_what_is_paid_cannot_be_cancelled(card: SaleCard) -> None:
     assert_books_balance(card)
 
 
-def test_a_hold_that_redis_forgot_is_found_by_the_sweep(card: SaleCard) -> None:
-    (name,) = fill_line(card, buyers=1)
+def test_a_hold_is_ended_by_the_clock_of_the_database_alone(card: SaleCard) -> None:
+    names = fill_line(card, buyers=2)
     road.settle_line(card)
-    redis.run_commands(redis.connect(), [("DEL", keys.holds(card.sku))])
-    let_holds_end(name)
+    let_holds_end(names[0])
+    road.forget(card)
     assert expire(card) >= 1
-    assert states(card, [name]) == [State.EXPIRED]
+    catalogue.prime_card(card)
+    assert states(card, names) == [State.EXPIRED, State.HELD]
     assert_books_balance(card)
 
 
-def test_a_hint_that_comes_too_early_ends_nothing(card: SaleCard) -> None:
+@pytest.mark.parametrize("late_seconds", [1, 3600])
+def test_a_hold_that_should_have_ended_long_ago_is_found_by_the_whole_sweep(card: SaleCard, late_seconds: int) -> None:
+    """The control is a sweep of what ended lately: it finds the one and not the other."""
     (name,) = fill_line(card, buyers=1)
     road.settle_line(card)
-    redis.run_commands(redis.connect(), [("ZADD", keys.holds(card.sku), 1, name)])
-    expire(card)
-    assert states(card, [name]) == [State.HELD]
-    assert line.due_holds(redis.connect(), [card.sku], now_ms=int(time.time() * 1000), most=9) == {}
-    let_holds_end(name)
-    expire(card)
+    let_holds_end(name, seconds_ago=late_seconds)
+    with connection.cursor() as cursor:
+        lately = holds.find_due(cursor, most=9, ended_within_seconds=60)
+        assert (name in lately.get(card.sku, [])) is (late_seconds < 60)
+    assert expire(card) >= 1
     assert states(card, [name]) == [State.EXPIRED]
 
 
-def test_a_hint_about_what_has_ended_goes_away(card: SaleCard) -> None:
-    (name,) = fill_line(card, buyers=1)
-    road.settle_line(card)
-    pay(name)
-    redis.run_commands(redis.connect(), [("ZADD", keys.holds(card.sku), 1, name)])
-    expire(card)
-    assert redis.run_commands(redis.connect(), [("ZCARD", keys.holds(card.sku))]) == [0]
-    assert states(card, [name]) == [State.PAID]
+def test_ended_holds_cost_the_sweep_nothing_before_a_vacuum(card: SaleCard) -> None:
+    """The control is the whole sweep, which passes the entries of all holds that have ended."""
+    count = 20_000
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shop_order SET (autovacuum_enabled = off)")
+        make_ended_holds(cursor, card, count=count)
+        recent = blocks_read(cursor, ended_within_seconds=60)
+        assert recent < 20
+        assert blocks_read(cursor, ended_within_seconds=holds.EVER_SECONDS) > 3 * recent
+
+
+def make_ended_holds(cursor: Any, card: SaleCard, *, count: int) -> None:
+    """Write so many holds that lapsed an hour ago or earlier, so that their index entries are dead, not vacuumed."""
+    cursor.execute(
+        """INSERT INTO shop_order (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason, unit_price,
+                                   currency, hold_expires_at)
+           SELECT 'ended-' || n, %s, 'ended-' || n, 1, 1, n, 'held', '', 1, 'EUR', now() - n * interval '1 second'
+           FROM generate_series(3600, 3600 + %s) n""",
+        [card.sale_id, count],
+    )
+    cursor.execute("UPDATE shop_order SET state = 'expired' WHERE request_id LIKE 'ended-%%'")
+
+
+def blocks_read(cursor: Any, *, ended_within_seconds: int) -> int:
+    """Return how many blocks PostgreSQL looks at in one sweep."""
+    values = {"most": 10, "seconds": ended_within_seconds}
+    cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + holds.DUE, values)
+    ((plan,),) = cursor.fetchall()
+    (plan,) = json.loads(plan) if isinstance(plan, str) else plan
+    return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
 
 
 def test_when_the_head_of_the_line_leaves_the_next_is_looked_at_at_once(new_sku: Callable[[], str]) -> None:

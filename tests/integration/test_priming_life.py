@@ -57,7 +57,7 @@ def test_every_outcome_and_every_figure_comes_back(card: SaleCard) -> None:
     before = road.snapshot(card)
     lose(card)
     after = road.snapshot(card)
-    for key in (keys.records, keys.holds, keys.live_units):
+    for key in (keys.records, keys.live_units):
         assert after[key(card.sku)] == before[key(card.sku)], key.__name__
     for field in ("available", "held", "sold", "returning", "version", "admitted", "decided", "queued"):
         assert after[keys.stock(card.sku)][field] == before[keys.stock(card.sku)][field], field
@@ -67,17 +67,14 @@ def test_every_outcome_and_every_figure_comes_back(card: SaleCard) -> None:
     assert_books_balance(card)
 
 
-def test_the_expirer_finds_the_end_of_a_hold_again(card: SaleCard) -> None:
+def test_the_end_of_a_hold_comes_back_to_its_record(card: SaleCard) -> None:
     (name,) = fill_line(card, buyers=1)
     road.settle_line(card)
     end = Order.objects.get(request_id=name).hold_expires_at
     lose(card)
-    client, ends_ms = redis.connect(), round(end.timestamp() * 1000)
-    assert line.due_holds(client, [card.sku], now_ms=ends_ms - 1, most=9) == {}
-    assert line.due_holds(client, [card.sku], now_ms=ends_ms, most=9) == {card.sku: [name]}
-    (place,) = line.places(client, card.sku, [name])
+    (place,) = line.places(redis.connect(), card.sku, [name])
     assert place is not None
-    assert place.record.hold_expires_ms == ends_ms
+    assert place.record.hold_expires_ms == round(end.timestamp() * 1000)
 
 
 def test_units_that_may_come_back_keep_the_door_open(card: SaleCard) -> None:

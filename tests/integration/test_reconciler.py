@@ -26,6 +26,7 @@ from shop.models import Order, Payment, Sale
 from tests import paying, road
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, pay, rewrite
 from workers.management.commands.reconcile import run
+from workers.reconcile_books import SkuOnSale
 from workers.reconciler import Reconciler
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -97,7 +98,6 @@ def test_an_order_that_redis_does_not_know_is_told(card: SaleCard) -> None:
     live = line_changes.live_field(sale_id=card.sale_id, buyer=buyer)
     road.run(
         ("HDEL", keys.records(card.sku), name),
-        ("ZREM", keys.holds(card.sku), name),
         ("HDEL", keys.live_units(card.sku), live),
         ("HINCRBY", keys.stock(card.sku), "admitted", -1),
         ("HINCRBY", keys.stock(card.sku), "decided", -1),
@@ -122,20 +122,6 @@ def test_a_record_that_is_behind_its_order_is_told(card: SaleCard, state: State,
         field = line_changes.live_field(sale_id=card.sale_id, buyer=record.split("|")[4])
         road.run(("HINCRBY", keys.live_units(card.sku), field, 1))
     assert_mended(card, ("record_behind", name), before=before)
-
-
-def test_a_hold_whose_end_redis_does_not_know_gets_it_back(card: SaleCard) -> None:
-    before, name = road.snapshot(card), held(card)
-    road.run(("ZREM", keys.holds(card.sku), name))
-    assert_mended(card, ("hold_missing", name), before=before)
-
-
-def test_the_end_of_a_hold_that_is_over_is_forgotten(card: SaleCard) -> None:
-    before = road.snapshot(card)
-    paid = Order.objects.get(sale_id=card.sale_id, state="paid").request_id
-    road.run(("ZADD", keys.holds(card.sku), 1, paid, 2, "nobody", 3, id_of(card, "late-1")))
-    want = [("hold_surplus", paid), ("stray_hold", "nobody"), ("stray_hold", id_of(card, "late-1"))]
-    assert_mended(card, *want, before=before)
 
 
 def test_a_request_that_is_nowhere_is_put_back_at_its_own_place(card: SaleCard) -> None:
@@ -351,7 +337,7 @@ def test_the_process_tells_an_alarm_once_and_mends_without_being_asked(
     road.run(("ZREM", keys.line(card.sku), name), ("HSET", keys.records(card.sku), paid, "gibberish"))
     told: list[tuple[str, str]] = []
     monkeypatch.setattr("workers.reconciler.tell_of", lambda drifts: told.extend((d.kind, d.name) for d in drifts))
-    monkeypatch.setattr("workers.reconciler.skus_on_sale", lambda: {card.sku: [card.sale_id]})
+    monkeypatch.setattr("workers.reconciler.skus_on_sale", lambda: {card.sku: SkuOnSale([card.sale_id], 0)})
     monkeypatch.setattr("workers.reconciler.BUSY_SECONDS", 0)
     reconciler = Reconciler(redis.connect(), stopping=lambda: False)
     assert reconciler.work_once() >= 2
@@ -363,7 +349,8 @@ def test_the_process_tells_an_alarm_once_and_mends_without_being_asked(
 
 def test_a_round_over_many_skus_lets_others_in_between(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sign of life, and what staff asked for, must not wait for the end of the round."""
-    monkeypatch.setattr("workers.reconciler.skus_on_sale", lambda: {card.sku: [card.sale_id], "sku-of-nobody": []})
+    both = {card.sku: SkuOnSale([card.sale_id], 0), "sku-of-nobody": SkuOnSale([], 0)}
+    monkeypatch.setattr("workers.reconciler.skus_on_sale", lambda: both)
     between, compared = [], []
     monkeypatch.setattr(Reconciler, "compare", lambda _self, sku, **_more: compared.append(sku) or [])
     reconciler = Reconciler(redis.connect(), stopping=lambda: False)

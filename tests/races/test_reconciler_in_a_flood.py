@@ -43,7 +43,7 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
 
 @pytest.fixture
 def expirer() -> Iterator[Expirer]:
-    with closing(Expirer(redis.connect(), stopping=lambda: False)) as worker:
+    with closing(Expirer(stopping=lambda: False)) as worker:
         yield worker
 
 

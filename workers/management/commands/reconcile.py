@@ -44,8 +44,8 @@ def run(*, sale: str | None, repair: bool) -> dict[str, Any]:
         skus = {sku: skus[sku]}
     reconciler = Reconciler(redis.connect(timeout_seconds=2), stopping=lambda: False, repair=repair)
     drifts: list[Drift] = care_for_payments() if repair and sale is None else []
-    for sku, sale_ids in skus.items():
-        drifts += reconciler.compare(sku, sale_ids=sale_ids)
+    for sku, on_sale in skus.items():
+        drifts += reconciler.compare(sku, sale_ids=on_sale.sale_ids)
     if repair:
         tell_of(drifts)
     return as_dict(list(skus), drifts)

@@ -57,7 +57,7 @@ def run_expirer() -> None:
     """End holds that are due until stopped."""
     stop = StopFlag()
     stop.install()
-    expirer = Expirer(redis.connect(timeout_seconds=2), stopping=stop.is_set)
+    expirer = Expirer(stopping=stop.is_set)
     try:
         run_until_stopped(
             expirer.work_once,
