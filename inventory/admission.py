@@ -17,14 +17,19 @@ from inventory.redis import Argument, AsyncClient, Client, run_script, run_scrip
 
 # One script call stays short, so that nobody behind it waits long (pitfall Q15).
 MOST_PER_CALL = 1000
+# So many requests one buyer may cancel or let lapse in one sale: what Redis keeps of a buyer is bounded.
+MAX_GIVEN_UP = 20
+# A line that was full opens so much later: longer than any process answers "sold out" from memory.
+REOPENING_US = 300_000
 
 
 class Ask(NamedTuple):
-    """One buyer's wish, as the script gets it."""
+    """One buyer's wish, as the script gets it. terms_version: of the terms they were shown, 0 when they named none."""
 
     request_id: str
     buyer: str
     quantity: int
+    terms_version: int = 0
 
 
 class Code(IntEnum):
@@ -38,15 +43,23 @@ class Code(IntEnum):
     CLOSED = 6
     NOT_PRIMED = 7
     OTHER_QUANTITY = 8
+    TERMS_CHANGED = 9
+    TERMS_UNKNOWN = 10
+    GIVEN_UP_TOO_OFTEN = 11
     KNOWN_BEFORE = 100
 
 
 class Answer(NamedTuple):
-    """code: see Code; seq: place in line in µs, 0 when none; position: 1 = next, 0 when it does not wait."""
+    """code: see Code; seq: place in line in µs, 0 when none; position: 1 = next, 0 when it does not wait.
+
+    terms_version, ordinal: as in the record, 0 when there is none.
+    """
 
     code: int
     seq: int
     position: int
+    terms_version: int = 0
+    ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +80,26 @@ def state_of(code: int) -> State | None:
 def _script_keys(line: SaleLine) -> list[str]:
     sku = line.sku
     return [
-        keys.sale(sku, sale_id=line.sale_id),
+        keys.sales(sku),
         keys.stock(sku),
         keys.line(sku),
         keys.in_flight(sku),
         keys.records(sku),
         keys.live_units(sku),
+        keys.given_up(sku),
     ]
 
 
 def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
-    # One text for the whole batch: packing three arguments a request costs more than everything else here.
+    # One text for the whole batch: packing four arguments a request costs more than everything else here.
     # No part can hold a space: ids and buyers are made of URL-safe letters.
-    wishes = "\n".join([f"{name} {buyer} {quantity}" for name, buyer, quantity in asks])
-    return [line.sale_id, line.sku, keys.wake_channel(), wishes]
+    wishes = "\n".join([f"{name} {buyer} {quantity} {version}" for name, buyer, quantity, version in asks])
+    return [line.sale_id, line.sku, keys.wake_channel(), MAX_GIVEN_UP, REOPENING_US, wishes]
 
 
 def _answers(flat: list[int]) -> list[Answer]:
     parts = iter(flat)
-    return [Answer(*triple) for triple in zip(parts, parts, parts, strict=True)]
+    return [Answer(*each) for each in zip(parts, parts, parts, parts, parts, strict=True)]
 
 
 async def admit_async(client: AsyncClient, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:

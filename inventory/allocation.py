@@ -9,10 +9,6 @@ from typing import NamedTuple
 
 from inventory.outcomes import State
 
-# Why a line waits, as Redis keeps it.
-WAITLIST = "waitlist"  # every unit is held or sold, and those held may come back
-PAUSED = "paused"  # staff have stopped the sale
-
 
 class Claim(NamedTuple):
     """A request to decide; seq in µs, quantity in units."""
@@ -23,6 +19,8 @@ class Claim(NamedTuple):
     quantity: int
     seq: int
     restored: bool = False
+    terms_version: int = 0
+    ordinal: int = 0
 
 
 class Decision(NamedTuple):
@@ -31,13 +29,6 @@ class Decision(NamedTuple):
     claim: Claim
     state: State
     reason: str = ""
-
-
-class Allocation(NamedTuple):
-    """decisions: of the claims up to where the line must wait; waits_for: why the rest stays in line, or ''."""
-
-    decisions: list[Decision]
-    waits_for: str
 
 
 def allocate(
@@ -49,7 +40,7 @@ def allocate(
     live_units: Mapping[tuple[int, str], int],
     over: Collection[int] = frozenset(),
     paused: Collection[int] = frozenset(),
-) -> Allocation:
+) -> list[Decision]:
     """Decide `claims` in order of seq, as far as the line may go (I8, I9).
 
     available, held: units free, and units that may come back. limits: request_id → units a buyer. live_units:
@@ -62,7 +53,7 @@ def allocate(
     for claim in sorted(claims, key=lambda each: each.seq):
         owner = (claim.sale_id, claim.buyer)
         if claim.sale_id in paused and claim.sale_id not in over:
-            return Allocation(decisions, PAUSED)
+            return decisions
         if had.get(owner, 0) + claim.quantity > limits[claim.request_id]:
             decisions.append(Decision(claim, State.REFUSED, "limit_reached"))
         elif claim.quantity <= available:
@@ -71,7 +62,7 @@ def allocate(
             had[owner] = had.get(owner, 0) + claim.quantity
             decisions.append(Decision(claim, State.HELD))
         elif claim.quantity <= available + held and claim.sale_id not in over:
-            return Allocation(decisions, WAITLIST)
+            return decisions
         else:
             decisions.append(Decision(claim, State.SOLD_OUT))
-    return Allocation(decisions, "")
+    return decisions

@@ -45,7 +45,7 @@ BOOKS = f"""
 WITH stock AS MATERIALIZED (SELECT * FROM inventory_stock WHERE id = %(stock_id)s),
 orders AS MATERIALIZED (
     SELECT decided_no, request_id, sale_id, buyer, quantity, buyer_limit, seq, state, in_turn, hold_expires_at,
-           decided_at, changed_at, sale_id = %(sale_id)s AS here
+           decided_at, changed_at, sale_id = %(sale_id)s AS here, in_order, terms_broken
     FROM inventory_decision WHERE stock_id = %(stock_id)s),
 changes AS MATERIALIZED (
     SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at,
@@ -60,7 +60,8 @@ payments AS MATERIALIZED (
 tally AS MATERIALIZED (
     SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0) AS held,
            coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0) AS sold,
-           count(*) AS decided_of_stock, max(changed_at) AS last_changed,
+           count(*) AS decided_of_stock, count(*) FILTER (WHERE in_order) AS decided_in_order,
+           max(changed_at) AS last_changed,
            max(decided_at) FILTER (WHERE in_turn) AS last_decided,
            {", ".join(f"{what} AS {name}" for name, what in OF_SALE.items())}
     FROM orders),
@@ -244,13 +245,19 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
                 WHERE has_table_privilege(to_regclass(place), 'UPDATE, DELETE, TRUNCATE')
                   AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) LIMIT 1))""",
     ),
+    (
+        "I23",
+        "every order has the terms under which its place was given",
+        "SELECT request_id || ' has other terms than its version' FROM orders WHERE terms_broken LIMIT 1",
+    ),
 )
 
 # What is counted beside: of the stock, of the sale, and (in ms) how long ago the line was last decided, an order last
 # changed, and a unit last became free.
 COUNTS = f"""
 SELECT s.total, s.available, s.held, s.sold, s.fence, s.version, {", ".join(f"t.{name}" for name in OF_SALE)},
-       t.decided_of_stock,
+       t.decided_of_stock, t.decided_in_order,
+       (SELECT coalesce(sum(ordinal_base), 0) FROM inventory_line l WHERE l.stock_id = s.id) AS ordinal_bases,
        (extract(epoch FROM now() - t.last_decided) * 1000)::bigint AS decided_ms_ago,
        (extract(epoch FROM now() - t.last_changed) * 1000)::bigint AS changed_ms_ago,
        (extract(epoch FROM now() - l.last_freed) * 1000)::bigint AS freed_ms_ago

@@ -19,7 +19,7 @@ PAGE = 500
 SAMPLE = 2_000
 LOOKED_UP = 5_000
 ORDERS = """
-SELECT request_id, state, quantity, sale_id, buyer FROM inventory_decision
+SELECT request_id, state, quantity, sale_id, buyer, terms_version FROM inventory_decision
 WHERE stock_id = %(stock_id)s AND request_id = ANY(%(names)s)
 """
 # Where each SKU's next sample begins in this process.
@@ -52,6 +52,7 @@ class Placed(NamedTuple):
     quantity: int
     sale_id: int
     buyer: str
+    terms_version: int | None
 
 
 def read_sample(client: Client, sku: str, *, records: int, whole: bool) -> Sample:
@@ -117,9 +118,11 @@ def _differ(told: Sequence[Told], orders: Mapping[str, Placed]) -> Iterator[str]
         if record is None or order is None:
             continue
         # Not seq: one that Redis lost in flight and let in again was decided at its first place.
-        asked, decided = record[2:5], order[1:]
+        asked, decided = record[2:5], order[1:4]
         if asked != decided:
             yield f"{name} was admitted as (quantity, sale, buyer) {asked} and decided as {decided}"
+        elif record.terms_version and record.terms_version != order.terms_version:
+            yield f"{name} was admitted under terms {record.terms_version} and decided by {order.terms_version}"
 
 
 def _promised(told: Sequence[Told], orders: Mapping[str, Placed]) -> Iterator[str]:
@@ -155,6 +158,6 @@ def _leads_to(state: State, other: State) -> bool:
 def _figures(line: LineLook, books: Mapping[str, int | None]) -> str:
     if not line.primed or line.version < (books["version"] or 0):
         return ""
-    told = line[9:13]
+    told = (line.version, line.available, line.held, line.sold)
     known = tuple(books[name] for name in ("version", "available", "held", "sold"))
     return "" if told == known else f"version, available, held, sold are {told} in Redis and {known} in the database"

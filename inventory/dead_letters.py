@@ -114,6 +114,7 @@ def _change(client: Client, sku: str, request_id: str, *, mode: str, actor: str)
         keys.records(sku),
         keys.stock(sku),
         keys.live_units(sku),
+        keys.aside(sku),
     ]
     answer = run_script(client, "dead_letter", keys=script_keys, args=[mode, request_id])
     reason = REASONS.get(answer, "")

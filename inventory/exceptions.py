@@ -89,6 +89,12 @@ class LimitReached(FairdropError):
     code, status = "limit_reached", 409
 
 
+class TermsChanged(FairdropError):
+    """The price rose, or the limit fell, since the terms that this request names; nothing was asked for."""
+
+    code, status = "terms_changed", 409
+
+
 class NotPayable(FairdropError):
     """This request cannot be paid."""
 

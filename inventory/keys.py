@@ -41,13 +41,20 @@ def live_units(sku: str) -> str:
 
 
 def stock(sku: str) -> str:
-    """hash: available, held, sold, version, queued, last_seq, counters, the last hand-out. Lives as long as the SKU."""
+    """hash: available, held, sold, version, queued, last_seq, changes, the last hand-out. Lives as long as the SKU."""
     return f"fd:{{{sku}}}:stock"
 
 
-def sale(sku: str, *, sale_id: int) -> str:
-    """hash: status, opens_us, closes_us, limit, room of one sale. Lives as long as the SKU."""
-    return f"fd:{{{sku}}}:sale:{sale_id}"
+def sales(sku: str) -> str:
+    """hash: "sale_id" → "state|opens_us|closes_us|limit|room|revision|terms version|changed_us", "sale_id:ordinals" →
+    "last|base", "sale_id:terms:version" → "limit|price|currency". Lives as long as the SKU.
+    """
+    return f"fd:{{{sku}}}:sales"
+
+
+def given_up(sku: str) -> str:
+    """hash, "sale_id:buyer" → how many requests were cancelled or lapsed. Lives as long as the SKU."""
+    return f"fd:{{{sku}}}:givenup"
 
 
 def hand_outs(sku: str) -> str:
@@ -58,6 +65,11 @@ def hand_outs(sku: str) -> str:
 def dead_letters(sku: str) -> str:
     """zset, request_id → seq: handed out too often; an operator must look. Lives until they do."""
     return f"fd:{{{sku}}}:dead"
+
+
+def aside(sku: str) -> str:
+    """zset, request_id → seq: dead letters whose refusal could not be written. Lives until an operator looks."""
+    return f"fd:{{{sku}}}:aside"
 
 
 def dead_letter_notes(sku: str) -> str:

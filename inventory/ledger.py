@@ -252,4 +252,4 @@ def _total(units: Sequence[tuple[str, int]]) -> int:
 def _figures(row: Sequence[int]) -> StockFigures:
     available, held, sold, version = row
     # Whatever is held may come back.
-    return StockFigures(available=available, held=held, sold=sold, returning=held, version=version)
+    return StockFigures(available=available, held=held, sold=sold, version=version)

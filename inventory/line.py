@@ -5,14 +5,15 @@ by admission.py and line_changes.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from django.conf import settings
 
 from inventory import keys
+from inventory.line_changes import take_keys
 from inventory.redis import (
     Argument,
     AsyncClient,
@@ -21,41 +22,35 @@ from inventory.redis import (
     run_commands_async,
     run_script,
     run_script_async,
+    run_script_each,
 )
 from inventory.tickets import Record, buyer_in, record_or_none
 
 
 class LineFigures(NamedTuple):
-    """What Redis knows of a SKU: stock and queue in units, admitted and decided in requests, versions."""
+    """What Redis knows of a SKU and one of its sales: stock and queue in units, the others in requests.
+
+    admitted: to the sale, since its ordinals last jumped; waiting: in the SKU's line and in flight; version: of the
+    stock; revision: of the sale, 0 when Redis does not know it.
+    """
 
     available: int
     held: int
     sold: int
-    returning: int
     queued: int
-    admitted: int
-    decided: int
     version: int
-    terms_version: int = 0
+    admitted: int = 0
+    waiting: int = 0
+    revision: int = 0
+
+    @property
+    def decided(self) -> int:
+        """How many of those admitted do not wait any more."""
+        return max(0, self.admitted - self.waiting)
 
 
-class LineCheck(NamedTuple):
-    """A SKU's line in one moment: requests in the line, in flight, in both (must be 0), counters, dead letters,
-    and how many of those were set aside undecided.
-    """
-
-    waiting: int
-    flying: int
-    both: int
-    admitted: int
-    decided: int
-    queued_units: int
-    dead_letters: int
-    aside: int
-
-
-STOCK_FIELDS = LineFigures._fields[:-1]  # the last one is of the sale
-COMMANDS_A_SALE = 2
+STOCK_FIELDS = LineFigures._fields[:5]
+COMMANDS_A_SALE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,42 +96,45 @@ def places(client: Client, sku: str, request_ids: Sequence[str]) -> list[Place |
     return _places(run_script(client, "status", keys=_status_keys(sku), args=request_ids))
 
 
-def skus_with_work(client: Client) -> list[str]:
-    """Return the primed SKUs that have something to hand out, by name. Raises RedisUnavailable.
+class Work(IntEnum):
+    """What a settler finds in a line."""
 
-    A line that waits for a unit or for staff has none until its stock or its terms change, or its time has come.
+    NONE = 0
+    READY = 1  # something can be decided
+    WAITS = 2  # for a held unit, or for staff
+
+
+def look_for_work(client: Client) -> dict[str, Work]:
+    """Return how each SKU's line stands that has anybody in it, by name; one whose server is away is left out.
+
+    Raises RedisUnavailable.
     """
     names = known_skus(client)
-    commands = [command for sku in names for command in _work_commands(sku)]
-    rows = run_commands(client, commands) if commands else []
-    now_us = time.time_ns() // 1000
-    looks = zip(names, rows[::3], rows[1::3], rows[2::3], strict=True)
-    return [sku for sku, waiting, flying, stock in looks if flying or (waiting and not _must_wait(stock, now_us))]
+    calls = [(take_keys(sku), ("", 0, 1, 0, 0, 0)) for sku in names]
+    replies = run_script_each(client, "take", calls) if calls else []
+    found = {sku: Work(reply) for sku, reply in zip(names, replies, strict=True) if not isinstance(reply, Exception)}
+    return {sku: work for sku, work in found.items() if work is not Work.NONE}
 
 
-def _work_commands(sku: str) -> list[Sequence[Argument]]:
-    return [
-        ("ZCARD", keys.line(sku)),
-        ("ZCARD", keys.in_flight(sku)),
-        ("HMGET", keys.stock(sku), "waits_for", "waits_version", "version", "waits_until_us"),
-    ]
+def revision_in(sale: str | None) -> int:
+    """Return the revision in what Redis keeps of a sale, 0 when it keeps nothing."""
+    return int(sale.split("|")[5]) if sale else 0
 
 
-def _must_wait(stock: Sequence[str | None], now_us: int) -> bool:
-    waits_for, waits_version, version, until_us = stock
-    return bool(waits_for) and waits_version == version and now_us < int(until_us or 0)
-
-
-def _figures(row: Sequence[str | None], terms_version: str | None) -> LineFigures | None:
+def _figures(row: Sequence[str | None], sale: Sequence[str | None], waiting: int, flying: int) -> LineFigures | None:
     if row[0] is None:
         return None
-    return LineFigures(*(int(value or 0) for value in (*row, terms_version)))
+    last, base = map(int, (sale[1] or "0|0").split("|"))
+    stock = [int(value or 0) for value in row]
+    return LineFigures._make([*stock, last - base, waiting + flying, revision_in(sale[0])])
 
 
 def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
     return [
         ("HMGET", keys.stock(sku), *STOCK_FIELDS),
-        ("HGET", keys.sale(sku, sale_id=sale_id), "version"),
+        ("HMGET", keys.sales(sku), sale_id, f"{sale_id}:ordinals"),
+        ("ZCARD", keys.line(sku)),
+        ("ZCARD", keys.in_flight(sku)),
     ]
 
 
@@ -162,9 +160,3 @@ async def known_buyers_async(client: AsyncClient, sku: str) -> set[str]:
         found.update(map(buyer_in, flat.values()))
         if str(cursor) == "0":
             return found
-
-
-def check(client: Client, sku: str) -> LineCheck:
-    """Return the state of a SKU's line, read in one moment. Raises RedisUnavailable."""
-    script_keys = [keys.line(sku), keys.in_flight(sku), keys.stock(sku), keys.dead_letters(sku)]
-    return LineCheck(*run_script(client, "check", keys=script_keys, args=[]))

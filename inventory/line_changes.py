@@ -38,12 +38,11 @@ class Settled(NamedTuple):
 
 
 class StockFigures(NamedTuple):
-    """The stock as the database has it after a commit; returning = held units that may still come back."""
+    """The stock as the database has it after a commit."""
 
     available: int
     held: int
     sold: int
-    returning: int
     version: int
 
 
@@ -52,8 +51,16 @@ def live_field(*, sale_id: int, buyer: str) -> str:
     return f"{sale_id}:{buyer}"
 
 
-def _take_call(sku: str, *, token: str, call: int, batch: int) -> tuple[str, Sequence[str], Sequence[Argument]]:
-    script_keys = [
+def _take_call(
+    sku: str, *, token: str, call: int, batch: int, probe: bool = False
+) -> tuple[str, Sequence[str], Sequence[Argument]]:
+    args: list[Argument] = [token, call, batch, MOST_HAND_OUTS, MOST_HAND_OUTS + REFUSAL_TRIES, int(probe)]
+    return "take", take_keys(sku), args
+
+
+def take_keys(sku: str) -> list[str]:
+    """Return the keys that scripts/take.lua declares."""
+    return [
         keys.lock(sku),
         keys.line(sku),
         keys.in_flight(sku),
@@ -62,20 +69,19 @@ def _take_call(sku: str, *, token: str, call: int, batch: int) -> tuple[str, Seq
         keys.hand_outs(sku),
         keys.dead_letters(sku),
         keys.dead_letter_notes(sku),
+        keys.aside(sku),
+        keys.sales(sku),
     ]
-    return "take", script_keys, [token, call, batch, MOST_HAND_OUTS, MOST_HAND_OUTS + REFUSAL_TRIES, "line"]
 
 
 def _settle_call(
     sku: str,
     *,
-    token: str,
-    call: int,
     figures: StockFigures,
     settled: Sequence[Settled],
-    staying: Sequence[str],
-    waits_for: str,
-    waits_until_us: int,
+    staying: Sequence[str] = (),
+    token: str = "",
+    call: int = 0,
 ) -> tuple[str, Sequence[str], Sequence[Argument]]:
     script_keys = [
         keys.lock(sku),
@@ -85,19 +91,15 @@ def _settle_call(
         keys.hand_outs(sku),
         keys.live_units(sku),
         keys.line(sku),
+        keys.aside(sku),
+        keys.given_up(sku),
     ]
-    args: list[Argument] = [token, sku, keys.settled_channel(), *figures, waits_for, waits_until_us, MOST_HAND_OUTS]
-    args += [call, *_changed(settled)]
+    args: list[Argument] = [token, sku, keys.settled_channel(), keys.wake_channel(), *figures, MOST_HAND_OUTS, call]
+    for name, record in settled:
+        args += (name, record.text(), record.quantity, live_field(sale_id=record.sale_id, buyer=record.buyer))
     for name in staying:
         args += (name, "", 0, "")
     return "settle", script_keys, args
-
-
-def _changed(settled: Sequence[Settled]) -> list[Argument]:
-    flat: list[Argument] = []
-    for name, record in settled:
-        flat += (name, record.text(), record.quantity, live_field(sale_id=record.sale_id, buyer=record.buyer))
-    return flat
 
 
 def _handed(sku: str, reply: Any) -> Handed:
@@ -117,13 +119,14 @@ def _sound_record(name: str, text: str) -> Record:
         raise ValueError(f"the record of request {name} is damaged: {text[:200]!r}") from error
 
 
-def take(client: Client, sku: str, *, token: str, call: int, batch: int) -> Handed:
-    """Take up to `batch` requests under the lock `token`; `call` rises with each take of this token.
+def take(client: Client, sku: str, *, token: str, call: int, batch: int, probe: bool = False) -> Handed:
+    """Take up to `batch` requests that can be decided now, under the lock `token`.
 
+    call: rises with each take of this token. probe: take the first in line even if it must wait by what Redis knows.
     What a dead holder left in flight comes first: all together, then one at a time (S19).
     Raises LockLost, RedisUnavailable, ValueError when a record is damaged (that request ends in the dead letters).
     """
-    name, script_keys, args = _take_call(sku, token=token, call=call, batch=batch)
+    name, script_keys, args = _take_call(sku, token=token, call=call, batch=batch, probe=probe)
     return _handed(sku, run_script(client, name, keys=script_keys, args=args))
 
 
@@ -137,32 +140,14 @@ def settle_and_take(
     call: int,
     batch: int,
     staying: Sequence[str] = (),
-    waits_for: str = "",
-    waits_until_us: int = 0,
 ) -> Handed:
     """Answer `settled` (after its COMMIT, never before) and take the next batch in the same round trip.
 
-    call: of this take, one more than that of the take whose batch is answered.
-    staying: who keeps its place, because the line `waits_for` something (see allocation.py), until `waits_until_us`
-    (Unix µs) at most.
+    call: of this take, one more than that of the take whose batch is answered. staying: who keeps its place.
     Raises LockLost, RedisUnavailable.
     """
-    answered, handed = run_scripts(
-        client,
-        [
-            _settle_call(
-                sku,
-                token=token,
-                call=call - 1,
-                figures=figures,
-                settled=settled,
-                staying=staying,
-                waits_for=waits_for,
-                waits_until_us=waits_until_us,
-            ),
-            _take_call(sku, token=token, call=call, batch=batch),
-        ],
-    )
+    answer = _settle_call(sku, token=token, call=call - 1, figures=figures, settled=settled, staying=staying)
+    answered, handed = run_scripts(client, [answer, _take_call(sku, token=token, call=call, batch=batch)])
     if answered == -1:
         raise LockLost
     return _handed(sku, handed)
@@ -177,23 +162,14 @@ def settle(
     figures: StockFigures,
     settled: Sequence[Settled],
     staying: Sequence[str] = (),
-    waits_for: str = "",
-    waits_until_us: int = 0,
 ) -> int:
     """Answer `settled` without taking more; return how many this call settled.
 
-    call: of the take whose batch is answered; behind a later take nobody who stays is put back any more.
+    call: of the take whose batch is answered; after a later take nobody who stays is put back any more.
     Raises LockLost, RedisUnavailable.
     """
     name, script_keys, args = _settle_call(
-        sku,
-        token=token,
-        call=call,
-        figures=figures,
-        settled=settled,
-        staying=staying,
-        waits_for=waits_for,
-        waits_until_us=waits_until_us,
+        sku, token=token, call=call, figures=figures, settled=settled, staying=staying
     )
     answered = run_script(client, name, keys=script_keys, args=args)
     if answered == -1:
@@ -207,19 +183,10 @@ def tell_changes(client: Client, sku: str, *, figures: StockFigures, changed: Se
     Safe to repeat, and in any order: records only go forward, stock versions too. Returns how many records went
     forward. Raises RedisUnavailable; the reconciler then tells it later.
     """
-    script_keys = [
-        keys.stock(sku),
-        keys.records(sku),
-        keys.live_units(sku),
-        keys.line(sku),
-        keys.in_flight(sku),
-        keys.dead_letters(sku),
-    ]
     done = 0
     for start in range(0, max(len(changed), 1), MOST_CHANGES):
-        args: list[Argument] = [sku, keys.settled_channel(), keys.wake_channel(), *figures]
-        args += _changed(changed[start : start + MOST_CHANGES])
-        done += int(run_script(client, "change", keys=script_keys, args=args))
+        name, script_keys, args = _settle_call(sku, figures=figures, settled=changed[start : start + MOST_CHANGES])
+        done += int(run_script(client, name, keys=script_keys, args=args))
     return done
 
 
@@ -228,12 +195,21 @@ def restore(client: Client, sku: str, *, request_id: str, record: Record) -> boo
 
     Raises SaleNotPrimed, RedisUnavailable.
     """
-    script_keys = [keys.stock(sku), keys.line(sku), keys.records(sku), keys.live_units(sku)]
-    args: list[Argument] = [sku, keys.wake_channel(), request_id, record.seq, record.quantity, record.sale_id]
-    done = run_script(client, "restore", keys=script_keys, args=[*args, record.buyer])
+    done = _restore(client, sku, [request_id, record.text()])
     if done == -1:
         raise SaleNotPrimed
     return bool(done)
+
+
+def requeue(client: Client, sku: str, request_ids: Sequence[str]) -> int:
+    """Put at most 500 requests that wait, and are in no place, back at their own seq; return how many were lost."""
+    return max(0, _restore(client, sku, [part for name in request_ids for part in (name, "")]))
+
+
+def _restore(client: Client, sku: str, pairs: Sequence[str]) -> int:
+    makers = (keys.stock, keys.line, keys.records, keys.live_units, keys.in_flight, keys.dead_letters)
+    args = [sku, keys.wake_channel(), *pairs]
+    return int(run_script(client, "restore", keys=[make(sku) for make in makers], args=args))
 
 
 def give_back(client: Client, sku: str, *, token: str, seen_fence: int = 0) -> None:

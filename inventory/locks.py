@@ -26,6 +26,7 @@ from inventory.redis import (
     Argument,
     Client,
     Place,
+    run_commands,
     run_script,
     run_script_each,
     sending_once,
@@ -159,7 +160,7 @@ class Lock(AnyLock):
 
     def _cancel(self) -> None:
         try:
-            run_script(self._client, "cancel", keys=[keys.lock_waiters(self.name)], args=[self.token])
+            run_commands(self._client, [("ZREM", keys.lock_waiters(self.name), self.token)])
         except RedisUnavailable as error:
             log.warning("still noted as waiting", action="cancel_failed", lock=self.name, error=repr(error.__cause__))
 

@@ -4,7 +4,7 @@ Called by the catalogue when a sale or its stock changes, and when Redis has los
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,8 @@ PAIRS_PER_CALL = 400
 class SaleTerms:
     """What admission must know of a sale. limit: units a buyer; room: units that may queue beyond the stock.
 
-    version: rises with every change, so that an older one never undoes a newer.
+    revision: rises with every change, so that an older one never undoes a newer. terms_version: of the terms in force.
+    versions: version → "limit|price|currency" of every terms version there was. ordinal_base: where ordinals go on.
     """
 
     sale_id: int
@@ -30,7 +31,16 @@ class SaleTerms:
     closes_at: datetime
     limit: int
     room: int
-    version: int
+    revision: int
+    terms_version: int
+    versions: Mapping[int, str]
+    ordinal_base: int
+
+    def text(self) -> str:
+        """Return it as Redis stores it, but for the moment of the change."""
+        opens_us, closes_us = microseconds(self.opens_at), microseconds(self.closes_at)
+        numbers = f"{opens_us}|{closes_us}|{self.limit}|{self.room}|{self.revision}|{self.terms_version}"
+        return f"{self.switch}|{numbers}"
 
 
 def microseconds(moment: datetime) -> int:
@@ -48,52 +58,49 @@ def prime_records(client: Client, sku: str, *, records: Sequence[tuple[str, str]
     _prime_fields(client, sku, keys.records(sku), records)
 
 
+def prime_given_up(client: Client, sku: str, *, count_by_field: Sequence[tuple[str, int]]) -> None:
+    """Write how many requests each buyer has given up, unless the SKU is primed already."""
+    _prime_fields(client, sku, keys.given_up(sku), count_by_field)
+
+
 def _prime_fields(client: Client, sku: str, key: str, pairs: Sequence[tuple[str, str | int]]) -> None:
     for start in range(0, len(pairs), PAIRS_PER_CALL):
         flat = [part for pair in pairs[start : start + PAIRS_PER_CALL] for part in pair]
         run_script(client, "prime_fields", keys=[keys.stock(sku), key], args=flat)
 
 
-def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, decided: int, fence: int) -> bool:
+def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, fence: int) -> bool:
     """Write a sale's terms and its stock's figures; say whether the figures were news. Raises RedisUnavailable.
 
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
-    decided: how many requests the database had decided when prime_records read them; it counts only into an empty
-    Redis. fence: the highest the stock row has seen.
+    fence: the highest the stock row has seen.
     """
     args: list[Argument] = [
-        terms.switch,
-        microseconds(terms.opens_at),
-        microseconds(terms.closes_at),
-        terms.limit,
-        terms.room,
+        terms.sale_id,
+        terms.text(),
+        terms.revision,
+        terms.ordinal_base,
         *figures,
         last_seq,
-        decided,
         keys.settled_channel(),
         terms.sku,
         fence,
         FENCE_TTL_MS,
-        terms.version,
     ]
+    for version, text in terms.versions.items():
+        args += (version, text)
     script_keys = [
-        keys.sale(terms.sku, sale_id=terms.sale_id),
+        keys.sales(terms.sku),
         keys.stock(terms.sku),
         keys.fence(terms.sku),
         keys.in_flight(terms.sku),
         keys.line(terms.sku),
+        keys.records(terms.sku),
     ]
     # First of all: a SKU that can be asked for must be one that settlers look at.
     run_commands(client, [("SADD", keys.skus(), terms.sku)])
     written = run_script(client, "prime", keys=script_keys, args=args)
     return bool(written)
-
-
-def terms_since(client: Client, sku: str, *, sale_id: int) -> tuple[int, int]:
-    """Return the version of the terms under which people are let in, and from which seq on. Raises RedisUnavailable."""
-    (row,) = run_commands(client, [("HMGET", keys.sale(sku, sale_id=sale_id), "version", "since_us")])
-    version, since_us = row
-    return int(version or 0), int(since_us or 0)
 
 
 def is_primed(client: Client, sku: str) -> bool:

@@ -129,7 +129,7 @@ class Queue:
         """Return the `count` earliest due tasks and leave them; without `count` the first itself, or None (S14)."""
         asked = self._check_number("count", 1 if count is None else count)
         script_keys = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
-        found = _tasks(run_script(self._client, "queue_top", keys=script_keys, args=[asked]))
+        found = _tasks(run_script(self._client, "queue_pop", keys=script_keys, args=[asked, 0]))
         return found if count is not None else next(iter(found), None)
 
     @overload
@@ -226,7 +226,7 @@ class Queue:
             keys.queue_dead_letters(self.name),
             keys.queue_dead_letter_notes(self.name),
         ]
-        return "take", script_keys, [token, call, batch, MOST_HAND_OUTS, MOST_HAND_OUTS, "tasks"]
+        return "queue_take", script_keys, [token, call, batch, MOST_HAND_OUTS]
 
     def _settle_call(self, task_ids: Sequence[str], *, token: str) -> tuple[str, list[str], list[Argument]]:
         if isinstance(task_ids, str) or len(task_ids) > MOST_PER_CALL:

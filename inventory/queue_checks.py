@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from inventory import keys, line
+from inventory import audit_line, keys
 from inventory.outcomes import WAITING_STATES
 from inventory.queue import MOST_DELAY_MS, Counters, queue_keys
 from inventory.redis import Client, run_commands, run_script
@@ -81,7 +81,7 @@ def _task_findings(name: str, seen: _Seen) -> Iterator[Finding]:
 def check_line(client: Client, sku: str) -> list[Finding]:
     """Return what is wrong with the line of `sku`; an empty list when nothing is (Q4). Raises RedisUnavailable."""
     script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
-    before = line.check(client, sku)
+    before = audit_line.look(client, sku)
     found: list[Finding] = []
     units: dict[str, int] = {}  # by id: one that is met in its place and in its record counts once
     for page in _pages(client, script_keys):
@@ -90,19 +90,12 @@ def check_line(client: Client, sku: str) -> list[Finding]:
             found += _request_findings(sku, seen, record)
             if record and set(seen.places) & {"w", "f"}:
                 units[seen.task_id] = record.quantity
-    after = line.check(client, sku)
-    unsettled = after.admitted - after.decided
-    there = after.waiting + after.flying + after.aside
-    if unsettled != there:
-        found.append(
-            Finding("line", sku, "the counters agree", f"{unsettled} undecided, {there} in line, flight, aside")
-        )
+    after = audit_line.look(client, sku)
     # Units can only be added up while nobody comes or goes.
     there_units = sum(units.values())
-    if before == after and there_units != after.queued_units and not found:
-        found.append(
-            Finding("line", sku, "the line counts its units", f"{after.queued_units} counted, {there_units} there")
-        )
+    still = before._replace(now_us=0) == after._replace(now_us=0)
+    if still and there_units != after.queued and not found:
+        found.append(Finding("line", sku, "the line counts its units", f"{after.queued} counted, {there_units} there"))
     return found
 
 

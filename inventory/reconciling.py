@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from inventory import keys
+from inventory.line import revision_in
 from inventory.redis import Argument, Client, run_commands, run_script
 from inventory.scanning import pages
 
@@ -18,21 +19,19 @@ class Standing(NamedTuple):
     """What moves whenever a request comes, is decided, or its units change."""
 
     version: int
-    admitted: int
-    decided: int
+    changes: int
 
 
 class StockSeen(NamedTuple):
-    """A SKU as Redis has it: figures, requests in flight, the last fence, and the version of each sale's terms."""
+    """A SKU as Redis has it: figures, requests in flight, the last fence, and the revision of each sale."""
 
     available: int
     held: int
     sold: int
-    returning: int
     version: int
     flying: int
     fence: int
-    terms_versions: tuple[int, ...]
+    revisions: tuple[int, ...]
 
 
 class Seen(NamedTuple):
@@ -43,39 +42,29 @@ class Seen(NamedTuple):
     record: str | None
 
 
-class Counters(NamedTuple):
-    """Requests admitted and decided: as counted, and as they are."""
-
-    admitted: int
-    decided: int
-    real_admitted: int
-    real_decided: int
-
-
 def stock(client: Client, sku: str, *, sale_ids: Sequence[int]) -> StockSeen | None:
-    """Return what Redis knows of `sku` and the terms of its sales, None when it is not primed. Raises RedisUnavailable.
+    """Return what Redis knows of `sku` and its sales, None when it is not primed. Raises RedisUnavailable.
 
-    A sale whose terms it does not know has version 0.
+    A sale that it does not know has revision 0.
     """
-    figures, flying, fence, *terms = run_commands(
+    figures, flying, fence, *sales = run_commands(
         client,
         [
-            ("HMGET", keys.stock(sku), "available", "held", "sold", "returning", "version"),
+            ("HMGET", keys.stock(sku), "available", "held", "sold", "version"),
             ("ZCARD", keys.in_flight(sku)),
             ("GET", keys.fence(sku)),
-            *(("HGET", keys.sale(sku, sale_id=sale_id), "version") for sale_id in sale_ids),
+            *(("HGET", keys.sales(sku), sale_id) for sale_id in sale_ids),
         ],
     )
-    if figures[4] is None:
+    if figures[3] is None:
         return None
-    available, held, sold, returning, version = (int(value or 0) for value in figures)
-    versions = tuple(int(each or 0) for each in terms)
-    return StockSeen(available, held, sold, returning, version, int(flying), int(fence or 0), versions)
+    available, held, sold, version = (int(value or 0) for value in figures)
+    return StockSeen(available, held, sold, version, int(flying), int(fence or 0), tuple(map(revision_in, sales)))
 
 
 def standing(client: Client, sku: str) -> Standing:
     """Return what a SKU has come to; equal twice means that nothing moved between. Raises RedisUnavailable."""
-    (row,) = run_commands(client, [("HMGET", keys.stock(sku), "version", "admitted", "decided")])
+    (row,) = run_commands(client, [("HMGET", keys.stock(sku), "version", "changes")])
     return Standing(*(int(value or 0) for value in row))
 
 
@@ -120,20 +109,6 @@ def queued_units(client: Client, sku: str) -> int | None:
     """Return the `queued` counter, None while it is known to be uncertain. Raises RedisUnavailable."""
     (row,) = run_commands(client, [("HMGET", keys.stock(sku), "queued", "queued_unsure")])
     return None if row[1] is not None else int(row[0] or 0)
-
-
-def requeue(client: Client, sku: str, request_ids: Sequence[str]) -> int:
-    """Put at most PAGE lost requests back at their own seq; return how many were lost. Raises RedisUnavailable."""
-    script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
-    args: list[Argument] = [sku, keys.wake_channel(), *request_ids]
-    return int(run_script(client, "requeue", keys=script_keys, args=args))
-
-
-def mend_counters(client: Client, sku: str, *, mend: bool) -> Counters | None:
-    """Compare the counters of requests with what is there, and correct them if `mend`. Raises RedisUnavailable."""
-    script_keys = [keys.line(sku), keys.in_flight(sku), keys.records(sku), keys.stock(sku)]
-    found = run_script(client, "mend_counters", keys=script_keys, args=["mend" if mend else "look"])
-    return Counters(*map(int, found)) if found else None
 
 
 def mend_units(

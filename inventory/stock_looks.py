@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inventory import keys
-from inventory.audit_line import LineLook
+from inventory.audit_line import LineLook, look_keys
 from inventory.lock_owner import owner_of
 from inventory.redis import Client, run_commands, run_script_each
 from inventory.tickets import read_record
@@ -60,9 +60,8 @@ def look_at(client: Client, skus: Sequence[str]) -> dict[str, StockLook]:
     """Return the look of each SKU. Raises RedisUnavailable."""
     if not skus:
         return {}
-    makers = (keys.line, keys.in_flight, keys.stock, keys.dead_letters, keys.records)
     # 0: units are not added up by their records here; that is the audit's, one SKU at a time.
-    lines = run_script_each(client, "audit_line", [([make(sku) for make in makers], [0]) for sku in skus])
+    lines = run_script_each(client, "audit_line", [(look_keys(sku), [0]) for sku in skus])
     for reply in lines:
         if isinstance(reply, Exception):
             raise reply

@@ -5,7 +5,6 @@ Called by admission, the line, the gate and the pages.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from inventory.exceptions import InvalidRequest
@@ -17,8 +16,10 @@ ID_PATTERN = re.compile(rf"([0-9a-f]{{1,12}})-[A-Za-z0-9_-]{{{MAC_LENGTH}}}")
 
 
 class Record(NamedTuple):
-    """What Redis keeps of a request: "letter|seq|quantity|sale_id|buyer"; of a hold "|its end in ms" more, and of one
-    that waits at a place its ticket brought back "|r".
+    """What Redis keeps of a request: "letter|seq|quantity|sale_id|buyer|terms_version.ordinal"; of a hold also
+    "|its end in ms", and of one that waits at a place its ticket brought back "|r".
+
+    One from before there were versions has neither version nor ordinal: both are 0.
     """
 
     state: State
@@ -28,16 +29,20 @@ class Record(NamedTuple):
     buyer: str
     hold_expires_ms: int | None = None
     restored: bool = False
+    terms_version: int = 0  # of the terms under which the place was given
+    ordinal: int = 0  # how many were admitted to the sale before it, and one
 
     def text(self) -> str:
         """Return the record as Redis stores it."""
+        version = f"|{self.terms_version}.{self.ordinal}" if self.terms_version or self.ordinal else ""
         end = f"|{self.hold_expires_ms}" if self.hold_expires_ms is not None else "|r" if self.restored else ""
-        return f"{self.state.letter}|{self.seq}|{self.quantity}|{self.sale_id}|{self.buyer}{end}"
+        return f"{self.state.letter}|{self.seq}|{self.quantity}|{self.sale_id}|{self.buyer}{version}{end}"
 
 
 def read_record(text: str) -> Record:
     """Return the record that `text` holds. Raises ValueError or KeyError when it is none."""
     letter, seq, quantity, sale_id, buyer, *extra = text.split("|")
+    version, _, ordinal = extra.pop(0).partition(".") if extra and "." in extra[0] else ("0", "", "0")
     restored = extra == ["r"]
     return Record(
         state=STATE_OF_LETTER[letter],
@@ -47,6 +52,8 @@ def read_record(text: str) -> Record:
         buyer=buyer,
         hold_expires_ms=int(extra[0]) if extra and not restored else None,
         restored=restored,
+        terms_version=int(version),
+        ordinal=int(ordinal),
     )
 
 
@@ -77,19 +84,20 @@ def sale_id_of(request_id: str) -> int | None:
     return int(found[1], 16) if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """The place of an admitted request, as its buyer keeps it; the sale is named by the request id."""
 
     request_id: str
     buyer: str
     quantity: int
     seq: int
+    terms_version: int = 0
+    ordinal: int = 0
 
 
 def sign_ticket(signer: Signer, ticket: Ticket) -> str:
-    """Return `ticket` as text that only we could have written: "id.buyer.quantity.seq.signature"."""
-    body = f"{ticket.request_id}.{ticket.buyer}.{ticket.quantity}.{ticket.seq}"
+    """Return `ticket` as text that only we could have written: "id.buyer.quantity.seq.terms.ordinal.signature"."""
+    body = ".".join(map(str, ticket))
     return f"{body}.{signer.sign(body)}"
 
 
@@ -99,7 +107,9 @@ def read_ticket(signer: Signer, text: str) -> Ticket:
     if not signer.verify(body, signature):
         raise InvalidRequest("this ticket was not made by this shop")
     try:
-        name, buyer, quantity, seq = body.split(".")
-        return Ticket(request_id=name, buyer=buyer, quantity=int(quantity), seq=int(seq))
+        name, buyer, *numbers = body.split(".")
+        if len(numbers) not in (2, 4):  # two: from before there were versions
+            raise ValueError(body)
+        return Ticket(name, buyer, *map(int, numbers))
     except ValueError as error:
         raise InvalidRequest("this is not a ticket") from error

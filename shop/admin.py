@@ -52,14 +52,14 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.initial["seen_version"] = self.instance.terms_version
+        self.initial["seen_version"] = self.instance.revision
 
     def clean(self) -> dict[str, Any]:
         """Give the sale its stock before the database's own rules (no overlap) are checked."""
         data = super().clean() or self.cleaned_data
         if self.instance._state.adding and (product := data.get("product")):
             self.instance.stock = product.stock
-        elif not self.instance._state.adding and data.get("seen_version") != self.instance.terms_version:
+        elif not self.instance._state.adding and data.get("seen_version") != self.instance.revision:
             raise forms.ValidationError(
                 "This sale was changed after you had opened this page, so nothing was saved. "
                 "Load the page again and look at the new values first."

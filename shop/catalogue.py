@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+import structlog
 from django.db import connection, transaction
-from django.db.models import Case, Count, Max, OuterRef, Subquery, Sum, When
-from django.db.models.functions import Now
+from django.db.models import Case, Count, Max, OuterRef, Subquery, Sum, Value, When
+from django.db.models.functions import Coalesce, Greatest, Now
 from django.db.models.query import QuerySet
 
 from inventory import line_changes, priming, redis
@@ -19,13 +20,17 @@ from inventory.exceptions import SaleNotFound
 from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
 from inventory.tickets import Record
-from shop.models import Order, Sale
-from shop.terms import end_past_terms
+from shop.models import Order, Sale, SaleTerms
+from shop.orders import record_of
 
 # Longer than priming and the longest transaction together.
 LONGEST_COMMIT = timedelta(minutes=1)
 # A hold that ended longer ago is not looked for: the index keeps ended holds until a vacuum.
 OVERDUE = timedelta(seconds=10)
+# More than can have been admitted to a sale and be undecided: an ordinal is given once, also after a loss.
+ORDINAL_JUMP = 1_000_000
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,9 @@ class SaleCard:
     sold: int
     version: int
     fence: int
+    revision: int
     terms_version: int
+    ordinal_base: int | None
     # When the first of its holds ends, None when nothing is held; by the card's moment.
     next_lapse_at: datetime | None = None
 
@@ -100,7 +107,9 @@ def _card(sale: Sale) -> SaleCard:
         sold=stock.sold,
         version=stock.version,
         fence=stock.fence,
+        revision=sale.revision,
         terms_version=sale.terms_version,
+        ordinal_base=sale.ordinal_base,
         next_lapse_at=getattr(sale, "next_lapse_at", None),  # annotated, not a column
     )
 
@@ -141,10 +150,13 @@ def prime_card(card: SaleCard) -> None:
     """
     client = redis.connect()
     was_primed = priming.is_primed(client, card.sku)
-    if was_primed:
-        last_seq, decided = _seen(card.sku)
-    else:
-        card, last_seq, decided = _prime_requests(client, card)
+    if not was_primed or card.ordinal_base is None:
+        _move_ordinals(card.sku if not was_primed else "", sale_id=card.sale_id)
+    card, last_seq = _prime_requests(client, card, empty=not was_primed)
+    versions = {
+        terms.version: f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
+        for terms in SaleTerms.objects.filter(sale_id=card.sale_id)
+    }
     priming.prime(
         client,
         priming.SaleTerms(
@@ -155,58 +167,75 @@ def prime_card(card: SaleCard) -> None:
             closes_at=card.closes_at,
             limit=card.per_buyer_limit,
             room=card.room,
-            version=card.terms_version,
+            revision=card.revision,
+            terms_version=card.terms_version,
+            versions=versions,
+            ordinal_base=card.ordinal_base or 0,
         ),
-        figures=StockFigures(card.available, card.held, card.sold, card.held, card.version),
+        figures=StockFigures(card.available, card.held, card.sold, card.version),
         last_seq=last_seq,
-        decided=decided,
         fence=card.fence,
     )
-    end_past_terms(client, card.sku, sale_id=card.sale_id)
     if not was_primed:
         _tell_missed(client, card)
 
 
+def _move_ordinals(sku: str, *, sale_id: int) -> None:
+    """Let the ordinals of every sale of `sku` go on above a jump: Redis has lost how many it had given out.
+
+    A sale that was never primed begins at 0. What is between the last one known and the jump was never given, or
+    comes back by its ticket.
+    """
+    seen = Order.objects.filter(sale=OuterRef("pk")).order_by().values("sale").annotate(last=Max("ordinal"))
+    last = Greatest("ordinal_base", Coalesce(Subquery(seen.values("last")), Value(0)))
+    if sku:
+        moved = Sale.objects.filter(stock__sku=sku, ordinal_base__isnull=False)
+        if moved.update(ordinal_base=last + ORDINAL_JUMP):
+            log.warning("Redis was empty: ordinals go on above a jump", action="ordinals_moved", sku=sku)
+    Sale.objects.filter(pk=sale_id, ordinal_base=None).update(ordinal_base=0)
+
+
 def _tell_missed(client: redis.Client, card: SaleCard) -> None:
-    """Tell what was committed after the snapshot: whoever did it told a Redis that was not primed, so nobody."""
+    """Tell what was committed after the snapshot: it was told to a Redis that was not primed, so to nobody."""
     now = find_sale_by_id(card.sale_id)
     if now.version == card.version:
         return
     orders = Order.objects.filter(sale__stock__sku=card.sku, changed_at__gte=Now() - LONGEST_COMMIT)
     changed = [Settled(name, record) for name, record in _records_of(orders)]
-    line_changes.tell_changes(
-        client,
-        card.sku,
-        figures=StockFigures(now.available, now.held, now.sold, now.held, now.version),
-        changed=changed,
-    )
+    figures = StockFigures(now.available, now.held, now.sold, now.version)
+    line_changes.tell_changes(client, card.sku, figures=figures, changed=changed)
 
 
-def _prime_requests(client: redis.Client, card: SaleCard) -> tuple[SaleCard, int, int]:
-    """Write what buyers hold and what was decided; return the card of that moment, its last seq, how many decided.
+def _prime_requests(client: redis.Client, card: SaleCard, *, empty: bool) -> tuple[SaleCard, int]:
+    """Write what buyers hold and what was decided into an empty Redis; return the card of that moment and its last seq.
 
     One snapshot for all of it: a count that knows of more than the records do would make requests look lost (I4).
     """
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        card = find_sale_by_id(card.sale_id)
-        units, records = list(_units_by_field(card.sku)), list(_records(card.sku))
-        last_seq, decided = _seen(card.sku)
-    priming.prime_live_units(client, card.sku, units_by_field=units)
-    priming.prime_records(client, card.sku, records=records)
-    return card, last_seq, decided
+        if empty:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            card = find_sale_by_id(card.sale_id)
+            units, given_up, records = list(_units(card.sku)), list(_given_up(card.sku)), list(_records(card.sku))
+        elif card.ordinal_base is None:
+            card = find_sale_by_id(card.sale_id)
+        last_seq = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last=Max("seq"))["last"] or 0
+    if empty:
+        priming.prime_live_units(client, card.sku, units_by_field=units)
+        priming.prime_given_up(client, card.sku, count_by_field=given_up)
+        priming.prime_records(client, card.sku, records=records)
+    return card, last_seq
 
 
-def _seen(sku: str) -> tuple[int, int]:
-    """Return the highest seq that the database has seen of `sku`, and how many requests it has decided."""
-    seen = Order.objects.filter(sale__stock__sku=sku).aggregate(last_seq=Max("seq"), decided=Count("id"))
-    return seen["last_seq"] or 0, seen["decided"]
-
-
-def _units_by_field(sku: str) -> Iterable[tuple[str, int]]:
+def _units(sku: str) -> Iterable[tuple[str, int]]:
     live = Order.objects.filter(sale__stock__sku=sku, state__in=["held", "paid"]).order_by()
     for sale_id, buyer, units in live.values_list("sale_id", "buyer").annotate(units=Sum("quantity")):
         yield live_field(sale_id=sale_id, buyer=buyer), units
+
+
+def _given_up(sku: str) -> Iterable[tuple[str, int]]:
+    ended = Order.objects.filter(sale__stock__sku=sku, state__in=["cancelled", "expired"]).order_by()
+    for sale_id, buyer, count in ended.values_list("sale_id", "buyer").annotate(count=Count("id")):
+        yield live_field(sale_id=sale_id, buyer=buyer), count
 
 
 def _records(sku: str) -> Iterable[tuple[str, str]]:
@@ -214,11 +243,11 @@ def _records(sku: str) -> Iterable[tuple[str, str]]:
         yield name, record.text()
 
 
-def _records_of(orders: QuerySet[Order]) -> Iterable[tuple[str, Record]]:
-    fields = ("request_id", "state", "seq", "quantity", "sale_id", "buyer", "hold_expires_at")
-    for name, state, seq, quantity, sale_id, buyer, ends in orders.values_list(*fields).iterator():
-        hold_expires_ms = round(ends.timestamp() * 1000) if ends and state == State.HELD else None
-        yield name, Record(State(state), seq, quantity, sale_id, buyer, hold_expires_ms)
+def _records_of(found: QuerySet[Order]) -> Iterable[tuple[str, Record]]:
+    fields = ("seq", "quantity", "sale_id", "buyer", "terms_version", "ordinal")
+    for name, state, ends, *columns in found.values_list("request_id", "state", "hold_expires_at", *fields).iterator():
+        ends_ms = round(ends.timestamp() * 1000) if ends else None
+        yield name, record_of(State(state), *columns, ends_ms=ends_ms)
 
 
 def prime_sale(slug: str) -> None:

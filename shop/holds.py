@@ -11,12 +11,12 @@ import structlog
 from django.db import connection, transaction
 
 from inventory import ledger, line, line_changes, redis
-from inventory.allocation import Claim, Decision
+from inventory.allocation import Decision
 from inventory.database import Cursor, array
 from inventory.exceptions import NotPayable, RedisUnavailable, RequestNotFound
 from inventory.line_changes import Settled, StockFigures
 from inventory.outcomes import WAITING_STATES, State
-from inventory.tickets import Record, sale_id_of
+from inventory.tickets import sale_id_of
 from shop import catalogue, orders
 from shop.models import Order
 
@@ -27,7 +27,7 @@ UPDATE shop_order o SET state = %(state)s, actor = %(actor)s, reason = %(reason)
 FROM shop_sale s
 WHERE s.id = o.sale_id AND s.stock_id = %(stock_id)s AND o.state = 'held'
   AND o.request_id = ANY(%(request_ids)s::text[]) AND (NOT %(due_only)s OR o.hold_expires_at <= clock_timestamp())
-RETURNING o.request_id, o.seq, o.quantity, o.sale_id, o.buyer
+RETURNING o.request_id, o.seq, o.quantity, o.sale_id, o.buyer, o.terms_version, o.ordinal
 """
 # statement_timestamp(), because a volatile clock could not be used with the index.
 DUE = """
@@ -40,7 +40,8 @@ JOIN shop_sale s ON s.id = o.sale_id JOIN inventory_stock t ON t.id = s.stock_id
 """
 
 RECORDS = """
-SELECT request_id, state, seq, quantity, sale_id, buyer, (extract(epoch FROM hold_expires_at) * 1000)::bigint
+SELECT request_id, seq, quantity, sale_id, buyer, terms_version, ordinal, state,
+       (extract(epoch FROM hold_expires_at) * 1000)::bigint
 FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
 """
 
@@ -77,12 +78,9 @@ def end_holds(
     ended = cursor.fetchall()
     if not ended:
         return Changes(sku, ledger.figures_of(stock), [])
-    units = [(name, quantity) for name, _, quantity, _, _ in ended]
+    units = [(name, quantity) for name, _, quantity, *_ in ended]
     figures = ledger.release_units(cursor, stock_id=stock.stock_id, units=units, actor=actor, reason=state.value)
-    changed = [
-        Settled(name, Record(state, seq, quantity, sale_id, buyer)) for name, seq, quantity, sale_id, buyer in ended
-    ]
-    return Changes(sku, figures, changed)
+    return Changes(sku, figures, [Settled(name, orders.record_of(state, *columns)) for name, *columns in ended])
 
 
 def expire_due(cursor: Cursor, *, sku: str, request_ids: Sequence[str]) -> Changes:
@@ -114,8 +112,8 @@ def records_now(cursor: Cursor, request_ids: Sequence[str]) -> list[Settled]:
     """Return the record of each request that has an order, as the database knows it now."""
     cursor.execute(RECORDS, {"request_ids": array(request_ids)})
     return [
-        Settled(name, Record(State(state), seq, quantity, sale_id, buyer, ends if state == State.HELD else None))
-        for name, state, seq, quantity, sale_id, buyer, ends in cursor.fetchall()
+        Settled(name, orders.record_of(State(state), *columns, ends_ms=ends))
+        for name, *columns, state, ends in cursor.fetchall()
     ]
 
 
@@ -175,13 +173,13 @@ def _leave_line(request_id: str, *, buyer: str, actor: str) -> bool:
         orders.ask_decided(cursor, [request_id])
         if orders.read_decided(cursor):
             return False
-        claim = Claim(request_id, sale_id, buyer, record.quantity, record.seq, record.restored)
+        claim = orders.claim_of(request_id, record)
         orders.ask_terms(cursor, [sale_id])
-        terms = orders.read_terms(cursor)[sale_id].terms_for(record.seq)
+        terms = orders.read_terms(cursor)[sale_id].terms_for(record.terms_version, seq=record.seq)
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
         decision = Decision(claim, State.CANCELLED, "left_the_line")
         orders.insert_orders(cursor, [decision], terms={request_id: terms}, moment=now, actor=actor)
-    gone = Record(State.CANCELLED, record.seq, record.quantity, sale_id, buyer)
+    gone = record._replace(state=State.CANCELLED, restored=False)
     tell(Changes(card.sku, ledger.figures_of(stock), [Settled(request_id, gone)]))
     return True

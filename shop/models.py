@@ -73,8 +73,12 @@ class Sale(models.Model):
     room = models.PositiveIntegerField(default=200)
     switch = models.CharField(max_length=6, choices=Switch.choices, default=Switch.ON)
     pause_reason = models.CharField(max_length=200, blank=True)
-    # Rises with every change of this row (a trigger), so that Redis is never given older terms for newer ones.
+    # Rises with every change of this row (a trigger), so that Redis is never given an older row for a newer one.
+    revision = models.BigIntegerField(default=1, editable=False)
+    # Rises when price, currency, limit or hold time change (a trigger): what was promised is a row of SaleTerms.
     terms_version = models.BigIntegerField(default=1, editable=False)
+    # The ordinal after which admissions go on since Redis was last found empty; NULL: the sale was never primed.
+    ordinal_base = models.BigIntegerField(null=True, editable=False)
     # Makes request ids of this sale; never changes, so a retry after a key rotation is still the same request.
     request_key = models.CharField(max_length=32, default=new_request_key, editable=False)
 
@@ -137,6 +141,10 @@ class Order(models.Model):
     currency = models.CharField(max_length=3)
     hold_expires_at = models.DateTimeField(null=True, blank=True)
     decided_at = models.DateTimeField(db_default=Now())
+    # Of the terms under which its place was given, and its number among the admissions of its sale; NULL: from before
+    # requests had them.
+    terms_version = models.BigIntegerField(null=True)
+    ordinal = models.BigIntegerField(null=True)
 
     class Meta:
         ordering = ["-id"]
@@ -184,15 +192,15 @@ class OrderEvent(models.Model):
         return f"{self.from_state} → {self.to_state}"
 
 
-class PastTerms(models.Model):
-    """Terms a sale had for requests with a seq below `until_us`: a new price is for new requests only.
+class SaleTerms(models.Model):
+    """What a sale promised under one version: a trigger writes it once, with the change of the sale, and never again.
 
-    A trigger writes the row; its end is told by the line, when it has heard of the terms that follow.
+    until_us: only of versions from before requests named theirs: those with a lower seq came under them.
     """
 
-    sale = models.ForeignKey(Sale, on_delete=models.CASCADE, related_name="past_terms")
+    sale = models.ForeignKey(Sale, on_delete=models.CASCADE, related_name="terms")
     version = models.BigIntegerField()
-    until_us = models.BigIntegerField()
+    until_us = models.BigIntegerField(null=True)
     price = models.DecimalField(max_digits=10, decimal_places=2)
     currency = models.CharField(max_length=3)
     per_buyer_limit = models.PositiveSmallIntegerField()
@@ -200,10 +208,11 @@ class PastTerms(models.Model):
 
     class Meta:
         ordering = ["version"]
-        verbose_name_plural = "past terms"
+        verbose_name_plural = "sale terms"
+        constraints = [models.UniqueConstraint(fields=["sale", "version"], name="terms_once_per_version")]
 
     def __str__(self) -> str:
-        return f"{self.sale_id} until {self.until_us}"
+        return f"{self.sale_id} version {self.version}"
 
 
 class StaffAct(models.Model):

@@ -8,19 +8,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from inventory.allocation import Decision
+from inventory.allocation import Claim, Decision
 from inventory.database import Cursor, array
 from inventory.outcomes import State
+from inventory.tickets import Record
 
-# The terms of now, and those that held for requests with a lower seq: a new price is for new requests only.
+# A sale as it is now, with each version of its terms.
 TERMS = """
-SELECT id, NULL::bigint, per_buyer_limit, hold_seconds, price::text, currency,
-       switch = 'paused' AND closes_at > clock_timestamp(), switch = 'closed' OR closes_at <= clock_timestamp(),
-       (extract(epoch FROM closes_at) * 1000000)::bigint
-FROM shop_sale WHERE id = ANY(%(sale_ids)s)
-UNION ALL
-(SELECT sale_id, until_us, per_buyer_limit, hold_seconds, price::text, currency, false, false, 0
- FROM shop_pastterms WHERE sale_id = ANY(%(sale_ids)s) ORDER BY version)
+SELECT s.id, s.switch = 'paused' AND s.closes_at > clock_timestamp(),
+       s.switch = 'closed' OR s.closes_at <= clock_timestamp(),
+       t.version, t.until_us, t.per_buyer_limit, t.hold_seconds, t.price::text, t.currency
+FROM shop_sale s JOIN shop_saleterms t ON t.sale_id = s.id
+WHERE s.id = ANY(%(sale_ids)s) ORDER BY s.id, t.version
 """
 DECIDED = """
 SELECT request_id, state, hold_expires_at FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
@@ -34,15 +33,16 @@ GROUP BY o.sale_id, o.buyer
 INSERT = """
 INSERT INTO shop_order
     (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, actor, reason, unit_price, currency,
-     hold_expires_at, decided_at, changed_at, restored)
+     hold_expires_at, decided_at, changed_at, restored, terms_version, ordinal)
 SELECT d.request_id, d.sale_id, d.buyer, d.quantity, d.buyer_limit, d.seq, d.state, %(actor)s, d.reason, d.price,
        d.currency, CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => d.hold_seconds) END, %(moment)s,
-       %(moment)s, d.restored
+       %(moment)s, d.restored, d.terms_version, nullif(d.ordinal, 0)
 FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[], %(quantities)s::int[],
             %(limits)s::int[], %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[], %(prices)s::numeric[],
-            %(currencies)s::text[], %(hold_seconds)s::int[], %(restored)s::bool[])
+            %(currencies)s::text[], %(hold_seconds)s::int[], %(restored)s::bool[],
+            %(terms_versions)s::bigint[], %(ordinals)s::bigint[])
     WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason, price, currency,
-                          hold_seconds, restored, place)
+                          hold_seconds, restored, terms_version, ordinal, place)
 ORDER BY d.place
 """
 
@@ -51,8 +51,13 @@ NO_REASON = '""'  # an empty text, as an array literal writes it
 
 
 class Terms(NamedTuple):
-    """What a request was promised. limit: units a buyer; price as text, in currency."""
+    """What a request was promised. limit: units a buyer; price as text, in currency.
 
+    until_us: those with a lower seq came under it, if they name no version; None: there is no end.
+    """
+
+    version: int
+    until_us: int | None
     limit: int
     hold_seconds: int
     price: str
@@ -60,20 +65,17 @@ class Terms(NamedTuple):
 
 
 class SaleNow(NamedTuple):
-    """A sale as settlement finds it. past: (until seq, terms) of requests that came before a change, oldest first.
+    """A sale as settlement finds it; terms: every version there was, oldest first."""
 
-    closes_us: when it ends, in Unix µs.
-    """
-
-    terms: Terms
     paused: bool
     over: bool
-    closes_us: int
-    past: list[tuple[int, Terms]]
+    terms: list[Terms]
 
-    def terms_for(self, seq: int) -> Terms:
-        """Return what a request with this seq was promised."""
-        return next((terms for until, terms in self.past if seq < until), self.terms)
+    def terms_for(self, version: int, *, seq: int) -> Terms:
+        """Return what a request was promised that came under `version`, by its seq when it names none (0)."""
+        named = (terms for terms in self.terms if terms.version == version)
+        by_seq = (terms for terms in self.terms if terms.until_us is None or seq < terms.until_us)
+        return next(named, None) or next(by_seq, self.terms[-1])
 
 
 class Decided(NamedTuple):
@@ -84,6 +86,38 @@ class Decided(NamedTuple):
     hold_expires_at: datetime | None
 
 
+def claim_of(name: str, record: Record) -> Claim:
+    """Return the request `name` as settlement decides it."""
+    return Claim(
+        name,
+        record.sale_id,
+        record.buyer,
+        record.quantity,
+        record.seq,
+        record.restored,
+        record.terms_version,
+        record.ordinal,
+    )
+
+
+def record_of(
+    state: State,
+    seq: int,
+    quantity: int,
+    sale_id: int,
+    buyer: str,
+    terms_version: int | None,
+    ordinal: int | None,
+    *,
+    ends_ms: int | None = None,
+) -> Record:
+    """Return the record of an order by its columns; ends_ms: the end of its hold in Unix ms, kept while it is held."""
+    hold_expires_ms = ends_ms if state is State.HELD else None
+    return Record(
+        state, seq, quantity, sale_id, buyer, hold_expires_ms, terms_version=terms_version or 0, ordinal=ordinal or 0
+    )
+
+
 def ask_terms(cursor: Cursor, sale_ids: Sequence[int]) -> None:
     """Send the statement that read_terms fetches."""
     cursor.execute(TERMS, {"sale_ids": list(sale_ids)})
@@ -92,15 +126,8 @@ def ask_terms(cursor: Cursor, sale_ids: Sequence[int]) -> None:
 def read_terms(cursor: Cursor) -> dict[int, SaleNow]:
     """Return each sale by its id."""
     sales: dict[int, SaleNow] = {}
-    past: list[tuple[int, int, Terms]] = []
-    for sale_id, until, limit, hold_seconds, price, currency, paused, over, closes_us in cursor.fetchall():
-        terms = Terms(limit, hold_seconds, price, currency)
-        if until is None:
-            sales[sale_id] = SaleNow(terms, paused, over, closes_us, [])
-        else:
-            past.append((until, sale_id, terms))
-    for until, sale_id, terms in past:
-        sales[sale_id].past.append((until, terms))
+    for sale_id, paused, over, *terms in cursor.fetchall():
+        sales.setdefault(sale_id, SaleNow(paused, over, [])).terms.append(Terms(*terms))
     return sales
 
 
@@ -154,5 +181,7 @@ def insert_orders(
         "currencies": array(each.currency for each in promised),
         "hold_seconds": array(each.hold_seconds for each in promised),
         "restored": array("t" if claim.restored else "f" for claim in claims),
+        "terms_versions": array(each.version for each in promised),
+        "ordinals": array(claim.ordinal for claim in claims),
     }
     cursor.execute(INSERT, values)

@@ -13,8 +13,8 @@ from inventory.database import Cursor
 from inventory.exceptions import LockLost, RequestNotFound
 from inventory.line_changes import Settled
 from inventory.outcomes import State
-from inventory.tickets import Record
 from shop.models import Payment
+from shop.orders import record_of
 from shop.payment_providers import Notice
 
 NOTHING = "nothing to change"
@@ -25,13 +25,14 @@ OPEN_STATES = (Payment.State.PENDING, Payment.State.DECLINED)
 TARGET = """
 SELECT t.sku, t.id, coalesce((SELECT n.result FROM shop_paymentnotice n
                               WHERE n.provider = %(provider)s AND n.event_id = %(event_id)s), ''),
-       o.id, o.request_id, o.seq, o.quantity, o.sale_id, o.buyer
+       o.id, o.request_id, o.seq, o.quantity, o.sale_id, o.buyer, o.terms_version, o.ordinal
 FROM shop_payment p JOIN shop_order o ON o.id = p.order_id JOIN shop_sale s ON s.id = o.sale_id
 JOIN inventory_stock t ON t.id = s.stock_id
 WHERE p.reference = %(reference)s AND p.provider = %(provider)s
 """
 LOCK_PAYMENT = """
-SELECT p.state, p.amount, p.currency, o.id, o.request_id, o.sale_id, o.buyer, o.quantity, o.seq, o.state, o.buyer_limit
+SELECT p.state, p.amount, p.currency, o.id, o.request_id, o.sale_id, o.buyer, o.quantity, o.seq, o.state, o.buyer_limit,
+       o.terms_version, o.ordinal
 FROM shop_payment p JOIN shop_order o ON o.id = p.order_id WHERE p.reference = %(reference)s FOR UPDATE
 """
 # Both rows or neither: when the order is not held, or the money is not what was due, the division ends the transaction.
@@ -71,6 +72,8 @@ class Target(NamedTuple):
     quantity: int
     sale_id: int
     buyer: str
+    terms_version: int | None
+    ordinal: int | None
 
 
 class Locked(NamedTuple):
@@ -87,6 +90,8 @@ class Locked(NamedTuple):
     seq: int
     state: State
     buyer_limit: int
+    terms_version: int | None
+    ordinal: int | None
 
 
 def find_target(notice: Notice, *, provider_name: str) -> Target:
@@ -146,4 +151,5 @@ def change_payment(cursor: Cursor, reference: str, state: Payment.State, *, reas
 
 def settled(found: Locked | Target, state: State) -> Settled:
     """Return the request as the line is told of it."""
-    return Settled(found.request_id, Record(state, found.seq, found.quantity, found.sale_id, found.buyer))
+    record = record_of(state, found.seq, found.quantity, found.sale_id, found.buyer, found.terms_version, found.ordinal)
+    return Settled(found.request_id, record)

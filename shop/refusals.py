@@ -7,16 +7,19 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from inventory.admission import Code
+from inventory.admission import MAX_GIVEN_UP, Code
 from inventory.exceptions import (
     FairdropError,
     IdempotencyMismatch,
+    InvalidRequest,
     LimitReached,
     SaleClosed,
     SaleNotOpen,
     SaleNotPrimed,
     SoldOut,
+    TermsChanged,
 )
+from shop.catalogue import SaleCard
 
 PAUSED_RETRY_SECONDS = 5
 
@@ -36,7 +39,12 @@ def paused(*, opens_at: datetime, reason: str) -> SaleNotOpen:
     return error
 
 
-def refusal(code: int, *, opens_at: datetime, pause_reason: str, now: datetime) -> FairdropError | None:
+def terms_changed(card: SaleCard) -> TermsChanged:
+    """Return the refusal of a request that was shown better terms than those of now."""
+    return TermsChanged(terms_version=card.terms_version, price=str(card.price), per_buyer_limit=card.per_buyer_limit)
+
+
+def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None:
     """Return the error that an admission code stands for, None when the request was admitted."""
     match code:
         case Code.SOLD_OUT:
@@ -44,14 +52,20 @@ def refusal(code: int, *, opens_at: datetime, pause_reason: str, now: datetime) 
         case Code.LIMIT_REACHED:
             return LimitReached()
         case Code.NOT_OPEN:
-            return not_open(opens_at=opens_at, now=now)
+            return not_open(opens_at=card.opens_at, now=now)
         case Code.PAUSED:
-            return paused(opens_at=opens_at, reason=pause_reason)
+            return paused(opens_at=card.opens_at, reason=card.pause_reason)
         case Code.CLOSED:
             return SaleClosed()
         case Code.NOT_PRIMED:
             return SaleNotPrimed()
         case Code.OTHER_QUANTITY:
             return IdempotencyMismatch()
+        case Code.TERMS_CHANGED:
+            return terms_changed(card)
+        case Code.TERMS_UNKNOWN:
+            return InvalidRequest("terms_version must be one that this sale has had")
+        case Code.GIVEN_UP_TOO_OFTEN:
+            return LimitReached(f"You have given up {MAX_GIVEN_UP} requests in this sale; it takes no more of you.")
         case _:
             return None

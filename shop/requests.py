@@ -26,7 +26,7 @@ LONGEST_KEY = 100
 class RequestView:
     """A request as its page shows it. seq in µs; position 1 is next, None when it does not wait.
 
-    order_number: '' as long as there is no order.
+    order_number: '' as long as there is no order; terms_version, ordinal: of one that waits, as in its ticket.
     """
 
     request_id: str
@@ -39,12 +39,15 @@ class RequestView:
     decided_at: datetime | None
     reason: str
     order_number: str = ""
+    terms_version: int = 0
+    ordinal: int = 0
 
 
-def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> RequestView:
+def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, terms_version: int = 0) -> RequestView:
     """Put `buyer`'s wish for `quantity` units into the line of `card`; a repeated key is the same request (I14).
 
-    Raises SoldOut, LimitReached, SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
+    terms_version: of the terms the buyer was shown, 0 when none is named. Raises SoldOut, LimitReached, TermsChanged,
+    SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
     """
     if not 1 <= quantity <= MOST_UNITS:
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
@@ -53,12 +56,13 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> R
     name = tickets.request_id(
         sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
     )
-    wish = admission.Ask(name, buyer, quantity)
+    wish = admission.Ask(name, buyer, quantity, terms_version)
     answer = _admit(card, wish)
-    if answer.code == admission.Code.NOT_PRIMED:
+    if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
+        card = catalogue.find_sale_by_id(card.sale_id)
         catalogue.prime_card(card)
         answer = _admit(card, wish)
-    error = refusal(answer.code, opens_at=card.opens_at, pause_reason=card.pause_reason, now=timezone.now())
+    error = refusal(answer.code, card, now=timezone.now())
     if error is not None:
         raise error
     return RequestView(
@@ -71,6 +75,8 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> R
         hold_expires_at=None,
         decided_at=None,
         reason="",
+        terms_version=answer.terms_version,
+        ordinal=answer.ordinal,
     )
 
 
@@ -130,4 +136,6 @@ def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
         None if ends is None else datetime.fromtimestamp(ends / 1000, UTC),
         None,
         "",
+        terms_version=record.terms_version,
+        ordinal=record.ordinal,
     )

@@ -7,10 +7,11 @@ from __future__ import annotations
 from inventory import line_changes, redis
 from inventory.exceptions import RequestNotFound, SaleNotPrimed, Unavailable
 from inventory.outcomes import State
-from inventory.tickets import Record, read_ticket, sale_id_of
+from inventory.tickets import read_ticket, sale_id_of
 from shop import catalogue
 from shop.buyers import ticket_signer
 from shop.models import Order
+from shop.orders import record_of
 from shop.requests import RequestView, look_up
 
 
@@ -27,7 +28,9 @@ def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:
     # The database first: what was decided is never queued again.
     if not Order.objects.filter(request_id=ticket.request_id).exists():
         card = catalogue.find_sale_by_id(sale_id)
-        record = Record(State.QUEUED, ticket.seq, ticket.quantity, sale_id, buyer, restored=True)
+        record = record_of(
+            State.QUEUED, ticket.seq, ticket.quantity, sale_id, buyer, ticket.terms_version, ticket.ordinal
+        )._replace(restored=True)
         try:
             restored = line_changes.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
         except SaleNotPrimed:

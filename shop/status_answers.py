@@ -63,7 +63,7 @@ def is_out_of_reach(position: int, figures: LineFigures | None) -> bool | None:
     """Say whether more people are ahead than units can come free, None when that is not known."""
     if figures is None or position <= 0:
         return None
-    return position > figures.available + figures.returning
+    return position > figures.available + figures.held
 
 
 def waiting_facts(
@@ -80,7 +80,7 @@ def waiting_facts(
     paused = waiting and card.state_at(now) == "paused"
     return {
         "out_of_reach": is_out_of_reach(position, figures) if waiting else None,
-        "holds_ahead": figures.returning if waiting and figures is not None else None,
+        "holds_ahead": figures.held if waiting and figures is not None else None,
         "next_lapse_at": iso(next_lapse_at),
         "pause_reason": card.pause_reason if paused else None,
     }

@@ -100,8 +100,7 @@ class TicketFace:
     @property
     def line_length(self) -> int:
         """How many wait, at least as many as the place says."""
-        waiting = self.figures.admitted - self.figures.decided if self.figures else 0
-        return max(waiting, self.ticket.position or 0)
+        return max(self.figures.waiting if self.figures else 0, self.ticket.position or 0)
 
     @property
     def way(self) -> int:
@@ -195,7 +194,7 @@ class TicketFace:
     @property
     def holds_ahead(self) -> int:
         """Units that are held and may still come back."""
-        return self.figures.returning if self.figures else 0
+        return self.figures.held if self.figures else 0
 
     @property
     def next_lapse(self) -> datetime | None:

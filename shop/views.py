@@ -186,7 +186,8 @@ def refuse_foreign_press(request: HttpRequest) -> None:
 
 def proof_of(view: RequestView, *, buyer: str) -> str:
     """Return the signed ticket of `buyer`'s request."""
-    return sign_ticket(buyers.ticket_signer(), Ticket(view.request_id, buyer, view.quantity, view.seq))
+    place = Ticket(view.request_id, buyer, view.quantity, view.seq, view.terms_version, view.ordinal)
+    return sign_ticket(buyers.ticket_signer(), place)
 
 
 def read_form(request: HttpRequest) -> tuple[int, str]:

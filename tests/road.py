@@ -16,6 +16,7 @@ from inventory.locks import Lock
 from inventory.outcomes import State
 from inventory.tickets import Record, request_id
 from shop.catalogue import SaleCard
+from tests.waiting import wait_until
 from workers.settlement import Settlement, settle_batch
 from workers.settler import Settler
 
@@ -35,21 +36,36 @@ def admit(card: SaleCard, *asks: Ask) -> list[Answer]:
 
 
 def queue(card: SaleCard, *buyers: str) -> list[str]:
-    """Let each of `buyers` ask for one unit; return the request ids."""
+    """Let each of `buyers` ask for one unit; return the request ids. A line that was full opens a moment later."""
     asks = [ask(card, buyer) for buyer in buyers]
+    wait_until_reopened(card)
     assert {answer.code for answer in admit(card, *asks)} == {admission.Code.ADMITTED}
     return [each.request_id for each in asks]
 
 
-def request(card: SaleCard, buyer: str, *, seq: int, quantity: int = 1, key: str = "") -> tuple[str, Record]:
-    """Return a request as `take` would hand it out, without a line."""
-    record = Record(State.QUEUED, seq=seq, quantity=quantity, sale_id=card.sale_id, buyer=buyer)
+def wait_until_reopened(card: SaleCard) -> None:
+    """Return when a line that was full, and has room, does not wait any more until no process remembers it as full."""
+
+    def opened() -> bool:
+        admit(card, ask(card, "too-many", quantity=1000))  # refused, but the script looks whether there is room
+        reopens, now = run(("HGET", keys.stock(card.sku), "reopens_us"), ("TIME",))
+        return int(reopens or 0) <= int(now[0]) * 1_000_000 + int(now[1])
+
+    wait_until(opened, timeout_seconds=60)
+
+
+def request(
+    card: SaleCard, buyer: str, *, seq: int, quantity: int = 1, key: str = "", version: int | None = None
+) -> tuple[str, Record]:
+    """Return a request as `take` would hand it out, without a line; version: of its terms, by default the sale's."""
+    named = card.terms_version if version is None else version
+    record = Record(State.QUEUED, seq, quantity, card.sale_id, buyer, terms_version=named)
     return ask(card, buyer, quantity=quantity, key=key).request_id, record
 
 
-def take(lock: Lock, *, call: int = 1, batch: int = BATCH) -> line_changes.Handed:
+def take(lock: Lock, *, call: int = 1, batch: int = BATCH, probe: bool = False) -> line_changes.Handed:
     """Take from the line of the locked SKU."""
-    return line_changes.take(redis.connect(), lock.name, token=lock.token, call=call, batch=batch)
+    return line_changes.take(redis.connect(), lock.name, token=lock.token, call=call, batch=batch, probe=probe)
 
 
 def held_lock(sku: str) -> Lock:
@@ -83,7 +99,7 @@ def answered(handed: line_changes.Handed, state: State) -> list[line_changes.Set
     return [
         line_changes.Settled(
             name,
-            Record(state, record.seq, record.quantity, record.sale_id, record.buyer),
+            record._replace(state=state),
         )
         for name, record in handed.requests
     ]
@@ -91,7 +107,7 @@ def answered(handed: line_changes.Handed, state: State) -> list[line_changes.Set
 
 def figures(*, available: int = 0, held: int = 0, version: int) -> StockFigures:
     """Return stock figures of one version."""
-    return StockFigures(available=available, held=held, sold=0, returning=0, version=version)
+    return StockFigures(available=available, held=held, sold=0, version=version)
 
 
 @contextmanager
@@ -119,17 +135,26 @@ def run(*commands: Sequence[str | int]) -> list[Any]:
     return redis.run_commands(redis.connect(), commands)
 
 
+def rewrite_sale(card: SaleCard, **parts: str | int) -> None:
+    """Change what Redis keeps of a sale: state, revision."""
+    (text,) = run(("HGET", keys.sales(card.sku), card.sale_id))
+    fields = text.split("|")
+    for name, value in parts.items():
+        fields[{"state": 0, "limit": 3, "revision": 5}[name]] = str(value)
+    run(("HSET", keys.sales(card.sku), card.sale_id, "|".join(fields)))
+
+
 def keys_of(card: SaleCard) -> list[str]:
     """Return every key that Redis keeps of a sale and its SKU, the lock's left out."""
     makers = (keys.line, keys.in_flight, keys.records, keys.live_units, keys.stock, keys.hand_outs)
-    makers += (keys.dead_letters,)
-    return [keys.sale(card.sku, sale_id=card.sale_id), *(make(card.sku) for make in makers)]
+    makers += (keys.dead_letters, keys.aside, keys.given_up, keys.sales)
+    return [make(card.sku) for make in makers]
 
 
 def snapshot(card: SaleCard) -> dict[str, Any]:
-    """Return everything that Redis knows of a sale and its SKU, but how often something stirred its line."""
+    """Return what Redis knows of a sale and its SKU, but for how often it changed and who was told to wait."""
     known = {key: _content(key) for key in keys_of(card)}
-    for field in ("stirs", "hand_stirs"):
+    for field in ("changes", "waitlisted_to"):
         (known[keys.stock(card.sku)] or {}).pop(field, None)
     return known
 

@@ -54,7 +54,7 @@ class StockRow(NamedTuple):
 
     def figures(self) -> StockFigures:
         """Return it as Redis is told of it."""
-        return StockFigures(self.available, self.held, self.sold, self.held, self.version)
+        return StockFigures(self.available, self.held, self.sold, self.version)
 
 
 class SkuOnSale(NamedTuple):

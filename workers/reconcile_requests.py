@@ -126,7 +126,7 @@ def _mend(client: Client, cursor: Cursor, sku: str, kinds: dict[str, str]) -> No
     if kinds:
         fault_point("in_repair")
     if lost:
-        reconciling.requeue(client, sku, lost)
+        line_changes.requeue(client, sku, lost)
 
 
 def _chunks(names: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -21,18 +21,18 @@ TERMS, FENCE = "terms_behind", "fence_behind"
 
 
 class StockLook(NamedTuple):
-    """What both stores said of a SKU in one look, Redis first. terms: version by sale id."""
+    """What both stores said of a SKU in one look, Redis first. revisions: by sale id."""
 
     seen: StockSeen | None
     row: StockRow
-    terms: Mapping[int, int]
+    revisions: Mapping[int, int]
 
 
 def look_at_stock(client: Client, cursor: Cursor, sku: str, *, sale_ids: Sequence[int]) -> StockLook:
-    """Read the stock of `sku` and the terms of its sales in Redis, then in the database. Raises RedisUnavailable."""
+    """Read the stock of `sku` and the revision of its sales in Redis, then in the database. Raises RedisUnavailable."""
     seen = reconciling.stock(client, sku, sale_ids=sale_ids)
-    terms = dict(Sale.objects.filter(pk__in=sale_ids).values_list("id", "terms_version"))
-    return StockLook(seen, stock_row(cursor, sku), {sale_id: terms.get(sale_id, 0) for sale_id in sale_ids})
+    rows = dict(Sale.objects.filter(pk__in=sale_ids).values_list("id", "revision"))
+    return StockLook(seen, stock_row(cursor, sku), {sale_id: rows.get(sale_id, 0) for sale_id in sale_ids})
 
 
 def wrong_with_stock(before: StockLook, now: StockLook) -> dict[str, str]:
@@ -48,13 +48,13 @@ def wrong_with_stock(before: StockLook, now: StockLook) -> dict[str, str]:
         found[AHEAD] = f"Redis has version {seen.version}, the row {now.row.version}"
     elif still and seen.version < row.version:
         found[BEHIND] = f"Redis has version {seen.version}, the row {row.version}"
-    elif still and seen.version == now.row.version and seen[:4] != now.row.figures()[:4]:
-        found[DIFFERS] = f"Redis says {seen[:4]}, the row {now.row.figures()[:4]}"
+    elif still and seen.version == now.row.version and seen[:3] != now.row.figures()[:3]:
+        found[DIFFERS] = f"Redis says {seen[:3]}, the row {now.row.figures()[:3]}"
     behind = [
-        version for version, want in zip(seen.terms_versions, before.terms.values(), strict=True) if version < want
+        version for version, want in zip(seen.revisions, before.revisions.values(), strict=True) if version < want
     ]
     if behind:
-        found[TERMS] = f"Redis has terms of version {behind[0]}"
+        found[TERMS] = f"Redis has the sale as of revision {behind[0]}"
     if seen.fence < row.fence:
         found[FENCE] = f"Redis would give fences above {seen.fence}, the row has seen {row.fence}"
     return found
@@ -66,19 +66,7 @@ def mend_stock(client: Client, sku: str, now: StockLook, wrong: Mapping[str, str
     if repair and BEHIND in mendable:
         line_changes.tell_changes(client, sku, figures=now.row.figures(), changed=[])
     if repair and mendable and mendable != [BEHIND]:
-        for sale_id in now.terms:
+        for sale_id in now.revisions:
             catalogue.prime_card(catalogue.find_sale_by_id(sale_id))
     done = REPAIRED if repair else FOUND
     return [Drift(kind, sku, sku, detail, done if kind in mendable else ALARM) for kind, detail in wrong.items()]
-
-
-def mend_counters(client: Client, sku: str, *, repair: bool) -> list[Drift]:
-    """Correct the counts of admitted and decided requests; what they must be is known in one moment (I4)."""
-    counters = reconciling.mend_counters(client, sku, mend=repair)
-    if counters is None or counters[:2] == counters[2:]:
-        return []
-    detail = (
-        f"admitted {counters.admitted}, decided {counters.decided} were counted; "
-        f"{counters.real_admitted} and {counters.real_decided} are there"
-    )
-    return [Drift("counters", sku, sku, detail, REPAIRED if repair else FOUND)]

@@ -23,7 +23,7 @@ from workers.reconcile_books import SkuOnSale, check_books, skus_on_sale
 from workers.reconcile_payments import care_for_payments
 from workers.reconcile_report import ALARM, FOUND, Drift, tell_of
 from workers.reconcile_requests import PLACED_UNKNOWN, settle_suspects, suspects
-from workers.reconcile_stock import look_at_stock, mend_counters, mend_stock, wrong_with_stock
+from workers.reconcile_stock import look_at_stock, mend_stock, wrong_with_stock
 from workers.reconcile_units import look_at_units, mend_units
 
 log = structlog.get_logger(__name__)
@@ -139,7 +139,6 @@ class Reconciler:
                 requests = self._compare_requests(cursor, sku, sale_ids)
                 drifts += requests
                 if not _spoil_counts(requests):
-                    drifts += mend_counters(self._client, sku, repair=self._repair)
                     drifts += self._compare_units(sku)
         fault_point("after_reconcile")
         return drifts

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from inventory import ledger
-from inventory.allocation import Allocation, Claim, Decision, allocate
+from inventory.allocation import Claim, Decision, allocate
 from inventory.database import Connection, Pipeline
 from inventory.faults import fault_point
 from inventory.line_changes import Settled, StockFigures
@@ -21,13 +21,11 @@ ACTOR = "settler"
 
 
 class Settlement(NamedTuple):
-    """What a committed batch came to: the stock after it, the answer to each request, and who stays in line and why."""
+    """What a committed batch came to: the stock after it, the answer to each request, and who stays in line."""
 
     figures: StockFigures
     settled: list[Settled]
     staying: list[str]
-    waits_for: str
-    waits_until_us: int = 0
 
 
 class _Known(NamedTuple):
@@ -52,18 +50,19 @@ def settle_batch(
     with connection.pipeline() as pipeline, connection.transaction():
         known = _look_up(connection, pipeline, sku=sku, fence=fence, requests=requests)
         fault_point("after_fence")
-        claims = [_claim(name, record) for name, record in requests if name not in known.decided]
-        terms = {claim.request_id: known.sales[claim.sale_id].terms_for(claim.seq) for claim in claims}
-        decisions, waits_for = _refuse(claims) if dead else _allocate(claims, known, terms)
+        claims = [orders.claim_of(name, record) for name, record in requests if name not in known.decided]
+        terms = {
+            claim.request_id: known.sales[claim.sale_id].terms_for(claim.terms_version, seq=claim.seq)
+            for claim in claims
+        }
+        decisions = _refuse(claims) if dead else _allocate(claims, known, terms)
         figures = _write(connection, pipeline, decisions, known=known, terms=terms, fence=fence)
         fault_point("in_transaction")
     fault_point("after_commit")
     outcomes = _outcomes(decisions, known=known, terms=terms)
     settled = [_settled(name, record, *outcomes[name]) for name, record in requests if name in outcomes]
     staying = [name for name, _ in requests if name not in outcomes]
-    # The end of a sale decides all who are left, and nobody tells the line of it.
-    ends = [sale.closes_us for sale in known.sales.values() if not sale.over]
-    return Settlement(figures, settled, staying, waits_for, min(ends, default=0) if waits_for else 0)
+    return Settlement(figures, settled, staying)
 
 
 def seen_fence(connection: Connection, *, sku: str) -> int:
@@ -97,15 +96,11 @@ def _look_up(
     )
 
 
-def _claim(name: str, record: Record) -> Claim:
-    return Claim(name, record.sale_id, record.buyer, record.quantity, record.seq, record.restored)
+def _refuse(claims: Sequence[Claim]) -> list[Decision]:
+    return [Decision(claim, State.REFUSED, "dead_letter") for claim in claims]
 
 
-def _refuse(claims: Sequence[Claim]) -> Allocation:
-    return Allocation([Decision(claim, State.REFUSED, "dead_letter") for claim in claims], "")
-
-
-def _allocate(claims: Sequence[Claim], known: _Known, terms: Mapping[str, orders.Terms]) -> Allocation:
+def _allocate(claims: Sequence[Claim], known: _Known, terms: Mapping[str, orders.Terms]) -> list[Decision]:
     return allocate(
         claims,
         available=known.stock.available,
@@ -151,5 +146,4 @@ def _outcomes(
 
 def _settled(name: str, record: Record, state: State, hold_end: datetime | None) -> Settled:
     ends = None if hold_end is None or state is not State.HELD else round(hold_end.timestamp() * 1000)
-    answered = Record(state, record.seq, record.quantity, record.sale_id, record.buyer, ends)
-    return Settled(name, answered)
+    return Settled(name, record._replace(state=state, hold_expires_ms=ends, restored=False))

@@ -25,8 +25,11 @@ log = structlog.get_logger(__name__)
 TURN_SECONDS = 0.25
 # A turn is over long before this many lives of its lock; a settler that hangs must not keep the SKU (pitfall L6).
 LIVES_HELD = 4
-# So many batches in a row that decide nobody end a turn: the line waits, whatever the versions say.
-MOST_IDLE = 3
+# A line that must wait is probed this often all the same: a message that was lost must not leave it asleep.
+PROBE_SECONDS = 10.0
+MAX_PROBES_A_ROUND = 10
+# A head that Redis thought could be decided, and the database did not, is not taken again for so long.
+UNDECIDED_SECONDS = 0.25
 # How long to wait before asking the database again when it is away.
 DATABASE_RETRY_SECONDS = 0.25
 
@@ -45,29 +48,43 @@ class Settler:
         self._database = LastingConnection()
         self._last_sku = ""
         self._database_failed = False
+        self._probe_at: dict[str, float] = {}
+        self._rests_until: dict[str, float] = {}
 
     def work_once(self) -> int:
         """Give every SKU with work one turn; return how many requests were settled. Raises RedisUnavailable."""
         if self._database_failed:
             time.sleep(DATABASE_RETRY_SECONDS)
             self._database_failed = False
-        skus = line.skus_with_work(self._client)
-        # Begin behind the SKU that had the last turn, so that each gets its own.
+        skus, probes = self._find_work()
+        # Begin after the SKU that had the last turn, so that each gets its own.
         order = [sku for sku in skus if sku > self._last_sku] + [sku for sku in skus if sku <= self._last_sku]
         done = 0
         for sku in order:
             if self._stopping():
                 break
-            done += self._take_turn(sku, alone=len(order) == 1)
+            done += self._take_turn(sku, alone=len(order) == 1, probe=sku in probes)
         return done
 
-    def _take_turn(self, sku: str, *, alone: bool) -> int:
+    def _find_work(self) -> tuple[list[str], set[str]]:
+        """Return the SKUs that want a turn, by name, and which of them are only probed."""
+        now, work = time.monotonic(), line.look_for_work(self._client)
+        waiting = [sku for sku, state in work.items() if state is line.Work.WAITS]
+        self._probe_at = {sku: self._probe_at.get(sku, now + PROBE_SECONDS) for sku in waiting}
+        due = sorted((sku for sku in waiting if self._probe_at[sku] <= now), key=self._probe_at.__getitem__)
+        probes = set(due[:MAX_PROBES_A_ROUND])
+        self._probe_at |= dict.fromkeys(probes, now + PROBE_SECONDS)
+        self._rests_until = {sku: until for sku, until in self._rests_until.items() if until > now}
+        ready = {sku for sku, state in work.items() if state is line.Work.READY and sku not in self._rests_until}
+        return sorted(ready | probes), probes
+
+    def _take_turn(self, sku: str, *, alone: bool, probe: bool) -> int:
         lock = Lock(self._client, sku, ttl_ms=self._lock_ttl_ms, max_hold_ms=LIVES_HELD * self._lock_ttl_ms)
         if not lock.acquire():
             return 0
         self._last_sku = sku
         try:
-            return self._drain(sku, lock, turn_seconds=TURN_SECONDS * (4 if alone else 1))
+            return self._drain(sku, lock, turn_seconds=TURN_SECONDS * (4 if alone else 1), probe=probe)
         except LockLost as error:
             log.warning("lock lost; another settler goes on", action="lock_lost", sku=sku, detail=error.detail)
             return 0
@@ -93,19 +110,20 @@ class Settler:
             log.exception("lock left to its TTL", action="release_failed", sku=lock.name)
             lock.end_hold()
 
-    def _drain(self, sku: str, lock: Lock, *, turn_seconds: float) -> int:
-        """Settle batch after batch until the line is empty, the turn is over, or we must stop."""
+    def _drain(self, sku: str, lock: Lock, *, turn_seconds: float, probe: bool) -> int:
+        """Settle batch after batch until nothing can be decided, the turn is over, or we must stop."""
         turn_ends = time.monotonic() + turn_seconds
-        call, done, idle = 1, 0, 0
+        call, done = 1, 0
         fault_point("before_take")
-        handed = line_changes.take(self._client, sku, token=lock.token, call=call, batch=self._batch)
+        handed = line_changes.take(self._client, sku, token=lock.token, call=call, batch=self._batch, probe=probe)
         while handed.requests:
             fault_point("after_take")
             lock.check()
             settlement = self._settle(sku, lock, handed)
             done += len(settlement.settled)
-            idle = 0 if settlement.settled else idle + 1
-            if self._stopping() or idle == MOST_IDLE or time.monotonic() >= turn_ends:
+            if not settlement.settled:
+                self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
+            if self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
                 line_changes.settle(self._client, sku, token=lock.token, call=call, **settlement._asdict())
                 break
             call += 1

@@ -1,89 +1,138 @@
 -- Admit a batch of requests of one sale into the SKU's line, in the order given.
--- KEYS  1 sale   2 stock   3 line   4 in flight   5 records   6 live units
--- ARGV  1 sale_id   2 sku   3 wake channel   4 the requests: "request_id buyer quantity", a line each   (at most 1,000)
--- Returns a flat list, three integers a request: code, seq, position (0 where there is none).
+-- KEYS  1 sales   2 stock   3 line   4 in flight   5 records   6 live units   7 given up
+-- ARGV  1 sale_id   2 sku   3 wake channel   4 most requests a buyer may have given up   5 reopening delay in µs
+--       6 the requests: "request_id buyer quantity terms_version", a line each; terms_version 0: none was named
+--         (at most 1,000)
+-- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
---         7 not primed      8 same id, other quantity
+--         7 not primed      8 same id, other quantity   9 the terms became worse since that version
+--         10 a terms version that is not known here     11 the buyer has given up too many requests
 --         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
 --         nothing changed
--- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU
--- and every admitted id is in the line and in the records, or in neither (I5, I8); a buyer's live units never pass the
--- limit (I7); units in line never pass what may still be had plus the room (I15). TIME of the server is the only clock.
+-- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU,
+-- the ordinal rises by one in the sale; every admitted id is in the line and in the records, or in neither (I5, I8); its
+-- record names the terms of this moment (I23); a buyer's live units never pass the limit (I7); units in line never pass
+-- what may still be had plus the room (I15); a line that was full opens only when no process can still remember it as
+-- full. TIME of the server is the only clock.
 local answer = {}
-local count, ids, buyers, quantities, live_fields = 0, {}, {}, {}, {}
-for id, buyer, quantity in string.gmatch(ARGV[4], '(%S+) (%S+) (%d+)') do
+local count, ids, buyers, quantities, versions, fields = 0, {}, {}, {}, {}, {}
+for id, buyer, quantity, version in string.gmatch(ARGV[6], '(%S+) (%S+) (%d+) (%d+)') do
   count = count + 1
-  ids[count], buyers[count], quantities[count] = id, buyer, quantity
-  live_fields[count] = ARGV[1] .. ':' .. buyer
+  ids[count], buyers[count], quantities[count], versions[count] = id, buyer, quantity, version
+  fields[count] = ARGV[1] .. ':' .. buyer
 end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
-local lives = redis.call('HMGET', KEYS[6], unpack(live_fields))
-local sale = redis.call('HMGET', KEYS[1], 'switch', 'opens_us', 'closes_us', 'limit', 'room')
-local stock = redis.call('HMGET', KEYS[2], 'available', 'returning', 'queued', 'last_seq', 'admitted', 'waits_for',
-  'waitlisted_to')
+local lives = redis.call('HMGET', KEYS[6], unpack(fields))
+local given_up = redis.call('HMGET', KEYS[7], unpack(fields))
+local found = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ':ordinals')
+local state, opens_us, closes_us, limit_text, room_text, terms =
+  string.match(found[1] or '', '^(%a+)|(%d+)|(%d+)|(%d+)|(%d+)|%d+|(%d+)|')
+local ordinal, base = string.match(found[2] or '', '^(%d+)|(%d+)$')
+ordinal = tonumber(ordinal or '0')
+local stock = redis.call('HMGET', KEYS[2], 'available', 'held', 'queued', 'last_seq', 'waitlisted_to', 'reopens_us',
+  'changes')
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local shut = nil
-if not sale[1] or not stock[1] then shut = 7
-elseif sale[1] == 'closed' or now_us >= tonumber(sale[3]) then shut = 6
-elseif now_us < tonumber(sale[2]) then shut = 4
-elseif sale[1] == 'paused' then shut = 5 end
+if not state or not stock[1] then shut = 7
+elseif state == 'closed' or now_us >= tonumber(closes_us) then shut = 6
+elseif now_us < tonumber(opens_us) then shut = 4
+elseif state == 'paused' then shut = 5 end
 
 local waiting = redis.call('ZCARD', KEYS[3])
-local ahead = waiting + redis.call('ZCARD', KEYS[4])
-local limit = tonumber(sale[4] or '0')
+local flying = redis.call('ZCARD', KEYS[4])
+local ahead = waiting + flying
+local limit = tonumber(limit_text or '0')
 local queued = tonumber(stock[3] or '0')
 if ahead == 0 then queued = 0 end -- nobody waits: whatever the counter drifted to ends here
-local may_be_had = tonumber(stock[1] or '0') + tonumber(stock[2] or '0')
+local available, held = tonumber(stock[1] or '0'), tonumber(stock[2] or '0')
 local room = 0
-if may_be_had > 0 then room = may_be_had + tonumber(sale[5] or '0') - queued end
+if available + held > 0 then room = available + held + tonumber(room_text or '0') - queued end
+local reopens = stock[6]
+if room <= 0 then
+  if reopens ~= '0' and not shut then reopens = '0'; redis.call('HSET', KEYS[2], 'reopens_us', reopens) end
+elseif reopens then
+  if reopens == '0' then
+    reopens = string.format('%.0f', now_us + tonumber(ARGV[5]))
+    redis.call('HSET', KEYS[2], 'reopens_us', reopens)
+  end
+  if now_us < tonumber(reopens) then room = 0 end
+end
 local last_seq = tonumber(stock[4] or '0')
 
-local seen, live_now = {}, {}
+-- All wait for a held unit when the first of them does not fit.
+local function all_wait()
+  local first = redis.call('ZRANGE', KEYS[flying > 0 and 4 or 3], 0, 0)[1]
+  local units = first and tonumber(string.match(redis.call('HGET', KEYS[5], first) or '', '^%a|%d+|(%d+)|') or '')
+  return units and units > available and units <= available + held
+end
+local function terms_of(version)
+  local text = redis.call('HGET', KEYS[1], ARGV[1] .. ':terms:' .. version) or ''
+  local most, price, currency = string.match(text, '^(%d+)|([%d.]+)|(%u+)$')
+  return tonumber(most or ''), tonumber(price or ''), currency
+end
+-- Return 9 or 10 when who was shown `version` must be asked again, nil when the terms of now keep its promise.
+local function worse_than(version, units)
+  if tonumber(version) > tonumber(terms) then return 10 end
+  local most, price, currency = terms_of(version)
+  local most_now, price_now, currency_now = terms_of(terms)
+  if not most or not most_now then return 10 end
+  if currency ~= currency_now or price_now > price or (most_now < units and units <= most) then return 9 end
+end
+
+local seen, position_of = {}, {}
 local to_line, to_records, to_live = {}, {}, {}
-local admitted = 0
-local function answer_with(code, seq, position)
+local admitted, waitlist = 0, nil
+local function answer_with(code, seq, position, version, number)
   local n = #answer
-  answer[n + 1], answer[n + 2], answer[n + 3] = code, seq, position
+  answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4], answer[n + 5] = code, seq, position, version, number
 end
 
 for i = 1, count do
-  local id, quantity = ids[i], quantities[i]
+  local id, quantity, field = ids[i], quantities[i], fields[i]
+  local units = tonumber(quantity)
   local record = seen[id] or known[i]
   if record then
-    local letter, seq, had = string.match(record, '^(%a)|(%d+)|(%d+)|')
+    local letter, seq, had, rest = string.match(record, '^(%a)|(%d+)|(%d+)|%d+|[^|]*(.*)$')
     if had ~= quantity then
-      answer_with(8, 0, 0)
+      answer_with(8, 0, 0, 0, 0)
     else
       local rank = redis.call('ZRANK', KEYS[3], id)
       local position = 0
-      if rank then position = redis.call('ZCARD', KEYS[4]) + rank + 1
-      elseif letter == 'q' and seen[id] then position = live_now[id]
+      if rank then position = flying + rank + 1
+      elseif letter == 'q' and seen[id] then position = position_of[id]
       elseif letter == 'q' then position = (redis.call('ZRANK', KEYS[4], id) or -1) + 1 end
-      if letter == 'q' and (stock[6] == 'waitlist' or tonumber(seq) <= tonumber(stock[7] or '0')) then letter = 'w' end
-      answer_with(100 + string.byte(letter), tonumber(seq), position)
+      if letter == 'q' then
+        if waitlist == nil then waitlist = all_wait() or false end
+        if waitlist or tonumber(seq) <= tonumber(stock[5] or '0') then letter = 'w' end
+      end
+      local version, number = string.match(rest, '^|(%d+)%.(%d+)')
+      answer_with(100 + string.byte(letter), tonumber(seq), position, tonumber(version or '0'), tonumber(number or '0'))
     end
-  elseif shut then
-    answer_with(shut, 0, 0)
   else
-    local field, units = live_fields[i], tonumber(quantity)
     local live = (to_live[field] or tonumber(lives[i] or '0')) + units
-    if live > limit then
-      answer_with(3, 0, 0)
-    elseif units > room then
-      answer_with(2, 0, 0)
+    local code = shut
+    if not code and versions[i] ~= '0' and versions[i] ~= terms then code = worse_than(versions[i], units) end
+    if not code then
+      if live > limit then code = 3
+      elseif tonumber(given_up[i] or '0') >= tonumber(ARGV[4]) then code = 11
+      elseif units > room then code = 2 end
+    end
+    if code then
+      answer_with(code, 0, 0, 0, 0)
     else
-      admitted = admitted + 1
+      admitted, ordinal = admitted + 1, ordinal + 1
       last_seq = math.max(last_seq + 1, now_us)
       local seq = string.format('%.0f', last_seq)
-      seen[id] = 'q|' .. seq .. '|' .. quantity .. '|' .. ARGV[1] .. '|' .. buyers[i]
-      live_now[id] = ahead + admitted
+      seen[id] = 'q|' .. seq .. '|' .. quantity .. '|' .. ARGV[1] .. '|' .. buyers[i] .. '|' .. terms .. '.'
+        .. string.format('%.0f', ordinal)
+      position_of[id] = ahead + admitted
       to_live[field] = live
       to_line[admitted * 2 - 1], to_line[admitted * 2] = seq, id
       to_records[admitted * 2 - 1], to_records[admitted * 2] = id, seen[id]
       room, queued = room - units, queued + units
-      answer_with(1, last_seq, ahead + admitted)
+      answer_with(1, last_seq, ahead + admitted, tonumber(terms), ordinal)
     end
   end
 end
@@ -97,8 +146,10 @@ if admitted > 0 then
   redis.call('ZADD', KEYS[3], unpack(to_line))
   redis.call('HSET', KEYS[5], unpack(to_records))
   redis.call('HSET', KEYS[6], unpack(flat_live))
+  redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals', string.format('%.0f', ordinal) .. '|' .. (base or '0'))
   redis.call('HSET', KEYS[2], 'queued', queued, 'last_seq', string.format('%.0f', last_seq),
-    'admitted', tonumber(stock[5] or '0') + admitted)
+    'changes', string.format('%.0f', tonumber(stock[7] or '0') + 1))
+  if room <= 0 then redis.call('HSET', KEYS[2], 'reopens_us', '0') end
   if waiting == 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end
 end
 return answer

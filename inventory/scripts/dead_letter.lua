@@ -1,5 +1,5 @@
 -- Put a dead letter of a SKU back into its line, or remove it from the list.
--- KEYS  1 dead letters   2 dead letter notes   3 line   4 in flight   5 records   6 stock   7 live units
+-- KEYS  1 dead letters   2 dead letter notes   3 line   4 in flight   5 records   6 stock   7 live units   8 set aside
 -- ARGV  1 'retry' or 'discard'   2 request_id
 -- Returns a text: 'retried' or 'discarded'; or the reason why nothing changed: 'unknown' no such dead letter,
 --   'in_flight' its refusal is under way, 'decided' (retry) it was told its outcome, 'damaged' (retry) its record
@@ -11,7 +11,7 @@ local mode, id = ARGV[1], ARGV[2]
 if not redis.call('ZSCORE', KEYS[1], id) then return 'unknown' end
 if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
 local record = redis.call('HGET', KEYS[5], id)
-local letter, units, sale, buyer = string.match(record or '', '^(%a)|%d+|(%d+)|(%d+)|([^|]+)')
+local letter, units, sale, buyer, terms = string.match(record or '', '^(%a)|%d+|(%d+)|(%d+)|([^|]+)(|?[%d.]*)')
 if letter and not string.find('qwhpecsrf', letter, 1, true) then letter = nil end
 local damaged = not letter or tonumber(units) < 1
 local decided = letter and letter ~= 'q' and letter ~= 'w'
@@ -20,19 +20,19 @@ if mode == 'retry' and damaged then return 'damaged' end
 redis.call('ZREM', KEYS[1], id)
 redis.call('HDEL', KEYS[2], id)
 if decided then return 'discarded' end
-redis.call('HINCRBY', KEYS[6], 'aside', -1)
+redis.call('ZREM', KEYS[8], id)
+redis.call('HINCRBY', KEYS[6], 'changes', 1)
 if mode == 'retry' then
   local time = redis.call('TIME')
   local seq = string.format('%.0f', math.max(tonumber(redis.call('HGET', KEYS[6], 'last_seq') or '0') + 1,
     time[1] * 1000000 + time[2]))
   redis.call('ZADD', KEYS[3], seq, id)
-  redis.call('HSET', KEYS[5], id, letter .. '|' .. seq .. '|' .. units .. '|' .. sale .. '|' .. buyer)
+  redis.call('HSET', KEYS[5], id, letter .. '|' .. seq .. '|' .. units .. '|' .. sale .. '|' .. buyer .. terms)
   redis.call('HSET', KEYS[6], 'last_seq', seq)
   redis.call('HINCRBY', KEYS[6], 'queued', units)
   return 'retried'
 end
 redis.call('HDEL', KEYS[5], id)
-redis.call('HINCRBY', KEYS[6], 'admitted', -1)
 -- Subtracted from 0: the unary minus of a zero is written "-0", which Redis 7 refuses in the middle of the script.
 if units and redis.call('HINCRBY', KEYS[7], sale .. ':' .. buyer, 0 - tonumber(units)) <= 0 then
   redis.call('HDEL', KEYS[7], sale .. ':' .. buyer)

@@ -1,42 +1,62 @@
--- Bring a request back whose place was lost with Redis, at the place its ticket names.
--- KEYS  1 stock   2 line   3 records   4 live units
--- ARGV  1 sku   2 wake channel   3 request_id   4 seq   5 units   6 sale_id   7 buyer
--- Returns 1 it waits again, 0 it is known here already, at a place as good (nothing changed), -1 the SKU is not primed (nothing changed).
--- Stays true: an id has one place, however often its ticket comes (I5, I14); its seq is the old one, and new ones stay
--- above it (I8, I18); it is not bound by the room: it was let in before; queued and its buyer's live units count what
--- its record says (I7, I15).
-if redis.call('HEXISTS', KEYS[1], 'version') == 0 then return -1 end
-local known = redis.call('HGET', KEYS[3], ARGV[3])
-if known then
-  -- Asked anew after the loss, before its ticket came, perhaps for other units: the ticket's place is the better one.
-  local seq, units = string.match(known, '^q|(%d+)|(%d*)')
-  if seq and tonumber(ARGV[4]) < tonumber(seq) and redis.call('ZSCORE', KEYS[2], ARGV[3]) then
-    redis.call('ZADD', KEYS[2], ARGV[4], ARGV[3])
-    redis.call('HSET', KEYS[3], ARGV[3], 'q|' .. ARGV[4] .. '|' .. ARGV[5] .. '|' .. ARGV[6] .. '|' .. ARGV[7] .. '|r')
-    local waits = redis.call('HMGET', KEYS[1], 'waits_for', 'last_seq', 'queued')
-    local more = tonumber(ARGV[5]) - (tonumber(units) or tonumber(ARGV[5])) -- of a damaged record they are unknown
-    if more ~= 0 then
-      redis.call('HINCRBY', KEYS[4], ARGV[6] .. ':' .. ARGV[7], more)
-      redis.call('HSET', KEYS[1], 'queued', math.max(tonumber(waits[3] or '0') + more, 0))
-    end
-    if waits[1] == 'waitlist' then redis.call('HSET', KEYS[1], 'waitlisted_to', waits[2] or '0') end
-    redis.call('HDEL', KEYS[1], 'waits_for')
-    redis.call('HINCRBY', KEYS[1], 'stirs', 1)
-    redis.call('PUBLISH', ARGV[2], ARGV[1])
-    return 1
-  end
-  return 0
+-- Put requests back into their line at their own seq: lost with Redis and shown by a ticket, or in no place at all.
+-- KEYS  1 stock   2 line   3 records   4 live units   5 in flight   6 dead letters
+-- ARGV  1 sku   2 wake channel   then for each: request_id, and the record its ticket speaks of, '' for the record that
+--       is there   (at most 500)
+-- Returns how many were put back, -1 when the SKU is not primed (nothing changed).
+-- Stays true: an id has one place, however often its ticket comes (I5, I14, I17); its seq is the old one, or the better
+-- one of two, and new ones stay above it (I8, I18); it is not bound by the room: it was let in before; queued and its
+-- buyer's live units count what its record says (I7, I15); it is marked as brought back, because later ones may have
+-- been decided; who was told "waitlisted" stays so.
+local stock = redis.call('HMGET', KEYS[1], 'version', 'last_seq', 'queued', 'available', 'held')
+if not stock[1] then return -1 end
+local queued, last_seq = tonumber(stock[3] or '0'), tonumber(stock[2] or '0')
+local first = redis.call('ZRANGE', KEYS[5], 0, 0)[1] or redis.call('ZRANGE', KEYS[2], 0, 0)[1]
+local first_record = first and redis.call('HGET', KEYS[3], first) or ''
+local back = 0
+
+local function put(id, record, seq)
+  redis.call('ZADD', KEYS[2], seq, id)
+  redis.call('HSET', KEYS[3], id, string.match(record, '|r$') and record or record .. '|r')
+  last_seq = math.max(last_seq, tonumber(seq))
+  back = back + 1
 end
-local stock = redis.call('HMGET', KEYS[1], 'last_seq', 'queued', 'admitted', 'waits_for')
-redis.call('ZADD', KEYS[2], ARGV[4], ARGV[3])
-redis.call('HSET', KEYS[3], ARGV[3], 'q|' .. ARGV[4] .. '|' .. ARGV[5] .. '|' .. ARGV[6] .. '|' .. ARGV[7] .. '|r')
-redis.call('HINCRBY', KEYS[4], ARGV[6] .. ':' .. ARGV[7], ARGV[5])
-redis.call('HSET', KEYS[1],
-  'last_seq', string.format('%.0f', math.max(tonumber(stock[1] or '0'), tonumber(ARGV[4]))),
-  'queued', tonumber(stock[2] or '0') + tonumber(ARGV[5]), 'admitted', tonumber(stock[3] or '0') + 1)
--- Its place may be before those who wait, so the line is looked at anew; who was told "waitlisted" still is.
-if stock[4] == 'waitlist' then redis.call('HSET', KEYS[1], 'waitlisted_to', stock[1] or '0') end
-redis.call('HDEL', KEYS[1], 'waits_for')
-redis.call('HINCRBY', KEYS[1], 'stirs', 1)
-redis.call('PUBLISH', ARGV[2], ARGV[1])
-return 1
+local function count(record, units, factor)
+  local sale, buyer = string.match(record, '^%a|%d+|%d+|(%d+)|([^|]+)')
+  redis.call('HINCRBY', KEYS[4], sale .. ':' .. buyer, factor * units)
+  queued = math.max(queued + factor * units, 0)
+end
+
+for i = 3, #ARGV, 2 do
+  local id, record = ARGV[i], ARGV[i + 1]
+  local known = redis.call('HGET', KEYS[3], id)
+  local seq, units = string.match(known or '', '^q|(%d+)|(%d+)|%d+|[^|]+')
+  local new_seq, new_units = string.match(record, '^q|(%d+)|(%d+)|')
+  local placed = redis.call('ZSCORE', KEYS[5], id) or redis.call('ZSCORE', KEYS[6], id)
+  if not known and new_seq then
+    count(record, tonumber(new_units), 1)
+    put(id, record, new_seq)
+  elseif seq and not placed and redis.call('ZSCORE', KEYS[2], id) then
+    -- Asked again after the loss, before its ticket came, perhaps for other units: the ticket's place is the better one.
+    if new_seq and tonumber(new_seq) < tonumber(seq) then
+      count(known, tonumber(units), -1)
+      count(record, tonumber(new_units), 1)
+      -- The ordinal stays the last one that was given for it (I4).
+      local ordinal = string.match(known, '^q|%d+|%d+|%d+|[^|]+|%d+%.(%d+)') or '0'
+      local place, terms = string.match(record, '^(q|%d+|%d+|%d+|[^|]+)|?(%d*)')
+      put(id, place .. '|' .. (terms == '' and '0' or terms) .. '.' .. ordinal, new_seq)
+    end
+  elseif seq and not placed then
+    put(id, known, seq)
+  end
+end
+if back > 0 then
+  local available, held = tonumber(stock[4] or '0'), tonumber(stock[5] or '0')
+  local units = tonumber(string.match(first_record, '^%a|%d+|(%d+)|') or '0')
+  if units > available and units <= available + held then
+    redis.call('HSET', KEYS[1], 'waitlisted_to', stock[2] or '0')
+  end
+  redis.call('HSET', KEYS[1], 'last_seq', string.format('%.0f', last_seq), 'queued', queued)
+  redis.call('HINCRBY', KEYS[1], 'changes', 1)
+  redis.call('PUBLISH', ARGV[2], ARGV[1])
+end
+return back

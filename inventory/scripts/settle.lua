@@ -1,95 +1,103 @@
--- Answer a settled batch: write outcomes, take the requests out of flight, put those who must wait back in line.
--- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line
--- ARGV  1 token   2 sku   3 settled channel   4 available   5 held   6 sold   7 returning   8 stock version
---       9 why the line must wait now ('waitlist', 'paused'), '' = it need not   10 until when at most, in µs
---       11 hand-outs of one whose refusal is due   12 call number of the take whose batch this answers
+-- Write what a COMMIT decided or changed into the line: with a token the answers to a batch, without one anything else.
+-- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line   8 set aside   9 given up
+-- ARGV  1 token ('' = no lock)   2 sku   3 settled channel   4 wake channel   5 available   6 held   7 sold
+--       8 stock version   9 hand-outs of one whose refusal is due   10 call number of the take that is answered
 --       then for each request: request_id, new record ('' when it stays in line), units, live field  (at most 1,000)
--- Returns -1 when the token does not hold the lock and nothing changed, else how many were settled by this call.
--- Stays true: only what is in flight is settled, so a re-sent call settles nothing twice; only the last take's batch is
--- put back, so a call that comes again behind a later take leaves that take's batch in flight, though it may hold the
--- same requests; an older stock version never overwrites a newer one; queued counts exactly the units in line and in
--- flight; who stays keeps its seq (I8); an outcome that is known already (paid, expired meanwhile) is not overwritten
--- by the hold before it (I19); units leave a buyer's live ones when their request does (I7).
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return -1 end
+-- Returns how many requests this call settled or changed; -1 when the token does not hold the lock and nothing changed;
+--   0 when without a token the SKU is not primed (nothing changed).
+-- Stays true: a record only goes forward (see rank), so calls may be repeated, come late, or overtake each other (I19);
+-- an older stock version never overwrites a newer one; queued counts the units in line and in flight (I15); a buyer's
+-- live units are those of its live records (I7); who was told "waitlisted" stays so. With a token only what is in flight
+-- is settled, so a re-sent call settles nothing twice; only the last take's batch is put back in line, each at its own
+-- seq (I8). Without one nothing in flight is touched, nothing is put back, and an empty Redis stays empty.
 local rank = {q = 0, w = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
 local live = {q = true, w = true, h = true, p = true}
-local first, each = 13, 4
-local count = (#ARGV - first + 1) / each
-
-local stock = redis.call('HMGET', KEYS[4], 'version', 'queued', 'decided', 'hand_call')
+local locked = ARGV[1] ~= ''
+if locked and redis.call('GET', KEYS[1]) ~= ARGV[1] then return -1 end
+local stock = redis.call('HMGET', KEYS[4], 'version', 'queued', 'hand_call', 'available', 'held', 'last_seq')
+if not locked and not stock[1] then return 0 end -- priming reads it all from the database
 -- Who stays may be handed out again at once; then only the number of the take tells the two batches apart.
-local is_last_batch = stock[4] == ARGV[1] .. '#' .. ARGV[12]
-if not stock[1] or tonumber(ARGV[8]) >= tonumber(stock[1]) then
-  redis.call('HSET', KEYS[4], 'available', ARGV[4], 'held', ARGV[5], 'sold', ARGV[6], 'returning', ARGV[7],
-    'version', ARGV[8])
+local is_last_batch = stock[3] == ARGV[1] .. '#' .. ARGV[10]
+
+local first = redis.call('ZRANGE', KEYS[2], 0, 0)[1] or redis.call('ZRANGE', KEYS[7], 0, 0)[1]
+if first and stock[1] then
+  local available, held = tonumber(stock[4] or '0'), tonumber(stock[5] or '0')
+  local units = tonumber(string.match(redis.call('HGET', KEYS[3], first) or '', '^%a|%d+|(%d+)|') or '0')
+  if units > available and units <= available + held then
+    redis.call('HSET', KEYS[4], 'waitlisted_to', stock[6] or '0') -- they were told so; it must not be taken back
+  end
+end
+local version = tonumber(stock[1] or '-1')
+if tonumber(ARGV[8]) > version or (locked and tonumber(ARGV[8]) == version) then
+  redis.call('HSET', KEYS[4], 'available', ARGV[5], 'held', ARGV[6], 'sold', ARGV[7], 'version', ARGV[8])
+  if tonumber(ARGV[5]) + tonumber(ARGV[6]) == 0 then redis.call('HSET', KEYS[4], 'reopens_us', '0') end
 end
 
-local settled, units_settled = 0, 0
-local answered = false
-if count > 0 then
-  local ids = {}
-  for i = 1, count do ids[i] = ARGV[first + (i - 1) * each] end
+local done, queued = 0, tonumber(stock[2] or '0')
+local gone, back, records = {}, {}, {}
+
+local function change(id, record, known, units, field)
+  local is, was = string.sub(record, 1, 1), known and string.sub(known, 1, 1) or (locked and 'q' or '')
+  if rank[is] <= (rank[was] or -1) then return end
+  records[#records + 1], records[#records + 2] = id, record
+  if live[was] and not live[is] then
+    if redis.call('HINCRBY', KEYS[6], field, 0 - units) <= 0 then redis.call('HDEL', KEYS[6], field) end
+    if is == 'c' or is == 'e' then redis.call('HINCRBY', KEYS[9], field, 1) end
+  elseif live[is] and not live[was] then
+    redis.call('HINCRBY', KEYS[6], field, units)
+  end
+  if locked then return end
+  done = done + 1
+  if redis.call('ZREM', KEYS[7], id) == 1 then queued = queued - units end
+  redis.call('ZREM', KEYS[8], id) -- decided now, if it was not before
+end
+
+local ids = {}
+for i = 11, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+if #ids > 0 then
   local scores = redis.call('ZMSCORE', KEYS[2], unpack(ids))
   local known = redis.call('HMGET', KEYS[3], unpack(ids))
-  local gone, records, back = {}, {}, {}
-  for i = 1, count do
-    local at = first + (i - 1) * each
-    local record = ARGV[at + 1]
-    if scores[i] and (record ~= '' or is_last_batch) then
-      gone[#gone + 1] = ids[i]
-      if record == '' then
-        back[#back + 1], back[#back + 2] = scores[i], ids[i]
-      else
-        settled = settled + 1
-        units_settled = units_settled + tonumber(ARGV[at + 2])
-        local is, was = string.sub(record, 1, 1), string.sub(known[i] or 'q', 1, 1)
-        if rank[is] > (rank[was] or 0) then
-          records[#records + 1], records[#records + 2] = ids[i], record
-          if not live[is] and redis.call('HINCRBY', KEYS[6], ARGV[at + 3], 0 - tonumber(ARGV[at + 2])) <= 0 then
-            redis.call('HDEL', KEYS[6], ARGV[at + 3])
-          end
-        end
+  for i, id in ipairs(ids) do
+    local at = 11 + (i - 1) * 4
+    local record, units, field = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+    if record == '' then
+      if scores[i] and is_last_batch then
+        gone[#gone + 1] = id
+        back[#back + 1], back[#back + 2] = scores[i], id
       end
+    elseif not locked then
+      change(id, record, known[i], units, field)
+    elseif scores[i] then
+      gone[#gone + 1] = id
+      done, queued = done + 1, queued - units
+      change(id, record, known[i], units, field)
     end
   end
-  if #records > 0 then redis.call('HSET', KEYS[3], unpack(records)) end
-  if #back > 0 then redis.call('ZADD', KEYS[7], unpack(back)) end
-  answered = #gone > 0
-  if answered then
-    redis.call('ZREM', KEYS[2], unpack(gone))
-    redis.call('HDEL', KEYS[5], unpack(gone))
-  end
-  if settled > 0 then
-    redis.call('HSET', KEYS[4], 'queued', math.max(tonumber(stock[2] or '0') - units_settled, 0),
-      'decided', tonumber(stock[3] or '0') + settled)
-  end
 end
--- Sent again, it must not put the batch that was taken after it back in line, nor let the line wait anew.
-local must_wait = answered and ARGV[9] ~= ''
-if must_wait then
-  -- What is still in flight comes after those who wait, so it waits behind them; not one whose refusal is due.
-  local rest, behind, freed = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), {}, {}
+if #records > 0 then redis.call('HSET', KEYS[3], unpack(records)) end
+if #gone > 0 then
+  redis.call('ZREM', KEYS[2], unpack(gone))
+  redis.call('HDEL', KEYS[5], unpack(gone))
+end
+if #back > 0 then
+  -- What is still in flight comes after those who wait, so it waits as well; not one whose refusal is due.
+  local rest, freed = redis.call('ZRANGE', KEYS[2], 0, -1, 'WITHSCORES'), {}
   for i = 1, #rest, 2 do
-    if tonumber(redis.call('HGET', KEYS[5], rest[i]) or '0') < tonumber(ARGV[11]) then
-      behind[#behind + 1], behind[#behind + 2] = rest[i + 1], rest[i]
+    if tonumber(redis.call('HGET', KEYS[5], rest[i]) or '0') < tonumber(ARGV[9]) then
+      back[#back + 1], back[#back + 2] = rest[i + 1], rest[i]
       freed[#freed + 1] = rest[i]
     end
   end
+  redis.call('ZADD', KEYS[7], unpack(back))
   if #freed > 0 then
-    redis.call('ZADD', KEYS[7], unpack(behind))
     redis.call('ZREM', KEYS[2], unpack(freed))
     redis.call('HDEL', KEYS[5], unpack(freed))
   end
 end
--- What the line would wait for may have come while this batch was decided: then it need not wait.
-local stirs = redis.call('HMGET', KEYS[4], 'stirs', 'hand_stirs')
-if must_wait and (stirs[1] or '0') == (stirs[2] or '0') then
-  local time = redis.call('TIME')
-  local now_us = time[1] * 1000000 + time[2]
-  -- Nothing may be certain for ever, and a clock that differs from the database's must not make us look all the time.
-  local until_us = math.max(math.min(tonumber(ARGV[10]), now_us + 10000000), now_us + 250000)
-  redis.call('HSET', KEYS[4], 'waits_for', ARGV[9], 'waits_version', ARGV[8],
-    'waits_us', string.format('%.0f', now_us), 'waits_until_us', string.format('%.0f', until_us))
+if done > 0 or #records > 0 then
+  redis.call('HSET', KEYS[4], 'queued', math.max(queued, 0))
+  redis.call('HINCRBY', KEYS[4], 'changes', 1)
 end
 redis.call('PUBLISH', ARGV[3], ARGV[2])
-return settled
+if not locked and redis.call('ZCARD', KEYS[7]) > 0 then redis.call('PUBLISH', ARGV[4], ARGV[2]) end
+return done

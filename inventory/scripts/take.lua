@@ -1,91 +1,97 @@
--- Hand out the next batch to the holder of a lock: what is in flight first, only then what waits.
+-- Hand out the next batch to the holder of a SKU's lock: what is in flight first, only then what can be decided now.
 -- KEYS  1 lock   2 line   3 in flight   4 records   5 stock   6 hand outs   7 dead letters   8 dead letter notes
---       (of a queue: its own keys in their place, its state for the stock)
--- ARGV  1 token   2 call number of this token   3 batch size (at most 1,000)   4 most hand-outs of one request
---       5 hand-outs at which even its refusal is given up   6 'line' or 'tasks'
--- Returns -1 (an integer) when the token does not hold the lock and nothing changed; else a flat list:
---   kind ('fresh', 'again' or 'dead'), the ids set aside by this call (a text, spaces between), then id, record for
---   each handed out.
---   fresh: from the line; of tasks only those that are due. again: what a holder left in flight, the first time all
---   together, from then on one at a time, so that one that cannot be settled is found. dead: ONE that was handed out
---   too often; it now lies in the dead letters as well, and its order must be refused. Set aside: one whose refusal
---   could not be written either (of tasks, which need none: at once); it lies in the dead letters only.
+--       9 set aside   10 sales
+-- ARGV  1 token ('' = only look)   2 call number of this token   3 batch size (at most 1,000)
+--       4 most hand-outs of one request   5 hand-outs at which even its refusal is given up
+--       6 '1': hand out the first in line even if the figures say that it must wait
+-- Returns for an empty token 0 (nobody waits), 1 (there is something to hand out) or 2 (the line must wait); else -1
+--   when the token does not hold the lock and nothing changed; else a flat list: kind ('fresh', 'again' or 'dead'), the
+--   ids set aside by this call (a text, spaces between), then id, record for each handed out.
+--   fresh: the first of the line, as many as can be decided: one that fits, or can never fit, or whose sale is over.
+--   again: what a holder left in flight, the first time all together, from then on one at a time, so that one that
+--   cannot be settled is found. dead: ONE that was handed out too often; it now lies in the dead letters as well, and
+--   its order must be refused. Set aside: one whose refusal could not be written either; it waits for an operator.
 -- Stays true: an id is in the line or in flight, never both, never neither, until settled or set aside (I4, I17, Q1);
--- a line that must wait (all units held, or paused) hands nothing out until its stock or its terms change, or the
--- moment that settle named has come;
--- a re-sent call gets the batch it was given before; hand-outs are counted here, before the work (Q12), but not after
--- a holder that gave its batch back in order. TIME of the server is the only clock, and never seems to go back (Q13).
+-- who must wait for a held unit, or in a paused sale, is not handed out, and nobody behind them (I8); a re-sent call
+-- gets the batch it was given before; hand-outs are counted here, before the work (Q12), but not after a holder that
+-- gave its batch back in order. TIME of the server is the only clock.
+local limit, most, give_up = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local aside = {}
+
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local states = {}
+local function state_of(sale)
+  if not states[sale] then
+    local state, closes_us = string.match(redis.call('HGET', KEYS[10], sale) or '', '^(%a+)|%d+|(%d+)|')
+    if state and (state == 'closed' or now_us >= tonumber(closes_us)) then state = 'over' end
+    states[sale] = state or 'unknown' -- the database knows it, and decides
+  end
+  return states[sale]
+end
+
+-- Return up to `count` requests from the front of the line that can be decided now, with their scores.
+local function decidable(count)
+  local figures = redis.call('HMGET', KEYS[5], 'available', 'held')
+  local available, held = tonumber(figures[1] or '0'), tonumber(figures[2] or '0')
+  local ids, scores, records = {}, {}, {}
+  local page = math.min(count, available + 1) -- rarely more can be decided: each takes a unit
+  while #ids < count do
+    local found = redis.call('ZRANGE', KEYS[2], #ids, #ids + page - 1, 'WITHSCORES')
+    if #found == 0 then return ids, scores, records end
+    local names = {}
+    for i = 1, #found, 2 do names[#names + 1] = found[i] end
+    local texts = redis.call('HMGET', KEYS[4], unpack(names))
+    for i, id in ipairs(names) do
+      local quantity, sale = string.match(texts[i] or '', '^%a|%d+|(%d+)|(%d+)|')
+      local state, units = sale and state_of(sale), tonumber(quantity or '0')
+      if state == 'paused' then return ids, scores, records end
+      if units <= available then
+        available, held = available - units, held + units
+      elseif state ~= 'over' and units <= available + held then
+        return ids, scores, records
+      end
+      ids[#ids + 1], scores[#scores + 1], records[#records + 1] = id, found[i * 2], texts[i] or ''
+    end
+    page = count - #ids
+  end
+  return ids, scores, records
+end
+
+if ARGV[1] == '' then
+  if redis.call('ZCARD', KEYS[3]) > 0 then return 1 end
+  if redis.call('ZCARD', KEYS[2]) == 0 then return 0 end
+  return #decidable(1) > 0 and 1 or 2
+end
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return -1 end
 local call = ARGV[1] .. '#' .. ARGV[2]
-local limit, most, give_up = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local tasks = ARGV[6] == 'tasks'
-local last = redis.call('HMGET', KEYS[5], 'hand_call', 'hand_kind', 'hand_count', 'hand_aside', 'last_us',
-  'queued_unsure', 'waits_for', 'waits_version', 'waits_until_us', 'version', 'last_seq')
-local aside, taken = {}, 0
-
-local function now_us()
-  local time = redis.call('TIME')
-  return math.max(time[1] * 1000000 + time[2], tonumber(last[5] or '0'))
-end
-
-local function with_records(kind, gone, ids)
-  local answer = {kind, gone}
-  if #ids == 0 then return answer end
-  local records = redis.call('HMGET', KEYS[4], unpack(ids))
-  for i, id in ipairs(ids) do
-    answer[#answer + 1], answer[#answer + 2] = id, records[i] or ''
-  end
-  return answer
-end
-
--- How many may be taken from a line that waits for a unit or for staff: none while nothing has changed and its time
--- has not come (the end of the sale, or ten seconds), then one, so that what nobody told us of is found.
-local function may_take()
-  if tasks or not last[7] then return limit end
-  local same = last[8] == last[10]
-  if same and now_us() < tonumber(last[9] or '0') then return 0 end
-  if last[7] == 'waitlist' then redis.call('HSET', KEYS[5], 'waitlisted_to', last[11]) end
-  redis.call('HDEL', KEYS[5], 'waits_for')
-  return same and 1 or limit
-end
+local last = redis.call('HMGET', KEYS[5], 'hand_call', 'hand_kind', 'hand_count', 'hand_aside', 'queued_unsure')
 
 local function take_from_line()
-  local found
-  local limit = may_take()
-  if limit == 0 then return 'fresh', {} end
-  if tasks then
-    found = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now_us()), 'WITHSCORES', 'LIMIT', 0, limit)
-  else
-    found = redis.call('ZRANGE', KEYS[2], 0, limit - 1, 'WITHSCORES')
-  end
-  local ids, moved = {}, {}
-  for i = 1, #found, 2 do
-    ids[#ids + 1] = found[i]
-    moved[i], moved[i + 1] = found[i + 1], found[i]
+  local ids, scores, records = decidable(limit)
+  if #ids == 0 and ARGV[6] == '1' then
+    local found = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+    if found[1] then ids, scores, records = {found[1]}, {found[2]}, {redis.call('HGET', KEYS[4], found[1]) or ''} end
   end
   if #ids > 0 then
+    local moved = {}
+    for i, id in ipairs(ids) do moved[i * 2 - 1], moved[i * 2] = scores[i], id end
     redis.call('ZADD', KEYS[3], unpack(moved))
     redis.call('ZREM', KEYS[2], unpack(ids))
-    taken = #ids
-  elseif last[6] then
+  elseif last[5] and redis.call('ZCARD', KEYS[2]) == 0 then
     -- The units of a damaged record were unknown when it was set aside; now nothing waits and the count is known.
     redis.call('HSET', KEYS[5], 'queued', 0)
     redis.call('HDEL', KEYS[5], 'queued_unsure')
   end
-  return 'fresh', ids
-end
-
-local function note_dead(id, outs)
-  redis.call('ZADD', KEYS[7], redis.call('ZSCORE', KEYS[3], id), id)
-  redis.call('HSETNX', KEYS[8], id, outs .. '|' .. string.format('%.0f', now_us()))
+  return 'fresh', ids, records
 end
 
 local function set_aside(id)
   aside[#aside + 1] = id
+  redis.call('ZADD', KEYS[9], redis.call('ZSCORE', KEYS[3], id), id)
   redis.call('ZREM', KEYS[3], id)
   redis.call('HDEL', KEYS[6], id)
-  redis.call('HINCRBY', KEYS[5], 'aside', 1)
-  if tasks then return end
+  redis.call('HINCRBY', KEYS[5], 'changes', 1)
   local units = string.match(redis.call('HGET', KEYS[4], id) or '', '^%a|%d+|(%d+)|')
   if units and tonumber(units) > 0 then
     local queued = tonumber(redis.call('HGET', KEYS[5], 'queued') or '0')
@@ -107,7 +113,8 @@ local function take_again(left, counted)
     if counted then outs = redis.call('HINCRBY', KEYS[6], id, 1)
     else outs = tonumber(redis.call('HGET', KEYS[6], id) or '0') end
     if outs < most then return 'again', {id} end
-    note_dead(id, outs)
+    redis.call('ZADD', KEYS[7], redis.call('ZSCORE', KEYS[3], id), id)
+    redis.call('HSETNX', KEYS[8], id, outs .. '|' .. string.format('%.0f', now_us))
     if outs < give_up then return 'dead', {id} end
     set_aside(id)
   end
@@ -116,16 +123,16 @@ local function take_again(left, counted)
 end
 
 local left = redis.call('ZRANGE', KEYS[3], 0, limit - 1)
+local kind, ids, records, gone
 if last[1] == call then
-  return with_records(last[2], last[4] or '', {unpack(left, 1, tonumber(last[3]))})
+  kind, ids, gone = last[2], {unpack(left, 1, tonumber(last[3]))}, last[4] or ''
+else
+  if #left > 0 then kind, ids, records = take_again(left, last[2] ~= 'given back')
+  else kind, ids, records = take_from_line() end
+  gone = table.concat(aside, ' ')
+  redis.call('HSET', KEYS[5], 'hand_call', call, 'hand_kind', kind, 'hand_count', #ids, 'hand_aside', gone)
 end
-local kind, ids
-if #left > 0 then kind, ids = take_again(left, last[2] ~= 'given back')
-else kind, ids = take_from_line() end
-local gone = table.concat(aside, ' ')
--- What the line would wait for may come while this batch is decided: settle compares.
-if not tasks then redis.call('HSET', KEYS[5], 'hand_stirs', redis.call('HGET', KEYS[5], 'stirs') or '0') end
-redis.call('HSET', KEYS[5], 'hand_call', call, 'hand_kind', kind, 'hand_count', #ids, 'hand_aside', gone)
-if taken > 0 then redis.call('HINCRBY', KEYS[5], 'taken', taken) end
-if #aside > 0 then redis.call('HINCRBY', KEYS[5], 'dead', #aside) end
-return with_records(kind, gone, ids)
+if not records and #ids > 0 then records = redis.call('HMGET', KEYS[4], unpack(ids)) end
+local answer = {kind, gone}
+for i, id in ipairs(ids) do answer[#answer + 1], answer[#answer + 2] = id, records[i] or '' end
+return answer

@@ -113,7 +113,7 @@ def _last_decision(goods: Goods) -> tuple[float, int]:
     client, deadline = connect(), time.monotonic() + LONGEST_SECONDS
     before: Sequence[int | None] = ()
     while time.monotonic() < deadline:
-        seen = line.figures(client, goods.sku)
+        seen = line.figures(client, goods.sku, sale_id=goods.sale_id)
         now = () if seen is None else (seen.admitted, seen.decided, seen.available)
         if now and now == before and (seen is None or not seen.available):
             break

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from django.conf import settings
 from django.db import connection
 
-from inventory import line
+from inventory import audit_line, line
 from inventory.audit import audit
 from inventory.redis import Client, connect
 from loadtest.benchmarks import processes
@@ -56,15 +56,16 @@ class Road:
 class Backlog:
     """Says whether one more may be asked: how many were, less how many Redis says are decided."""
 
-    def __init__(self, client: Client, sku: str) -> None:
+    def __init__(self, client: Client, sku: str, *, sale_id: int) -> None:
         self._client = client
         self._sku = sku
+        self._sale_id = sale_id
         self._asked = 0
         self._before = self._decided = self._read()
         self._looked_at = 0.0
 
     def _read(self) -> int:
-        seen = line.figures(self._client, self._sku)
+        seen = line.figures(self._client, self._sku, sale_id=self._sale_id)
         return 0 if seen is None else seen.decided
 
     def may_ask(self, now: float) -> bool:
@@ -105,7 +106,9 @@ def travel(
     """Load a running shop, its web and its settlers (`hands`), as measure_road does. Raises LoadFailed."""
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     wishes = fresh_wishes(goods.slug, port=web.port, count=int(most_per_second * (seconds + warm_up_seconds)))
-    loader = Loader(web.port, connections=connections, may_send=Backlog(client, goods.sku).may_ask)
+    loader = Loader(
+        web.port, connections=connections, may_send=Backlog(client, goods.sku, sale_id=goods.sale_id).may_ask
+    )
     load = loader.run(wishes, seconds=seconds, warm_up_seconds=warm_up_seconds)
     refuse_other_answers(load, side="the whole road")
     wait_until_decided(client, goods.sku)
@@ -124,7 +127,7 @@ def start_settler(number: int, *, place: Place, stack: ExitStack) -> ChildProces
 def wait_until_decided(client: Client, sku: str) -> None:
     """Return when nobody waits any more. Raises LoadFailed when that takes too long."""
     deadline = time.monotonic() + DRAIN_SECONDS
-    while (state := line.check(client, sku)).waiting or state.flying:
+    while (state := audit_line.look(client, sku)).waiting or state.flying:
         if time.monotonic() > deadline:
             raise LoadFailed(f"{state.waiting} requests still wait {DRAIN_SECONDS:g} s after the last ask")
         time.sleep(0.05)

@@ -186,7 +186,7 @@ local left = redis.call('ZRANGE', KEYS[3], 0, limit - 1)""",
         ),
         Function(
             says="the reconciler's way to put the lost back in line",
-            module="inventory.reconciling",
+            module="inventory.line_changes",
             name="requeue",
             made=_nothing,
         ),

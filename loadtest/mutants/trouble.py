@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from inventory import keys, line, redis
+from inventory import audit_line, keys, redis
 from inventory.faults import marker
 from inventory.locks import force_release
 from inventory.models import Stock
@@ -75,7 +75,7 @@ class Trouble:
         return came
 
     def _waiting(self, sku: str) -> bool:
-        return line.check(redis.connect(), sku).waiting >= self.units + BEYOND_THE_STOCK
+        return audit_line.look(redis.connect(), sku).waiting >= self.units + BEYOND_THE_STOCK
 
     def _free(self) -> int:
         return int(Stock.objects.values_list("available", flat=True).get(sku=self.skus[0]))

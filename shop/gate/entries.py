@@ -52,7 +52,7 @@ class SaleEntry:
         self.moves += changed and (
             figures is None
             or before is None
-            or figures != before._replace(admitted=figures.admitted, queued=figures.queued)
+            or figures != before._replace(admitted=figures.admitted, queued=figures.queued, waiting=figures.waiting)
         )
         self.shown += figures is not None and (before is None or figures.version != before.version)
         self.figures = figures
@@ -69,7 +69,7 @@ class SaleEntry:
         """Return how many more units may be admitted, None when Redis has not said."""
         if self.figures is None:
             return None
-        may_be_had = self.figures.available + self.figures.returning
+        may_be_had = self.figures.available + self.figures.held
         return may_be_had + self.card.room - self.figures.queued if may_be_had > 0 else 0
 
     def is_surely_sold_out(self, buyer: str) -> bool:
@@ -97,7 +97,7 @@ class SaleEntry:
         self.admissions += 1
 
     def is_behind(self) -> bool:
-        """Say whether Redis has older terms, or has older stock and nothing moves it: then it was never told.
+        """Say whether Redis has an older revision, or has older stock and nothing moves it: then it was never told.
 
         Called once a catalogue read. While batches are settled Redis is always a moment behind; that is no news.
         """
@@ -107,7 +107,7 @@ class SaleEntry:
         rests = figures.version == self._stock_version_before
         self._stock_version_before = figures.version
         older_stock = rests and figures.version < self.card.version
-        return older_stock or figures.terms_version < self.card.terms_version
+        return older_stock or figures.revision < self.card.revision
 
     def state_at(self, moment: float) -> str:
         """Return scheduled, open, paused or closed as of `moment`, in seconds since 1970."""

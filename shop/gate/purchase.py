@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -36,22 +37,32 @@ from shop.requests import LONGEST_KEY, MOST_UNITS
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
+MAX_VERSION = 2**53
+
+
+class Wish(NamedTuple):
+    """What a body asks for. terms_version: of the terms that were shown, 0 when none is named."""
+
+    quantity: int
+    terms_version: int = 0
 
 
 @lru_cache(maxsize=256)
-def read_quantity(body: bytes) -> int:
-    """Return the quantity in `body`, exactly {"quantity": n} with 1 ≤ n ≤ 1000. Raises InvalidRequest.
+def read_wish(body: bytes) -> Wish:
+    """Return what `body` asks for: {"quantity": 1 to 1000} and perhaps "terms_version". Raises InvalidRequest.
 
     Cached: a sale's bodies are the same few bytes thousands of times over. Errors are not kept.
     """
     wish = read_json_object(body)
-    unknown = sorted(wish.keys() - {"quantity"})
+    unknown = sorted(wish.keys() - {"quantity", "terms_version"})
     if unknown:
         raise InvalidRequest(f"unknown field: {unknown[0][:40]!a}")
-    quantity = wish.get("quantity")
+    quantity, version = wish.get("quantity"), wish.get("terms_version", 0)
     if type(quantity) is not int or not 1 <= quantity <= MOST_UNITS:
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
-    return quantity
+    if type(version) is not int or ("terms_version" in wish and not 1 <= version < MAX_VERSION):
+        raise InvalidRequest("terms_version must be one that this sale has had")
+    return Wish(quantity, version)
 
 
 def read_idempotency_key(headers: Headers) -> str:
@@ -79,7 +90,7 @@ class Purchases:
         buyer = buyer_of(headers, unsafe=True)
         check_json_content_type(headers)
         body = await read_body(receive, headers)
-        quantity = read_quantity(body)
+        wish = read_wish(body)
         key = read_idempotency_key(headers)
         if entry.is_surely_sold_out(buyer):
             raise SoldOut
@@ -87,23 +98,27 @@ class Purchases:
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
-        answer = await self._coalescer(entry).submit(Ask(name, buyer, quantity))
-        await self._answer(entry, Ask(name, buyer, quantity), answer, send)
+        ask = Ask(name, buyer, wish.quantity, wish.terms_version)
+        answer = await self._coalescer(entry).submit(ask)
+        if answer.code == Code.TERMS_UNKNOWN:
+            await self._board.look_again(entry)
+            answer = await self._coalescer(entry).submit(ask)
+        elif answer.code == Code.TERMS_CHANGED and entry.card.terms_version <= wish.terms_version:
+            await self._board.look_again(entry)
+        await self._answer(entry, ask, answer, send)
 
     async def _answer(self, entry: SaleEntry, ask: Ask, answer: Answer, send: Send) -> None:
-        code, seq, position = answer
+        code, seq, position, terms_version, ordinal = answer
         if code != Code.ADMITTED and code <= Code.KNOWN_BEFORE:
             if code == Code.NOT_PRIMED:
                 self._board.prime_soon(entry)
                 raise SaleNotPrimed
-            error = refusal(
-                code, opens_at=entry.card.opens_at, pause_reason=entry.card.pause_reason, now=datetime.now(UTC)
-            )
-            raise error or SaleNotPrimed
+            raise refusal(code, entry.card, now=datetime.now(UTC)) or SaleNotPrimed
         if code == Code.ADMITTED:
             entry.note_admission()
         state = admission.state_of(code)
-        ticket = sign_ticket(ticket_signer(), Ticket(ask.request_id, ask.buyer, ask.quantity, seq))
+        place = Ticket(ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal)
+        ticket = sign_ticket(ticket_signer(), place)
         url = f"/api/v1/requests/{ask.request_id}"
         # Written by hand: every part is a number or made of URL-safe letters, and this is the hottest line of all.
         body = (

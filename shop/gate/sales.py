@@ -28,6 +28,7 @@ def sale_answer(entry: SaleEntry) -> dict[str, Any]:
         "queued": figures.queued if figures else 0,
         "per_buyer_limit": card.per_buyer_limit,
         "hold_seconds": card.hold_seconds,
+        "terms_version": card.terms_version,
         "opens_at": card.opens_at.isoformat(),
         "closes_at": card.closes_at.isoformat(),
         "server_time": now.isoformat(),

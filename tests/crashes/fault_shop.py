@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from inventory import keys, line, redis
+from inventory import audit_line, keys, line, redis
 from inventory.faults import marker
 from shop.catalogue import SaleCard
 from shop.models import Order
@@ -105,7 +105,7 @@ def latecomers(card: SaleCard) -> None:
 
 def decided(card: SaleCard) -> int:
     """Return how many requests of a sale's line have been answered."""
-    figures = line.figures(redis.connect(), card.sku)
+    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert figures is not None
     return figures.decided
 
@@ -114,7 +114,7 @@ def wait_until_at_rest(card: SaleCard) -> None:
     """Return when nobody waits, nobody is in flight and nobody holds the lock, whatever became of them."""
 
     def at_rest() -> bool:
-        seen = line.check(redis.connect(), card.sku)
+        seen = audit_line.look(redis.connect(), card.sku)
         return seen.waiting == seen.flying == 0 and redis.connect().get(keys.lock(card.sku)) is None
 
     wait_until(at_rest, timeout_seconds=30, what="the line is at rest")

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from inventory import keys, line, line_changes, redis
+from inventory import audit_line, keys, line_changes, redis
 from inventory.exceptions import LockLost
 from inventory.models import Stock
 from shop.catalogue import SaleCard
@@ -37,7 +37,7 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
 
 def decided(card: SaleCard) -> int:
     """Return how many of a line were answered."""
-    return line.check(redis.connect(), card.sku).decided
+    return audit_line.look(redis.connect(), card.sku).decided
 
 
 def worked(worker: Settler, card: SaleCard) -> bool:
@@ -49,7 +49,7 @@ def worked(worker: Settler, card: SaleCard) -> bool:
 def test_the_line_goes_on_within_a_moment(card: SaleCard) -> None:
     with settler(batch=3) as worker:
         worker.work_once()
-        assert (decided(card), line.check(redis.connect(), card.sku).flying) == (0, 3)
+        assert (decided(card), audit_line.look(redis.connect(), card.sku).flying) == (0, 3)
         began = time.monotonic()
         wait_until(lambda: worked(worker, card), timeout_seconds=20, what="the line goes on")
         assert time.monotonic() - began < HEALED_SECONDS

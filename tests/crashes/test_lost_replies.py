@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from django.db import connections
 
-from inventory import admission, keys, line, line_changes, redis
+from inventory import admission, audit_line, keys, line, line_changes, redis
 from inventory.exceptions import RedisUnavailable
 from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import Lock
@@ -33,7 +33,7 @@ BUYERS = tuple(f"buyer-{number}" for number in range(10))
 
 def counts(card: SaleCard) -> tuple[int, int, int, int]:
     """Return, of a SKU: in line, in flight, admitted, decided."""
-    seen = line.check(redis.connect(), card.sku)
+    seen = audit_line.look(redis.connect(), card.sku)
     return seen.waiting, seen.flying, seen.admitted, seen.decided
 
 
@@ -111,7 +111,7 @@ def test_give_back(road: Road) -> None:
             rule = road.proxy.drop_replies(digest("give_back"))
             line_changes.give_back(road.client, road.card.sku, token=lock.token)
             assert rule.dropped == 1
-    assert line.check(redis.connect(), road.card.sku).dead_letters == 0
+    assert audit_line.look(redis.connect(), road.card.sku).dead_letters == 0
 
 
 def assert_admitted_once(road: Road, answers: list[admission.Answer]) -> None:

@@ -40,7 +40,7 @@ class Shop:
     @property
     def figures(self) -> LineFigures:
         """What Redis knows of the sale's stock."""
-        figures = line.figures(redis.connect(), self.card.sku)
+        figures = line.figures(redis.connect(), self.card.sku, sale_id=self.card.sale_id)
         assert figures is not None
         return figures
 

@@ -101,14 +101,10 @@ def make_drift(card: SaleCard) -> dict[str, Any]:
         ("HDEL", keys.live_units(card.sku), *fields[:3]),
         ("ZREM", keys.line(card.sku), *lost),
         ("HINCRBY", keys.stock(card.sku), "queued", 4),
-        ("HINCRBY", keys.stock(card.sku), "admitted", 9),
         ("HINCRBY", keys.live_units(card.sku), f"{card.sale_id}:nobody", 2),
     )
     for name in lost:
         right[keys.records(card.sku)][name] += "|r"
-    stock = right[keys.stock(card.sku)]
-    assert stock.pop("waits_for") == "waitlist"
-    stock["waitlisted_to"] = stock["last_seq"]
     assert road.snapshot(card) != right
     return right
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from inventory import line, priming, redis
+from inventory import audit_line, line, priming, redis
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests import road
@@ -71,7 +71,7 @@ def flood(
 
 
 def decided(card: SaleCard) -> int:
-    figures = line.figures(redis.connect(), card.sku)
+    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     return figures.decided if figures else 0
 
 
@@ -92,7 +92,7 @@ def assert_nobody_was_lost(card: SaleCard, crowd: TicketCrowd) -> None:
     """Fail unless everyone with a ticket is decided when the sale ends, each unit has a buyer, the books balance."""
     close_sale(card)
     wait_until(
-        lambda: line.check(redis.connect(), card.sku)[:2] == (0, 0),
+        lambda: audit_line.look(redis.connect(), card.sku)[:2] == (0, 0),
         timeout_seconds=PATIENCE_SECONDS,
         what="all decided",
     )

@@ -50,7 +50,7 @@ class Line:
     @property
     def decided(self) -> int:
         """How many requests have been answered."""
-        figures = line.figures(redis.connect(), self.card.sku)
+        figures = line.figures(redis.connect(), self.card.sku, sale_id=self.card.sale_id)
         assert figures is not None
         return figures.decided
 

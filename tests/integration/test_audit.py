@@ -136,6 +136,14 @@ DAMAGE: dict[str, tuple[str, str, list[str]]] = {
         "gus has 3",
         rewritten_orders(SET_ORDER.format("buyer = 'gus'", "%(bob)s")),
     ),
+    "an order at another price than its version of the terms": (
+        "I23",
+        "{ann}",
+        [
+            *rewritten_orders(SET_ORDER.format("unit_price = unit_price + 1", "%(ann)s")),
+            "UPDATE shop_payment p SET amount = o.unit_price * o.quantity FROM shop_order o WHERE o.id = p.order_id",
+        ],
+    ),
     "a decision before its turn": (
         "I8",
         "{bob}",
@@ -331,5 +339,5 @@ def test_every_invariant_of_the_database_has_its_control(card: SaleCard) -> None
 def test_the_report_names_every_invariant_but_the_load_test_s(card: SaleCard) -> None:
     numbers = [each["id"] for each in audit_sale(card.slug)["invariants"]]
     assert numbers == [
-        "I1", "I2", "I2b", "I3", "I4", "I5", "I5b", *(f"I{number}" for number in range(6, 22)),
+        "I1", "I2", "I2b", "I3", "I4", "I5", "I5b", *(f"I{number}" for number in range(6, 22)), "I23",
     ]  # fmt: skip

@@ -65,15 +65,18 @@ def without_trace(card: SaleCard, buyer: str) -> list[tuple[str | int, ...]]:
 
 
 def out_of_line(card: SaleCard, buyer: str) -> list[tuple[str | int, ...]]:
-    stock = keys.stock(card.sku)
     gone = ("ZREM", keys.line(card.sku), name_of(card, buyer))
-    return [gone, ("HINCRBY", stock, "queued", -1), ("HINCRBY", stock, "admitted", -1)]
+    return [gone, ("HINCRBY", keys.stock(card.sku), "queued", -1), ordinals(card, 3)]
+
+
+def ordinals(card: SaleCard, last: int) -> tuple[str | int, ...]:
+    return ("HSET", keys.sales(card.sku), f"{card.sale_id}:ordinals", f"{last}|0")
 
 
 Damage = Callable[[SaleCard], list[tuple[str | int, ...]]]
 DAMAGE: dict[str, tuple[str, str, Damage]] = {
     "a request that vanished": ("I4", "2 of 3 decided", lambda card: without_trace(card, "eve")),
-    "more orders than requests": ("I5b", "2 of 1", lambda card: [("HSET", keys.stock(card.sku), "admitted", 1)]),
+    "more orders than requests": ("I5b", "2 of 1", lambda card: [ordinals(card, 1)]),
     "a request decided for more units": ("I6", "ann", lambda card: rewrite(card, "ann", quantity=2)),
     "a request decided for another buyer": ("I6", "ann", lambda card: rewrite(card, "ann", buyer="joe")),
     "units queued that nobody asked for": (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from inventory import keys, line, line_changes, redis
+from inventory import audit_line, keys, line, line_changes, redis
 from inventory.dead_letters import change_letters, dead_letters
 from inventory.exceptions import InvalidRequest
 from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES
@@ -69,7 +69,7 @@ def test_a_damaged_record_ends_in_the_dead_letters_and_the_line_goes_on(card: Sa
     assert decided == set(sound)
     (letter,) = dead_letters(redis.connect(), card.sku)
     assert (letter.request_id, letter.in_flight) == (broken, False)
-    assert line.check(redis.connect(), card.sku).queued_units == 0
+    assert audit_line.look(redis.connect(), card.sku).queued == 0
     (discarded,) = change_letters(redis.connect(), card.sku, [broken], mode="discard", actor="anna")
     assert discarded.done
     assert_books_balance(card)

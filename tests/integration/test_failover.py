@@ -13,7 +13,7 @@ import pytest
 from django.core.management import call_command
 from django.test.utils import override_settings
 
-from inventory import line, line_changes, redis
+from inventory import audit_line, line_changes, redis
 from inventory.exceptions import FenceRefused, LockLost, RedisUnavailable
 from inventory.locks import Lock
 from inventory.queue import Queue
@@ -185,7 +185,7 @@ def worked(worker: Settler, sku: str) -> bool:
     """Let a settler work; say whether its Redis answers and the line is empty."""
     try:
         worker.work_once()
-        seen = line.check(redis.connect(), sku)
+        seen = audit_line.look(redis.connect(), sku)
     except RedisUnavailable:
         return False
     return seen.waiting == seen.flying == 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from inventory import keys, line, redis
+from inventory import audit_line, keys, redis
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.road import held_lock, run, settler
@@ -83,7 +83,7 @@ def test_a_damaged_record_never_blocks_the_other_skus(cards: list[SaleCard]) -> 
         worker.work_once()
         worker.work_once()
     assert decided(cards) == [0, WAITING, WAITING, WAITING]
-    forgotten = line.check(redis.connect(), cards[0].sku)
+    forgotten = audit_line.look(redis.connect(), cards[0].sku)
     assert (forgotten.waiting, forgotten.flying) == (0, WAITING)
     run(("DEL", keys.in_flight(cards[0].sku)))  # nobody after this test shall meet it
 

@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import override_settings
 
-from inventory import keys, line, line_changes, redis
+from inventory import audit_line, keys, line, line_changes, redis
 from inventory.dead_letters import change_letters
 from inventory.exceptions import InvalidRequest
 from inventory.models import Stock
@@ -342,7 +342,7 @@ def test_what_is_restocked_while_redis_is_primed_is_sold_out_at_the_door(
 
     monkeypatch.setattr(catalogue.priming, "prime_live_units", restock_meanwhile)
     catalogue.prime_sale(card.slug)
-    found = line.figures(redis.connect(), card.sku)
+    found = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert found is not None
     assert found.available == 3
 
@@ -363,10 +363,10 @@ def test_one_that_was_set_aside_and_is_cancelled_stays_counted_as_aside(new_sku:
         lock = road.held_lock(card.sku)
         road.take(lock)
         lock.release()
-    assert line.check(client, card.sku).aside == 1
+    assert audit_line.look(client, card.sku).aside == 1
     holds.cancel(name, buyer="ann")
     change_letters(client, card.sku, [name], mode="discard", actor="olga")
-    seen = line.check(client, card.sku)
+    seen = audit_line.look(client, card.sku)
     assert (seen.aside, seen.admitted, seen.decided) == (0, 1, 1)
     assert_books_balance(card)
 

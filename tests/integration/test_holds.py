@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
-from inventory import line, redis
+from inventory import keys, line, redis
+from inventory.admission import Code
 from inventory.exceptions import NotPayable, RequestNotFound
-from inventory.locks import Lock
 from inventory.outcomes import State
+from inventory.tickets import Record
 from shop import catalogue, holds, payments
 from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment
@@ -21,6 +23,7 @@ from shop.payment_providers import Notice
 from tests import road
 from tests.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay
 from workers.expirer import Expirer
+from workers.settlement import Settlement, settle_batch
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -202,13 +205,92 @@ def test_when_the_head_of_the_line_leaves_the_next_is_looked_at_at_once(new_sku:
     assert_books_balance(card)
 
 
-def test_a_line_that_waits_costs_nothing_until_something_changes(card: SaleCard) -> None:
-    fill_line(card, buyers=4)
+@pytest.fixture
+def hand_outs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return how many requests of each SKU are brought to settlement from now on."""
+    sizes: Counter[str] = Counter()
+
+    def counted(*args: Any, sku: str, requests: Sequence[tuple[str, Record]], **named: Any) -> Settlement:
+        sizes[sku] += len(requests)
+        return settle_batch(*args, sku=sku, requests=requests, **named)
+
+    monkeypatch.setattr("workers.settler.settle_batch", counted)
+    return sizes
+
+
+def test_a_payment_makes_nobody_read_the_line_that_waits(new_sku: Callable[[], str], hand_outs: Counter[str]) -> None:
+    """A hundred changes for 900 who wait. The control is one unit that comes back: its buyer alone is read."""
+    card = make_sale(new_sku(), units=150, room=900)
+    names = fill_line(card, buyers=1050)
+    with road.settler() as settler:
+        settler.work_once()
+        assert (hand_outs[card.sku], line.look_for_work(redis.connect())[card.sku]) == (150, line.Work.WAITS)
+        for name in names[:50]:
+            pay(name)
+            settler.work_once()
+        assert hand_outs[card.sku] == 150
+        for number in range(50, 100):
+            holds.cancel(names[number], buyer=f"buyer-{number:07d}")
+            settler.work_once()
+    assert hand_outs[card.sku] == 200
+    assert Order.objects.filter(sale_id=card.sale_id, state="held").count() == 100
+    assert_books_balance(card)
+
+
+def test_a_line_that_was_told_nothing_is_probed(
+    card: SaleCard, hand_outs: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unit came back, and the message was lost. The control is a settler that looks before it is time to probe."""
+    names = fill_line(card, buyers=3)
     road.settle_line(card)
-    with Lock(redis.connect(), card.sku, ttl_ms=road.LOCK_TTL_MS) as lock:
-        assert road.take(lock).requests == []
-    pay(*Order.objects.filter(sale_id=card.sale_id).values_list("request_id", flat=True)[:1])
-    with Lock(redis.connect(), card.sku, ttl_ms=road.LOCK_TTL_MS) as lock:
-        assert len(road.take(lock).requests) == 2
+    monkeypatch.setattr(holds, "tell", lambda _changes: None)
+    holds.cancel(names[0], buyer="buyer-0000000")
+    with road.settler() as settler:
+        settler.work_once()
+        assert (states(card, names[2:]), hand_outs[card.sku]) == ([State.WAITLISTED], 0)
+    monkeypatch.setattr("workers.settler.PROBE_SECONDS", 0)
+    with road.settler() as settler:
+        for _ in range(20):  # a round probes some of the lines that wait
+            settler.work_once()
+    assert states(card, names[2:]) == [State.HELD]
+    assert hand_outs[card.sku] == 1
+
+
+def test_a_head_that_the_database_does_not_decide_is_left_alone_for_a_while(
+    card: SaleCard, hand_outs: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis thinks that a unit is free. The control is a settler without a rest: it asks again and again."""
+    fill_line(card, buyers=3)
     road.settle_line(card)
+    wrong = [("HSET", keys.stock(card.sku), "available", 1, "held", 1, "version", 1)]
+    with road.settler() as settler:
+        monkeypatch.setattr("workers.settler.UNDECIDED_SECONDS", 60)
+        for _ in range(3):
+            road.run(*wrong)
+            settler.work_once()
+        assert hand_outs[card.sku] == 1
+        for _ in range(3):
+            settler._rests_until.clear()
+            road.run(*wrong)
+            settler.work_once()
+    assert hand_outs[card.sku] == 4
+    assert_books_balance(card)
+
+
+def test_who_was_told_waitlisted_is_not_told_queued_again(new_sku: Callable[[], str]) -> None:
+    """A big request at the head waits; when it leaves or fits, those after it are still waitlisted."""
+    card = make_sale(new_sku(), units=3, limit=3)
+    road.admit(card, road.ask(card, "ann", quantity=2))
+    road.settle_line(card)
+    asked = [road.ask(card, "bob", quantity=2), road.ask(card, "eve"), road.ask(card, "joe")]
+    road.admit(card, *asked)
+    told = lambda: states(card, [each.request_id for each in asked])  # noqa: E731
+    assert told() == [State.WAITLISTED] * 3
+    holds.cancel(asked[0].request_id, buyer="bob")
+    assert told() == [State.CANCELLED, State.WAITLISTED, State.WAITLISTED]
+    assert [each.code for each in road.admit(card, *asked[1:])] == [Code.KNOWN_BEFORE + ord("w")] * 2
+    (late,) = road.admit(card, road.ask(card, "late"))
+    assert late.code == Code.ADMITTED
+    road.settle_line(card)
+    assert told() == [State.CANCELLED, State.HELD, State.WAITLISTED]
     assert_books_balance(card)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from inventory import keys, line, line_changes, redis
+from inventory import audit_line, keys, line, line_changes, redis
 from inventory.admission import Code
 from inventory.exceptions import LockLost
 from inventory.line_changes import MOST_HAND_OUTS, Handed
@@ -166,45 +166,20 @@ def test_a_settle_and_take_sent_again_hands_out_the_same_batch(card: SaleCard) -
     lock.release()
 
 
-def test_a_settle_of_a_line_that_must_wait_sent_again_puts_nobody_back(card: SaleCard) -> None:
-    asked = queue(card, "ann", "bob", "eve")
-    lock = held_lock(card.sku)
-    handed = take(lock, batch=1)
-    run(("HINCRBY", keys.stock(card.sku), "stirs", 1))  # what the line would wait for has come meanwhile
-    call = {
-        "token": lock.token,
-        "figures": figures(held=1, version=2),
-        "settled": answered(handed, State.HELD),
-        "waits_for": "waitlist",
-        "waits_until_us": 2**60,
-        "call": 2,
-        "batch": 1,
-    }
-    first = line_changes.settle_and_take(redis.connect(), card.sku, **call)
-    before = snapshot(card)
-    assert names(first) == asked[1:2]
-    assert line_changes.settle_and_take(redis.connect(), card.sku, **call) == first
-    assert snapshot(card) == before
-    lock.release()
-
-
 @pytest.mark.parametrize("keeps", [1, 2], ids=["one keeps its place", "all keep their places"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_settle_of_who_keeps_a_place_sent_again_leaves_the_batch_after_it(
     card: SaleCard, keeps: int, batch: int
 ) -> None:
-    """Somebody left the line meanwhile, so it need not wait: the same requests are handed out at once."""
+    """What was returned meanwhile is free for them: the same requests are handed out at once."""
     asked = queue(card, "ann", "bob", "eve")
     lock = held_lock(card.sku)
     handed = take(lock, batch=2)
-    run(("HINCRBY", keys.stock(card.sku), "stirs", 1))
     call = {
         "token": lock.token,
-        "figures": figures(held=1, version=2),
+        "figures": figures(available=9, held=1, version=2),
         "settled": answered(handed, State.HELD)[: 2 - keeps],
         "staying": names(handed)[2 - keeps :],
-        "waits_for": "waitlist",
-        "waits_until_us": 2**60,
         "call": 2,
         "batch": batch,
     }
@@ -223,13 +198,10 @@ def test_a_settle_that_comes_again_behind_a_later_take_leaves_its_batch(card: Sa
     call = {
         "token": lock.token,
         "call": 1,
-        "figures": figures(held=1, version=2),
+        "figures": figures(available=9, held=1, version=2),
         "settled": [],
         "staying": asked[:1],
-        "waits_for": "waitlist",
-        "waits_until_us": 2**60,
     }
-    run(("HINCRBY", keys.stock(card.sku), "stirs", 1))
     line_changes.settle(redis.connect(), card.sku, **call)
     assert names(take(lock, call=2)) == asked
     before = snapshot(card)
@@ -302,7 +274,7 @@ def test_after_five_hand_outs_a_request_lies_in_the_dead_letters(card: SaleCard)
     lock = held_lock(card.sku)
     settle(card, lock.token, take(lock, call=1), state=State.REFUSED)
     assert names(take(lock, call=2)) == [innocent]
-    assert line.check(redis.connect(), card.sku).dead_letters == 1
+    assert audit_line.look(redis.connect(), card.sku).dead_letters == 1
     lock.release()
 
 
@@ -326,7 +298,7 @@ def test_an_older_stock_version_does_not_overwrite_a_newer_one(card: SaleCard) -
     line_changes.settle(client, card.sku, token=lock.token, call=1, figures=newer, settled=answered(first, State.HELD))
     second = take(lock, call=2, batch=1)
     line_changes.settle(client, card.sku, token=lock.token, call=2, figures=older, settled=answered(second, State.HELD))
-    seen = line.figures(client, card.sku)
+    seen = line.figures(client, card.sku, sale_id=card.sale_id)
     assert seen is not None
     assert (seen.available, seen.held, seen.decided, seen.queued) == (4, 6, 2, 0)
     lock.release()
@@ -347,11 +319,11 @@ def test_queued_counts_exactly_the_units_in_line_and_in_flight(new_sku: Callable
     admit(card, ask(card, "ann", quantity=3), ask(card, "bob", quantity=2), ask(card, "eve", quantity=1))
     lock, seen = held_lock(card.sku), []
     handed = take(lock, batch=2)
-    seen.append(line.check(redis.connect(), card.sku).queued_units)
+    seen.append(audit_line.look(redis.connect(), card.sku).queued)
     settle(card, lock.token, handed)
-    seen.append(line.check(redis.connect(), card.sku).queued_units)
+    seen.append(audit_line.look(redis.connect(), card.sku).queued)
     settle(card, lock.token, take(lock, call=2), call=2)
-    seen.append(line.check(redis.connect(), card.sku).queued_units)
+    seen.append(audit_line.look(redis.connect(), card.sku).queued)
     assert seen == [6, 1, 0]
     lock.release()
 
@@ -380,13 +352,13 @@ def test_a_damaged_record_keeps_nobody_else_from_an_answer(card: SaleCard) -> No
 
 def test_a_sku_has_work_until_nothing_is_in_line_or_in_flight(card: SaleCard) -> None:
     client, seen = redis.connect(), []
-    seen.append(card.sku in line.skus_with_work(client))
+    seen.append(line.look_for_work(client).get(card.sku))
     queue(card, "ann")
-    seen.append(card.sku in line.skus_with_work(client))
+    seen.append(line.look_for_work(client).get(card.sku))
     lock = held_lock(card.sku)
     handed = take(lock)
-    seen.append(card.sku in line.skus_with_work(client))
+    seen.append(line.look_for_work(client).get(card.sku))
     settle(card, lock.token, handed)
-    seen.append(card.sku in line.skus_with_work(client))
-    assert seen == [False, True, True, False]
+    seen.append(line.look_for_work(client).get(card.sku))
+    assert seen == [None, line.Work.READY, line.Work.READY, None]
     lock.release()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from inventory import keys, line, line_changes, priming, redis
+from inventory import audit_line, keys, line, line_changes, priming, redis
 from inventory.admission import Code
 from inventory.line_changes import StockFigures
 from inventory.locks import Lock
@@ -42,7 +42,10 @@ def terms_of(card: SaleCard) -> priming.SaleTerms:
         card.closes_at,
         card.per_buyer_limit,
         card.room,
+        card.revision,
         card.terms_version,
+        {},
+        0,
     )
 
 
@@ -59,20 +62,20 @@ def test_priming_again_changes_nothing(card: SaleCard) -> None:
 def test_an_older_card_never_overwrites_newer_stock(card: SaleCard) -> None:
     queue(card, "ann", "bob")
     settle_line(card)
-    seen = line.figures(redis.connect(), card.sku)
+    seen = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     catalogue.prime_card(card)  # as it was before the two were held
-    assert line.figures(redis.connect(), card.sku) == seen
+    assert line.figures(redis.connect(), card.sku, sale_id=card.sale_id) == seen
     assert seen is not None
     assert (seen.available, seen.held) == (3, 2)
 
 
 def test_newer_stock_is_written_and_said_to_be_news(card: SaleCard) -> None:
-    newer = StockFigures(available=9, held=0, sold=0, returning=0, version=card.version + 1)
+    newer = StockFigures(available=9, held=0, sold=0, version=card.version + 1)
     older = newer._replace(available=1, version=card.version)
     client, terms = redis.connect(), terms_of(card)
-    assert priming.prime(client, terms, figures=newer, last_seq=0, decided=0, fence=0)
-    assert not priming.prime(client, terms, figures=older, last_seq=0, decided=0, fence=0)
-    seen = line.figures(client, card.sku)
+    assert priming.prime(client, terms, figures=newer, last_seq=0, fence=0)
+    assert not priming.prime(client, terms, figures=older, last_seq=0, fence=0)
+    seen = line.figures(client, card.sku, sale_id=card.sale_id)
     assert seen is not None
     assert seen.available == 9
 
@@ -87,8 +90,8 @@ def test_new_terms_hold_from_the_next_request_on(card: SaleCard) -> None:
 def test_new_terms_of_an_older_card_leave_the_line_alone(card: SaleCard) -> None:
     queue(card, "ann")
     catalogue.prime_card(replace(card, room=0))
-    look = line.check(redis.connect(), card.sku)
-    assert (look.waiting, look.admitted, look.queued_units) == (1, 1, 1)
+    look = audit_line.look(redis.connect(), card.sku)
+    assert (look.waiting, look.admitted, look.queued) == (1, 1, 1)
 
 
 def test_live_units_return_into_an_empty_redis(card: SaleCard) -> None:

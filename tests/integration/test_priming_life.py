@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from django.db import connection, transaction
 
-from inventory import keys, line, line_changes, priming, redis
+from inventory import audit_line, keys, line, line_changes, priming, redis
 from inventory.admission import Code
 from inventory.line_changes import Settled
 from inventory.outcomes import State
@@ -59,7 +59,7 @@ def test_every_outcome_and_every_figure_comes_back(card: SaleCard) -> None:
     after = road.snapshot(card)
     for key in (keys.records, keys.live_units):
         assert after[key(card.sku)] == before[key(card.sku)], key.__name__
-    for field in ("available", "held", "sold", "returning", "version", "admitted", "decided", "queued"):
+    for field in ("available", "held", "sold", "version", "queued"):
         assert after[keys.stock(card.sku)][field] == before[keys.stock(card.sku)][field], field
     told = {state: line.places(redis.connect(), card.sku, [name])[0].record.state for state, name in names.items()}
     del told[State.WAITLISTED]  # a unit came back, and it was given
@@ -96,7 +96,7 @@ def test_a_line_that_waits_waits_again_and_goes_on(card: SaleCard) -> None:
     lose(card)
     road.queue(card, "late")
     road.settle_line(card)
-    assert road.run(("HGET", keys.stock(card.sku), "waits_for")) == ["waitlist"]
+    assert line.look_for_work(redis.connect())[card.sku] is line.Work.WAITS
     holds.cancel(names[0], buyer="buyer-0000000")
     road.settle_line(card)
     assert Order.objects.get(sale_id=card.sale_id, buyer="late").state == "held"
@@ -140,9 +140,9 @@ def test_what_is_paid_across_the_loss_is_paid(card: SaleCard) -> None:
     (place,) = line.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.record.state is State.PAID
-    figures = line.figures(redis.connect(), card.sku)
+    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert figures is not None
-    assert (figures.sold, figures.held, figures.admitted, figures.decided) == (1, 0, 1, 1)
+    assert (figures.sold, figures.held) == (1, 0)
     assert_books_balance(card)
 
 
@@ -168,24 +168,6 @@ def test_news_of_an_order_that_priming_missed_count_it_once(card: SaleCard) -> N
     told: list[Settled] = settlement.settled
     for want in (1, 0):
         assert line_changes.tell_changes(redis.connect(), card.sku, figures=settlement.figures, changed=told) == want
-        look = line.check(redis.connect(), card.sku)
-        assert (look.admitted, look.decided, look.queued_units) == (1, 1, 0)
+        assert audit_line.look(redis.connect(), card.sku).queued == 0
+        assert road.run(("HVALS", keys.live_units(card.sku))) == [["1"]]
         assert_books_balance(card)
-
-
-def test_priming_counts_exactly_the_requests_it_writes(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An order committed while the database is read is in the records and in the count, or in neither (I4)."""
-    road.forget(card)
-    real = catalogue._units_by_field
-
-    def decided_meanwhile(sku: str) -> object:
-        with road.own_connection() as own:
-            road.settle_batch(own, sku=sku, fence=1, requests=[road.request(card, "ann", seq=5)])
-        return real(sku)
-
-    monkeypatch.setattr(catalogue, "_units_by_field", decided_meanwhile)
-    catalogue.prime_card(card)
-    (records,) = road.run(("HLEN", keys.records(card.sku)))
-    look = line.check(redis.connect(), card.sku)
-    assert Order.objects.filter(sale_id=card.sale_id).count() == 1
-    assert look.admitted == look.decided == records

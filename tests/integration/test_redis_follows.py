@@ -36,8 +36,17 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
 def forget(card: SaleCard) -> None:
     """Empty Redis of everything about one SKU."""
     client = redis.connect()
-    names = [keys.line, keys.in_flight, keys.records, keys.live_units, keys.stock, keys.hand_outs, keys.fence]
-    client.delete(*(name(card.sku) for name in names), keys.sale(card.sku, sale_id=card.sale_id))
+    names = [
+        keys.line,
+        keys.in_flight,
+        keys.records,
+        keys.live_units,
+        keys.stock,
+        keys.hand_outs,
+        keys.fence,
+        keys.sales,
+    ]
+    client.delete(*(name(card.sku) for name in names))
 
 
 def test_an_older_card_primed_late_never_undoes_a_pause(card: SaleCard) -> None:
@@ -93,9 +102,9 @@ def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> N
     handed = take(lock)
     with own_connection() as worker:
         settlement = settle_batch(worker, sku=card.sku, fence=lock.fence, requests=handed.requests)
-    before = line.figures(redis.connect(), card.sku)
+    before = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     catalogue.prime_sale(card.slug)
-    assert line.figures(redis.connect(), card.sku) == before
+    assert line.figures(redis.connect(), card.sku, sale_id=card.sale_id) == before
     line_changes.settle(
         redis.connect(),
         card.sku,
@@ -105,7 +114,7 @@ def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> N
         settled=settlement.settled,
     )
     lock.release()
-    after = line.figures(redis.connect(), card.sku)
+    after = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert after is not None
     assert (after.available, after.held, after.queued, after.admitted, after.decided) == (3, 2, 0, 2, 2)
 

@@ -11,19 +11,18 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.db import DatabaseError, transaction
 from django.db import connection as django_connection
 
 from inventory import ledger
-from inventory.allocation import WAITLIST
 from inventory.exceptions import FenceRefused
 from inventory.line_changes import StockFigures
 from inventory.models import Stock, StockMovement
 from inventory.outcomes import State
-from inventory.priming import microseconds
 from inventory.tickets import Record
 from shop import catalogue
 from shop.catalogue import SaleCard
-from shop.models import Order, Sale
+from shop.models import Order, Sale, SaleTerms
 from tests.road import own_connection, request
 from tests.shopkeeping import make_sale
 from workers.settlement import Settlement, settle_batch
@@ -67,8 +66,8 @@ def test_the_first_get_their_units_and_the_rest_are_told(card: SaleCard, settle:
     asked += [request(card, name, seq=3 + number) for number, name in enumerate(("bob", "eve"))]
     settlement = settle(card, *asked, fence=7)
     assert states(settlement) == [State.HELD, State.REFUSED, State.HELD]
-    assert (settlement.staying, settlement.waits_for) == ([asked[3][0]], WAITLIST)
-    assert settlement.figures == StockFigures(available=0, held=2, sold=0, returning=2, version=2)
+    assert settlement.staying == [asked[3][0]]
+    assert settlement.figures == StockFigures(available=0, held=2, sold=0, version=2)
     orders = Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("request_id", "state", "reason")
     assert list(orders) == [
         (asked[0][0], "held", ""),
@@ -112,7 +111,7 @@ def test_known_and_new_requests_settle_in_one_batch(card: SaleCard, settle: Call
     settle(card, known)
     settlement = settle(card, known, request(card, "bob", seq=2), request(card, "eve", seq=3))
     assert states(settlement) == [State.HELD, State.HELD]
-    assert settlement.figures == StockFigures(available=0, held=2, sold=0, returning=2, version=3)
+    assert settlement.figures == StockFigures(available=0, held=2, sold=0, version=3)
     assert Order.objects.filter(sale_id=card.sale_id).count() == 2
 
 
@@ -139,18 +138,44 @@ def test_a_batch_that_the_database_refuses_writes_nothing(card: SaleCard, settle
     assert books(card) == before
 
 
-def test_a_new_price_is_for_new_requests_only(card: SaleCard, settle: Callable[..., Settlement]) -> None:
-    settle(card, request(card, "ann", seq=1))
-    before = microseconds(database_time())
+def test_a_request_is_decided_by_the_terms_of_its_version(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    """Whatever the sale's row says by now, and in whatever order the stores were told."""
     Sale.objects.filter(pk=card.sale_id).update(price=Decimal("99.00"), currency="CHF")
-    settle(card, request(card, "bob", seq=microseconds(database_time())))  # the line has not heard of it yet
-    catalogue.prime_sale(card.slug)
-    after = before + 3_600_000_000
     with own_connection() as connection, connection.transaction():
         ledger.adjust_stock(connection.cursor(), sku=card.sku, units=1, actor="test", reason="one more")
-    settle(card, request(card, "eve", seq=after))
-    prices = Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("unit_price", "currency")
-    assert list(prices) == [(Decimal("15.00"), "EUR"), (Decimal("15.00"), "EUR"), (Decimal("99.00"), "CHF")]
+    before, now = card.terms_version, catalogue.find_sale(card.slug).terms_version
+    settle(card, request(card, "ann", seq=3, version=now), request(card, "bob", seq=4, version=before))
+    settle(card, request(card, "eve", seq=5, version=0))
+    terms = Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("unit_price", "currency")
+    assert list(terms) == [(Decimal("99.00"), "CHF"), (Decimal("15.00"), "EUR"), (Decimal("15.00"), "EUR")]
+
+
+@pytest.mark.parametrize(("seq", "price"), [(100, "11.00"), (200, "12.00"), (300, "99.00")])
+def test_a_record_without_a_version_has_the_terms_in_force_at_its_seq(
+    card: SaleCard, settle: Callable[..., Settlement], seq: int, price: str
+) -> None:
+    """As a shop was left by the release before: rows with an end, and the last one without."""
+    rows = SaleTerms.objects.filter(sale_id=card.sale_id)
+    with django_connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shop_saleterms DISABLE TRIGGER terms_never_change")
+        rows.update(version=3, price=Decimal("99.00"))
+        cursor.execute("ALTER TABLE shop_saleterms ENABLE TRIGGER terms_never_change")
+    common = {"sale_id": card.sale_id, "currency": "EUR", "per_buyer_limit": 1, "hold_seconds": 60}
+    SaleTerms.objects.create(version=1, until_us=150, price=Decimal("11.00"), **common)
+    SaleTerms.objects.create(version=2, until_us=250, price=Decimal("12.00"), **common)
+    settle(card, request(card, "ann", seq=seq, version=0))
+    assert Order.objects.get(sale_id=card.sale_id).unit_price == Decimal(price)
+
+
+def test_terms_are_written_once(card: SaleCard) -> None:
+    for values in ({"price": 7}, {"per_buyer_limit": 3}, {"hold_seconds": 5}, {"currency": "CHF"}, {"title": "Other"}):
+        Sale.objects.filter(pk=card.sale_id).update(**values)
+    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    rows = SaleTerms.objects.filter(sale_id=card.sale_id)
+    assert [row.version for row in rows] == [1, 2, 3, 4, 5]
+    assert Sale.objects.get(pk=card.sale_id).terms_version == 5
+    with pytest.raises(DatabaseError, match="never taken back"), transaction.atomic():
+        rows.filter(version=1).update(price=1)
 
 
 def database_time() -> datetime:
@@ -195,7 +220,7 @@ def test_one_batch_may_span_several_sales(card: SaleCard, settle: Callable[..., 
 def test_dead_letters_are_refused_and_their_units_stay_free(card: SaleCard, settle: Callable[..., Settlement]) -> None:
     settlement = settle(card, request(card, "ann", seq=1), dead=True)
     assert states(settlement) == [State.REFUSED]
-    assert settlement.figures == StockFigures(available=2, held=0, sold=0, returning=0, version=1)
+    assert settlement.figures == StockFigures(available=2, held=0, sold=0, version=1)
     assert Order.objects.get(sale_id=card.sale_id).reason == "dead_letter"
 
 

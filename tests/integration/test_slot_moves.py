@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection
 from django.test.utils import override_settings
 
-from inventory import admission, keys, line, redis
+from inventory import admission, audit_line, keys, redis
 from inventory.admission import Ask, Code, SaleLine
 from inventory.exceptions import RedisUnavailable
 from shop.catalogue import SaleCard
@@ -125,7 +125,7 @@ def finish(card: SaleCard) -> None:
 
     def done() -> bool:
         worker.work_once()
-        return line.check(redis.connect(), card.sku)[:2] == (0, 0)
+        return audit_line.look(redis.connect(), card.sku)[:2] == (0, 0)
 
     with road.settler() as worker:
         wait_until(done, timeout_seconds=PATIENCE_SECONDS, what="all are decided")

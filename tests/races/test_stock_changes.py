@@ -126,7 +126,7 @@ def test_two_who_end_the_same_holds_end_each_once(new_sku: Callable[[], str]) ->
     assert sum(ended) == 40
     counts = assert_books_balance(card)
     assert (counts["available"], counts["held"]) == (40, 0)
-    figures = line.figures(redis.connect(), card.sku)
+    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert figures is not None
     assert (figures.available, figures.held) == (40, 0)
 

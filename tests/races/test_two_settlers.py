@@ -9,7 +9,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from inventory import keys, ledger, line, redis
+from inventory import audit_line, keys, ledger, redis
 from inventory.exceptions import FenceRefused
 from shop import orders
 from shop.catalogue import SaleCard
@@ -104,7 +104,7 @@ def test_two_settlers_decide_everything_once_though_their_locks_are_stolen(new_s
     with two_settlers(batch=3, lock_ttl_ms=300):
         while not all(line_is_empty(card) for card in cards):
             for card in cards:
-                decided = line.check(redis.connect(), card.sku).decided
+                decided = audit_line.look(redis.connect(), card.sku).decided
                 if decided > seen[card.sku]:  # never twice without progress: that would be five hand-outs of one
                     seen[card.sku] = decided
                     stolen += run(("DEL", keys.lock(card.sku)))[0]

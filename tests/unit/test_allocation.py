@@ -9,7 +9,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.allocation import PAUSED, WAITLIST, Allocation, Claim, Decision, allocate
+from inventory.allocation import Claim, Decision, allocate
 from inventory.outcomes import State
 
 SALES = (1, 2)
@@ -43,7 +43,7 @@ def decide(
     held: int = 0,
     over: tuple[int, ...] = (),
     paused: tuple[int, ...] = (),
-) -> Allocation:
+) -> list[Decision]:
     """Allocate with the limits of whole sales."""
     of_requests = {each.request_id: limits[each.sale_id] for each in claims}
     return allocate(
@@ -55,8 +55,8 @@ def at_the_end(
     claims: list[Claim], *, available: int, limits: dict[int, int], live_units: dict[tuple[int, str], int]
 ) -> list[Decision]:
     """Decide when no unit can come back: both sales are over."""
-    decisions, waits_for = decide(claims, available=available, limits=limits, live_units=live_units, over=SALES)
-    assert waits_for == ""
+    decisions = decide(claims, available=available, limits=limits, live_units=live_units, over=SALES)
+    assert len(decisions) == len(claims)
     return decisions
 
 
@@ -167,11 +167,10 @@ def test_live_units_of_the_caller_are_left_alone() -> None:
 def test_nobody_passes_one_who_waits_for_a_unit_to_come_back(
     claims: list[Claim], available: int, held: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
-    decisions, waits_for = decide(claims, available=available, held=held, limits=limits, live_units=live)
+    decisions = decide(claims, available=available, held=held, limits=limits, live_units=live)
     in_line = sorted(claims, key=lambda each: each.seq)
     assert [each.claim for each in decisions] == in_line[: len(decisions)]
-    assert waits_for == (WAITLIST if len(decisions) < len(in_line) else "")
-    if waits_for:
+    if len(decisions) < len(in_line):
         free, wanted = available - held_units(decisions), in_line[len(decisions)].quantity
         assert free < wanted <= free + held + held_units(decisions)
 
@@ -181,7 +180,7 @@ def test_sold_out_is_said_only_when_not_enough_can_come_back(
     claims: list[Claim], available: int, held: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
     free, may_return = available, held
-    for each in decide(claims, available=available, held=held, limits=limits, live_units=live).decisions:
+    for each in decide(claims, available=available, held=held, limits=limits, live_units=live):
         if each.state is State.HELD:
             free, may_return = free - each.claim.quantity, may_return + each.claim.quantity
         elif each.state is State.SOLD_OUT:
@@ -191,15 +190,15 @@ def test_sold_out_is_said_only_when_not_enough_can_come_back(
 def test_who_comes_after_the_last_unit_waits_until_it_is_paid() -> None:
     asked = [claim(1), claim(2)]
     waiting = decide(asked, available=1, limits={1: 1}, live_units={})
-    assert (states(waiting.decisions), waiting.waits_for) == ([(1, "held")], WAITLIST)
+    assert states(waiting) == [(1, "held")]
     sold = decide(asked[1:], available=0, held=0, limits={1: 1}, live_units={})
-    assert (states(sold.decisions), sold.waits_for) == ([(2, "sold_out")], "")
+    assert states(sold) == [(2, "sold_out")]
 
 
 def test_a_sale_that_stands_still_decides_nobody() -> None:
-    assert decide([claim(1)], available=9, limits={1: 1}, live_units={}, paused=(1,)) == ([], PAUSED)
+    assert decide([claim(1)], available=9, limits={1: 1}, live_units={}, paused=(1,)) == []
 
 
 def test_a_sale_that_is_over_gives_what_is_free_and_lets_nobody_wait() -> None:
-    decisions, waits_for = decide([claim(1), claim(2)], available=1, held=5, limits={1: 1}, live_units={}, over=(1,))
-    assert (states(decisions), waits_for) == ([(1, "held"), (2, "sold_out")], "")
+    decisions = decide([claim(1), claim(2)], available=1, held=5, limits={1: 1}, live_units={}, over=(1,))
+    assert states(decisions) == [(1, "held"), (2, "sold_out")]

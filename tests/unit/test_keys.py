@@ -27,12 +27,12 @@ SKUS = st.from_regex(keys.SKU_PATTERN, fullmatch=True)
 
 def all_keys(sku: str) -> dict[str, str]:
     """Return every key of `sku` by the name of its function."""
-    arguments = {"sale": {"sale_id": 7}, "queue_pop_reply": {"call": "c"}}
+    arguments = {"queue_pop_reply": {"call": "c"}}
     return {name: function(sku, **arguments.get(name, {})) for name, function in OF_A_SKU.items()}
 
 
 def test_every_kind_of_key_is_looked_at() -> None:
-    assert {"line", "in_flight", "records", "live_units", "stock", "sale", "lock", "fence"} <= set(OF_A_SKU)
+    assert {"line", "in_flight", "records", "live_units", "stock", "sales", "lock", "fence"} <= set(OF_A_SKU)
 
 
 @given(sku=SKUS)
@@ -48,10 +48,6 @@ def test_no_two_kinds_share_a_key(sku: str) -> None:
 @given(one=SKUS, other=SKUS)
 def test_no_two_skus_share_a_key(one: str, other: str) -> None:
     assert one == other or not set(all_keys(one).values()) & set(all_keys(other).values())
-
-
-def test_two_sales_of_a_sku_have_their_own_key() -> None:
-    assert keys.sale("kite", sale_id=1) != keys.sale("kite", sale_id=11)
 
 
 def test_every_key_says_its_type_and_lifetime() -> None:

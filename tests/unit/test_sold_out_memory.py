@@ -23,7 +23,7 @@ from shop.gate.board import Board
 from shop.gate.entries import FRESH_SECONDS, SaleEntry
 
 KNOWN, STRANGER = "k" * 22, "s" * 22
-GONE = LineFigures(available=0, held=0, sold=9, returning=0, queued=0, admitted=9, decided=9, version=3)
+GONE = LineFigures(available=0, held=0, sold=9, queued=0, admitted=9, version=3)
 
 
 def sold_out_entry(
@@ -36,7 +36,7 @@ def sold_out_entry(
             sale_id=1, slug="lamp", sku="lamp", title="", tagline="", description="", picture="", price=Decimal(1),
             list_price=Decimal(1), currency="EUR", opens_at=opens_at, closes_at=opens_at + timedelta(hours=9),
             per_buyer_limit=1, hold_seconds=60, switch="on", pause_reason="", room=0, request_key="k", quantity=9,
-            available=0, held=0, sold=9, version=3, fence=1, terms_version=1,
+            available=0, held=0, sold=9, version=3, fence=1, revision=1, terms_version=1, ordinal_base=0,
         )
     )  # fmt: skip
     entry.see(figures, moment=time.monotonic() - age_seconds)
