@@ -186,7 +186,7 @@ def test_a_sale_opens_by_the_clock_of_redis(new_sku: Callable[[], str]) -> None:
         (answer,) = admit(card, ask(card, "ann"))
         return answer if answer.code == Code.ADMITTED else None
 
-    answer = wait_until(admitted, timeout_seconds=5)
+    answer = wait_until(admitted)
     assert answer.seq >= priming.microseconds(card.opens_at)
 
 
@@ -198,7 +198,7 @@ def test_a_sale_closes_by_the_clock_of_redis(new_sku: Callable[[], str]) -> None
         answers.extend(admit(card, ask(card, "ann", key=str(len(answers)))))
         return answers[-1].code != Code.ADMITTED
 
-    wait_until(shut, timeout_seconds=5)
+    wait_until(shut)
     ((seconds, micros),) = run(("TIME",))
     assert answers[-1].code == Code.CLOSED
     assert answers[-2].seq < priming.microseconds(card.closes_at) <= int(seconds) * 10**6 + int(micros)

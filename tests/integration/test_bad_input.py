@@ -533,7 +533,7 @@ def test_a_sale_opens_by_itself_at_its_moment(web: Caller, shop_database: None, 
     buyer = web.new_buyer()
     first = web.ask(card.slug, buyer)
     assert first.status == 425
-    wait_until(lambda: web.ask(card.slug, buyer).status == 202, timeout_seconds=6, what="the sale opens")
+    wait_until(lambda: web.ask(card.slug, buyer).status == 202, what="the sale opens")
 
 
 def test_a_refusal_is_plain_ascii_json(scene: Scene) -> None:

@@ -20,7 +20,6 @@ from tests.shown_sales import wait_until_shown
 from tests.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
-SEEN_SECONDS = 15.0
 KEPT = "private, no-cache"
 
 
@@ -55,7 +54,7 @@ def test_what_the_page_says_follows_the_stock(web: Caller, shown_sale: MakeSale)
     assert b"3 left" in before.body
     road.queue(card, "somebody-00000000000000")
     road.settle_line(card)
-    wait_until(lambda: b"2 left" in page(web, card).body, timeout_seconds=SEEN_SECONDS, what="2 left is shown")
+    wait_until(lambda: b"2 left" in page(web, card).body, what="2 left is shown")
     assert page(web, card, If_None_Match=before.headers["etag"]).status == 200
 
 
@@ -63,7 +62,7 @@ def test_a_pause_and_its_reason_are_shown_from_memory(web: Caller, shown_sale: M
     card = shown_sale(units=3)
     assert b"Get mine" in page(web, card).body
     sale_control.pause(card.slug, actor="anna", reason="A fault at packing.")
-    wait_until(lambda: b"A fault at packing." in page(web, card).body, timeout_seconds=SEEN_SECONDS)
+    wait_until(lambda: b"A fault at packing." in page(web, card).body)
     assert b"Get mine" not in page(web, card).body
 
 
@@ -83,7 +82,7 @@ def test_the_page_opens_at_its_moment_and_not_before(
         shown.append((found[1], int(moment[1])))
         return found[1] == b"open"
 
-    wait_until(is_open, timeout_seconds=SEEN_SECONDS, what="the sale is open")
+    wait_until(is_open, what="the sale is open")
     opens_ms = card.opens_at.timestamp() * 1000
     assert {state for state, at in shown if at < opens_ms - 5} == {b"scheduled"}
     assert shown[-1][1] >= opens_ms - 5
@@ -190,7 +189,7 @@ def test_a_lost_place_comes_back_without_script(web: Caller, shown_sale: MakeSal
     lost = web.get(path, headers={"Cookie": f"{buyers.COOKIE_NAME}={token}"})
     assert lost.status in (404, 503)
     kept = {"Cookie": f"{buyers.COOKIE_NAME}={token}; proof={text}"}
-    wait_until(lambda: web.get(path, headers=kept).status == 200, timeout_seconds=SEEN_SECONDS, what="it is back")
+    wait_until(lambda: web.get(path, headers=kept).status == 200, what="it is back")
     assert name.encode() in web.get(path, headers=kept).body
     stranger = cookies_of(page(web, card))[buyers.COOKIE_NAME].value
     other = web.get(path, headers={"Cookie": f"{buyers.COOKIE_NAME}={stranger}; proof={text}"})

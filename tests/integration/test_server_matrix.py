@@ -44,7 +44,7 @@ def test_a_settler_goes_round_all_of_it(on_it: None, new_sku: Callable[[], str])
         queue(card, *BUYERS)
         close_sale(card)
     with settler(batch=7) as worker:
-        wait_until(lambda: worker.work_once() == 0, timeout_seconds=20)
+        wait_until(lambda: worker.work_once() == 0)
     for card in cards:
         assert assert_books_balance(card)["decided"] == len(BUYERS)
 
