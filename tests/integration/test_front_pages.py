@@ -69,8 +69,19 @@ def test_a_pause_and_its_reason_are_shown_from_memory(web: Caller, shown_sale: M
 def test_the_page_opens_at_its_moment_and_not_before(
     web: Caller, shop_database: None, new_sku: Callable[[], str]
 ) -> None:
-    card = make_sale(new_sku(), units=3, opens_in_seconds=3)
-    wait_until_shown(web, card)
+    for seconds in (3, 30):  # the second for a machine on which the first is over when the shop shows the sale
+        card = make_sale(new_sku(), units=3, opens_in_seconds=seconds)
+        wait_until_shown(web, card)
+        shown = states_until_open(web, card)
+        if shown[0][0] == b"scheduled":
+            break
+    opens_ms = card.opens_at.timestamp() * 1000
+    assert {state for state, at in shown if at < opens_ms - 5} == {b"scheduled"}
+    assert shown[-1][1] >= opens_ms - 5
+
+
+def states_until_open(web: Caller, card: SaleCard) -> list[tuple[bytes, int]]:
+    """Look at a sale's page until it is open; return its state and the server's moment (ms) at each look."""
     shown: list[tuple[bytes, int]] = []
 
     def is_open() -> bool:
@@ -83,9 +94,7 @@ def test_the_page_opens_at_its_moment_and_not_before(
         return found[1] == b"open"
 
     wait_until(is_open, what="the sale is open")
-    opens_ms = card.opens_at.timestamp() * 1000
-    assert {state for state, at in shown if at < opens_ms - 5} == {b"scheduled"}
-    assert shown[-1][1] >= opens_ms - 5
+    return shown
 
 
 def test_each_reader_gets_the_moment_and_a_buyer_of_their_own(web: Caller, shown_sale: MakeSale) -> None:

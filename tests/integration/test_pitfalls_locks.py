@@ -24,7 +24,7 @@ from inventory.redlock import Redlock
 from inventory.watchdog import WATCHDOG
 from tests.proxy import Proxy, proxy_to
 from tests.road import run
-from tests.waiting import wait_until
+from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -107,7 +107,7 @@ def test_a_holder_whose_server_is_silent_is_told_and_the_others_are_renewed(
 ) -> None:
     """L3. The control is the lock whose server answers: the same watchdog keeps it all the while."""
     kept = Lock(direct, new_sku(), ttl_ms=3000)
-    cut_off = Lock(redis.connect(timeout_seconds=0.1), new_sku(), ttl_ms=600)
+    cut_off = Lock(redis.connect(timeout_seconds=0.5), new_sku(), ttl_ms=2000)
     assert kept.acquire()
     assert cut_off.acquire()
     proxy.black_hole = True
@@ -187,40 +187,40 @@ def test_a_waiter_that_is_woken_in_vain_gives_up_in_time(new_sku: Callable[[], s
         waiter._ask = lambda **call: (next(tries), ask(**call))[1]  # type: ignore[method-assign]
         noise = Thread(target=wake_in_vain, args=(name, stop))
         noise.start()
-        began = time.monotonic()
+        given: list[bool] = []
         try:
-            assert not waiter.acquire(timeout_seconds=1)
+            assert_waits_at_most(5, lambda: seconds_of(lambda: given.append(waiter.acquire(timeout_seconds=1))))
         finally:
-            waited = time.monotonic() - began
             stop.set()
             noise.join()
-    assert waited < 5
+    assert set(given) == {False}
     assert next(tries) > 5
 
 
 def wake_in_vain(name: str, stop: Event) -> None:
     """Wake whoever waits, again and again, without giving the lock back."""
-    ends = time.monotonic() + 15
-    while not stop.wait(timeout=0.02) and time.monotonic() < ends:
+    while not stop.wait(timeout=0.02):
         run(("RPUSH", keys.lock_signals(name), "in vain"), ("PEXPIRE", keys.lock_signals(name), 1000))
 
 
-@pytest.mark.parametrize(("delay_seconds", "ours"), [(0.0, True), (0.3, False)])
+@pytest.mark.parametrize(("delay_seconds", "ours"), [(0.0, True), (0.6, False)])
 @pytest.mark.parametrize("kind", ["lock", "redlock"])
 def test_a_lock_that_ended_before_its_reply_came_is_not_ours(
     proxy: Proxy, new_sku: Callable[[], str], kind: str, delay_seconds: float, ours: bool
 ) -> None:
-    """L18. The control is the same lock without the delay."""
+    """L18. The control is the same lock without the delay: it is ours, on a busy machine not by the first try."""
     client, name = redis.connect_once(settings.REDIS_URL, timeout_seconds=10), new_sku()
     lock = (
-        Lock(client, name, ttl_ms=400)
+        Lock(client, name, ttl_ms=1000)
         if kind == "lock"
-        else Redlock([client], name, ttl_ms=400, node_timeout_seconds=10)
+        else Redlock([client], name, ttl_ms=1000, node_timeout_seconds=10)
     )
     client.ping()
     proxy.delay_seconds = delay_seconds  # twice a call
-    assert lock.acquire() is ours
-    assert lock.is_valid() is ours
+    if ours:
+        wait_until(lambda: lock.acquire() and lock.is_valid(), what="a reply in time")
+    else:
+        assert (lock.acquire(), lock.is_valid()) == (False, False)
     proxy.delay_seconds = 0
     lock.release()
     wait_until(lambda: pttl(name) == -2)
