@@ -72,15 +72,15 @@ def test_streams_that_rest_cost_redis_next_to_nothing(web: Caller, waiting_card:
     streams = join(web, waiting_card, STREAMS)
     with reading(web.port, streams) as counts:
         known = counts.messages.value
-        before, began = status_calls(), time.monotonic()
-        wait_until(lambda: time.monotonic() - began >= 3.0)
+        before = status_calls()
+        time.sleep(3)
         # One call for each stream and second is what polling would cost.
         assert status_calls() - before < STREAMS
         assert counts.messages.value == known
 
 
 def follow(web: Caller, path: str, headers: dict[str, str]) -> Iterator[str]:
-    with web.follow(path, headers=headers, timeout_seconds=20) as (_, lines):
+    with web.follow(path, headers=headers) as (_, lines):
         yield from lines
 
 

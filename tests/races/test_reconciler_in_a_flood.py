@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("shop_database")
 ROUNDS = 12
 LEAST_ORDERS = 300
 EVERY_FATE = {"held", "paid", "cancelled", "expired"}
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 300
 
 
 @pytest.fixture
