@@ -34,9 +34,10 @@ class Nodes:
     views: list[redis.Client]
     name: str = ""
 
-    def lock(self, *, ttl_ms: int = 600_000) -> Redlock:
+    def lock(self, *, ttl_ms: int = 600_000, past_proxies: bool = False) -> Redlock:
         """Return one more candidate for the name of this test; it lives longer than any test waits."""
-        return Redlock(self.clients, self.name, ttl_ms=ttl_ms, node_timeout_seconds=NODE_TIMEOUT_SECONDS)
+        clients = self.views if past_proxies else self.clients
+        return Redlock(clients, self.name, ttl_ms=ttl_ms, node_timeout_seconds=NODE_TIMEOUT_SECONDS)
 
     def holders(self) -> list[str | None]:
         """Return the token on each server."""
