@@ -124,7 +124,7 @@ def revision_in(sale: str | None) -> int:
 def _figures(row: Sequence[str | None], sale: Sequence[str | None], waiting: int, flying: int) -> LineFigures | None:
     if row[0] is None:
         return None
-    last, base = map(int, (sale[1] or "0|0").split("|"))
+    last, base = map(int, (sale[1] or "0|0").split("|")[:2])
     stock = [int(value or 0) for value in row]
     return LineFigures._make([*stock, last - base, waiting + flying, revision_in(sale[0])])
 

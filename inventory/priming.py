@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import IntEnum
 
 from inventory import keys
 from inventory.line_changes import StockFigures
@@ -69,8 +70,20 @@ def _prime_fields(client: Client, sku: str, key: str, pairs: Sequence[tuple[str,
         run_script(client, "prime_fields", keys=[keys.stock(sku), key], args=flat)
 
 
-def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, fence: int) -> bool:
-    """Write a sale's terms and its stock's figures; say whether the figures were news. Raises RedisUnavailable.
+class Primed(IntEnum):
+    """What became of the figures."""
+
+    NO_NEWS = 0
+    WRITTEN = 1
+    MUST_MOVE_ORDINALS = 2  # nothing was written
+
+
+def prime(
+    client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, fence: int, moved: bool = False
+) -> Primed:
+    """Write a sale's terms and its stock's figures. Raises RedisUnavailable.
+
+    moved: its ordinals go on above a jump, because the server was started since it was primed.
 
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
     fence: the highest the stock row has seen.
@@ -79,7 +92,7 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
         terms.sale_id,
         terms.text(),
         terms.revision,
-        terms.ordinal_base,
+        f"{terms.ordinal_base}{'+' if moved else ''}",
         *figures,
         last_seq,
         keys.settled_channel(),
@@ -99,8 +112,7 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
     ]
     # First of all: a SKU that can be asked for must be one that settlers look at.
     run_commands(client, [("SADD", keys.skus(), terms.sku)])
-    written = run_script(client, "prime", keys=script_keys, args=args)
-    return bool(written)
+    return Primed(run_script(client, "prime", keys=script_keys, args=args))
 
 
 def is_primed(client: Client, sku: str) -> bool:

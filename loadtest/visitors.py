@@ -115,7 +115,8 @@ class Visitors:
                 heapq.heappush(self._next, (now + comes, next(self._numbers), self._visit(slug)))
 
     def _visit(self, slug: str) -> Iterator[float]:
-        return visit(self.shop, slug, dice=self.dice)
+        # Dice of their own: what each does depends on the seed, and not on whose turn came first.
+        return visit(self.shop, slug, dice=random.Random(self.dice.getrandbits(64)))
 
     def step(self, now: float) -> float:
         """Let the one whose turn it is go on; return how many seconds until the next one's turn."""
@@ -137,12 +138,14 @@ def main() -> int:
     parser.add_argument("--host", required=True, help="the shop, e.g. http://127.0.0.1:8000; this machine only")
     parser.add_argument("--people", type=int, default=40, help=f"for each sale, {MOST_PEOPLE} at most")
     parser.add_argument("--prefix", default="", help="only sales whose slug begins so")
+    parser.add_argument("--seed", type=int, help="what each of them does; without it, something else each time")
     options = parser.parse_args()
     if urlsplit(options.host).hostname not in ("127.0.0.1", "localhost", "::1"):
         parser.error("only a shop on this machine")
     if not 0 <= options.people <= MOST_PEOPLE:
         parser.error(f"--people must be from 0 to {MOST_PEOPLE}")
-    visitors = Visitors(Shop(options.host), people=options.people, prefix=options.prefix, dice=random.Random())
+    dice = random.Random(options.seed)
+    visitors = Visitors(Shop(options.host), people=options.people, prefix=options.prefix, dice=dice)
     try:
         visitors.run()
     except KeyboardInterrupt:

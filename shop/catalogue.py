@@ -11,14 +11,15 @@ from decimal import Decimal
 
 import structlog
 from django.db import connection, transaction
-from django.db.models import Case, Count, Max, OuterRef, Subquery, Sum, Value, When
-from django.db.models.functions import Coalesce, Greatest, Now
+from django.db.models import Case, Count, Max, OuterRef, Subquery, Sum, When
+from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
 from inventory import line_changes, priming, redis
 from inventory.exceptions import SaleNotFound
 from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
+from inventory.priming import Primed
 from inventory.tickets import Record
 from shop.models import Order, Sale, SaleTerms
 from shop.orders import record_of
@@ -150,49 +151,50 @@ def prime_card(card: SaleCard) -> None:
     """
     client = redis.connect()
     was_primed = priming.is_primed(client, card.sku)
-    if not was_primed or card.ordinal_base is None:
-        _move_ordinals(card.sku if not was_primed else "", sale_id=card.sale_id)
+    if card.ordinal_base is None:
+        Sale.objects.filter(pk=card.sale_id, ordinal_base=None).update(ordinal_base=0)
+        card = find_sale_by_id(card.sale_id)
+    elif not was_primed:
+        card = _move_ordinals(card)
     card, last_seq = _prime_requests(client, card, empty=not was_primed)
-    versions = {
-        terms.version: f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
-        for terms in SaleTerms.objects.filter(sale_id=card.sale_id)
-    }
-    priming.prime(
-        client,
-        priming.SaleTerms(
-            sale_id=card.sale_id,
-            sku=card.sku,
-            switch=card.switch,
-            opens_at=card.opens_at,
-            closes_at=card.closes_at,
-            limit=card.per_buyer_limit,
-            room=card.room,
-            revision=card.revision,
-            terms_version=card.terms_version,
-            versions=versions,
-            ordinal_base=card.ordinal_base or 0,
-        ),
-        figures=StockFigures(card.available, card.held, card.sold, card.version),
-        last_seq=last_seq,
-        fence=card.fence,
-    )
+    if _prime(client, card, last_seq=last_seq, moved=not was_primed) is Primed.MUST_MOVE_ORDINALS:
+        _prime(client, _move_ordinals(card), last_seq=last_seq, moved=True)
     if not was_primed:
         _tell_missed(client, card)
 
 
-def _move_ordinals(sku: str, *, sale_id: int) -> None:
-    """Let the ordinals of every sale of `sku` go on above a jump: Redis has lost how many it had given out.
+def _prime(client: redis.Client, card: SaleCard, *, last_seq: int, moved: bool) -> Primed:
+    versions = {
+        terms.version: f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
+        for terms in SaleTerms.objects.filter(sale_id=card.sale_id)
+    }
+    terms = priming.SaleTerms(
+        sale_id=card.sale_id,
+        sku=card.sku,
+        switch=card.switch,
+        opens_at=card.opens_at,
+        closes_at=card.closes_at,
+        limit=card.per_buyer_limit,
+        room=card.room,
+        revision=card.revision,
+        terms_version=card.terms_version,
+        versions=versions,
+        ordinal_base=card.ordinal_base or 0,
+    )
+    figures = StockFigures(card.available, card.held, card.sold, card.version)
+    return priming.prime(client, terms, figures=figures, last_seq=last_seq, fence=card.fence, moved=moved)
 
-    A sale that was never primed begins at 0. What is between the last one known and the jump was never given, or
-    comes back by its ticket.
+
+def _move_ordinals(card: SaleCard) -> SaleCard:
+    """Let a sale's ordinals go on above a jump; return the sale as it is then.
+
+    Redis was found empty or started again, and may have lost how many it had given out. What is between the last one
+    known and the jump was never given, or comes back by its ticket.
     """
-    seen = Order.objects.filter(sale=OuterRef("pk")).order_by().values("sale").annotate(last=Max("ordinal"))
-    last = Greatest("ordinal_base", Coalesce(Subquery(seen.values("last")), Value(0)))
-    if sku:
-        moved = Sale.objects.filter(stock__sku=sku, ordinal_base__isnull=False)
-        if moved.update(ordinal_base=last + ORDINAL_JUMP):
-            log.warning("Redis was empty: ordinals go on above a jump", action="ordinals_moved", sku=sku)
-    Sale.objects.filter(pk=sale_id, ordinal_base=None).update(ordinal_base=0)
+    last = Order.objects.filter(sale_id=card.sale_id).aggregate(last=Max("ordinal"))["last"] or 0
+    Sale.objects.filter(pk=card.sale_id).update(ordinal_base=Greatest("ordinal_base", last) + ORDINAL_JUMP)
+    log.warning("Redis may have lost admissions: ordinals go on above a jump", action="ordinals_moved", sale=card.slug)
+    return find_sale_by_id(card.sale_id)
 
 
 def _tell_missed(client: redis.Client, card: SaleCard) -> None:
@@ -216,8 +218,6 @@ def _prime_requests(client: redis.Client, card: SaleCard, *, empty: bool) -> tup
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             card = find_sale_by_id(card.sale_id)
             units, given_up, records = list(_units(card.sku)), list(_given_up(card.sku)), list(_records(card.sku))
-        elif card.ordinal_base is None:
-            card = find_sale_by_id(card.sale_id)
         last_seq = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last=Max("seq"))["last"] or 0
     if empty:
         priming.prime_live_units(client, card.sku, units_by_field=units)

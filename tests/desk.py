@@ -14,8 +14,6 @@ from tests import road
 from tests.http_calls import JSON, Answer, Buyer, Caller
 from tests.waiting import wait_until
 
-SEEN_SECONDS = 15.0
-
 
 @dataclass(frozen=True)
 class Desk:
@@ -35,7 +33,7 @@ class Desk:
         return self.web.status(self.ids[number], self.buyers[number]).json()
 
     def reaches(self, state: str, number: int = 0) -> None:
-        wait_until(lambda: self.status(number)["state"] == state, timeout_seconds=SEEN_SECONDS, what=f"it is {state}")
+        wait_until(lambda: self.status(number)["state"] == state, what=f"it is {state}")
 
 
 def post(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-TIMEOUT_SECONDS = 10.0
+TIMEOUT_SECONDS = 60.0
 JSON = {"Content-Type": "application/json"}
 
 

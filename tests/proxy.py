@@ -95,7 +95,7 @@ class Proxy:
 
     def reset_all(self) -> None:
         """Reset every connection now."""
-        asyncio.run_coroutine_threadsafe(self._reset_all(), self._loop).result(timeout=5)
+        asyncio.run_coroutine_threadsafe(self._reset_all(), self._loop).result(timeout=120)
 
     async def _reset_all(self) -> None:
         for writer in list(self._writers):
@@ -190,12 +190,12 @@ def proxy_to(port: int) -> Iterator[Proxy]:
     proxy, ready = Proxy(port), threading.Event()
     thread = threading.Thread(target=_run, args=(proxy, ready), name="proxy")
     thread.start()
-    assert ready.wait(timeout=30)
+    assert ready.wait(timeout=120)
     try:
         yield proxy
     finally:
         proxy._loop.call_soon_threadsafe(proxy._loop.stop)
-        thread.join(timeout=30)
+        thread.join(timeout=120)
         assert not thread.is_alive()
 
 

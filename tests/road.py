@@ -51,7 +51,7 @@ def wait_until_reopened(card: SaleCard) -> None:
         reopens, now = run(("HGET", keys.stock(card.sku), "reopens_us"), ("TIME",))
         return int(reopens or 0) <= int(now[0]) * 1_000_000 + int(now[1])
 
-    wait_until(opened, timeout_seconds=60)
+    wait_until(opened)
 
 
 def request(

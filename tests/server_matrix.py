@@ -147,7 +147,7 @@ def node(
     ).start()
     client = redis.connect_once(f"redis://127.0.0.1:{port}/0", timeout_seconds=5)
     try:
-        wait_until(lambda: answers(client), timeout_seconds=10, what=f"{folder.name} answers")
+        wait_until(lambda: answers(client), what=f"{folder.name} answers")
         yield Node(child, port, bus_port, client)
     finally:
         client.close()
@@ -179,7 +179,7 @@ def cluster(folder: Path) -> Iterator[str]:
             each.run("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
             each.run("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             each.run("CLUSTER", "MEET", "127.0.0.1", nodes[0].port, nodes[0].bus_port)
-        wait_until(lambda: all(knows_all(each) for each in nodes), timeout_seconds=20, what="the cluster is whole")
+        wait_until(lambda: all(knows_all(each) for each in nodes), what="the cluster is whole")
         for each in nodes:
             each.run("CONFIG", "SET", "cluster-node-timeout", PATIENCE_MS)
         yield "redis+cluster://" + ",".join(f"127.0.0.1:{each.port}" for each in nodes)
@@ -204,23 +204,21 @@ class Watched:
         """Return when the replica has everything that the primary had when this was called."""
         # Not WAIT: it counts only what its own connection wrote, and a pool may choose another one.
         offset = int(self.primary.client.info("replication")["master_repl_offset"])
-        wait_until(lambda: offset_of(self.replica) >= offset, timeout_seconds=10, what="the replica has all")
+        wait_until(lambda: offset_of(self.replica) >= offset, what="the replica has all")
 
     def cut_replica_off(self) -> None:
         """Let the replica get nothing more from the primary; Sentinel still reaches both."""
         self.replica.run("CONFIG", "SET", "masterauth", "a password that the primary does not have")
         self.primary.run("CLIENT", "KILL", "TYPE", "replica")
-        wait_until(lambda: not linked(self.replica), timeout_seconds=10, what="the replica is cut off")
+        wait_until(lambda: not linked(self.replica), what="the replica is cut off")
 
     def kill_primary(self) -> None:
         """End the primary as a power cut does; return when Sentinel names the replica as the primary."""
         self.primary.child.kill_group()
         self._set_patience(QUICK_MS)
-        wait_until(lambda: role_of(self.replica) == "master", timeout_seconds=40, what="the replica is promoted")
+        wait_until(lambda: role_of(self.replica) == "master", what="the replica is promoted")
         asked = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-        wait_until(
-            lambda: str(self.replica.port) in str(self.sentinel.run(*asked)), timeout_seconds=20, what="it is named"
-        )
+        wait_until(lambda: str(self.replica.port) in str(self.sentinel.run(*asked)), what="it is named")
         self._set_patience(PATIENCE_MS)
 
     def _set_patience(self, milliseconds: int) -> None:
@@ -251,14 +249,14 @@ def watched_pair(folder: Path) -> Iterator[Watched]:
     with ExitStack() as running:
         primary = running.enter_context(node(folder / "primary", SERVER))
         replica = running.enter_context(node(folder / "replica", f"{SERVER}replicaof 127.0.0.1 {primary.port}\n"))
-        wait_until(lambda: linked(replica), timeout_seconds=10, what="the replica is linked")
+        wait_until(lambda: linked(replica), what="the replica is linked")
         text = (
             SENTINEL.replace("{service}", SERVICE)
             .replace("{primary}", str(primary.port))
             .replace("{patience}", str(PATIENCE_MS))
         )
         sentinel = running.enter_context(node(folder / "sentinel", text, options=("--sentinel",)))
-        wait_until(lambda: knows(sentinel, replica), timeout_seconds=20, what="Sentinel knows the replica")
+        wait_until(lambda: knows(sentinel, replica), what="Sentinel knows the replica")
         yield Watched(f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}/0", primary, replica, sentinel)
 
 

@@ -12,8 +12,6 @@ from tests.http_calls import Caller
 from tests.shopkeeping import make_sale
 from tests.waiting import wait_until
 
-CATALOGUE_SECONDS = 5.0
-
 
 def wait_until_shown(web: Caller, card: SaleCard) -> None:
     """Return when the web process knows the sale and what Redis says of its stock."""
@@ -21,7 +19,7 @@ def wait_until_shown(web: Caller, card: SaleCard) -> None:
     def shown() -> bool:
         return web.get(f"/api/v1/sales/{card.slug}").status == 200
 
-    wait_until(shown, timeout_seconds=CATALOGUE_SECONDS, what=f"{card.slug} is shown")
+    wait_until(shown, what=f"{card.slug} is shown")
 
 
 def shown_sales(web: Caller, new_sku: Callable[[], str]) -> Callable[..., SaleCard]:

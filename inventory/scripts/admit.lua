@@ -5,7 +5,8 @@
 --         (at most 1,000)
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
---         7 not primed      8 same id, other quantity   9 the terms became worse since that version
+--         7 not primed, or not since this server was started: it may have lost the last ordinals it gave
+--         8 same id, other quantity            9 the terms became worse since that version
 --         10 a terms version that is not known here     11 the buyer has given up too many requests
 --         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
 --         nothing changed
@@ -27,7 +28,7 @@ local given_up = redis.call('HMGET', KEYS[7], unpack(fields))
 local found = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ':ordinals')
 local state, opens_us, closes_us, limit_text, room_text, terms =
   string.match(found[1] or '', '^(%a+)|(%d+)|(%d+)|(%d+)|(%d+)|%d+|(%d+)|')
-local ordinal, base = string.match(found[2] or '', '^(%d+)|(%d+)$')
+local ordinal, base, run_id = string.match(found[2] or '', '^(%d+)|(%d+)|(%x+)$')
 ordinal = tonumber(ordinal or '0')
 local stock = redis.call('HMGET', KEYS[2], 'available', 'held', 'queued', 'last_seq', 'waitlisted_to', 'reopens_us',
   'changes')
@@ -35,7 +36,7 @@ local stock = redis.call('HMGET', KEYS[2], 'available', 'held', 'queued', 'last_
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local shut = nil
-if not state or not stock[1] then shut = 7
+if not state or not stock[1] or run_id ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then shut = 7
 elseif state == 'closed' or now_us >= tonumber(closes_us) then shut = 6
 elseif now_us < tonumber(opens_us) then shut = 4
 elseif state == 'paused' then shut = 5 end
@@ -146,7 +147,7 @@ if admitted > 0 then
   redis.call('ZADD', KEYS[3], unpack(to_line))
   redis.call('HSET', KEYS[5], unpack(to_records))
   redis.call('HSET', KEYS[6], unpack(flat_live))
-  redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals', string.format('%.0f', ordinal) .. '|' .. (base or '0'))
+  redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals', string.format('%.0f', ordinal) .. '|' .. base .. '|' .. run_id)
   redis.call('HSET', KEYS[2], 'queued', queued, 'last_seq', string.format('%.0f', last_seq),
     'changes', string.format('%.0f', tonumber(stock[7] or '0') + 1))
   if room <= 0 then redis.call('HSET', KEYS[2], 'reopens_us', '0') end

@@ -21,7 +21,7 @@ local admitted, bases = 0, 0
 local sales = redis.call('HGETALL', KEYS[7])
 for i = 1, #sales, 2 do
   if string.match(sales[i], ':ordinals$') then
-    local last, base = string.match(sales[i + 1], '^(%d+)|(%d+)$')
+    local last, base = string.match(sales[i + 1], '^(%d+)|(%d+)|')
     admitted, bases = admitted + tonumber(last) - tonumber(base), bases + tonumber(base)
   end
 end

@@ -1,11 +1,12 @@
 -- Put a sale and its stock, as the database knows them, into Redis. Safe to run at any time, any number of times.
 -- KEYS  1 sales   2 stock   3 fence   4 in flight   5 line   6 records
 -- ARGV  1 sale_id   2 the sale: "state|opens_us|closes_us|limit|room|revision|terms version"   3 revision
---       4 the ordinal after which ordinals go on   5 available   6 held   7 sold   8 stock version
+--       4 the ordinal after which ordinals go on, and '+' after it when it was moved for this server   5 available   6 held   7 sold   8 stock version
 --       9 highest seq the database has seen   10 settled channel   11 sku   12 fence of the stock row   13 fence_ttl_ms
 --       then for each terms version of the sale: version, "limit|price|currency"
 -- Returns 1 when the stock was written, 0 when it was not: Redis knew this version or a newer one, or a batch is in
--- flight, whose settlement brings the stock after it.
+-- flight, whose settlement brings the stock after it. 2 when nothing was written because this server was started since
+-- the sale was primed: it may have lost the last ordinals it gave, so they must be moved first.
 -- Stays true: an older revision or stock version never overwrites a newer one; terms of a version never change; seq and
 -- ordinal never fall below what was given out before (I18); units of a batch that is committed but not answered are not
 -- counted twice; who was told "waitlisted" stays so.
@@ -14,14 +15,17 @@ local now = string.format('%.0f', time[1] * 1000000 + time[2])
 local stock = redis.call('HMGET', KEYS[2], 'version', 'last_seq', 'available', 'held')
 local found = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ':ordinals')
 
+local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local last, base, primed_by = string.match(found[2] or '', '^(%d+)|(%d+)|(%x+)$')
+local from, moved = string.match(ARGV[4], '^(%d+)(%+?)$')
+if last and primed_by ~= run_id and moved == '' then return 2 end
+local ordinal = math.max(tonumber(last or '0'), tonumber(from))
+redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals',
+  string.format('%.0f', ordinal) .. '|' .. string.format('%.0f', math.max(tonumber(base or '0'), tonumber(from))) .. '|' .. run_id)
+
 for i = 14, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[1] .. ':terms:' .. ARGV[i], ARGV[i + 1]) end
 local revision = tonumber(string.match(found[1] or '', '^%a+|%d+|%d+|%d+|%d+|(%d+)|') or '-1')
 if tonumber(ARGV[3]) > revision then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '|' .. now) end
-local last, base = string.match(found[2] or '', '^(%d+)|(%d+)$')
-if tonumber(base or '-1') < tonumber(ARGV[4]) then
-  local ordinal = math.max(tonumber(last or '0'), tonumber(ARGV[4]))
-  redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals', string.format('%.0f', ordinal) .. '|' .. ARGV[4])
-end
 
 local first = redis.call('ZRANGE', KEYS[4], 0, 0)[1] or redis.call('ZRANGE', KEYS[5], 0, 0)[1]
 local last_seq = string.format('%.0f', math.max(tonumber(stock[2] or '0'), tonumber(ARGV[9])))

@@ -48,7 +48,7 @@ class OwnStore:
     def stop_at_once(self) -> None:
         """End PostgreSQL without a farewell to its clients (its immediate shutdown)."""
         os.kill(self.child.pid, signal.SIGQUIT)
-        assert self.child.wait(timeout_seconds=10)
+        assert self.child.wait(timeout_seconds=120)
         self.child.kill_group()
 
     @contextmanager

@@ -35,7 +35,7 @@ class Victim:
 
     def wait_until_it_reaches(self, name: str) -> None:
         """Return when it has written that it is at fault point `name`: what follows is the fault."""
-        wait_until(lambda: marker(name) in self.log.read_text(), timeout_seconds=20, what=f"{name} is reached")
+        wait_until(lambda: marker(name) in self.log.read_text(), what=f"{name} is reached")
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def wait_until_at_rest(card: SaleCard) -> None:
         seen = audit_line.look(redis.connect(), card.sku)
         return seen.waiting == seen.flying == 0 and redis.connect().get(keys.lock(card.sku)) is None
 
-    wait_until(at_rest, timeout_seconds=30, what="the line is at rest")
+    wait_until(at_rest, what="the line is at rest")
 
 
 def wait_until_decided(card: SaleCard, *, timeout_seconds: float = 20) -> None:

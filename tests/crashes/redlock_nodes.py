@@ -21,7 +21,7 @@ from workers.server import Server
 
 # A server that has not voted by then votes no; its answer may still come until the socket's timeout.
 NODE_TIMEOUT_SECONDS = 1.0
-SOCKET_TIMEOUT_SECONDS = 5.0
+SOCKET_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass
@@ -34,9 +34,10 @@ class Nodes:
     views: list[redis.Client]
     name: str = ""
 
-    def lock(self, *, ttl_ms: int = 30_000) -> Redlock:
-        """Return one more candidate for the name of this test."""
-        return Redlock(self.clients, self.name, ttl_ms=ttl_ms, node_timeout_seconds=NODE_TIMEOUT_SECONDS)
+    def lock(self, *, ttl_ms: int = 600_000, past_proxies: bool = False) -> Redlock:
+        """Return one more candidate for the name of this test; it lives longer than any test waits."""
+        clients = self.views if past_proxies else self.clients
+        return Redlock(clients, self.name, ttl_ms=ttl_ms, node_timeout_seconds=NODE_TIMEOUT_SECONDS)
 
     def holders(self) -> list[str | None]:
         """Return the token on each server."""
@@ -58,6 +59,10 @@ class Nodes:
         """Let every proxy do nothing any more."""
         for proxy in self.proxies:
             proxy.calm_down()
+
+    def let_live(self, number: int) -> None:
+        """Let what one server has of the lock live on, so that only who gives it back can end it."""
+        redis.run_commands(self.views[number], [("PEXPIRE", keys.lock(self.name), 600_000)])
 
     def has_heard(self, number: int) -> bool:
         """Say whether a server has given the lock since forget_fence."""

@@ -58,10 +58,10 @@ def test_the_fence(guard: str, process_environment: dict[str, str], new_sku: Cal
             sleeper.wait_until_it_reaches("after_take")
             split.ask_at(split.new, *BUYERS[4:])
             with unguarded_settler("", at_new, folder=tmp_path, name="heir"):
-                wait_until(lambda: ordered(split.card) == 4, timeout_seconds=20, what="the new line is decided")
+                wait_until(lambda: ordered(split.card) == 4, what="the new line is decided")
             for number in (signal.SIGTERM, signal.SIGCONT):  # it goes on with its batch, and ends after it
                 os.kill(sleeper.process.pid, number)
-            assert sleeper.process.wait(timeout_seconds=20)
+            assert sleeper.process.wait(timeout_seconds=120)
         assert ("fence_raised" in sleeper.log.read_text()) is (guard == "")  # it was refused at the stock row, or not
         if guard:
             assert ordered(split.card) == 8
@@ -100,7 +100,7 @@ def killed_and_inherited(guard: str, environment: Mapping[str, str], *, fault: s
         card = full_line(sku, limit=9)
         latecomers(card)
         with unguarded_settler(guard, environment, folder=folder, fault=fault, name="victim") as victim:
-            assert victim.process.wait(timeout_seconds=20)
+            assert victim.process.wait(timeout_seconds=120)
             assert victim.process.exit_code == -signal.SIGKILL
         with unguarded_settler(guard, environment, folder=folder, name="heir"):
             wait_until_at_rest(card)

@@ -75,7 +75,7 @@ def struck(shop: FaultShop, card: SaleCard, *, name: str, action: str, folder: P
     with shop.victim(f"{name}:{action}:{1 if name in ONCE_A_TURN else 2}", folder=folder) as victim:
         victim.wait_until_it_reaches(name)
         if action == "kill":
-            assert victim.process.wait(timeout_seconds=5)
+            assert victim.process.wait(timeout_seconds=120)
             assert victim.process.exit_code == -signal.SIGKILL
         latecomers(card)
         shop.wake_healthy()
@@ -101,7 +101,7 @@ def test_a_settler_frozen_there_beyond_its_lock_changes_nothing_when_it_wakes(
         os.kill(victim.pid, signal.SIGCONT)
         # It ends in order only after it has gone on from where it slept.
         victim.ask_to_stop()
-        assert victim.wait(timeout_seconds=10)
+        assert victim.wait(timeout_seconds=120)
         assert victim.exit_code == 0
 
 

@@ -51,7 +51,7 @@ def test_an_error_there_costs_nobody_anything(
             wait_until_decided(card)
             assert process.running
             process.ask_to_stop()
-            assert process.wait(timeout_seconds=10)
+            assert process.wait(timeout_seconds=120)
         assert process.exit_code == 0
         assert victim.log.read_text().count("FaultRaised") > 0  # and not hushed up
         assert_decided_once_and_in_order(card)
@@ -67,7 +67,7 @@ def test_an_error_that_nothing_catches_ends_the_settler(
         latecomers(card)
         with unguarded_settler("catching", environment, folder=tmp_path, fault=f"{name}:raise:1") as victim:
             victim.wait_until_it_reaches(name)
-            assert victim.process.wait(timeout_seconds=20)
+            assert victim.process.wait(timeout_seconds=120)
             assert victim.process.exit_code == 1
         if name == "after_take":
             assert decided(card) == 0

@@ -17,7 +17,7 @@ from tests.crashes.lossy_road import Road
 from tests.proxy import Rule
 from tests.waiting import wait_until
 
-TTL_MS = 900
+TTL_MS = 3000
 LONG_MS = 60_000
 # What a renewal must not be: it takes the lock when it is not there.
 TAKING = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return tonumber(ARGV[2])"
@@ -37,7 +37,7 @@ def caught_renewal(road: Road, lock: Lock, how: Callable[..., Rule]) -> Rule:
     """Take `lock`, and return when its renewal is caught on its way."""
     assert lock.acquire()
     rule = how(lock.token.encode())
-    wait_until(lambda: rule.met, timeout_seconds=10, what="a renewal is under way")
+    wait_until(lambda: rule.met, what="a renewal is under way")
     return rule
 
 
@@ -45,7 +45,7 @@ def let_arrive(road: Road, rule: Rule) -> None:
     """Let what was held go on, and return when the server has run it."""
     before = road.proxy.forwarded
     rule.let_go()
-    wait_until(lambda: road.proxy.forwarded > before, timeout_seconds=5, what="it was let go on")
+    wait_until(lambda: road.proxy.forwarded > before, what="it was let go on")
     road.client.ping()  # behind it: through the same proxy, to the same server
 
 
@@ -56,7 +56,7 @@ def test_a_renewal_whose_answer_comes_after_the_release_counts_no_more(road: Roa
     assert heir.acquire()
     rule.let_go()
     # Its next renewal would be due by now, if it were still renewed.
-    wait_until(lambda: seen(road).left_ms < LONG_MS - 1.5 * TTL_MS, timeout_seconds=10)
+    wait_until(lambda: seen(road).left_ms < LONG_MS - 1.5 * TTL_MS)
     assert (lock.is_valid(), lock.lost.is_set()) == (False, False)
     assert seen(road).token == heir.token
     assert heir.release()
@@ -90,7 +90,7 @@ def test_a_renewal_that_may_take_the_lock_brings_it_back(road: Road, monkeypatch
     rule = caught_renewal(road, lock, road.proxy.hold_requests)
     assert lock.release()
     rule.let_go()
-    wait_until(lambda: seen(road).token == lock.token, timeout_seconds=5, what="a ghost holds the lock")
+    wait_until(lambda: seen(road).token == lock.token, what="a ghost holds the lock")
     assert not a_lock(road).acquire()
 
 
@@ -100,10 +100,10 @@ def test_a_lengthening_under_way_does_not_outlive_the_release(road: Road) -> Non
     rule = road.proxy.hold_replies(lock.token.encode())
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(lock.extend, 2 * LONG_MS)
-        wait_until(lambda: rule.met, timeout_seconds=5, what="the lengthening is under way")
+        wait_until(lambda: rule.met, what="the lengthening is under way")
         assert lock.release()
         rule.let_go()
-        assert result.result(timeout=10) is False
+        assert result.result(timeout=120) is False
     assert (seen(road).state, lock.is_valid()) == ("free", False)
 
 
@@ -122,24 +122,24 @@ def test_a_late_release_in_two_steps_ends_the_hold_of_another(road: Road) -> Non
 
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(release_in_two_steps)
-        wait_until(lambda: rule.met, timeout_seconds=5, what="it pauses between its two steps")
-        assert heir.acquire(timeout_seconds=10)
+        wait_until(lambda: rule.met, what="it pauses between its two steps")
+        assert heir.acquire(timeout_seconds=60)
         rule.let_go()
-        result.exception(timeout=10)
-    wait_until(lambda: seen(road).state == "free", timeout_seconds=5, what="the heir was robbed")
+        result.exception(timeout=120)
+    wait_until(lambda: seen(road).state == "free", what="the heir was robbed")
     assert not heir.is_locking(remote=True)
 
 
 def test_our_release_is_one_step_however_late_it_comes(road: Road) -> None:
-    lock, heir = a_lock(road, ttl_ms=300), a_lock(road, ttl_ms=LONG_MS)
+    lock, heir = a_lock(road, ttl_ms=1000), a_lock(road, ttl_ms=LONG_MS)
     assert lock.acquire()
     rule = road.proxy.hold_requests(lock.token.encode(), times=2)
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(lock.release)
-        wait_until(lambda: rule.met, timeout_seconds=5, what="the release is under way")
-        assert heir.acquire(timeout_seconds=10)
+        wait_until(lambda: rule.met, what="the release is under way")
+        assert heir.acquire(timeout_seconds=60)
         rule.let_go()
-        result.exception(timeout=10)  # it may be told too late that the lock had ended
+        result.exception(timeout=120)  # it may be told too late that the lock had ended
     assert heir.is_locking(remote=True)
     assert (seen(road).token, seen(road).fence) == (heir.token, heir.fence)
     assert heir.release()

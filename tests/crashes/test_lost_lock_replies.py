@@ -4,7 +4,6 @@ Each guard has its control. Called by pytest.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,9 +18,9 @@ from inventory.locks import Lock, force_release
 from tests.crashes.lossy_road import Road
 from tests.proxy import Rule
 from tests.road import LOCK_TTL_MS
-from tests.waiting import wait_until
+from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 
-# How long a socket may be silent; two connections may be tried in turn; the rest is for a loaded machine.
+# How long a socket may be silent; two connections may be tried in turn.
 SILENCE_SECONDS = 0.3
 TOLD_SECONDS = 2 * SILENCE_SECONDS + 1.5
 
@@ -96,7 +95,7 @@ def test_a_grant_whose_reply_is_lost_is_fetched_once(road: Road) -> None:
     with waiting(road, waiter) as result:
         rule = road.proxy.drop_replies(b"BLPOP")
         road.proxy.reset_all()  # the waiter waits anew, through the rule
-        wait_until(lambda: rule.met, timeout_seconds=5, what="the waiter waits again")
+        wait_until(lambda: rule.met, what="the waiter waits again")
         assert first.release()
         assert result()
     assert rule.dropped == 1
@@ -126,7 +125,7 @@ def test_a_release_sent_twice_hands_on_once(road: Road) -> None:
         rule = lose_next(road, first)
         assert first.release()
         assert rule.dropped == 1
-        wait_until(lambda: any(each.is_valid() for each in waiters), timeout_seconds=5, what="one of them has it")
+        wait_until(lambda: any(each.is_valid() for each in waiters), what="one of them has it")
         (entered,) = [each for each in waiters if each.is_valid()]
         assert holder(road) == entered.token  # and not both, although the release arrived twice
         assert entered.release()
@@ -142,8 +141,8 @@ def waiting(road: Road, lock: Lock) -> Iterator[Callable[[], bool]]:
     """Let `lock` wait in a thread for the length of a block; give what returns whether it got in."""
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(lock.acquire, timeout_seconds=20)
-        wait_until(lambda: lock.token in waiters(road), timeout_seconds=5, what="it waits")
-        yield lambda: result.result(timeout=20)
+        wait_until(lambda: lock.token in waiters(road), what="it waits")
+        yield lambda: result.result(timeout=120)
 
 
 def waiters(road: Road) -> tuple[str, ...]:
@@ -250,6 +249,11 @@ def test_a_wait_survives_resets(road: Road) -> None:
 
 @pytest.mark.parametrize("call", ["acquire", "wait", "extend", "is_locking", "release", "force_release"])
 def test_silence_is_told_in_time(road: Road, call: str) -> None:
+    assert_waits_at_most(TOLD_SECONDS, lambda: seconds_in_silence(road, call))
+
+
+def seconds_in_silence(road: Road, call: str) -> float:
+    """Take the lock, call in a silence that nobody survives but by its timeout, and return how long it took."""
     client = redis.connect(timeout_seconds=SILENCE_SECONDS)
     lock, other = (Lock(client, road.card.sku, ttl_ms=60_000) for _ in range(2))
     calls: dict[str, Callable[[], object]] = {
@@ -260,15 +264,18 @@ def test_silence_is_told_in_time(road: Road, call: str) -> None:
         "release": lock.release,
         "force_release": lambda: force_release(client, lock.name),
     }
-    assert lock.acquire()
+
+    def ask() -> None:
+        with pytest.raises(RedisUnavailable):
+            calls[call]()
+
+    assert lock.acquire(timeout_seconds=60)
     road.proxy.black_hole = True
-    began = time.monotonic()
-    with pytest.raises(RedisUnavailable):
-        calls[call]()
-    assert time.monotonic() - began < TOLD_SECONDS
+    took = seconds_of(ask)
     road.proxy.black_hole = False
-    if call != "release":
-        assert lock.release()
+    # What was swallowed arrives now, and may have given the lock back before we do.
+    assert lock.release() or call in ("release", "force_release")
+    return took
 
 
 def test_silence_in_the_middle_of_a_wait_is_told_in_time(road: Road) -> None:
@@ -277,9 +284,9 @@ def test_silence_in_the_middle_of_a_wait_is_told_in_time(road: Road) -> None:
     assert lock.acquire()
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(other.acquire, timeout_seconds=600)
-        wait_until(lambda: other.token in waiters(road), timeout_seconds=5, what="it waits")
+        wait_until(lambda: other.token in waiters(road), what="it waits")
         road.proxy.black_hole = True
         # One blocking call of a second at most, and one socket's silence, twice; never what the caller would wait.
-        assert isinstance(result.exception(timeout=10), RedisUnavailable)
+        assert isinstance(result.exception(timeout=120), RedisUnavailable)
         road.proxy.black_hole = False
     assert lock.release()

@@ -60,7 +60,7 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
         running.enter_context(shop_of(environment))
         card = make_sale(new_sku(), units=UNITS, room=CROWD)
         web = running.enter_context(web_process(environment, folder=tmp_path))
-        wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, timeout_seconds=5)
+        wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
 
         def start_settler(name: str) -> object:
             return running.enter_context(settler_process(environment, folder=tmp_path, name=name))
@@ -87,9 +87,9 @@ def stop_postgres_in_the_middle(shop: Shop) -> None:
     fill_line(shop.card, buyers=CROWD)
     for name in ("settler-1", "settler-2"):
         shop.start_settler(name)
-    wait_until(lambda: shop.figures.decided >= 50, timeout_seconds=20)
+    wait_until(lambda: shop.figures.decided >= 50)
     shop.postgres.stop_at_once()
-    wait_until(lambda: shop.settler_said("settle_retry"), timeout_seconds=10, what="a settler misses its database")
+    wait_until(lambda: shop.settler_said("settle_retry"), what="a settler misses its database")
     assert 0 < shop.figures.decided < CROWD - 100
 
 
@@ -109,7 +109,7 @@ def test_when_postgres_is_back_everyone_is_decided_once_and_in_order(shop: Shop)
     later = [ask(shop) for _ in range(LATER)]
     start_postgres_again(shop)
     close_sale(shop.card)
-    wait_until(lambda: shop.figures.decided == CROWD + LATER, timeout_seconds=40, what="everything is decided")
+    wait_until(lambda: shop.figures.decided == CROWD + LATER, what="everything is decided")
     counts = assert_books_balance(shop.card)
     assert (counts["orders_held"], counts["orders_sold_out"]) == (UNITS, CROWD + LATER - UNITS)
     states = list(Order.objects.order_by("seq").values_list("state", flat=True))
@@ -142,8 +142,8 @@ def test_the_process_lives_without_postgres_and_says_that_it_is_not_ready(shop: 
     assert shop.web.status(name, buyer).json()["state"] == "queued"
     assert shop.web.get(f"/api/v1/sales/{shop.card.slug}").status == 200
     # A sale nobody has heard of cannot be looked up; once the last reading of the catalogue is old, it is said so.
-    wait_until(lambda: shop.web.get("/api/v1/sales/made-while-it-was-away").status == 503, timeout_seconds=5)
+    wait_until(lambda: shop.web.get("/api/v1/sales/made-while-it-was-away").status == 503)
     unknown = shop.web.get("/api/v1/sales/made-while-it-was-away")
     assert (unknown.json()["code"], unknown.headers["retry-after"]) == ("unavailable", "1")
     start_postgres_again(shop)
-    wait_until(lambda: shop.web.get("/readyz").status == 200, timeout_seconds=10, what="the shop is ready again")
+    wait_until(lambda: shop.web.get("/readyz").status == 200, what="the shop is ready again")

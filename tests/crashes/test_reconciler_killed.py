@@ -28,7 +28,6 @@ from tests.waiting import wait_until
 from workers.child_process import ChildProcess
 
 UNITS, BUYERS = 30, 50
-PATIENCE_SECONDS = 40
 _NUMBERS = count(1)
 
 
@@ -64,12 +63,12 @@ def held(card: SaleCard) -> list[str]:
 def end(victim: ChildProcess, action: str) -> None:
     """Let a victim die or, if it was frozen, go on and stop in order."""
     if action == "kill":
-        assert victim.wait(timeout_seconds=10)
+        assert victim.wait(timeout_seconds=120)
         assert victim.exit_code == -signal.SIGKILL
         return
     wake(victim)
     victim.ask_to_stop()
-    assert victim.wait(timeout_seconds=15)
+    assert victim.wait(timeout_seconds=120)
     assert victim.exit_code == 0
 
 
@@ -110,7 +109,7 @@ def make_drift(card: SaleCard) -> dict[str, Any]:
 
 
 def wait_until_mended(card: SaleCard, right: dict[str, Any]) -> None:
-    wait_until(lambda: road.snapshot(card) == right, timeout_seconds=PATIENCE_SECONDS, what="all is mended")
+    wait_until(lambda: road.snapshot(card) == right, what="all is mended")
     assert drifts(card.slug) == []
     assert_books_balance(card)
 
@@ -162,7 +161,7 @@ def wait_until_expired(card: SaleCard, names: list[str]) -> None:
         places = line.places(redis.connect(), card.sku, names)
         return {place.record.state for place in places if place} == {"expired"}
 
-    wait_until(told, timeout_seconds=PATIENCE_SECONDS, what="all who are due have expired")
+    wait_until(told, what="all who are due have expired")
 
 
 def assert_ended_once(card: SaleCard, names: list[str]) -> None:

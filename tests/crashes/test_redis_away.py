@@ -17,12 +17,11 @@ from tests.crashes.extra_shop import OwnStore, own_valkey
 from tests.http_calls import Answer, Buyer, Caller
 from tests.shop_processes import settler_process, web_process
 from tests.shopkeeping import assert_books_balance, make_sale, shop_of
-from tests.waiting import wait_until
+from tests.waiting import assert_waits_at_most, wait_until
 
 MOST_SECONDS = 1.0
 # Sixty threads of this process read their answers one after the other; one wait after the other would be 48 seconds.
-CROWD_SECONDS = 2.0
-RECOVERY_SECONDS = 5.0
+CROWD_SECONDS = 16.0
 
 
 @dataclass(frozen=True)
@@ -44,37 +43,50 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
         open_things.enter_context(shop_of(environment))
         card = make_sale(new_sku(), units=1000)
         web = open_things.enter_context(web_process(environment, folder=tmp_path))
-        wait_until(
-            lambda: web.ask(card.slug, web.new_buyer()).status == 202, timeout_seconds=5, what="the sale is open"
-        )
+        wait_until(lambda: web.ask(card.slug, web.new_buyer()).status == 202, what="the sale is open")
         yield Shop(web, valkey, card, environment)
 
 
-def assert_away(answer: Answer, *, most_seconds: float = MOST_SECONDS) -> None:
-    """Fail unless `answer` says soon, within a second, that the shop is away, and when to come back."""
+def assert_away(answer: Answer) -> None:
+    """Fail unless `answer` says that the shop is away, and when to come back."""
     assert (answer.status, answer.json()["code"]) == (503, "unavailable"), answer
     assert int(answer.headers["retry-after"]) >= 1
-    assert answer.seconds < most_seconds
+
+
+def assert_told_soon(call: Callable[[], Answer], check: Callable[[Answer], None]) -> None:
+    """Fail unless `check` holds for every answer, and the shop itself takes less than a second for it."""
+
+    def seconds() -> float:
+        answer = call()
+        check(answer)
+        return answer.seconds
+
+    assert_waits_at_most(MOST_SECONDS, seconds)
+
+
+def assert_alive(answer: Answer) -> None:
+    assert answer.status == 200
+
+
+def assert_not_ready(answer: Answer) -> None:
+    assert (answer.status, answer.json()["stores"]) == (503, {"redis": False, "database": True})
 
 
 def assert_every_call_says_away(shop: Shop, *, buyer: Buyer, request_id: str) -> None:
     """Ask one thing after the other, again and again: nobody may wait long, or be told anything else."""
     web = shop.web
     for _ in range(3):
-        assert_away(web.ask(shop.card.slug, buyer))
-        assert_away(web.ask(shop.card.slug, web.new_buyer()))
-        assert_away(web.status(request_id, buyer))
-        alive, ready = web.get("/healthz"), web.get("/readyz")
-        assert (alive.status, ready.status) == (200, 503)
-        assert ready.json()["stores"] == {"redis": False, "database": True}
-        assert alive.seconds < MOST_SECONDS
-        assert ready.seconds < MOST_SECONDS
+        assert_told_soon(lambda: web.ask(shop.card.slug, buyer), assert_away)
+        assert_told_soon(lambda: web.ask(shop.card.slug, web.new_buyer()), assert_away)
+        assert_told_soon(lambda: web.status(request_id, buyer), assert_away)
+        assert_told_soon(lambda: web.get("/healthz"), assert_alive)
+        assert_told_soon(lambda: web.get("/readyz"), assert_not_ready)
 
 
 def assert_back(shop: Shop, *, buyer: Buyer, before: dict[str, object]) -> None:
     """Fail unless the same web process soon gives the same place again, and new ones behind it."""
     web = shop.web
-    wait_until(lambda: web.ask(shop.card.slug, buyer).status == 200, timeout_seconds=RECOVERY_SECONDS)
+    wait_until(lambda: web.ask(shop.card.slug, buyer).status == 200)
     again = web.ask(shop.card.slug, buyer).json()
     assert (again["request_id"], again["seq"]) == (before["request_id"], before["seq"])
     later = web.ask(shop.card.slug, web.new_buyer())
@@ -107,7 +119,8 @@ def test_a_crowd_in_front_of_a_silent_redis_waits_no_longer_than_one_buyer(shop:
         run_together([lambda each=each: answers.append(shop.web.ask(shop.card.slug, each)) for each in buyers])
     assert len(answers) == len(buyers)
     for answer in answers:
-        assert_away(answer, most_seconds=CROWD_SECONDS)
+        assert_away(answer)
+    assert max(answer.seconds for answer in answers) < CROWD_SECONDS
 
 
 @dataclass
@@ -133,12 +146,12 @@ class Shopper:
 def test_whoever_was_acknowledged_before_the_kill_is_still_in_line_after_it(shop: Shop) -> None:
     shoppers, stop = [Shopper(shop) for _ in range(4)], threading.Event()
     crowd = start_together([lambda each=each: each.ask_until(stop) for each in shoppers])
-    wait_until(lambda: sum(len(each.acknowledged) for each in shoppers) >= 100, timeout_seconds=10)
+    wait_until(lambda: sum(len(each.acknowledged) for each in shoppers) >= 100)
     shop.valkey.kill()
-    wait_until(lambda: all(each.refused for each in shoppers), timeout_seconds=10)
+    wait_until(lambda: all(each.refused for each in shoppers))
     shop.valkey.start_again()
     behind = sum(len(each.acknowledged) for each in shoppers) + 50
-    wait_until(lambda: sum(len(each.acknowledged) for each in shoppers) >= behind, timeout_seconds=10)
+    wait_until(lambda: sum(len(each.acknowledged) for each in shoppers) >= behind)
     stop.set()
     finish(crowd)
     acknowledged = [pair for each in shoppers for pair in each.acknowledged]
@@ -157,7 +170,7 @@ def test_a_settler_outlives_redis_and_decides_everything_in_order(shop: Shop, tm
         shop.valkey.kill()
         assert_away(shop.web.ask(shop.card.slug, buyers[10]))
         shop.valkey.start_again()
-        wait_until(lambda: shop.web.get("/readyz").status == 200, timeout_seconds=RECOVERY_SECONDS)
+        wait_until(lambda: shop.web.get("/readyz").status == 200)
         ids += [ask_until_admitted(shop, buyer) for buyer in buyers[10:]]
         for request_id, buyer in zip(ids, buyers, strict=True):
             wait_until_held(shop, request_id, buyer)
@@ -166,14 +179,13 @@ def test_a_settler_outlives_redis_and_decides_everything_in_order(shop: Shop, tm
 
 
 def wait_until_held(shop: Shop, request_id: str, buyer: Buyer) -> None:
-    wait_until(lambda: shop.web.status(request_id, buyer).json()["state"] == "held", timeout_seconds=10)
+    wait_until(lambda: shop.web.status(request_id, buyer).json()["state"] == "held")
 
 
 def ask_until_admitted(shop: Shop, buyer: Buyer) -> str:
     """Ask as a patient buyer does, and return the request's id."""
     answer = wait_until(
         lambda: next((a for a in [shop.web.ask(shop.card.slug, buyer)] if a.status in (200, 202)), None),
-        timeout_seconds=RECOVERY_SECONDS,
     )
     return str(answer.json()["request_id"])
 
@@ -189,7 +201,7 @@ def start_together(tasks: list[Callable[[], None]]) -> list[threading.Thread]:
 def finish(threads: list[threading.Thread]) -> None:
     """Wait for threads to end."""
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=120)
         assert not thread.is_alive()
 
 

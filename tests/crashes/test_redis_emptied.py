@@ -25,7 +25,6 @@ from tests.waiting import wait_until
 
 UNITS, FIRST, LATER = 120, 240, 80
 SETTLED = {"held", "waitlisted"}
-PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def card(shop: WorkerShop, new_sku: Callable[[], str]) -> SaleCard:
 def web(shop: WorkerShop, card: SaleCard) -> Iterator[Caller]:
     """Run the web process, and wait until it shows the sale."""
     with web_process(shop.environment, folder=shop.folder) as caller:
-        wait_until(lambda: caller.get(f"/api/v1/sales/{card.slug}").status == 200, timeout_seconds=10)
+        wait_until(lambda: caller.get(f"/api/v1/sales/{card.slug}").status == 200)
         yield caller
 
 
@@ -61,9 +60,9 @@ def flood(
 ) -> float:
     """Let the first buyers in, start the workers, strike while they work, and let `after` more come; return when."""
     crowd.send(FIRST)
-    wait_until(lambda: len(crowd.admitted) == FIRST, timeout_seconds=PATIENCE_SECONDS, what="the first are in line")
+    wait_until(lambda: len(crowd.admitted) == FIRST, what="the first are in line")
     start_workers(shop)
-    wait_until(lambda: decided(card) >= 20, timeout_seconds=PATIENCE_SECONDS, what="some are decided")
+    wait_until(lambda: decided(card) >= 20, what="some are decided")
     crowd.send(LATER // 2)
     strike()
     crowd.send(after)
@@ -85,7 +84,7 @@ def wait_until_known(crowd: TicketCrowd, *, since: float) -> None:
             client.lost or (client.state in SETTLED and client.heard_at > since) for client in crowd.clients
         )
 
-    wait_until(known, timeout_seconds=PATIENCE_SECONDS, what="everybody holds a unit or waits for one")
+    wait_until(known, what="everybody holds a unit or waits for one")
 
 
 def assert_nobody_was_lost(card: SaleCard, crowd: TicketCrowd) -> None:
@@ -93,13 +92,12 @@ def assert_nobody_was_lost(card: SaleCard, crowd: TicketCrowd) -> None:
     close_sale(card)
     wait_until(
         lambda: audit_line.look(redis.connect(), card.sku)[:2] == (0, 0),
-        timeout_seconds=PATIENCE_SECONDS,
         what="all decided",
     )
     orders = dict(Order.objects.filter(sale_id=card.sale_id).values_list("request_id", "state"))
     assert set(orders) == {client.request_id for client in crowd.admitted}
     assert sorted(orders.values()) == ["held"] * UNITS + ["sold_out"] * (FIRST + LATER - UNITS)
-    wait_until(lambda: drifts(card.slug) == [], timeout_seconds=PATIENCE_SECONDS, what="nothing is left to mend")
+    wait_until(lambda: drifts(card.slug) == [], what="nothing is left to mend")
     counts = assert_books_balance(card)
     assert (counts["available"], counts["units_held"]) == (0, UNITS)
     in_turn = Order.objects.filter(sale_id=card.sale_id, restored=False).order_by("id").values_list("seq", flat=True)
@@ -151,7 +149,7 @@ def test_redis_emptied_twice_loses_nobody_either(shop: WorkerShop, card: SaleCar
 
     def strike() -> None:
         empty(shop)
-        wait_until(lambda: any(client.restored for client in crowd.clients), timeout_seconds=PATIENCE_SECONDS)
+        wait_until(lambda: any(client.restored for client in crowd.clients))
         empty(shop)
 
     try:
@@ -200,7 +198,7 @@ def test_postgres_stopped_at_once_in_the_middle_of_a_flood_loses_nobody(
         shop.postgres.stop_at_once()
         crowd.send(LATER // 2)  # who came before may all be in line by now
         everybody = FIRST + LATER
-        wait_until(lambda: len(crowd.admitted) == everybody, timeout_seconds=PATIENCE_SECONDS, what="the line is open")
+        wait_until(lambda: len(crowd.admitted) == everybody, what="the line is open")
         connection.close()
         shop.postgres.start_again()
 
@@ -222,12 +220,10 @@ def test_orders_committed_while_redis_was_empty_are_told_by_the_reconciler_and_b
     victim = shop.start("settler", name="victim", fault="in_transaction:stop:2")
     shop.wait_until_struck(victim, "in_transaction")
     empty(shop)
-    wait_until(
-        lambda: priming.is_primed(redis.connect(), card.sku), timeout_seconds=10, what="the gate primes the sale"
-    )
+    wait_until(lambda: priming.is_primed(redis.connect(), card.sku), what="the gate primes the sale")
     time.sleep(1)  # whoever primes looks once more for what was committed meanwhile; this COMMIT comes after that look
     wake(victim)
-    wait_until(lambda: Order.objects.filter(sale_id=card.sale_id).count() == 8, timeout_seconds=10)
+    wait_until(lambda: Order.objects.filter(sale_id=card.sale_id).count() == 8)
     victim.stop()
     # The control: time passes, settlers and expirers come and go, and Redis still does not know.
     with road.settler() as settler:
@@ -235,7 +231,7 @@ def test_orders_committed_while_redis_was_empty_are_told_by_the_reconciler_and_b
     unknown = {each["name"] for each in drifts(card.slug) if each["kind"] == "unknown_order"}
     assert len(unknown) == 4
     shop.start("reconciler")
-    wait_until(lambda: drifts(card.slug) == [], timeout_seconds=PATIENCE_SECONDS, what="the reconciler has told them")
+    wait_until(lambda: drifts(card.slug) == [], what="the reconciler has told them")
     states = {place.record.state for place in line.places(redis.connect(), card.sku, sorted(unknown)) if place}
     assert states == {"held"}
     assert_books_balance(card)

@@ -14,7 +14,7 @@ from inventory import keys
 from inventory.exceptions import LockLost, RedisUnavailable
 from inventory.redlock import Redlock
 from tests.crashes.redlock_nodes import NODE_TIMEOUT_SECONDS, Nodes, redlock_nodes
-from tests.waiting import wait_until
+from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 ALL = (0, 1, 2)
@@ -33,7 +33,7 @@ def nodes(running_nodes: Nodes, new_sku: Callable[[], str]) -> Iterator[Nodes]:
     running_nodes.name = new_sku()
     yield running_nodes
     running_nodes.calm_down()
-    wait_until(lambda: running_nodes.holders() == [None] * 3, timeout_seconds=10, what="nothing is left behind")
+    wait_until(lambda: running_nodes.holders() == [None] * 3, what="nothing is left behind")
 
 
 def assert_free(nodes: Nodes, *, ttl_ms: int = 30_000) -> None:
@@ -98,7 +98,10 @@ def test_a_lengthening_without_an_answer_is_told_and_done_once(nodes: Nodes, mod
 
 
 def late_votes(nodes: Nodes, *, refuse_late_release: bool) -> Redlock:
-    """Fail to take the lock because two servers hear of it too late; return it when they have."""
+    """Fail to take the lock because two servers hear of it too late; return it when they have.
+
+    refuse_late_release: nobody hears of a release any more, whichever of them comes first.
+    """
     lock = nodes.lock()
     held = [nodes.proxies[number].hold_requests(nodes.word) for number in (0, 1)]
     assert not lock.acquire()
@@ -109,16 +112,15 @@ def late_votes(nodes: Nodes, *, refuse_late_release: bool) -> Redlock:
     for rule in held:
         rule.let_go()
     for rule in refused:
-        wait_until(lambda rule=rule: rule.met, timeout_seconds=5, what="the late release is on its way")  # type: ignore[misc]
-        rule.let_go()
+        wait_until(lambda rule=rule: rule.met, what="the late release is on its way")  # type: ignore[misc]
     return lock
 
 
 def test_an_answer_that_comes_too_late_leaves_no_lock_behind(nodes: Nodes) -> None:
     lock = late_votes(nodes, refuse_late_release=False)
     for number in (0, 1):
-        wait_until(partial(nodes.has_heard, number), timeout_seconds=5, what="the late votes have arrived")
-    wait_until(lambda: nodes.holders() == [None] * 3, timeout_seconds=5, what="the late locks are given back")
+        wait_until(partial(nodes.has_heard, number), what="the late votes have arrived")
+    wait_until(lambda: nodes.holders() == [None] * 3, what="the late locks are given back")
     assert_free(nodes)
     assert not lock.is_valid()
 
@@ -126,8 +128,8 @@ def test_an_answer_that_comes_too_late_leaves_no_lock_behind(nodes: Nodes) -> No
 def test_without_that_release_the_servers_stay_locked(nodes: Nodes) -> None:
     """The control: the late release is swallowed, and nobody can have the lock until its life ends."""
     lock = late_votes(nodes, refuse_late_release=True)
-    wait_until(lambda: nodes.holders()[:2] == [lock.token] * 2, timeout_seconds=5, what="the late locks are there")
-    assert not nodes.lock().acquire()
+    wait_until(lambda: nodes.holders()[:2] == [lock.token] * 2, what="the late locks are there")
+    assert not nodes.lock(past_proxies=True).acquire()
     for number in (0, 1):
         nodes.empty(number)
 
@@ -138,8 +140,8 @@ def test_a_late_vote_for_a_lock_given_back_meanwhile_leaves_nothing(nodes: Nodes
     assert lock.acquire()
     assert lock.release()
     held.let_go()
-    wait_until(lambda: nodes.has_heard(0), timeout_seconds=5, what="the late vote has arrived")
-    wait_until(lambda: nodes.holders() == [None] * 3, timeout_seconds=5, what="the late lock is given back")
+    wait_until(lambda: nodes.has_heard(0), what="the late vote has arrived")
+    wait_until(lambda: nodes.holders() == [None] * 3, what="the late lock is given back")
 
 
 # --- servers that are away ------------------------------------------------------------------------------------------
@@ -157,25 +159,24 @@ def test_a_minority_in_a_black_hole_changes_nothing(nodes: Nodes) -> None:
     assert heir.release()
 
 
+def refused(lock: Redlock, *, timeout_seconds: float = 0) -> None:
+    """Fail when the lock is given."""
+    assert not lock.acquire(timeout_seconds=timeout_seconds)
+
+
 def test_a_majority_in_a_black_hole_is_refused_in_time(nodes: Nodes) -> None:
     lock = nodes.lock()
     for number in (1, 2):
         nodes.proxies[number].black_hole = True
-    began = time.monotonic()
-    assert not lock.acquire()
-    # One round to ask, one to give back.
-    assert time.monotonic() - began < 2 * NODE_TIMEOUT_SECONDS + 1
-    began = time.monotonic()
-    assert not lock.acquire(timeout_seconds=1)
-    assert time.monotonic() - began < 1 + 2 * NODE_TIMEOUT_SECONDS + 1
+    # One round to ask, one to give back: never as long as a socket may be silent.
+    assert_waits_at_most(2 * NODE_TIMEOUT_SECONDS + 1, lambda: seconds_of(lambda: refused(lock)))
+    assert_waits_at_most(1 + 2 * NODE_TIMEOUT_SECONDS + 1, lambda: seconds_of(lambda: refused(lock, timeout_seconds=1)))
 
 
 def test_a_majority_that_refuses_connections_is_refused_at_once(nodes: Nodes) -> None:
     lock = nodes.lock()
     rules = [nodes.proxies[number].refuse_requests(b"") for number in (1, 2)]
-    began = time.monotonic()
-    assert not lock.acquire()
-    assert time.monotonic() - began < 2 * NODE_TIMEOUT_SECONDS + 1
+    assert_waits_at_most(2 * NODE_TIMEOUT_SECONDS + 1, lambda: seconds_of(lambda: refused(lock)))
     assert all(rule.met for rule in rules)
 
 
@@ -184,7 +185,7 @@ def test_a_holder_that_loses_its_majority_hears_of_it(nodes: Nodes) -> None:
     assert lock.acquire()
     for number in (0, 1):
         nodes.proxies[number].black_hole = True
-    assert lock.lost.wait(timeout=10)
+    assert lock.lost.wait(timeout=120)
     with pytest.raises(LockLost):
         lock.check()
 
@@ -203,7 +204,7 @@ def test_votes_that_take_longer_than_the_lock_lives_are_no_lock(nodes: Nodes) ->
 
 
 def test_a_renewal_that_takes_longer_than_the_lock_lives_is_a_loss(nodes: Nodes) -> None:
-    lock = nodes.lock(ttl_ms=2000)
+    lock = nodes.lock()
     assert lock.acquire()
     for proxy in nodes.proxies:
         proxy.delay_seconds = 0.11
@@ -213,25 +214,25 @@ def test_a_renewal_that_takes_longer_than_the_lock_lives_is_a_loss(nodes: Nodes)
 
 
 def test_an_emptied_server_is_topped_up_and_another_loss_is_survived(nodes: Nodes) -> None:
-    lock = nodes.lock(ttl_ms=900)
+    lock = nodes.lock(ttl_ms=3000)
     assert lock.acquire()
     for number in ALL:  # one after another: without a top-up the second would end it (L17)
         nodes.empty(number)
-        wait_until(lambda: nodes.holders() == [lock.token] * 3, timeout_seconds=10, what="it is topped up")
+        wait_until(lambda: nodes.holders() == [lock.token] * 3, what="it is topped up")
         lock.check()
     assert lock.release()
 
 
 def test_without_a_top_up_the_second_loss_ends_it(nodes: Nodes) -> None:
     """The control: the top-ups never arrive."""
-    lock = nodes.lock(ttl_ms=900)
+    lock = nodes.lock(ttl_ms=3000)
     assert lock.acquire()
     refused = [nodes.proxies[number].refuse_requests(keys.fence(nodes.name).encode()) for number in ALL]
     nodes.empty(0)
-    wait_until(lambda: refused[0].met, timeout_seconds=10, what="a top-up was tried")
+    wait_until(lambda: refused[0].met, what="a top-up was tried")
     lock.check()
     nodes.empty(1)
-    assert lock.lost.wait(timeout=10)
+    assert lock.lost.wait(timeout=120)
     nodes.empty(2)
 
 
@@ -242,12 +243,12 @@ def test_a_top_up_under_way_does_not_outlive_the_release(nodes: Nodes, late: boo
     nodes.empty(0)
     # A renewal names no fence, taking the lock does.
     held = nodes.proxies[0].hold_requests(keys.fence(nodes.name).encode())
-    wait_until(lambda: held.met, timeout_seconds=10, what="the top-up is under way")
+    wait_until(lambda: held.met, what="the top-up is under way")
     if late:  # nobody waits for its answer any more
-        given_up_at = time.monotonic() + NODE_TIMEOUT_SECONDS + 0.2
-        wait_until(lambda: time.monotonic() > given_up_at, timeout_seconds=5)
+        time.sleep(NODE_TIMEOUT_SECONDS + 0.2)
     assert lock.release()
     nodes.forget_fence(0)
     held.let_go()
-    wait_until(lambda: nodes.has_heard(0), timeout_seconds=5, what="the late top-up has arrived")
-    wait_until(lambda: nodes.holders() == [None] * 3, timeout_seconds=2, what="it is given back at once")
+    wait_until(lambda: nodes.has_heard(0), what="the late top-up has arrived")
+    nodes.let_live(0)
+    wait_until(lambda: nodes.holders() == [None] * 3, what="it is given back, and did not end by itself")

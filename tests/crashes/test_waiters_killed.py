@@ -26,9 +26,11 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("shop_database")
 PROCESSES, KILLS, SEED = 8, 6, 20260301
 LOOKS = 3
-TTL_MS = 800
-# The promise; the slack is for the turns of the others and for a loaded machine.
-LONGEST_WAIT_SECONDS = (TTL_MS + GRANT_TTL_MS) / 1000 + 1.0
+TTL_MS = 2000
+HELD_UP_SECONDS = (TTL_MS + GRANT_TTL_MS) / 1000
+# Ten times the promise, for a machine that is busy. Nothing else would let the others go on sooner than after minutes:
+# the control's lock holds them up for ten.
+LONGEST_WAIT_SECONDS = 10 * HELD_UP_SECONDS
 
 
 @dataclass
@@ -44,11 +46,10 @@ class Killer:
 
     def strike(self, *, holding: bool) -> int:
         """Kill a process while it holds the lock, or while it waits for it; return which."""
-        until = time.monotonic() + self.lots.uniform(0, 0.05)
-        wait_until(lambda: time.monotonic() >= until, timeout_seconds=5)
-        victim = wait_until(lambda: self._frozen(holding=holding), timeout_seconds=20, what="a victim is frozen")
+        time.sleep(self.lots.uniform(0, 0.05))
+        victim = wait_until(lambda: self._frozen(holding=holding), what="a victim is frozen")
         os.kill(victim, signal.SIGKILL)
-        next(each for each in self.people.processes if each.pid == victim).join(timeout=10)
+        next(each for each in self.people.processes if each.pid == victim).join(timeout=120)
         return victim
 
     def _frozen(self, *, holding: bool) -> int:
@@ -58,9 +59,7 @@ class Killer:
             return 0
         victim = self.lots.choice(found)
         os.kill(victim, signal.SIGSTOP)
-        wait_until(
-            lambda: psutil.Process(victim).status() == psutil.STATUS_STOPPED, timeout_seconds=10, what="it is frozen"
-        )
+        wait_until(lambda: psutil.Process(victim).status() == psutil.STATUS_STOPPED, what="it is frozen")
         # What it sent just before may be heard by the server only now.
         if all(victim in self._candidates(report_of(self.people.plan.name), holding=holding) for _ in range(LOOKS)):
             return victim
@@ -79,7 +78,7 @@ class Killer:
             had = {entry.process_id for entry in self.people.entries("holds") if entry.moment > since}
             return {each.pid for each in self.living()} <= had
 
-        wait_until(all_had_it, timeout_seconds=20, what="the others go on")
+        wait_until(all_had_it, what="the others go on")
 
 
 def report_of(name: str) -> LockReport:
@@ -153,7 +152,7 @@ def test_without_a_lock_the_log_shows_two_at_once(new_sku: Callable[[], str], tm
     """The control: the log that is read above tells when two hold at once, and when fences do not rise."""
     with crowd(Plan(new_sku(), tmp_path, hold_seconds=0.01), hold_without_a_lock, count=3) as people:
         people.begin()
-        wait_until(lambda: len(people.entries("ends")) > 10, timeout_seconds=20)
+        wait_until(lambda: len(people.entries("ends")) > 10)
         people.end()
         assert overlaps(people.entries()) != []
         fences = [entry.fence for entry in people.entries("holds")]
@@ -171,7 +170,7 @@ def test_a_killed_holder_without_a_life_would_hold_everybody_up(new_sku: Callabl
         with pytest.raises(AssertionError, match="somebody goes on"):
             wait_until(
                 lambda: any(entry.moment > since for entry in people.entries("holds")),
-                timeout_seconds=(TTL_MS + GRANT_TTL_MS) / 1000,
+                timeout_seconds=HELD_UP_SECONDS,
                 what="somebody goes on",
             )
         for each in killer.living():

@@ -77,7 +77,7 @@ class TicketCrowd:
         """Let everybody go home, and fail if one was told what is not foreseen."""
         self.stop.set()
         for thread in self._threads:
-            thread.join(timeout=30)
+            thread.join(timeout=120)
             assert not thread.is_alive()
         assert self.failures == []
 

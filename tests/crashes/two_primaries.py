@@ -73,7 +73,7 @@ def follow(client: redis.Client, url: str) -> None:
         client,
         [("CONFIG", "SET", "masterauth", str(primary.password)), ("REPLICAOF", "127.0.0.1", str(primary.port))],
     )
-    wait_until(lambda: client.info("replication")["master_link_status"] == "up", timeout_seconds=10)
+    wait_until(lambda: client.info("replication")["master_link_status"] == "up")
 
 
 @contextmanager

@@ -60,7 +60,7 @@ class WorkerShop:
         """Start a worker and return when it works; fault: what it meets (see inventory/faults.py)."""
         environment = {**self.environment, "FAIRDROP_FAULT": fault}
         child = self.running.enter_context(worker_process(worker, environment, folder=self.folder, name=name))
-        wait_until(lambda: f"{worker} started" in self.log_of(child), timeout_seconds=40, what=f"the {worker} starts")
+        wait_until(lambda: f"{worker} started" in self.log_of(child), what=f"the {worker} starts")
         self.started.append(child)
         return child
 
@@ -76,7 +76,7 @@ class WorkerShop:
 
     def wait_until_struck(self, child: ChildProcess, point: str) -> None:
         """Return when `child` has reached `point`: what follows is its fault."""
-        wait_until(lambda: marker(point) in self.log_of(child), timeout_seconds=40, what=f"{point} is reached")
+        wait_until(lambda: marker(point) in self.log_of(child), what=f"{point} is reached")
 
 
 @contextmanager

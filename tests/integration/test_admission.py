@@ -24,6 +24,8 @@ from workers.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 KNOWN_QUEUED = Code.KNOWN_BEFORE + ord("q")
+# How soon a sale opens or closes: the later ones are for a machine on which the first moment is over at the first ask.
+SOON_SECONDS = (0.3, 3, 30)
 
 
 @pytest.fixture
@@ -178,27 +180,40 @@ def test_an_unprimed_sale_refuses_and_writes_nothing(card: SaleCard, new_sku: Ca
     assert snapshot(elsewhere) == before
 
 
-def test_a_sale_opens_by_the_clock_of_redis(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=1, opens_in_seconds=2)
-    assert codes(admit(card, ask(card, "ann"))) == [Code.NOT_OPEN]
-
-    def admitted() -> Answer | None:
-        (answer,) = admit(card, ask(card, "ann"))
-        return answer if answer.code == Code.ADMITTED else None
-
-    answer = wait_until(admitted, timeout_seconds=30)
-    assert answer.seq >= priming.microseconds(card.opens_at)
-
-
-def test_a_sale_closes_by_the_clock_of_redis(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=10_000, limit=10_000, closes_in_seconds=2)
+def answers_until_shut(card: SaleCard) -> list[Answer]:
+    """Ask again and again; return every answer, the last of them the refusal."""
     answers: list[Answer] = []
 
     def shut() -> bool:
         answers.extend(admit(card, ask(card, "ann", key=str(len(answers)))))
         return answers[-1].code != Code.ADMITTED
 
-    wait_until(shut, timeout_seconds=30)
+    wait_until(shut)
+    return answers
+
+
+def test_a_sale_opens_by_the_clock_of_redis(new_sku: Callable[[], str]) -> None:
+    for seconds in SOON_SECONDS:
+        card = make_sale(new_sku(), units=1, opens_in_seconds=seconds)
+        if codes(admit(card, ask(card, "ann"))) == [Code.NOT_OPEN]:
+            break
+    else:
+        pytest.fail("it was never told that it is not open yet")
+
+    def admitted() -> Answer | None:
+        (answer,) = admit(card, ask(card, "ann"))
+        return answer if answer.code == Code.ADMITTED else None
+
+    answer = wait_until(admitted)
+    assert answer.seq >= priming.microseconds(card.opens_at)
+
+
+def test_a_sale_closes_by_the_clock_of_redis(new_sku: Callable[[], str]) -> None:
+    for until_close in SOON_SECONDS:
+        card = make_sale(new_sku(), units=10_000, limit=10_000, closes_in_seconds=until_close)
+        answers = answers_until_shut(card)
+        if len(answers) > 1:
+            break
     ((seconds, micros),) = run(("TIME",))
     assert answers[-1].code == Code.CLOSED
     assert answers[-2].seq < priming.microseconds(card.closes_at) <= int(seconds) * 10**6 + int(micros)

@@ -24,7 +24,6 @@ from tests.shopkeeping import fill_line, make_sale, pay
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
-PATIENCE_SECONDS = 15.0
 
 
 @pytest.fixture
@@ -70,7 +69,11 @@ def out_of_line(card: SaleCard, buyer: str) -> list[tuple[str | int, ...]]:
 
 
 def ordinals(card: SaleCard, last: int) -> tuple[str | int, ...]:
-    return ("HSET", keys.sales(card.sku), f"{card.sale_id}:ordinals", f"{last}|0")
+    return ("HSET", keys.sales(card.sku), f"{card.sale_id}:ordinals", f"{last}|0|{run_id()}")
+
+
+def run_id() -> str:
+    return redis.connect().info("server")["run_id"]
 
 
 Damage = Callable[[SaleCard], list[tuple[str | int, ...]]]
@@ -141,14 +144,14 @@ def test_who_waits_though_a_unit_is_free_is_found_once_it_lasts(card: SaleCard) 
     with patience(60_000):
         assert broken(card) == {}
     with patience(50):
-        found = wait_until(lambda: broken(card), timeout_seconds=PATIENCE_SECONDS, what="the one who waits is found")
+        found = wait_until(lambda: broken(card), what="the one who waits is found")
     assert list(found) == ["I21"]
     assert f"{name_of(card, 'joe')} waits for 1, 1 units are free" in found["I21"]
 
 
 def test_in_a_paused_sale_one_may_wait(card: SaleCard) -> None:
     with patience(0):
-        wait_until(lambda: broken(card), timeout_seconds=PATIENCE_SECONDS)
+        wait_until(lambda: broken(card))
         sale_control.pause(card.slug, actor="staff", reason="a storm")
         assert broken(card) == {}
 
@@ -160,7 +163,7 @@ def test_who_waits_for_a_unit_that_is_held_may_wait(new_sku: Callable[[], str]) 
     with patience(0):
         assert broken(card) == {}
         pay(names[0])
-        found = wait_until(lambda: broken(card), timeout_seconds=PATIENCE_SECONDS, what="nothing can come back")
+        found = wait_until(lambda: broken(card), what="nothing can come back")
     assert list(found) == ["I21"]
     assert f"{names[1]} waits for 1, nothing can come back" in found["I21"]
 
@@ -174,7 +177,7 @@ def test_a_place_brought_back_is_not_called_old_at_once(new_sku: Callable[[], st
     with patience(60_000):
         assert broken(card) == {}
     with patience(50):
-        assert list(wait_until(lambda: broken(card), timeout_seconds=PATIENCE_SECONDS)) == ["I21"]
+        assert list(wait_until(lambda: broken(card))) == ["I21"]
     settle_line(card)
     assert broken(card) == {}
 

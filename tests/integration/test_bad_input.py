@@ -528,12 +528,15 @@ def test_who_comes_during_a_pause_is_told_to_come_back_soon(scene: Scene) -> Non
 
 
 def test_a_sale_opens_by_itself_at_its_moment(web: Caller, shop_database: None, new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=1, opens_in_seconds=3)
-    wait_until_shown(web, card)
     buyer = web.new_buyer()
-    first = web.ask(card.slug, buyer)
+    for seconds in (3, 30):  # the second for a machine on which the first is over when the shop shows the sale
+        card = make_sale(new_sku(), units=1, opens_in_seconds=seconds)
+        wait_until_shown(web, card)
+        first = web.ask(card.slug, buyer)
+        if first.status == 425:
+            break
     assert first.status == 425
-    wait_until(lambda: web.ask(card.slug, buyer).status == 202, timeout_seconds=6, what="the sale opens")
+    wait_until(lambda: web.ask(card.slug, buyer).status == 202, what="the sale opens")
 
 
 def test_a_refusal_is_plain_ascii_json(scene: Scene) -> None:

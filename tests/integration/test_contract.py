@@ -34,7 +34,6 @@ STATUS_FIELDS = {
     "request_id", "sale", "quantity", "state", "position", "ahead", "eta_seconds", "hold_expires_at", "order_url",
     "poll_after_ms", "server_time", "holds_ahead", "next_lapse_at", "pause_reason", "eta_range_seconds", "out_of_reach",
 }  # fmt: skip
-DECISION_SECONDS = 10.0
 
 
 def refused(answer: Answer, *, status: int, code: str) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def wait_for_decision(web: Caller, request_id: str, buyer: Any) -> dict[str, Any
         status = web.status(request_id, buyer).json()
         return None if status["state"] == "queued" else status
 
-    return wait_until(decided, timeout_seconds=DECISION_SECONDS, what="the request is decided")
+    return wait_until(decided, what="the request is decided")
 
 
 def is_moment(text: str) -> bool:
@@ -184,9 +183,7 @@ def test_sold_out_is_still_said_when_the_process_knows_it_by_heart(
     mine = web.ask(card.slug, first).json()
     wait_for_decision(web, mine["request_id"], first)
     pay(mine["request_id"])
-    wait_until(
-        lambda: web.get(f"/api/v1/sales/{card.slug}").json()["sold"] == 1, timeout_seconds=5, what="the board knows"
-    )
+    wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").json()["sold"] == 1, what="the board knows")
     for _ in range(20):
         refused(web.ask(card.slug, web.new_buyer()), status=409, code="sold_out")
         assert web.ask(card.slug, first).json()["request_id"] == mine["request_id"]
@@ -411,7 +408,7 @@ def test_metrics_show_the_line_and_the_refusals(web: Caller, shown_sale: MakeSal
         gauge = f'fairdrop_available{{sale="{card.slug}",sku="{card.sku}"}} 4.0'
         return gauge in text and 'fairdrop_refusals_total{code="sale_not_found"}' in text
 
-    wait_until(shown, timeout_seconds=5, what="the gauges are there")
+    wait_until(shown, what="the gauges are there")
 
 
 def test_an_unknown_address_below_the_api_is_a_problem_and_not_a_page(web: Caller) -> None:

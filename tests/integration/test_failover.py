@@ -42,7 +42,7 @@ def pair(shop_database: None, tmp_path: Path) -> Iterator[Watched]:
 def fail_over(pair: Watched) -> None:
     """Kill the primary; return when this process's client writes to the new one."""
     pair.kill_primary()
-    wait_until(answers, timeout_seconds=20, what="the new primary takes writes")
+    wait_until(answers, what="the new primary takes writes")
 
 
 def answers() -> bool:
@@ -176,7 +176,7 @@ def test_a_failover_in_the_middle_of_a_drain_costs_no_unit(pair: Watched, new_sk
     assert 0 < Order.objects.filter(sale_id=card.sale_id).count() < len(BUYERS)
     pair.kill_primary()
     with settler(batch=5, lock_ttl_ms=500) as worker:
-        wait_until(lambda: worked(worker, card.sku), timeout_seconds=30, what="everything is decided")
+        wait_until(lambda: worked(worker, card.sku), what="everything is decided")
     counts = assert_books_balance(card)
     assert (counts["orders_held"], counts["orders_sold_out"]) == (20, 10)
 

@@ -25,7 +25,7 @@ WAITING = 40
 def cards(each_server: str, new_sku: Callable[[], str]) -> list[SaleCard]:
     """Return four sales, by the name of their SKU, with forty buyers in each line and none in any other."""
     with settler() as worker:
-        wait_until(lambda: worker.work_once() == 0, timeout_seconds=30)  # what other tests left behind
+        wait_until(lambda: worker.work_once() == 0)  # what other tests left behind
     made = [make_sale(sku, units=WAITING) for sku in sorted(new_sku() for _ in range(4))]
     for card in made:
         fill_line(card, buyers=WAITING)

@@ -20,7 +20,6 @@ from tests.shown_sales import wait_until_shown
 from tests.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
-SEEN_SECONDS = 15.0
 KEPT = "private, no-cache"
 
 
@@ -55,7 +54,7 @@ def test_what_the_page_says_follows_the_stock(web: Caller, shown_sale: MakeSale)
     assert b"3 left" in before.body
     road.queue(card, "somebody-00000000000000")
     road.settle_line(card)
-    wait_until(lambda: b"2 left" in page(web, card).body, timeout_seconds=SEEN_SECONDS, what="2 left is shown")
+    wait_until(lambda: b"2 left" in page(web, card).body, what="2 left is shown")
     assert page(web, card, If_None_Match=before.headers["etag"]).status == 200
 
 
@@ -63,15 +62,26 @@ def test_a_pause_and_its_reason_are_shown_from_memory(web: Caller, shown_sale: M
     card = shown_sale(units=3)
     assert b"Get mine" in page(web, card).body
     sale_control.pause(card.slug, actor="anna", reason="A fault at packing.")
-    wait_until(lambda: b"A fault at packing." in page(web, card).body, timeout_seconds=SEEN_SECONDS)
+    wait_until(lambda: b"A fault at packing." in page(web, card).body)
     assert b"Get mine" not in page(web, card).body
 
 
 def test_the_page_opens_at_its_moment_and_not_before(
     web: Caller, shop_database: None, new_sku: Callable[[], str]
 ) -> None:
-    card = make_sale(new_sku(), units=3, opens_in_seconds=3)
-    wait_until_shown(web, card)
+    for seconds in (3, 30):  # the second for a machine on which the first is over when the shop shows the sale
+        card = make_sale(new_sku(), units=3, opens_in_seconds=seconds)
+        wait_until_shown(web, card)
+        shown = states_until_open(web, card)
+        if shown[0][0] == b"scheduled":
+            break
+    opens_ms = card.opens_at.timestamp() * 1000
+    assert {state for state, at in shown if at < opens_ms - 5} == {b"scheduled"}
+    assert shown[-1][1] >= opens_ms - 5
+
+
+def states_until_open(web: Caller, card: SaleCard) -> list[tuple[bytes, int]]:
+    """Look at a sale's page until it is open; return its state and the server's moment (ms) at each look."""
     shown: list[tuple[bytes, int]] = []
 
     def is_open() -> bool:
@@ -83,10 +93,8 @@ def test_the_page_opens_at_its_moment_and_not_before(
         shown.append((found[1], int(moment[1])))
         return found[1] == b"open"
 
-    wait_until(is_open, timeout_seconds=SEEN_SECONDS, what="the sale is open")
-    opens_ms = card.opens_at.timestamp() * 1000
-    assert {state for state, at in shown if at < opens_ms - 5} == {b"scheduled"}
-    assert shown[-1][1] >= opens_ms - 5
+    wait_until(is_open, what="the sale is open")
+    return shown
 
 
 def test_each_reader_gets_the_moment_and_a_buyer_of_their_own(web: Caller, shown_sale: MakeSale) -> None:
@@ -190,7 +198,7 @@ def test_a_lost_place_comes_back_without_script(web: Caller, shown_sale: MakeSal
     lost = web.get(path, headers={"Cookie": f"{buyers.COOKIE_NAME}={token}"})
     assert lost.status in (404, 503)
     kept = {"Cookie": f"{buyers.COOKIE_NAME}={token}; proof={text}"}
-    wait_until(lambda: web.get(path, headers=kept).status == 200, timeout_seconds=SEEN_SECONDS, what="it is back")
+    wait_until(lambda: web.get(path, headers=kept).status == 200, what="it is back")
     assert name.encode() in web.get(path, headers=kept).body
     stranger = cookies_of(page(web, card))[buyers.COOKIE_NAME].value
     other = web.get(path, headers={"Cookie": f"{buyers.COOKIE_NAME}={stranger}; proof={text}"})

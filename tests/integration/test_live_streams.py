@@ -21,7 +21,6 @@ from workers.child_process import ChildProcess
 
 MakeSale = Callable[..., SaleCard]
 STREAMS = 300
-NEWS_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -31,9 +30,7 @@ def waiting_card(web: Caller, shown_sale: MakeSale) -> SaleCard:
     road.queue(card, "holder-0000000000000000")
     road.settle_line(card)
     # Among a thousand sales of other tests its next look at the stock is a second away: that would be news to all.
-    wait_until(
-        lambda: web.get(f"/api/v1/sales/{card.slug}").json()["held"] == 1, timeout_seconds=10, what="the hold is shown"
-    )
+    wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").json()["held"] == 1, what="the hold is shown")
     return card
 
 
@@ -65,9 +62,7 @@ def test_three_hundred_streams_hear_of_every_move_and_purchases_go_on(web: Calle
         sale_control.restock(waiting_card.slug, units=1, actor="test", reason="one more box")
         road.settle_line(waiting_card)
         # The first is told that it is theirs, everybody behind that their place is one better.
-        wait_until(
-            lambda: counts.messages.value >= known + STREAMS, timeout_seconds=NEWS_SECONDS, what="all heard the news"
-        )
+        wait_until(lambda: counts.messages.value >= known + STREAMS, what="all heard the news")
         for _ in range(20):
             assert web.ask(waiting_card.slug, web.new_buyer()).status == 202
         assert counts.closed.value <= 1
@@ -77,15 +72,15 @@ def test_streams_that_rest_cost_redis_next_to_nothing(web: Caller, waiting_card:
     streams = join(web, waiting_card, STREAMS)
     with reading(web.port, streams) as counts:
         known = counts.messages.value
-        before, began = status_calls(), time.monotonic()
-        wait_until(lambda: time.monotonic() - began >= 3.0, timeout_seconds=5)
+        before = status_calls()
+        time.sleep(3)
         # One call for each stream and second is what polling would cost.
         assert status_calls() - before < STREAMS
         assert counts.messages.value == known
 
 
 def follow(web: Caller, path: str, headers: dict[str, str]) -> Iterator[str]:
-    with web.follow(path, headers=headers, timeout_seconds=20) as (_, lines):
+    with web.follow(path, headers=headers) as (_, lines):
         yield from lines
 
 
@@ -102,7 +97,7 @@ def test_a_reader_who_comes_back_is_told_only_what_is_new(web: Caller, waiting_c
         return status["holds_ahead"] == 1
 
     # The board has seen the hold: from here on nothing changes.
-    wait_until(settled_down, timeout_seconds=NEWS_SECONDS, what="the line has come to rest")
+    wait_until(settled_down, what="the line has come to rest")
     name = first_id(follow(web, path, headers))
     resumed = follow(web, path, {**headers, "Last-Event-ID": name})
     assert next(resumed).startswith("retry: ")

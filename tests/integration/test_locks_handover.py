@@ -4,7 +4,6 @@ Each guard has its control. Runs on every kind of Redis. Called by pytest.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
@@ -16,7 +15,7 @@ from inventory.exceptions import LockLost
 from inventory.locks import GRANT_TTL_MS, Lock, force_release
 from tests.road import run
 from tests.server_matrix import sum_of_info
-from tests.waiting import wait_until
+from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 
@@ -31,7 +30,7 @@ def line_up(name: str, count: int, *, fair: bool, entered: list[int]) -> list[Th
 
     def take_turn(number: int) -> None:
         lock = Lock(redis.connect(), name, ttl_ms=5000, fair=fair)
-        assert lock.acquire(timeout_seconds=20)
+        assert lock.acquire(timeout_seconds=60)
         entered.append(number)
         assert lock.release()
 
@@ -39,9 +38,9 @@ def line_up(name: str, count: int, *, fair: bool, entered: list[int]) -> list[Th
     for number in range(count):
         threads.append(Thread(target=take_turn, args=[number]))
         threads[-1].start()
-        wait_until(lambda: len(waiting(name)) == len(threads), timeout_seconds=5)
+        wait_until(lambda: len(waiting(name)) == len(threads))
         blocked = f"{len(threads)} blocked"
-        wait_until(lambda: blocked_clients() >= len(threads), timeout_seconds=5, what=blocked)
+        wait_until(lambda: blocked_clients() >= len(threads), what=blocked)
     return threads
 
 
@@ -57,7 +56,7 @@ def test_waiters_get_it_in_the_order_they_came(new_sku: Callable[[], str]) -> No
     threads = line_up(name, 6, fair=True, entered=entered)
     assert holder.release()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=120)
     assert entered == list(range(6))
 
 
@@ -81,16 +80,19 @@ def lock_keys(name: str) -> list[str]:
 
 
 def test_a_waiter_that_died_holds_others_up_for_the_grant_only(new_sku: Callable[[], str]) -> None:
-    name = new_sku()
+    assert_waits_at_most(GRANT_TTL_MS / 1000 + 0.5, lambda: seconds_behind_the_dead(new_sku()))
+
+
+def seconds_behind_the_dead(name: str) -> float:
+    """Return how long somebody waits for a lock that was given to a waiter who has died."""
     holder, heir = (Lock(redis.connect(), name, ttl_ms=60_000) for _ in range(2))
     assert holder.acquire()
     redis.run_script(redis.connect(), "acquire", keys=lock_keys(name), args=["dead", 5000, 60000, 1500, ""])
     assert holder.release()
     assert run(("LPOP", keys.lock_signals(name)))[0]  # it was woken, and dies
-    began = time.monotonic()
-    assert heir.acquire(timeout_seconds=10)
-    assert time.monotonic() - began < GRANT_TTL_MS / 1000 + 0.5
-    heir.release()
+    took = seconds_of(lambda: heir.acquire(timeout_seconds=60))
+    assert heir.release()
+    return took
 
 
 def test_a_granted_lock_is_held_by_nobody(new_sku: Callable[[], str]) -> None:
@@ -118,30 +120,33 @@ def test_who_gives_up_is_no_longer_noted(new_sku: Callable[[], str]) -> None:
 
 
 def test_a_lost_signal_costs_no_more_than_the_grant(new_sku: Callable[[], str]) -> None:
-    name = new_sku()
+    assert_waits_at_most(1.5, lambda: seconds_without_a_signal(new_sku()))
+
+
+def seconds_without_a_signal(name: str) -> float:
+    """Return how long a waiter goes on waiting for a lock that ended without a word to anyone."""
     holder, waiter = (Lock(redis.connect(), name, ttl_ms=5000) for _ in range(2))
     assert holder.acquire()
     with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(waiter.acquire, timeout_seconds=10)
-        wait_until(lambda: waiting(name), timeout_seconds=5)
-        began = time.monotonic()
-        run(("DEL", keys.lock(name)))  # gone without a word to anyone
-        assert result.result(timeout=10)
-    assert time.monotonic() - began < 1.5
-    waiter.release()
+        result = pool.submit(waiter.acquire, timeout_seconds=60)
+        wait_until(lambda: waiting(name))
+        run(("DEL", keys.lock(name)))
+        took = seconds_of(lambda: result.result(timeout=120))
+    assert waiter.release()
+    return took
 
 
 def test_an_operator_takes_a_lock_away_and_the_waiter_gets_it(new_sku: Callable[[], str]) -> None:
     name = new_sku()
-    holder, waiter = (Lock(redis.connect(), name, ttl_ms=300) for _ in range(2))
+    holder, waiter = (Lock(redis.connect(), name, ttl_ms=1000) for _ in range(2))
     assert holder.acquire()
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(waiter.acquire, timeout_seconds=10)
-        wait_until(lambda: waiting(name), timeout_seconds=5)
+        wait_until(lambda: waiting(name))
         fence = force_release(redis.connect(), name)
-        assert result.result(timeout=10)
+        assert result.result(timeout=120)
     assert holder.fence < fence < waiter.fence
-    assert holder.lost.wait(timeout=5)
+    assert holder.lost.wait(timeout=120)
     waiter.release()
 
 

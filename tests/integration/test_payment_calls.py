@@ -17,7 +17,7 @@ from shop.catalogue import SaleCard
 from shop.models import Order, Payment
 from shop.sandbox.models import Event
 from tests import road
-from tests.desk import SEEN_SECONDS, Desk, post
+from tests.desk import Desk, post
 from tests.desk import open_desk as open_a_desk
 from tests.http_calls import Buyer, Caller
 from tests.paying import choose, sandbox_sender
@@ -71,7 +71,7 @@ def test_a_declined_page_leaves_the_hold_and_may_be_tried_again(open_desk: Calla
     url = desk.call("payment", body={"page": True}).json()["payment_url"]
     choose(desk.web, url, "decline")
     declined = Payment.objects.filter(order__request_id=desk.ids[0], state="declined")
-    wait_until(declined.exists, timeout_seconds=SEEN_SECONDS)
+    wait_until(declined.exists)
     assert desk.status()["state"] == "held"
     other = desk.call("payment", body={"page": True}).json()["payment_url"]
     assert other != url
@@ -90,7 +90,7 @@ def test_a_slow_notice_is_sent_by_the_worker(
     event = Event.objects.get(charge__reference=url.rstrip("/").rpartition("/")[2])
     assert event.due_at is not None
     with sandbox_sender(shop_environment, folder=tmp_path):
-        wait_until(lambda: desk.status()["state"] == "paid", timeout_seconds=60)
+        wait_until(lambda: desk.status()["state"] == "paid")
     paid = Order.objects.get(request_id=desk.ids[0])
     assert paid.changed_at >= event.due_at
 
@@ -143,9 +143,7 @@ def test_who_waits_cannot_pay(open_desk: Callable[..., Desk], settled: bool) -> 
 def test_a_waitlisted_buyer_is_told_what_may_come_back(open_desk: Callable[..., Desk]) -> None:
     desk = open_desk(units=2, buyers=3, hold_seconds=600)
     ends = Order.objects.filter(sale_id=desk.card.sale_id).order_by("hold_expires_at").first().hold_expires_at
-    status = wait_until(
-        lambda: (seen := desk.status(2))["next_lapse_at"] and seen, timeout_seconds=5, what="the board has it"
-    )
+    status = wait_until(lambda: (seen := desk.status(2))["next_lapse_at"] and seen, what="the board has it")
     assert (status["state"], status["holds_ahead"], status["pause_reason"]) == ("waitlisted", 2, None)
     assert abs(timezone.datetime.fromisoformat(status["next_lapse_at"]) - ends) < timedelta(milliseconds=2)
     held = desk.status(0)
@@ -155,7 +153,7 @@ def test_a_waitlisted_buyer_is_told_what_may_come_back(open_desk: Callable[..., 
 def test_who_waits_in_a_paused_sale_is_told_why(open_desk: Callable[..., Desk]) -> None:
     desk = open_desk(units=1, buyers=2)
     sale_control.pause(desk.card.slug, actor="anna", reason="A fault at packing.")
-    wait_until(lambda: desk.status(1)["pause_reason"] == "A fault at packing.", timeout_seconds=5)
+    wait_until(lambda: desk.status(1)["pause_reason"] == "A fault at packing.")
     # A pause stops the line, not who has a hold.
     assert desk.call("payment", 0).json()["state"] == "paid"
 

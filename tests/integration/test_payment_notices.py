@@ -17,7 +17,7 @@ from shop.models import OrderEvent, Payment, PaymentNotice
 from shop.payment_providers import Notice
 from shop.sandbox import signing
 from shop.sandbox.models import Charge, Event
-from tests.desk import SEEN_SECONDS, Desk
+from tests.desk import Desk
 from tests.desk import open_desk as open_a_desk
 from tests.http_calls import JSON, Answer, Caller
 from tests.paying import again
@@ -107,4 +107,4 @@ def test_a_wrong_amount_is_given_back_by_the_provider(due: tuple[Desk, Notice]) 
     assert charge.state == Charge.State.REFUNDED
     assert desk.status()["state"] == State.HELD
     told = Event.objects.filter(charge=charge, kind="refunded", delivered_at__isnull=False)
-    wait_until(told.exists, timeout_seconds=SEEN_SECONDS, what="the refund's own notice was taken")
+    wait_until(told.exists, what="the refund's own notice was taken")

@@ -24,7 +24,7 @@ from inventory.redlock import Redlock
 from inventory.watchdog import WATCHDOG
 from tests.proxy import Proxy, proxy_to
 from tests.road import run
-from tests.waiting import wait_until
+from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -71,7 +71,7 @@ def test_a_lock_never_lies_there_without_a_life(new_sku: Callable[[], str]) -> N
     lives.append(pttl(name))
     thread = Thread(target=waiter.acquire, kwargs={"timeout_seconds": 0.3})
     thread.start()
-    wait_until(lambda: run(("ZCARD", keys.lock_waiters(name)))[0], timeout_seconds=5)
+    wait_until(lambda: run(("ZCARD", keys.lock_waiters(name)))[0])
     force_release(client, name)
     lives.append(pttl(name))
     thread.join()
@@ -90,7 +90,7 @@ def test_of_many_who_take_an_orphan_over_one_gets_it(new_sku: Callable[[], str])
 
     def try_once() -> None:
         lock = Lock(redis.connect(), name, ttl_ms=5000)
-        begin.wait(timeout=20)
+        begin.wait(timeout=120)
         if lock.acquire():
             taken.append(lock.fence)
 
@@ -98,7 +98,7 @@ def test_of_many_who_take_an_orphan_over_one_gets_it(new_sku: Callable[[], str])
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=120)
     assert len(taken) == 1
 
 
@@ -107,16 +107,16 @@ def test_a_holder_whose_server_is_silent_is_told_and_the_others_are_renewed(
 ) -> None:
     """L3. The control is the lock whose server answers: the same watchdog keeps it all the while."""
     kept = Lock(direct, new_sku(), ttl_ms=3000)
-    cut_off = Lock(redis.connect(timeout_seconds=0.1), new_sku(), ttl_ms=600)
+    cut_off = Lock(redis.connect(timeout_seconds=0.5), new_sku(), ttl_ms=2000)
     assert kept.acquire()
     assert cut_off.acquire()
     proxy.black_hole = True
-    assert cut_off.lost.wait(timeout=10)
+    assert cut_off.lost.wait(timeout=120)
     with pytest.raises(LockLost):
         cut_off.check()
     assert kept.hold
     renewed_before = kept.hold.deadline
-    wait_until(lambda: kept.hold and kept.hold.deadline > renewed_before, timeout_seconds=10)
+    wait_until(lambda: kept.hold and kept.hold.deadline > renewed_before)
     kept.check()
     assert not kept.lost.is_set()
 
@@ -129,11 +129,11 @@ def test_renewals_that_fail_are_tried_again_before_the_life_ends(proxy: Proxy, n
     hold, fence, first_end = lock.hold, lock.fence, lock.hold.deadline
     redis.connect().script_load(redis.script_text("extend"))
     rule = proxy.drop_replies(redis.script_digest("extend").encode(), times=4)  # more than one call sends again
-    wait_until(lambda: hold.deadline > first_end, timeout_seconds=10)
+    wait_until(lambda: hold.deadline > first_end)
     assert rule.dropped == 4
     STATISTICS.flush()
     statistics = lambda: read_statistics(redis.connect(), lock.name)  # noqa: E731
-    wait_until(lambda: statistics().get("failed_renewals"), timeout_seconds=10)
+    wait_until(lambda: statistics().get("failed_renewals"))
     assert lock.is_locking(remote=True)
     assert (lock.hold, lock.fence) == (hold, fence)
 
@@ -162,7 +162,7 @@ def keeps_a_lock(name: str, *, watched: bool) -> bool:
     if not watched:
         WATCHDOG.remove(lock.hold)
     over_at = lock.hold.since + 2
-    wait_until(lambda: time.monotonic() > over_at, timeout_seconds=10)
+    wait_until(lambda: time.monotonic() > over_at)
     return lock.is_locking(remote=True)
 
 
@@ -187,43 +187,43 @@ def test_a_waiter_that_is_woken_in_vain_gives_up_in_time(new_sku: Callable[[], s
         waiter._ask = lambda **call: (next(tries), ask(**call))[1]  # type: ignore[method-assign]
         noise = Thread(target=wake_in_vain, args=(name, stop))
         noise.start()
-        began = time.monotonic()
+        given: list[bool] = []
         try:
-            assert not waiter.acquire(timeout_seconds=1)
+            assert_waits_at_most(5, lambda: seconds_of(lambda: given.append(waiter.acquire(timeout_seconds=1))))
         finally:
-            waited = time.monotonic() - began
             stop.set()
             noise.join()
-    assert waited < 5
+    assert set(given) == {False}
     assert next(tries) > 5
 
 
 def wake_in_vain(name: str, stop: Event) -> None:
     """Wake whoever waits, again and again, without giving the lock back."""
-    ends = time.monotonic() + 15
-    while not stop.wait(timeout=0.02) and time.monotonic() < ends:
+    while not stop.wait(timeout=0.02):
         run(("RPUSH", keys.lock_signals(name), "in vain"), ("PEXPIRE", keys.lock_signals(name), 1000))
 
 
-@pytest.mark.parametrize(("delay_seconds", "ours"), [(0.0, True), (0.3, False)])
+@pytest.mark.parametrize(("delay_seconds", "ours"), [(0.0, True), (0.6, False)])
 @pytest.mark.parametrize("kind", ["lock", "redlock"])
 def test_a_lock_that_ended_before_its_reply_came_is_not_ours(
     proxy: Proxy, new_sku: Callable[[], str], kind: str, delay_seconds: float, ours: bool
 ) -> None:
-    """L18. The control is the same lock without the delay."""
+    """L18. The control is the same lock without the delay: it is ours, on a busy machine not by the first try."""
     client, name = redis.connect_once(settings.REDIS_URL, timeout_seconds=10), new_sku()
     lock = (
-        Lock(client, name, ttl_ms=400)
+        Lock(client, name, ttl_ms=1000)
         if kind == "lock"
-        else Redlock([client], name, ttl_ms=400, node_timeout_seconds=10)
+        else Redlock([client], name, ttl_ms=1000, node_timeout_seconds=10)
     )
     client.ping()
     proxy.delay_seconds = delay_seconds  # twice a call
-    assert lock.acquire() is ours
-    assert lock.is_valid() is ours
+    if ours:
+        wait_until(lambda: lock.acquire() and lock.is_valid(), what="a reply in time")
+    else:
+        assert (lock.acquire(), lock.is_valid()) == (False, False)
     proxy.delay_seconds = 0
     lock.release()
-    wait_until(lambda: pttl(name) == -2, timeout_seconds=10)
+    wait_until(lambda: pttl(name) == -2)
     client.close()
 
 
@@ -234,7 +234,7 @@ def test_every_key_of_a_lock_ends_by_itself(new_sku: Callable[[], str]) -> None:
     assert holder.acquire()
     assert not waiter.acquire(timeout_seconds=0.05)
     STATISTICS.flush()
-    wait_until(lambda: read_statistics(client, name), timeout_seconds=10)
+    wait_until(lambda: read_statistics(client, name))
     assert {keys.lock(name), keys.fence(name), keys.lock_statistics(name)} <= lives_of(name).keys()
     assert [key for key, life in lives_of(name).items() if life < 0] == []
     assert 0 < lives_of(name)[keys.fence(name)] <= FENCE_TTL_MS

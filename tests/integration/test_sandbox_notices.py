@@ -166,7 +166,7 @@ def test_a_receiver_that_is_silent_keeps_no_process_alive(
     """The control: the receiver has the notice, and it is the sender's thread that waits for its answer."""
     event = event_for(card, listener.url)
     released = threading.Event()
-    listener.meanwhile = lambda: void(released.wait(timeout=60))
+    listener.meanwhile = lambda: void(released.wait(timeout=120))
     wait = "import time\nwhile not input(): time.sleep(0.01)"
     sender = subprocess.Popen(
         [sys.executable, "-c", HURRY.format(event_id=event.event_id, wait=wait)],
@@ -175,7 +175,7 @@ def test_a_receiver_that_is_silent_keeps_no_process_alive(
         stdin=subprocess.PIPE,
     )
     try:
-        wait_until(lambda: listener.got, timeout_seconds=30, what="the notice was sent")
+        wait_until(lambda: listener.got, what="the notice was sent")
         assert sender.poll() is None
         sender.communicate(b"end\n", timeout=30)
         assert sender.returncode == 0

@@ -32,7 +32,7 @@ def behind_proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tup
         if request.param == "cluster":
             server.run("CONFIG", "SET", "cluster-announce-port", proxy.port)
             server.run("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1)
-            wait_until(lambda: "'ok'" in str(server.client.execute_command("CLUSTER INFO")), timeout_seconds=20)
+            wait_until(lambda: "'ok'" in str(server.client.execute_command("CLUSTER INFO")))
             url = f"redis+cluster://127.0.0.1:{proxy.port}"
         elif request.param == "sentinel":
             values = {"service": SERVICE, "primary": proxy.port, "patience": 60_000}

@@ -128,7 +128,7 @@ def finish(card: SaleCard) -> None:
         return audit_line.look(redis.connect(), card.sku)[:2] == (0, 0)
 
     with road.settler() as worker:
-        wait_until(done, timeout_seconds=PATIENCE_SECONDS, what="all are decided")
+        wait_until(done, what="all are decided")
 
 
 def test_nobody_is_lost_while_a_slot_moves(
@@ -138,10 +138,10 @@ def test_nobody_is_lost_while_a_slot_moves(
         card = make_sale(new_sku(), units=UNITS, room=100_000)
         crowd = Crowd(card)
         with running(crowd.come, decide):
-            wait_until(lambda: len(crowd.asked) > 20, timeout_seconds=PATIENCE_SECONDS, what="people come")
+            wait_until(lambda: len(crowd.asked) > 20, what="people come")
             moved = move_slot(card.sku, half_way=crowd.wait_until_turned_away)
             came = len(crowd.asked)
-            wait_until(lambda: len(crowd.asked) > came + 20, timeout_seconds=PATIENCE_SECONDS, what="they go on coming")
+            wait_until(lambda: len(crowd.asked) > came + 20, what="they go on coming")
         assert crowd.failures == []
         assert moved >= 4
         assert crowd.turned_away > 0, "the test is vacuous: every call found all of its keys together"

@@ -57,9 +57,9 @@ def test_a_silent_server_delays_no_others_renewals(
     assert doomed.acquire()
     assert kept.acquire()
     proxy.black_hole = True
-    assert doomed.lost.wait(timeout=20)
+    assert doomed.lost.wait(timeout=120)
     over_at = time.monotonic() + TTL_MS / 1000
-    wait_until(lambda: time.monotonic() > over_at, timeout_seconds=10)
+    wait_until(lambda: time.monotonic() > over_at)
     assert kept.is_valid() is apart
     assert kept.lost.is_set() is not apart
     proxy.black_hole = False
@@ -82,7 +82,7 @@ def test_a_thread_with_nothing_to_renew_ends_and_the_next_lock_starts_another(
         assert all(lock.acquire() for lock in locks)
         assert len(set(renewers()) - before) == 2
         assert all(lock.release() for lock in locks)
-        wait_until(lambda: not set(renewers()) - before, timeout_seconds=20, what="idle threads end")
+        wait_until(lambda: not set(renewers()) - before, what="idle threads end")
     child = os.fork()
     if child == 0:
         os._exit(0 if locks[0].acquire() and len(renewers()) == 1 and locks[0].release() else 1)

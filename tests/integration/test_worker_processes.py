@@ -19,8 +19,6 @@ from workers.child_process import ChildProcess
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
-SEEN_SECONDS = 40.0
-
 
 @contextmanager
 def worker(name: str, environment: Mapping[str, str], folder: Path) -> Iterator[ChildProcess]:
@@ -46,7 +44,7 @@ def seen(child: ChildProcess) -> list[Worker]:
 @pytest.mark.parametrize("name", ["settler", "expirer", "reconciler", "sandbox"])
 def test_each_worker_speaks_while_it_runs(process_environment: dict[str, str], tmp_path: Path, name: str) -> None:
     with worker(name, process_environment, tmp_path) as child:
-        (first,) = wait_until(lambda: seen(child), timeout_seconds=SEEN_SECONDS, what=f"{name} speaks")
+        (first,) = wait_until(lambda: seen(child), what=f"{name} speaks")
         assert (first.name, first.alive) == (name, True)
     # An orderly stop takes the note away. The sandbox may be in the middle of what other tests have left to send.
     assert name == "sandbox" or seen(child) == []
@@ -56,12 +54,10 @@ def test_one_that_was_killed_is_silent(
     process_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with worker("expirer", process_environment, tmp_path) as child:
-        wait_until(lambda: seen(child), timeout_seconds=SEEN_SECONDS, what="it speaks")
+        wait_until(lambda: seen(child), what="it speaks")
         child.kill_group()
         monkeypatch.setattr(heartbeats, "SILENT_SECONDS", 0.5)
-        wait_until(
-            lambda: [each for each in seen(child) if not each.alive], timeout_seconds=SEEN_SECONDS, what="it is silent"
-        )
+        wait_until(lambda: [each for each in seen(child) if not each.alive], what="it is silent")
 
 
 def test_the_reconciler_does_what_staff_asked_for(
@@ -76,6 +72,6 @@ def test_the_reconciler_does_what_staff_asked_for(
             last = mending_asked.last(client, card.sku)
             return last is not None and last["state"] == mending_asked.DONE
 
-        wait_until(done, timeout_seconds=SEEN_SECONDS, what="it was compared")
+        wait_until(done, what="it was compared")
     assert mending_asked.last(client, card.sku)["actor"] == "anna"
     assert run(("HGET", keys.stock(card.sku), "available")) == ["3"]

@@ -53,7 +53,7 @@ def show_sale(state: str, make: MakeSale, one: Visit) -> None:
         from tests.shopkeeping import pay_all
         from tests.waiting import wait_until
 
-        wait_until(lambda: Order.objects.filter(sale_id=card.sale_id, state="held").exists(), timeout_seconds=30)
+        wait_until(lambda: Order.objects.filter(sale_id=card.sale_id, state="held").exists())
         pay_all(card)
     if state == "paused":
         sale_control.pause(card.slug, actor="anna", reason="A fault at packing; we go on in ten minutes.")

@@ -5,6 +5,7 @@ wrong. Nobody touches the page: what is true appears by itself, and focus moves 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -56,7 +57,7 @@ def test_a_hold_lapses_and_the_next_in_line_gets_it_while_watching(open_sale: Ma
 
 
 def test_the_own_hold_lapses_before_ones_eyes(open_sale: MakeSale, visit: OpenVisit) -> None:
-    card, buyer = open_sale(units=1, hold_seconds=5), visit()
+    card, buyer = open_sale(units=1, hold_seconds=12), visit()
     buyer.get_one(card)
     asked: list[str] = []
     buyer.context.on("request", lambda request: asked.append(request.url) if buyer.request_id in request.url else None)
@@ -153,7 +154,6 @@ def test_a_hidden_tab_rests_and_asks_when_it_is_seen_again(open_sale: MakeSale, 
     let_holds_end(held)
     wait_until(
         lambda: Order.objects.filter(request_id=waiter.request_id, state="held").exists(),
-        timeout_seconds=30,
         what="it is held",
     )
     waiter.page.clock.run_for(60_000)  # whatever it had planned for the next minute
@@ -184,18 +184,22 @@ def test_a_place_that_the_server_lost_comes_back_by_the_kept_ticket(open_sale: M
 def test_the_sale_opens_by_itself_whatever_the_device_believes(
     open_sale: MakeSale, visit: OpenVisit, wrong_by: timedelta
 ) -> None:
-    card, buyer = open_sale(units=5, opens_in_seconds=6), visit()
+    buyer = visit()
     skew = int(wrong_by.total_seconds() * 1000)
     buyer.context.add_init_script(
         f"const now = Date.now; Date.now = () => now() + {skew};"
         f"const Old = Date; Date = class extends Old {{ constructor(...given) {{ given.length ? super(...given) :"
         f" super(now() + {skew}); }} }};"
     )
-    buyer.see_sale(card)
+    for seconds in (9, 60):  # the second for a machine on which the first is nearly over when the page is there
+        card = open_sale(units=5, opens_in_seconds=seconds)
+        buyer.see_sale(card)
+        if card.opens_at - datetime.now(card.opens_at.tzinfo) > timedelta(seconds=4):
+            break
     button = buyer.page.get_by_role("button")
     expect(button.filter(has_text="Not open yet")).to_be_disabled()
     timer = buyer.page.get_by_role("timer")
-    expect(timer).to_have_text("0:03", timeout=PATIENCE_MS)
+    expect(timer).to_have_text(re.compile(r"^0:0\d$"), timeout=PATIENCE_MS)
     expect(button.filter(has_text="Get mine")).to_be_enabled(timeout=PATIENCE_MS)
     early = card.opens_at - datetime.now(card.opens_at.tzinfo)
     assert early <= timedelta(milliseconds=300), "the button opened before its moment"

@@ -19,7 +19,7 @@ from shop import sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, StaffAct
 from tests import road
-from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
+from tests.journeys.visits import DESKTOP, Visit
 from tests.staff import browser_of
 from tests.waiting import wait_until
 
@@ -75,7 +75,7 @@ def number(staff_member: Visit, name: str) -> int:
 def changes(look: Callable[[], Any], what: str) -> None:
     """Wait until what is seen differs from what was seen first."""
     first = look()
-    wait_until(lambda: look() != first, timeout_seconds=PATIENCE_MS / 1000, what=f"{what} moves")
+    wait_until(lambda: look() != first, what=f"{what} moves")
 
 
 def live_calls(staff_member: Visit) -> list[str]:
@@ -98,7 +98,7 @@ def test_the_room_lives_while_a_flood_runs(open_sale: MakeSale, staff: Callable[
         expect(manager.page.locator("[data-part=workers]")).to_contain_text("expirer")
         # A few points more, so that the charts of the pictures show something.
         table = manager.page.locator("[data-part=table] tbody tr")
-        wait_until(lambda: table.count() >= 4, timeout_seconds=PATIENCE_MS / 1000, what="there are points")
+        wait_until(lambda: table.count() >= 4, what="there are points")
     manager.check_page(preload=False)
     manager.picture("room")
     manager.page.get_by_text("The same as a table").click()
@@ -158,7 +158,7 @@ def test_a_room_rests_while_nobody_looks(open_sale: MakeSale, staff: Callable[..
     calls = live_calls(manager)
     manager.page.clock.install()
     manager.go(room(card))
-    wait_until(lambda: manager.page.title() and len(calls) >= 2, timeout_seconds=30, what="it asks")
+    wait_until(lambda: manager.page.title() and len(calls) >= 2, what="it asks")
     hide = "hidden => { Object.defineProperty(document, 'hidden', {get: () => hidden, configurable: true});"
     hide += " document.dispatchEvent(new Event('visibilitychange')); }"
     manager.page.evaluate(hide, True)
@@ -170,7 +170,7 @@ def test_a_room_rests_while_nobody_looks(open_sale: MakeSale, staff: Callable[..
     assert len(calls) <= asked + 1  # one may have been under way
     asked = len(calls)
     manager.page.evaluate(hide, False)
-    wait_until(lambda: manager.page.title() and len(calls) >= asked + 2, timeout_seconds=30, what="it asks again")
+    wait_until(lambda: manager.page.title() and len(calls) >= asked + 2, what="it asks again")
 
 
 def test_the_live_stock_moves_and_filters(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
@@ -198,7 +198,7 @@ def test_the_live_stock_moves_and_filters(open_sale: MakeSale, staff: Callable[.
 def test_an_order_is_found_and_cancelled(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
     card, manager = open_sale(units=3), staff()
     (name,) = road.queue(card, "somebody")
-    order = wait_until(lambda: Order.objects.filter(request_id=name).first(), timeout_seconds=30, what="it is decided")
+    order = wait_until(lambda: Order.objects.filter(request_id=name).first(), what="it is decided")
     manager.go(f"/admin/shop/order/{order.pk}/change/")
     manager.sees("queued → held")
     manager.check_page(preload=False)
@@ -220,7 +220,7 @@ def test_without_script_the_pages_say_the_same(open_sale: MakeSale, staff: Calla
     assert number(manager, "free") == 3
     manager.page.get_by_role("link", name="every two seconds").click()
     road.queue(card, "somebody")
-    wait_until(lambda: number(manager, "held") == 1, timeout_seconds=30, what="it loads itself again")
+    wait_until(lambda: number(manager, "held") == 1, what="it loads itself again")
     manager.page.get_by_role("link", name="Stop").click()
     manager.go(f"/admin/inventory/stock/live/?q={card.sku}")
     expect(manager.page.locator("[data-part=rows]")).to_contain_text(card.sku)

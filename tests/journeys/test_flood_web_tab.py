@@ -23,7 +23,6 @@ from tests.waiting import wait_until
 from workers.server import free_port
 
 SLUG, TOTAL, HELD, SOLD = "lantern-drop", 100, 30, 60
-START_SECONDS = 60.0
 WORKERS = 2
 
 
@@ -92,7 +91,7 @@ def locust_page(stub_shop: str, tmp_path: Path) -> Iterator[Caller]:
         )  # fmt: skip
     page = Caller(port)
     try:
-        wait_until(lambda: _has_workers(page), timeout_seconds=START_SECONDS, what="Locust has its workers")
+        wait_until(lambda: _has_workers(page), what="Locust has its workers")
         yield page
     finally:
         os.killpg(process.pid, 9)
@@ -115,7 +114,6 @@ def test_the_tab_shows_the_sales_live(chromium: Browser, stub_shop: str, locust_
     # Locust keeps this answer for two seconds, and a page that reads "ready" shows its form and no tab.
     wait_until(
         lambda: locust_page.get("/stats/requests").json()["state"] in ("spawning", "running"),
-        timeout_seconds=START_SECONDS,
         what="the run has begun",
     )
     visit = Visit.open(chromium, f"http://127.0.0.1:{locust_page.port}", viewport=DESKTOP)

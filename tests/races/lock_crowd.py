@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 # One process loads everything once; the others are its forks. It has no threads, as the tests' own process has.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.races.lock_crowd"])
-START_SECONDS = 40.0
+START_SECONDS = 120.0
 
 
 class Entry(NamedTuple):
@@ -61,7 +61,7 @@ class Plan:
 
     def wait_for(self, word: str) -> None:
         """Return when the test said `word`, or was gone for long."""
-        wait_until(lambda: self.said(word), timeout_seconds=60, what=f"the test says {word}")
+        wait_until(lambda: self.said(word), what=f"the test says {word}")
 
 
 class Pen:
@@ -119,7 +119,7 @@ class Crowd:
     def begin(self) -> float:
         """Say go when all are ready; return the moment."""
         count = len(self.processes)
-        wait_until(lambda: len(self.entries("ready")) == count, timeout_seconds=START_SECONDS, what="all are ready")
+        wait_until(lambda: len(self.entries("ready")) == count, what="all are ready")
         self.say("go")
         return time.monotonic()
 

@@ -28,9 +28,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("shop_database")
 PROCESSES, TURNS = 4, 25
 # Of the one lock that is lost: its holder hears of it at a third of that.
-SHORT_TTL_MS = 600
-# Sent every two seconds; more on a loaded machine.
-SENT_SECONDS = 20.0
+SHORT_TTL_MS = 2000
 
 
 def count_own_turns(plan: Plan) -> None:
@@ -59,9 +57,9 @@ def lose_a_lock(plan: Plan) -> None:
     pen, lock = Pen(plan), Lock(redis.connect(), plan.name, ttl_ms=SHORT_TTL_MS)
     pen.write("ready")
     plan.wait_for("go")
-    assert lock.acquire(timeout_seconds=30)
+    assert lock.acquire(timeout_seconds=60)
     force_release(redis.connect(), plan.name)
-    assert lock.lost.wait(timeout=30)
+    assert lock.lost.wait(timeout=120)
     pen.write("told", told={"attempts": 1, "waits": 1, "holds": 1, "losses": 1})
     plan.wait_for("stop")
 
@@ -84,9 +82,9 @@ def test_what_a_killed_process_had_not_sent_is_missing(new_sku: Callable[[], str
     """The control: the sums are compared with what the processes tell, so a missing count is seen."""
     with crowd(Plan(new_sku(), tmp_path), count_own_turns, count=1) as people:
         people.begin()
-        (told,) = wait_until(lambda: people.entries("told"), timeout_seconds=30, what="it has counted")
+        (told,) = wait_until(lambda: people.entries("told"), what="it has counted")
         os.kill(people.processes[0].pid, signal.SIGKILL)
-        people.processes[0].join(timeout=10)
+        people.processes[0].join(timeout=120)
         assert counted(people.plan.name).get("attempts", 0) < told.told["attempts"] == TURNS
 
 
@@ -96,7 +94,7 @@ def test_the_counts_of_all_processes_add_up_exactly(
     with crowd(Plan(new_sku(), tmp_path), count_own_turns, count=PROCESSES) as people:
         people.add(lose_a_lock)
         people.begin()
-        tellers = wait_until(lambda: all_told(people.entries("told")), timeout_seconds=60, what="all have counted")
+        tellers = wait_until(lambda: all_told(people.entries("told")), what="all have counted")
         sums = sum((Counter(entry.told) for entry in tellers), Counter[str]())
         wanted = {name: sums[name] for name in ("attempts", "waits", "holds", "timeouts", "losses")}
         name = people.plan.name
@@ -105,7 +103,7 @@ def test_the_counts_of_all_processes_add_up_exactly(
             found = counted(name)
             return {field: found.get(field, 0) for field in wanted}
 
-        wait_until(lambda: seen() == wanted, timeout_seconds=SENT_SECONDS, what=f"{wanted} are counted")
+        wait_until(lambda: seen() == wanted, what=f"{wanted} are counted")
         assert wanted["attempts"] == PROCESSES * TURNS + 1
         people.end()
     report = shown(name, process_environment)
@@ -138,5 +136,5 @@ def test_a_name_whose_counts_have_ended_is_forgotten() -> None:
             STATISTICS.flush()
         return gone not in known_names(client)
 
-    wait_until(count, timeout_seconds=20, what="the unused name is forgotten")
-    wait_until(lambda: kept in known_names(client), timeout_seconds=10)
+    wait_until(count, what="the unused name is forgotten")
+    wait_until(lambda: kept in known_names(client))

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("shop_database")
 ROUNDS = 12
 LEAST_ORDERS = 300
 EVERY_FATE = {"held", "paid", "cancelled", "expired"}
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 300
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def meanwhile(*works: Callable[[], None]) -> Iterator[None]:
         finally:
             stop.set()
             for each in working:
-                each.result(timeout=30)
+                each.result(timeout=120)
 
 
 def life(card: SaleCard, expirer: Expirer) -> list[Callable[[], None]]:
@@ -118,7 +118,7 @@ def test_a_flood_looks_like_no_drift(card: SaleCard, expirer: Expirer, monkeypat
     assert found == []
     close_sale(card)
     with two_settlers(batch=200):
-        wait_until(lambda: road.run(("ZCARD", keys.line(card.sku))) == [0], timeout_seconds=30)
+        wait_until(lambda: road.run(("ZCARD", keys.line(card.sku))) == [0])
     assert watcher.compare(card.sku, sale_ids=[card.sale_id]) == []
     assert_books_balance(card)
 
@@ -137,4 +137,4 @@ def test_drift_in_the_flood_is_found_all_the_same(
     with two_settlers(batch=20), meanwhile(*life(card, expirer)):
         found = {(each.kind, each.name) for each in watcher.compare(card.sku, sale_ids=[card.sale_id])}
         assert {("unknown_order", known), ("lost", lost)} <= found
-        wait_until(lambda: Order.objects.filter(request_id=lost).exists(), timeout_seconds=30, what="it is decided")
+        wait_until(lambda: Order.objects.filter(request_id=lost).exists(), what="it is decided")

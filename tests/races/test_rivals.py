@@ -30,7 +30,7 @@ from workers.child_process import ChildProcess
 
 pytestmark = pytest.mark.usefixtures("rival_tables")
 BUYERS, CLICKS, UNITS = 12, 2, 5
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
 QUEUED = "counter-then-queue"
 CORRECT = [name for name, rival in RIVALS.items() if rival.correct and name != QUEUED]
 
@@ -151,9 +151,7 @@ def test_a_lock_that_ends_during_a_pause_lets_two_in(new_sale: Callable[[Rival, 
         with own_connection() as holder, holder.transaction():
             holder.execute("SELECT 1 FROM rival_stock WHERE sale = %s FOR UPDATE", [sale])
             buying = [pool.submit(buy_and_forgive, number) for number in range(2)]
-            wait_until(
-                lambda: waiting_writers() == 2, timeout_seconds=WAIT_SECONDS, what="both have read and want to write"
-            )
+            wait_until(lambda: waiting_writers() == 2, what="both have read and want to write")
         for each in buying:
             each.result(timeout=WAIT_SECONDS)
     assert rival.books(sale).oversold == 1
@@ -194,8 +192,8 @@ def test_a_job_of_a_task_queue_writes_each_order_once(
     )
     try:
         worker.start()
-        wait_until(lambda: held_orders(sale) == UNITS, timeout_seconds=WAIT_SECONDS, what="every job is done")
-        wait_until(lambda: rival.waiting(sale) == 0, timeout_seconds=WAIT_SECONDS, what="no job is left")
+        wait_until(lambda: held_orders(sale) == UNITS, what="every job is done")
+        wait_until(lambda: rival.waiting(sale) == 0, what="no job is left")
     finally:
         worker.stop()
     assert (rival.books(sale).orders, rival.books(sale).left) == (UNITS, 0)

@@ -110,7 +110,7 @@ def test_two_settlers_decide_everything_once_though_their_locks_are_stolen(new_s
                     stolen += run(("DEL", keys.lock(card.sku)))[0]
                 report = audit_of(card)  # the books balance at every moment, not only at the end
                 assert report["ok"], report["invariants"]
-        wait_until(lambda: all(line_is_empty(card) for card in cards), timeout_seconds=30)
+        wait_until(lambda: all(line_is_empty(card) for card in cards))
     assert stolen > 0
     for card in cards:
         counts = assert_books_balance(card)

@@ -188,7 +188,7 @@ def test_cpu_time_of_a_process_that_ended_is_not_forgotten(tmp_path: Path) -> No
         log_path=tmp_path / "log",
     ).start()  # fmt: skip
     try:
-        wait_until(lambda: (tmp_path / "log").read_text() == "1\n", timeout_seconds=30, what="the grandchild has ended")
+        wait_until(lambda: (tmp_path / "log").read_text() == "1\n", what="the grandchild has ended")
         own = sum(psutil.Process(child.pid).cpu_times()[:2])
         assert processes.cpu_seconds(child) > own
     finally:

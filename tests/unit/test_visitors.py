@@ -71,3 +71,23 @@ def test_each_sale_is_visited_once_by_so_many_and_not_before_it_opens() -> None:
     while crowd.step(now + 60 + visitors.LATEST_SECONDS) == 0.0:
         pass
     assert shop.calls.count("POST requests") == 7
+
+
+def test_a_seed_says_what_each_does_whoever_comes_first() -> None:
+    """The control is another seed."""
+
+    def done(seed: int, step: int) -> dict[int, str]:
+        shop = Script("held")
+        shop.sales = [
+            {"slug": "kite-drop", "state": "open", **dict.fromkeys(("opens_at", "server_time"), "2026-01-01")}
+        ]
+        crowd = Visitors(shop, people=20, prefix="", dice=random.Random(seed))
+        crowd.look(0.0)
+        ends = {}
+        for _, number, person in sorted(crowd._next)[::step]:
+            list(person)
+            ends[number] = shop.calls[-1]
+        return ends
+
+    assert done(34, 1) == done(34, -1)
+    assert done(34, 1) != done(35, 1)
