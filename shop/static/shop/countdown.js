@@ -71,6 +71,7 @@ function tick() {
     const left = Number(timer.dataset.until) - moment;
     const text = clock(left + 999);
     if (timer.textContent !== text) timer.textContent = text;
+    if (timer.dataset.title && left > 0) document.title = timer.dataset.title.replace("{left}", text);
     if (!timer.dataset.when) timer.hidden = false;
     else if (!timer.done && left > 0) timer.hidden = false;
     if (timer.getAttribute("role") === "timer") announce(timer, left);
