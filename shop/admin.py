@@ -72,6 +72,10 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any]:
         """Give the sale its stock before the database's own rules (no overlap) are checked."""
         data = super().clean() or self.cleaned_data
+        opens, closes = data.get("opens_at"), data.get("closes_at")
+        if opens and closes and closes <= opens:
+            # An error of the field: without it PostgreSQL would be asked about a range that ends before it begins.
+            self.add_error("closes_at", "The sale must close after it opens.")
         if self.instance._state.adding and (product := data.get("product")):
             self.instance.stock = product.stock
         elif not self.instance._state.adding and data.get("seen_version") != self.instance.terms_version:
