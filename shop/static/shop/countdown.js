@@ -54,6 +54,7 @@ function reached(timer) {
   timer.done = true;
   if (timer.dataset.then === "look") return void document.dispatchEvent(new Event("held-to-the-end"));
   const scope = timer.closest("[data-scheduled]") ?? document;
+  if (scope.dataset?.state) scope.dataset.state = "open";
   for (const element of scope.querySelectorAll("[data-when]")) {
     element.hidden = element.dataset.when !== "open";
     if (element.matches("[data-announced]")) say(element.textContent.trim());
@@ -62,6 +63,7 @@ function reached(timer) {
     button.disabled = false;
     button.textContent = button.dataset.opens;
   }
+  document.dispatchEvent(new Event("opened-by-the-clock"));
 }
 
 function tick() {
