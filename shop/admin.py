@@ -17,6 +17,7 @@ from shop import admin_orders as admin_orders  # registers itself
 from shop import catalogue, sale_control
 from shop.control_room import ControlRoom
 from shop.models import Product, Sale
+from shop.presentation import picture_url
 from shop.sale_actions import ACTS, action_for
 
 admin.site.site_header = "Fairdrop"
@@ -25,10 +26,24 @@ admin.site.index_title = "Control room"
 admin.site.index_template = "admin/shop/index.html"
 
 
+class ProductForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A picture is named by its path, so the form looks whether it is there."""
+
+    def clean_picture(self) -> str:
+        """Return the path. Raises ValidationError when no page could show it."""
+        path: str = self.cleaned_data["picture"]
+        if path and not picture_url(path):
+            raise forms.ValidationError(
+                f"There is no picture at {path}. Name a file under static/, like shop/products/lantern.svg."
+            )
+        return path
+
+
 @admin.register(Product)
 class ProductAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """What is offered; the stock it counts is chosen once."""
 
+    form = ProductForm
     list_display = ("title", "slug", "stock", "list_price")
     list_select_related = ("stock",)
     search_fields = ("title", "slug", "stock__sku")
@@ -57,6 +72,10 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any]:
         """Give the sale its stock before the database's own rules (no overlap) are checked."""
         data = super().clean() or self.cleaned_data
+        opens, closes = data.get("opens_at"), data.get("closes_at")
+        if opens and closes and closes <= opens:
+            # An error of the field: without it PostgreSQL would be asked about a range that ends before it begins.
+            self.add_error("closes_at", "The sale must close after it opens.")
         if self.instance._state.adding and (product := data.get("product")):
             self.instance.stock = product.stock
         elif not self.instance._state.adding and data.get("seen_version") != self.instance.revision:

@@ -7,8 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from django.contrib.staticfiles import finders
+from django.core.exceptions import SuspiciousFileOperation
+from django.templatetags.static import static
 from django.utils import formats
 from django.utils.translation import gettext, ngettext
 
@@ -44,6 +48,15 @@ def clock(left: timedelta) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
+def picture_url(path: str) -> str:
+    """Return the address of the picture at `path` under static/, "" when there is none: staff type the path."""
+    try:
+        found = finders.find(path)
+        return static(path) if found and Path(found).is_file() else ""
+    except (ValueError, SuspiciousFileOperation):
+        return ""
+
+
 def milliseconds(moment: datetime) -> int:
     """Return a moment as whole milliseconds since 1970, the form countdown.js reads."""
     return int(moment.timestamp() * 1000)
@@ -71,6 +84,10 @@ class SaleFace:
     @property
     def price(self) -> str:
         return money(self.card.price, currency=self.card.currency)
+
+    @property
+    def picture_url(self) -> str:
+        return picture_url(self.card.picture)
 
     @property
     def list_price(self) -> str:

@@ -162,6 +162,27 @@ def test_an_overlapping_sale_is_refused_on_the_form(staff: Client, make_sale: Ca
     assert Sale.objects.filter(stock=first.stock).count() == 1
 
 
+@pytest.mark.parametrize("closes_in", [timedelta(days=-1), timedelta(seconds=-1), timedelta()])
+@pytest.mark.parametrize("seen_version", ["1", "7", ""])
+def test_a_sale_that_closes_before_it_opens_is_refused_with_a_sentence(
+    staff: Client, make_sale: Callable[[], Sale], closes_in: timedelta, seen_version: str
+) -> None:
+    sale = make_sale()
+    opens = timezone.now() + timedelta(days=3)
+    closes = opens + closes_in
+    dates = {"opens_at_0": opens.date(), "opens_at_1": opens.strftime("%H:%M:%S")}
+    dates |= {"closes_at_0": closes.date(), "closes_at_1": closes.strftime("%H:%M:%S")}
+    added = staff.post("/admin/shop/sale/add/", form_of(product=sale.product_id, slug=f"{sale.slug}-b", **dates))
+    changed = staff.post(f"/admin/shop/sale/{sale.pk}/change/", form_of(seen_version=seen_version, **dates))
+    for answer in (added, changed):
+        assert answer.status_code == 200
+        assert answer.context["adminform"].form.errors["closes_at"] == ["The sale must close after it opens."]
+        assert "sale_ends_after_it_begins" not in answer.content.decode()
+    assert list(Sale.objects.filter(stock=sale.stock).values_list("opens_at", "closes_at")) == [
+        (sale.opens_at, sale.closes_at)
+    ]
+
+
 @pytest.mark.parametrize("missing", ["product", "slug", "opens_at_0", "closes_at_1", "price", "per_buyer_limit"])
 def test_a_field_left_empty_is_said_on_the_form(staff: Client, make_stock: Callable[..., Stock], missing: str) -> None:
     stock = make_stock()

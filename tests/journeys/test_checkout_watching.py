@@ -26,6 +26,12 @@ OpenVisit = Callable[..., Visit]
 # An open sale looks again after at most so long (static/shop/sale.js): five seconds and a fifth. Its page's clock is
 # turned on by so much, instead of waiting.
 SALE_LOOKS_MS = 6_100
+# A ticket in a hidden tab asks no sooner than this (static/shop/ticket.js).
+HIDDEN_ASKS_MS = 10_000
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 
 def crowd(card: SaleCard, people: int) -> None:
@@ -141,14 +147,14 @@ def test_streams_alone_tell_it_where_nobody_polls(open_sale: MakeSale, visit: Op
     assert not [url for url in asked if url.endswith(f"/api/v1/requests/{waiter.request_id}")]
 
 
-def test_a_hidden_tab_rests_and_asks_when_it_is_seen_again(open_sale: MakeSale, visit: OpenVisit) -> None:
+def test_a_hidden_tab_asks_seldom_and_its_title_tells_of_the_hold(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, waiter = open_sale(units=1), visit()
     waiter.page.clock.install()
     held = take_all(card)
     waiter.wait_in_line(card)
-    hide = "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });" \
-        " document.dispatchEvent(new Event('visibilitychange')); }"  # fmt: skip
-    waiter.page.evaluate(hide, True)
+    # From here on the page's time goes on only when this test says so, however long anything takes.
+    waiter.page.clock.pause_at(waiter.page.evaluate("Date.now() / 1000 + 1"))
+    waiter.page.evaluate(HIDE, True)
     asked: list[str] = []
     waiter.context.on("request", lambda request: asked.append(request.url) if "/requests/" in request.url else None)
     let_holds_end(held)
@@ -156,12 +162,35 @@ def test_a_hidden_tab_rests_and_asks_when_it_is_seen_again(open_sale: MakeSale, 
         lambda: Order.objects.filter(request_id=waiter.request_id, state="held").exists(),
         what="it is held",
     )
-    waiter.page.clock.run_for(60_000)  # whatever it had planned for the next minute
+    waiter.page.clock.run_for(HIDDEN_ASKS_MS - 200)
     waiter.page.wait_for_timeout(500)  # a stream would have spoken by now: only time can show that it is closed
     assert asked == []
-    waiter.sees_state("waitlisted")
-    waiter.page.evaluate(hide, False)
+    waiter.page.clock.run_for(400)
     waiter.sees_state("held")
+    expect(waiter.page).to_have_title(re.compile(r"^Yours: pay within [89]:\d\d · Paper kite"), timeout=PATIENCE_MS)
+    before = waiter.page.title()
+    waiter.page.clock.run_for(5_000)
+    assert waiter.page.title() != before, "the title counts down"
+    assert not [url for url in asked if url.endswith("/events")]
+    waiter.page.clock.resume()
+    waiter.page.evaluate(HIDE, False)
+    waiter.pay()
+    waiter.sees_state("paid")
+    expect(waiter.page).to_have_title(re.compile("^Yours · Paper kite"))
+
+
+def test_a_hidden_tab_with_a_final_ticket_asks_nothing(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer = open_sale(units=1), visit()
+    buyer.page.clock.install()
+    buyer.get_one(card)
+    let_holds_end(buyer.request_id)
+    buyer.page.reload()
+    buyer.sees_state("expired")
+    asked: list[str] = []
+    buyer.context.on("request", lambda request: asked.append(request.url) if "/requests/" in request.url else None)
+    buyer.page.evaluate(HIDE, True)
+    buyer.page.clock.run_for(60_000)
+    assert asked == []
 
 
 def test_a_place_that_the_server_lost_comes_back_by_the_kept_ticket(open_sale: MakeSale, visit: OpenVisit) -> None:

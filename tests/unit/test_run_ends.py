@@ -5,6 +5,7 @@ Each case runs in a process of its own: to import Locust changes the process.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -204,6 +205,11 @@ if CASE == "run time of a shape":
 VERDICT, NO_VERDICT = 7, 2
 
 
+def hear_interrupts() -> None:
+    """Undo what a shell does to a job in the background: it ignores SIGINT, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def end_in_locust(case: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Locust until it ends by itself."""
     file = folder / "locustfile.py"
@@ -212,7 +218,7 @@ def end_in_locust(case: str, folder: Path, *words: str) -> subprocess.CompletedP
     environment = os.environ | {"CASE": case}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL, preexec_fn=hear_interrupts,
     )  # fmt: skip
     assert "Uncaught exception" not in done.stderr, done.stderr
     return done
@@ -243,4 +249,14 @@ def test_locust_ends_and_says_so_when_nobody_can_judge(case: str, told: str, tmp
     done = end_in_locust(case, tmp_path, "--run-time", "1s")
     assert told in done.stderr
     assert "judged" not in done.stdout
+    assert done.returncode == NO_VERDICT, done.stdout + done.stderr
+
+
+def test_an_interrupt_is_heard_when_the_tests_are_a_background_job(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = end_in_locust("interrupted while it reckons", tmp_path, "--run-time", "1s")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "KeyboardInterrupt" in done.stderr
     assert done.returncode == NO_VERDICT, done.stdout + done.stderr

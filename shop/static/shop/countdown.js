@@ -54,6 +54,7 @@ function reached(timer) {
   timer.done = true;
   if (timer.dataset.then === "look") return void document.dispatchEvent(new Event("held-to-the-end"));
   const scope = timer.closest("[data-scheduled]") ?? document;
+  if (scope.dataset?.state) scope.dataset.state = "open";
   for (const element of scope.querySelectorAll("[data-when]")) {
     element.hidden = element.dataset.when !== "open";
     if (element.matches("[data-announced]")) say(element.textContent.trim());
@@ -62,6 +63,7 @@ function reached(timer) {
     button.disabled = false;
     button.textContent = button.dataset.opens;
   }
+  document.dispatchEvent(new Event("opened-by-the-clock"));
 }
 
 function tick() {
@@ -71,6 +73,7 @@ function tick() {
     const left = Number(timer.dataset.until) - moment;
     const text = clock(left + 999);
     if (timer.textContent !== text) timer.textContent = text;
+    if (timer.dataset.title && left > 0) document.title = timer.dataset.title.replace("{left}", text);
     if (!timer.dataset.when) timer.hidden = false;
     else if (!timer.done && left > 0) timer.hidden = false;
     if (timer.getAttribute("role") === "timer") announce(timer, left);

@@ -21,24 +21,24 @@ function again(ms) {
 }
 
 function put(fresh) {
-  // What the countdown says at the moment itself; said twice it is heard once, another text would take its place.
-  const opens = sale.querySelector("[data-announced]")?.textContent.trim();
-  const opened = sale.dataset.state === "scheduled" && fresh.dataset.state === "open";
+  const before = sale.dataset.state;
+  const state = fresh.dataset.state;
+  // What the countdown says when it opens the sale itself.
+  const opens = before === "scheduled" && state === "open" && sale.querySelector("[data-announced]").textContent.trim();
   for (const part of parts(fresh)) {
     const name = part.dataset.live;
     const here = sale.querySelector(`[data-live="${name}"]`);
-    if (!here || shown.get(name) === part.innerHTML) continue;
-    const busy = name === "buy" && (here.contains(document.activeElement) || here.querySelector("[aria-disabled]"));
-    const same = name === "buy" && fresh.dataset.state === sale.dataset.state;
-    if (busy || same) continue;
+    if (!here || (shown.get(name) === part.innerHTML && state === before)) continue;
+    const busy = here.contains(document.activeElement) || here.querySelector("[aria-disabled]");
+    // A sale that was postponed takes its button back from anybody.
+    if (name === "buy" && (state === before || (busy && state !== "scheduled"))) continue;
     shown.set(name, part.innerHTML);
     here.replaceChildren(...part.childNodes);
   }
-  if (fresh.dataset.state !== sale.dataset.state) {
-    sale.dataset.state = fresh.dataset.state;
+  if (state !== before) {
+    sale.dataset.state = state;
     const chip = sale.querySelector("[data-live=chip]").innerText.trim();
-    document.querySelector("[data-announce]").textContent = (opened && opens) || chip;
-    for (const part of sale.querySelectorAll('[data-when="scheduled"]')) part.hidden = fresh.dataset.state !== "scheduled";
+    document.querySelector("[data-announce]").textContent = opens || chip;
   }
   document.dispatchEvent(new Event("parts-replaced"));
 }
@@ -63,6 +63,11 @@ async function look() {
 }
 
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : again(SOON_MS)));
+// The countdown opened it; whether the shop did too, the next look says, even if its page is the one seen before.
+document.addEventListener("opened-by-the-clock", () => {
+  tag = "";
+  again(OPEN_MS);
+});
 addEventListener("online", () => again(SOON_MS));
 addEventListener("pageshow", (event) => { if (event.persisted) again(0); });
 again(OPEN_MS);

@@ -4,6 +4,7 @@
 
 const LONGEST_PAUSE_MS = 30_000;
 const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
+const HIDDEN_MS = 10_000; // a hidden tab has no stream and asks seldom: its title must still say that a hold began
 const KEPT = "fairdrop:ticket:";
 const BEGAN = "fairdrop:began:";
 const LANGUAGE = document.documentElement.lang;
@@ -164,7 +165,6 @@ function fail(retryAfterSeconds) {
 }
 
 async function ask() {
-  if (document.hidden) return;
   try {
     const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(8000) });
     if (response.ok) {
@@ -182,7 +182,7 @@ async function ask() {
 
 function again(ms) {
   clearTimeout(timer);
-  timer = setTimeout(ask, ms);
+  timer = setTimeout(ask, document.hidden ? Math.max(ms, HIDDEN_MS) : ms);
 }
 
 function close() {
@@ -208,15 +208,14 @@ function begin() {
   // 0 means that nothing can change any more: a final ticket never asks.
   if (waits(ticket.dataset.state) && Number(ticket.dataset.position)) showWay(Number(ticket.dataset.position));
   const pause = Number(ticket.dataset.pollAfterMs);
-  if (!(pause > 0) || document.hidden) return;
+  if (!(pause > 0)) return;
   follow();
   again(stream ? Math.min(pause, QUIET_MS) : pause);
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) return void (Number(ticket.dataset.pollAfterMs) > 0 && again(0));
-  close();
-  clearTimeout(timer);
+  if (document.hidden) close();
+  if (Number(ticket.dataset.pollAfterMs) > 0) again(0);
 });
 addEventListener("offline", () => { if (Number(ticket.dataset.pollAfterMs) > 0) fail(0); });
 addEventListener("online", () => { if (Number(ticket.dataset.pollAfterMs) > 0) again(0); });

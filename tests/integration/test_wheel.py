@@ -1,0 +1,81 @@
+"""`pip wheel .` makes a wheel with everything the shop reads at run time. Needs setuptools of requirements/dev.txt, and
+no network.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from email.message import Message
+from email.parser import Parser
+from importlib.metadata import version
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.servers import ROOT
+
+PACKAGES = ("inventory", "shop", "workers", "loadtest")
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "requirements")
+OLDEST_SETUPTOOLS = 77  # as in pyproject.toml
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
+
+
+def files_below(folder: Path) -> set[str]:
+    """Return every file of the packages, by its path from `folder`."""
+    return {
+        path.relative_to(folder).as_posix()
+        for package in PACKAGES
+        for path in (folder / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def build(source: Path, out: Path) -> ZipFile:
+    """Build a wheel of `source` without network."""
+    if int(version("setuptools").partition(".")[0]) < OLDEST_SETUPTOOLS:
+        pytest.fail("setuptools is too old here: install requirements/dev.txt.")
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = subprocess.run(
+        [*command, "--wheel-dir", str(out)], cwd=source, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (wheel,) = out.glob("fairdrop-*.whl")
+    return ZipFile(wheel)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the sources: a build leaves folders beside them."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in (*PACKAGES, *PARTS):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name, **({"ignore": LEFT_OUT} if copy is shutil.copytree else {}))
+    return folder
+
+
+def test_the_wheel_holds_every_file_of_the_packages(source: Path, tmp_path: Path) -> None:
+    with build(source, tmp_path) as wheel:
+        held = {name for name in wheel.namelist() if not name.startswith("fairdrop-")}
+        facts: Message = Parser().parsestr(
+            wheel.read(next(name for name in wheel.namelist() if name.endswith("/METADATA"))).decode()
+        )
+    assert held == files_below(source)
+    for needed in (
+        "inventory/scripts/admit.lua", "shop/templates/shop/sale.html", "shop/static/shop/ticket.js",
+        "shop/locale/zh_Hans/LC_MESSAGES/django.mo", "shop/sandbox/templates/sandbox/pay.html",
+        "workers/management/commands/run_worker.py", "loadtest/report/page.html",
+    ):  # fmt: skip
+        assert needed in held
+    assert any(each.startswith("Django") for each in facts.get_all("Requires-Dist", []))
+    assert facts["Author"] == "Fairdrop contributors"
+    assert str(facts.get_payload()).startswith("# Fairdrop")
+
+
+def test_the_control_a_data_file_that_is_not_named_is_missed(source: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(source, tmp_path / "copy")
+    (copy / "inventory" / "scripts" / "other.luac").write_text("")
+    with build(copy, tmp_path / "out") as wheel:
+        assert files_below(copy) - set(wheel.namelist()) == {"inventory/scripts/other.luac"}
