@@ -86,7 +86,9 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
         keys.line(terms.sku),
     ]
     # First of all: a SKU that can be asked for must be one that settlers look at.
-    run_commands(client, [("SADD", keys.skus(), terms.sku)])
+    # Not written again: a full Redis refuses SADD, and staff must be able to pause a sale there.
+    if not run_commands(client, [("SISMEMBER", keys.skus(), terms.sku)])[0]:
+        run_commands(client, [("SADD", keys.skus(), terms.sku)])
     written = run_script(client, "prime", keys=script_keys, args=args)
     return bool(written)
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from django.utils import timezone
 
-from inventory import admission, line, redis, tickets
-from inventory.exceptions import InvalidRequest, RequestNotFound, SaleNotFound
+from inventory import admission, line, redis, server_memory, tickets
+from inventory.exceptions import InvalidRequest, MemoryFull, RequestNotFound, SaleNotFound
 from inventory.outcomes import State
 from shop import catalogue
 from shop.catalogue import SaleCard
@@ -53,6 +53,8 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> R
     name = tickets.request_id(
         sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
     )
+    if server_memory.look(redis.connect(), card.sku):
+        raise MemoryFull
     wish = admission.Ask(name, buyer, quantity)
     answer = _admit(card, wish)
     if answer.code == admission.Code.NOT_PRIMED:

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Tell what became of requests whose orders changed in the database, and how the stock stands after it.
 -- KEYS  1 stock   2 records   3 live units   4 line   5 holds   6 in flight   7 dead letters
 -- ARGV  1 sku   2 settled channel   3 wake channel   4 available   5 held   6 sold   7 returning   8 stock version

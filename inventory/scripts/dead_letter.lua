@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Put a dead letter of a SKU back into its line, or remove it from the list.
 -- KEYS  1 dead letters   2 dead letter notes   3 line   4 in flight   5 records   6 stock   7 live units
 -- ARGV  1 'retry' or 'discard'   2 request_id

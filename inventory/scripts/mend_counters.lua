@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Compare a line's counters with what is there in this moment, and correct them.
 -- KEYS  1 line   2 in flight   3 records   4 stock
 -- ARGV  1 'mend' or 'look'

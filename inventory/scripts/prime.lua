@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Put a sale and its stock, as the database knows them, into Redis. Safe to run at any time, any number of times.
 -- KEYS  1 sale   2 stock   3 fence   4 in flight   5 line
 -- ARGV  1 switch   2 opens_us   3 closes_us   4 limit   5 room   6 available   7 held   8 sold   9 returning

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Put requests back into their line that are in no place at all, each at its own seq.
 -- KEYS  1 line   2 in flight   3 dead letters   4 records   5 stock
 -- ARGV  1 sku   2 wake channel   then request_ids   (at most 1,000)

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Bring a request back whose place was lost with Redis, at the place its ticket names.
 -- KEYS  1 stock   2 line   3 records   4 live units
 -- ARGV  1 sku   2 wake channel   3 request_id   4 seq   5 units   6 sale_id   7 buyer

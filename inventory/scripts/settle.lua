@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Answer a settled batch: write outcomes, take the requests out of flight, put those who must wait back in line.
 -- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line   8 holds
 -- ARGV  1 token   2 sku   3 settled channel   4 available   5 held   6 sold   7 returning   8 stock version

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Hand out the next batch to the holder of a lock: what is in flight first, only then what waits.
 -- KEYS  1 lock   2 line   3 in flight   4 records   5 stock   6 hand outs   7 dead letters   8 dead letter notes
 --       (of a queue: its own keys in their place, its state for the stock)

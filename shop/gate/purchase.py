@@ -12,8 +12,9 @@ from django.conf import settings
 
 from inventory import admission
 from inventory.admission import Answer, Ask, Code, SaleLine
-from inventory.exceptions import InvalidRequest, SaleNotPrimed, SoldOut
+from inventory.exceptions import InvalidRequest, MemoryFull, SaleNotPrimed, SoldOut
 from inventory.redis import AsyncClient
+from inventory.server_memory import WATCH
 from inventory.tickets import Ticket, request_id, sign_ticket
 from shop.buyers import ticket_signer
 from shop.gate.board import Board
@@ -87,6 +88,8 @@ class Purchases:
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
+        if WATCH.full_servers(self._client, card.sku):
+            raise MemoryFull
         answer = await self._coalescer(entry).submit(Ask(name, buyer, quantity))
         await self._answer(entry, Ask(name, buyer, quantity), answer, send)
 
