@@ -13,9 +13,9 @@ from django.db import connection, transaction
 from inventory import ledger, line, line_changes, redis
 from inventory.allocation import Claim, Decision
 from inventory.database import Cursor, array
-from inventory.exceptions import NotPayable, RedisUnavailable, RequestNotFound
+from inventory.exceptions import LineNotTold, NotPayable, RedisUnavailable, RequestNotFound
 from inventory.line_changes import Settled, StockFigures
-from inventory.outcomes import WAITING_STATES, State
+from inventory.outcomes import RANK, WAITING_STATES, State
 from inventory.tickets import Record, sale_id_of
 from shop import catalogue, orders
 from shop.models import Order
@@ -112,17 +112,40 @@ def records_now(cursor: Cursor, request_ids: Sequence[str]) -> list[Settled]:
 
 
 def tell(changes: Changes) -> None:
-    """Tell the line what was committed; when it is away the reconciler tells it later."""
+    """Tell the line what was committed. Raises LineNotTold when it is away; the reconciler also tells it later.
+
+    Let that error be the answer of a call: what a buyer has been told, the line must know, or its next answer would
+    take it back. The call repeated tells the line first (see catch_up).
+    """
     try:
         line_changes.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
     except RedisUnavailable as error:
         log.warning("committed, but the line was not told", action="tell_failed", sku=changes.sku, error=repr(error))
+        raise LineNotTold from error
+
+
+def catch_up(order: Order) -> None:
+    """Tell the line how `order` (read with its sale and stock) stands, if the line is behind.
+
+    To be called before anybody hears of a state that was read from the database. A request that the line has lost is
+    answered from the database everywhere. Raises RedisUnavailable, LineNotTold.
+    """
+    stock, state = order.sale.stock, State(order.state)
+    (place,) = line.places(redis.connect(), stock.sku, [order.request_id])
+    if place is None or RANK[place.record.state] >= RANK[state]:
+        return
+    ends = order.hold_expires_at if state is State.HELD else None
+    ends_ms = round(ends.timestamp() * 1000) if ends else None
+    record = Record(state, order.seq, order.quantity, order.sale_id, order.buyer, ends_ms)
+    figures = StockFigures(stock.available, stock.held, stock.sold, stock.held, stock.version)
+    tell(Changes(stock.sku, figures, [Settled(order.request_id, record)]))
 
 
 def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = "cancelled by the buyer") -> State:
     """Give up `buyer`'s hold, or their place in line; return the state after it. Safe to repeat.
 
-    Raises RequestNotFound (also for another buyer's), NotPayable when it is paid or over, Unavailable.
+    Raises RequestNotFound (also for another buyer's), NotPayable when it is paid or over, Unavailable; LineNotTold
+    when it is done and must be asked again.
     """
     order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
     if order is None:
@@ -144,8 +167,9 @@ def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = "
     if changes.changed:
         tell(changes)
         return State.CANCELLED
-    order.refresh_from_db(fields=["state"])
+    order = Order.objects.select_related("sale__stock").get(pk=order.pk)
     if order.state != State.CANCELLED:
+        catch_up(order)
         raise NotPayable(f"this request is {order.state.replace('_', ' ')}; there is nothing to cancel")
     return State.CANCELLED
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from inventory import admission, line, redis, server_memory, tickets
 from inventory.exceptions import InvalidRequest, MemoryFull, RequestNotFound, SaleNotFound
 from inventory.outcomes import State
-from shop import catalogue
+from shop import catalogue, holds
 from shop.catalogue import SaleCard
 from shop.models import Order
 from shop.order_numbers import order_number
@@ -84,12 +84,14 @@ def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
 def look_up(request_id: str, *, buyer: str) -> RequestView:
     """Return `buyer`'s own request: decided ones from the database, waiting ones from the line.
 
-    Raises RequestNotFound (also for another buyer's), RedisUnavailable when only the line could know.
+    What the database says is told to the line first, if the line is behind: its next answer must not take it back.
+
+    Raises RequestNotFound (also for another buyer's), Unavailable when the line does not answer.
     """
     sale_id = tickets.sale_id_of(request_id)
     if sale_id is None:
         raise RequestNotFound
-    order = Order.objects.select_related("sale").filter(request_id=request_id).first()
+    order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
     if order is not None:
         return _view_of_order(order, buyer=buyer)
     return _view_in_line(request_id, sale_id=sale_id, buyer=buyer)
@@ -98,6 +100,7 @@ def look_up(request_id: str, *, buyer: str) -> RequestView:
 def _view_of_order(order: Order, *, buyer: str) -> RequestView:
     if order.buyer != buyer:
         raise RequestNotFound
+    holds.catch_up(order)
     return RequestView(
         order.request_id,
         order.sale.slug,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 
 import psycopg
@@ -13,7 +14,7 @@ import structlog
 
 from inventory import line
 from inventory.database import LastingConnection
-from inventory.exceptions import RedisUnavailable
+from inventory.exceptions import LineNotTold, RedisUnavailable
 from inventory.faults import fault_point
 from inventory.redis import Client
 from shop import holds
@@ -102,7 +103,8 @@ class Expirer:
         if wrong:
             with self._database.get().cursor() as cursor:
                 changes = changes._replace(changed=[*changes.changed, *holds.records_now(cursor, wrong)])
-        holds.tell(changes)
+        with suppress(LineNotTold):  # its hints stay in the line, and the next round looks at them again
+            holds.tell(changes)
 
     def close(self) -> None:
         """End the database connection."""
