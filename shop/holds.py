@@ -185,19 +185,34 @@ def _leave_line(request_id: str, *, buyer: str, actor: str) -> bool:
         raise RequestNotFound
     if place.record.state not in WAITING_STATES:
         return False
-    record = place.record
+    return _decide_waiting(
+        request_id, place.record, sku=card.sku, state=State.CANCELLED, actor=actor, reason="left_the_line"
+    )
+
+
+def refuse(request_id: str, record: Record, *, sku: str, actor: str) -> None:
+    """Decide a waiting request as refused, for good, because staff discarded it. One that is decided stays as it is.
+
+    Raises Unavailable; LineNotTold when it is done and must be asked again.
+    """
+    if not _decide_waiting(request_id, record, sku=sku, state=State.REFUSED, actor=actor, reason="discarded_by_staff"):
+        catch_up(Order.objects.select_related("sale__stock").get(request_id=request_id))
+
+
+def _decide_waiting(request_id: str, record: Record, *, sku: str, state: State, actor: str, reason: str) -> bool:
+    """Write the order of a waiting request and tell the line; False when it has an order already."""
     with transaction.atomic(), connection.cursor() as cursor:
-        stock = ledger.lock_stock(cursor, sku=card.sku)
+        stock = ledger.lock_stock(cursor, sku=sku)
         orders.ask_decided(cursor, [request_id])
         if orders.read_decided(cursor):
             return False
-        claim = Claim(request_id, sale_id, buyer, record.quantity, record.seq, record.restored)
-        orders.ask_terms(cursor, [sale_id])
-        terms = orders.read_terms(cursor)[sale_id].terms_for(record.seq)
+        claim = Claim(request_id, record.sale_id, record.buyer, record.quantity, record.seq, record.restored)
+        orders.ask_terms(cursor, [record.sale_id])
+        terms = orders.read_terms(cursor)[record.sale_id].terms_for(record.seq)
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
-        decision = Decision(claim, State.CANCELLED, "left_the_line")
+        decision = Decision(claim, state, reason)
         orders.insert_orders(cursor, [decision], terms={request_id: terms}, moment=now, actor=actor)
-    gone = Record(State.CANCELLED, record.seq, record.quantity, sale_id, buyer)
-    tell(Changes(card.sku, ledger.figures_of(stock), [Settled(request_id, gone)]))
+    gone = Record(state, record.seq, record.quantity, record.sale_id, record.buyer)
+    tell(Changes(sku, ledger.figures_of(stock), [Settled(request_id, gone)]))
     return True

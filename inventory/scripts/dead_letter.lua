@@ -4,10 +4,10 @@
 -- ARGV  1 'retry' or 'discard'   2 request_id
 -- Returns a text: 'retried' or 'discarded'; or the reason why nothing changed: 'unknown' no such dead letter,
 --   'in_flight' its refusal is under way, 'decided' (retry) it was told its outcome, 'damaged' (retry) its record
---   cannot be read.
+--   cannot be read, 'undecided' (discard) its order must be written first.
 -- Stays true: what was decided is never queued again (I3); a retried request gets a new seq at the end of the line,
--- because those behind it were decided meanwhile (I8); an undecided letter that is discarded was never admitted: its
--- record is gone, its buyer's units are free, and the same request may be asked again (I4, I7).
+-- because those behind it were decided meanwhile (I8); what is discarded is decided for good, except one whose record
+-- cannot be read: nobody knows whose it is, so its record goes, and its ticket alone may bring it back (I4).
 local mode, id = ARGV[1], ARGV[2]
 if not redis.call('ZSCORE', KEYS[1], id) then return 'unknown' end
 if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
@@ -18,6 +18,7 @@ local damaged = not letter or tonumber(units) < 1
 local decided = letter and letter ~= 'q' and letter ~= 'w'
 if mode == 'retry' and decided then return 'decided' end
 if mode == 'retry' and damaged then return 'damaged' end
+if mode == 'discard' and not decided and not damaged then return 'undecided' end
 redis.call('ZREM', KEYS[1], id)
 redis.call('HDEL', KEYS[2], id)
 if decided then return 'discarded' end
