@@ -50,9 +50,7 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> R
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
     if len(idempotency_key) > LONGEST_KEY:
         raise InvalidRequest(f"Idempotency-Key may have at most {LONGEST_KEY} characters")
-    name = tickets.request_id(
-        sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
-    )
+    name = name_of(card, buyer=buyer, idempotency_key=idempotency_key)
     if server_memory.look(redis.connect(), card.sku):
         raise MemoryFull
     wish = admission.Ask(name, buyer, quantity)
@@ -73,6 +71,13 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> R
         hold_expires_at=None,
         decided_at=None,
         reason="",
+    )
+
+
+def name_of(card: SaleCard, *, buyer: str, idempotency_key: str) -> str:
+    """Return the id of the request that `buyer` makes with this key."""
+    return tickets.request_id(
+        sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
     )
 
 

@@ -1,9 +1,10 @@
 """POST /api/v1/sales/<slug>/requests: turns a wish into a place in line through one coalesced script call.
-Never touches the database, never waits without a bound. Called by the gate's router.
+Touches the database only for a ticket that is shown, never waits without a bound. Called by the gate's router.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -32,8 +33,10 @@ from shop.gate.http import (
     send_answer,
 )
 from shop.gate.pace import poll_after_ms
+from shop.gate.threads import ReaderThreads
 from shop.refusals import not_open, refusal
 from shop.requests import LONGEST_KEY, MOST_UNITS
+from shop.restoring import restore_asked
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
@@ -55,6 +58,17 @@ def read_quantity(body: bytes) -> int:
     return quantity
 
 
+def read_wish(body: bytes) -> tuple[int, str]:
+    """Return quantity and ticket in `body`, '' for the ticket when there is none. Raises InvalidRequest."""
+    if b'"ticket"' not in body:
+        return read_quantity(body), ""
+    wish = read_json_object(body)
+    ticket = wish.pop("ticket", "")
+    if not isinstance(ticket, str) or not ticket:
+        raise InvalidRequest("ticket must be a text")
+    return read_quantity(json.dumps(wish).encode()), ticket
+
+
 def read_idempotency_key(headers: Headers) -> str:
     """Return the Idempotency-Key, '' when there is none. Raises InvalidRequest when it is too long or not printable."""
     raw = headers.get(b"idempotency-key")
@@ -73,6 +87,11 @@ class Purchases:
         self._client = client
         self._board = board
         self._coalescers: dict[int, Coalescer[Ask, Answer]] = {}
+        self._threads = ReaderThreads("tickets", threads=2, most_waiting=64)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
 
     async def handle(self, slug: str, headers: Headers, receive: Receive, send: Send) -> None:
         """Answer one POST. Raises every FairdropError the contract lists for it."""
@@ -80,18 +99,28 @@ class Purchases:
         buyer = buyer_of(headers, unsafe=True)
         check_json_content_type(headers)
         body = await read_body(receive, headers)
-        quantity = read_quantity(body)
+        quantity, ticket = read_wish(body)
         key = read_idempotency_key(headers)
-        if entry.is_surely_sold_out(buyer):
-            raise SoldOut
         card = entry.card
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
+        ask = Ask(name, buyer, quantity)
+        if ticket:
+            return await self._answer(entry, ask, await self._restore(ask, ticket), send)
+        if entry.is_surely_sold_out(buyer):
+            raise SoldOut
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
-        answer = await self._coalescer(entry).submit(Ask(name, buyer, quantity))
-        await self._answer(entry, Ask(name, buyer, quantity), answer, send)
+        return await self._answer(entry, ask, await self._coalescer(entry).submit(ask), send)
+
+    async def _restore(self, ask: Ask, ticket: str) -> Answer:
+        """Return the place that a ticket names, as the admission script would. Raises what restore_asked does."""
+        view, restored = await self._threads.read(
+            restore_asked, ticket, request_id=ask.request_id, quantity=ask.quantity, buyer=ask.buyer
+        )
+        code = Code.ADMITTED if restored else Code.KNOWN_BEFORE + ord(view.state.letter)
+        return Answer(code, view.seq, view.position or 0)
 
     async def _answer(self, entry: SaleEntry, ask: Ask, answer: Answer, send: Send) -> None:
         code, seq, position = answer
