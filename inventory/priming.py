@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.conf import settings
+
 from inventory import keys
 from inventory.line_changes import StockFigures
 from inventory.locks import FENCE_TTL_MS
@@ -77,6 +79,7 @@ def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: 
         fence,
         FENCE_TTL_MS,
         terms.version,
+        round(settings.RESTORE_GRACE_SECONDS * 1_000_000),
     ]
     script_keys = [
         keys.sale(terms.sku, sale_id=terms.sale_id),

@@ -4,7 +4,7 @@
 -- ARGV  1 switch   2 opens_us   3 closes_us   4 limit   5 room   6 available   7 held   8 sold   9 returning
 --       10 stock version   11 highest seq the database has seen   12 requests decided in the database
 --       13 channel   14 sku   15 fence of the stock row   16 fence_ttl_ms
---       17 version of the terms
+--       17 version of the terms   18 for how long an emptied Redis decides nobody, in µs
 -- Returns 1 when the stock was written, 0 when it was not: Redis knew this version or a newer one, or a batch is in
 -- flight, whose settlement brings the stock after it.
 -- Stays true: an older version never overwrites a newer one, of the terms as of the stock; seq never falls below what
@@ -35,6 +35,11 @@ local flying = redis.call('ZCARD', KEYS[4])
 if not stock[1] then
   -- Counters of an empty Redis begin where the database is; from then on only what comes and goes moves them.
   redis.call('HSET', KEYS[2], 'admitted', ARGV[12], 'decided', ARGV[12])
+  if tonumber(ARGV[15]) > 0 then
+    -- A settler has been here, so Redis was lost: who has a ticket gets time to bring it before newcomers are decided.
+    local time = redis.call('TIME')
+    redis.call('HSET', KEYS[2], 'decide_from_us', string.format('%.0f', time[1] * 1000000 + time[2] + ARGV[18]))
+  end
   if tonumber(ARGV[6]) == 0 and tonumber(ARGV[9]) > 0 then
     -- Nothing is free: whoever comes back with a ticket waits for a held unit, as they were told before.
     local time = redis.call('TIME')

@@ -21,7 +21,7 @@ local call = ARGV[1] .. '#' .. ARGV[2]
 local limit, most, give_up = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local tasks = ARGV[6] == 'tasks'
 local last = redis.call('HMGET', KEYS[5], 'hand_call', 'hand_kind', 'hand_count', 'hand_aside', 'last_us',
-  'queued_unsure', 'waits_for', 'waits_version', 'waits_until_us', 'version', 'last_seq')
+  'queued_unsure', 'waits_for', 'waits_version', 'waits_until_us', 'version', 'last_seq', 'decide_from_us')
 local aside, taken = {}, 0
 
 local function now_us()
@@ -42,6 +42,7 @@ end
 -- How many may be taken from a line that waits for a unit or for staff: none while nothing has changed and its time
 -- has not come (the end of the sale, or ten seconds), then one, so that what nobody told us of is found.
 local function may_take()
+  if last[12] and now_us() < tonumber(last[12]) then return 0 end -- tickets are being brought back
   if tasks or not last[7] then return limit end
   local same = last[8] == last[10]
   if same and now_us() < tonumber(last[9] or '0') then return 0 end
