@@ -7,13 +7,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
 from inventory import keys
+from inventory.exceptions import RedisUnavailable
 from inventory.outcomes import STATE_OF_LETTER, State
-from inventory.redis import Argument, AsyncClient, Client, run_script, run_script_async
+from inventory.redis import (
+    Argument,
+    AsyncClient,
+    Client,
+    run_commands,
+    run_commands_async,
+    run_script,
+    run_script_async,
+    script_text,
+)
 
 # One script call stays short, so that nobody behind it waits long (pitfall Q15).
 MOST_PER_CALL = 1000
@@ -102,8 +112,37 @@ def _answers(flat: list[int]) -> list[Answer]:
     return [Answer(*each) for each in zip(parts, parts, parts, parts, parts, strict=True)]
 
 
+def _commands(line: SaleLine, asks: Sequence[Ask]) -> list[list[Argument]]:
+    """Return the script call, and the wait for replicas after it on the same connection.
+
+    WAIT covers what its own connection wrote. A batch that only repeats answers writes nothing: the PUBLISH, which goes
+    to the replicas too, makes it wait for everything before it all the same.
+    """
+    script_keys = _script_keys(line)
+    timeout_ms = round(settings.REDIS_TIMEOUT_SECONDS * 1000 / 2)
+    return [
+        ["EVAL", script_text("admit"), len(script_keys), *script_keys, *_script_args(line, asks)],
+        ["PUBLISH", keys.replicas_channel(), line.sku],
+        ["WAIT", settings.REDIS_REPLICAS, timeout_ms],
+    ]
+
+
+def _replicated(replies: list[Any]) -> list[Answer]:
+    flat, _, replicas = replies
+    if replicas < settings.REDIS_REPLICAS:
+        raise RedisUnavailable("Your place is not safe on every server yet: ask again.")
+    return _answers(flat)
+
+
 async def admit_async(client: AsyncClient, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:
-    """Admit `asks` (at most 1,000) in their order; return an answer for each. Raises RedisUnavailable (S12, I14)."""
+    """Admit `asks` (at most 1,000) in their order; return an answer for each. Raises RedisUnavailable (S12, I14).
+
+    With FAIRDROP_REDIS_REPLICAS an answer means that so many replicas have the place; too few in time is an error,
+    and the same asks again find their places.
+    """
+    if settings.REDIS_REPLICAS:
+        timeout_seconds = settings.REDIS_TIMEOUT_SECONDS
+        return _replicated(await run_commands_async(client, _commands(line, asks), timeout_seconds=timeout_seconds))
     flat = await run_script_async(
         client,
         "admit",
@@ -116,4 +155,6 @@ async def admit_async(client: AsyncClient, line: SaleLine, asks: Sequence[Ask]) 
 
 def admit(client: Client, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:
     """As admit_async, for callers without an event loop."""
+    if settings.REDIS_REPLICAS:
+        return _replicated(run_commands(client, _commands(line, asks)))
     return _answers(run_script(client, "admit", keys=_script_keys(line), args=_script_args(line, asks)))

@@ -72,7 +72,8 @@ def audit(scope: Scope, *, thorough: bool = False) -> dict[str, Any]:
         orders = audit_records.read_orders(cursor, stock_id=scope.stock_id, sample=sample)
         books = read_books(cursor, scope)
     after = audit_line.look(client, scope.sku)
-    first = audit_line.first_waits(scope.sku, after, books.counts, patience_ms=settings.LOCK_TTL_MS + TAKE_OVER_MS)
+    patience_ms = settings.LOCK_TTL_MS + TAKE_OVER_MS + round(settings.RESTORE_GRACE_SECONDS * 1000)
+    first = audit_line.first_waits(scope.sku, after, books.counts, patience_ms=patience_ms)
     findings = [
         *books.findings,
         *audit_line.line_findings(before, books.counts, after, first_waits=first),

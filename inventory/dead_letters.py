@@ -22,6 +22,7 @@ REASONS = {
     "unknown": "there is no such dead letter",
     "in_flight": "its refusal is under way: try again in a few seconds",
     "decided": "its outcome was told to its buyer, and its units are free: the buyer may ask again",
+    "undecided": "it must be refused before it leaves the list",
     "damaged": "its record cannot be read: discard it",
 }
 
@@ -94,8 +95,8 @@ def change_letters(
 ) -> list[Done]:
     """Retry or discard letters of `sku`; say of each what became of it. Every one is logged with `actor`.
 
-    retry: an undecided, sound request goes to the end of the line with a new seq. discard: the letter leaves the list;
-    an undecided one was then never admitted. Raises InvalidRequest (S16), RedisUnavailable.
+    retry: an undecided, sound request goes to the end of the line with a new seq. discard: the letter leaves the list,
+    if it is decided or its record cannot be read. Raises InvalidRequest (S16), RedisUnavailable.
     """
     keys.checked_sku(sku)
     if not actor:

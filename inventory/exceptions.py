@@ -18,6 +18,8 @@ FairdropError
 ├── RateLimited             429 rate_limited
 └── Unavailable             503 unavailable
     ├── RedisUnavailable        Redis did not answer in time
+    ├── LineNotTold             it is committed, but the line has not heard of it
+    ├── MemoryFull              Redis is nearly full and takes nobody new
     ├── SaleNotPrimed           Redis has no state of this sale yet
     └── LockLost                the SKU's lock is no longer ours
         └── FenceRefused        the stock row has seen a newer holder
@@ -140,6 +142,16 @@ class Unavailable(FairdropError):
 
 class RedisUnavailable(Unavailable):
     """The line did not answer in time; nothing is known to have changed."""
+
+
+class LineNotTold(Unavailable):
+    """What you asked for is done, but the line has not heard of it yet: ask again."""
+
+
+class MemoryFull(Unavailable):
+    """The shop takes no new requests right now; your place, if you have one, is kept."""
+
+    retry_after_seconds = 5
 
 
 class SaleNotPrimed(Unavailable):

@@ -175,3 +175,8 @@ def wake_channel() -> str:
 def settled_channel() -> str:
     """channel: a SKU of which a batch was settled or whose stock changed. A hint only."""
     return "fd:settled"
+
+
+def replicas_channel() -> str:
+    """channel: nobody listens; its messages reach the replicas, so that WAIT counts them (see admission.py)."""
+    return "fd:replicas"

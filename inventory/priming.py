@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from django.conf import settings
+
 from inventory import keys
 from inventory.line_changes import StockFigures
 from inventory.locks import FENCE_TTL_MS
@@ -99,6 +101,7 @@ def prime(
         terms.sku,
         fence,
         FENCE_TTL_MS,
+        round(settings.RESTORE_GRACE_SECONDS * 1_000_000),
     ]
     for version, text in terms.versions.items():
         args += (version, text)
@@ -111,7 +114,9 @@ def prime(
         keys.records(terms.sku),
     ]
     # First of all: a SKU that can be asked for must be one that settlers look at.
-    run_commands(client, [("SADD", keys.skus(), terms.sku)])
+    # Not written again: a full Redis refuses SADD, and staff must be able to pause a sale there.
+    if not run_commands(client, [("SISMEMBER", keys.skus(), terms.sku)])[0]:
+        run_commands(client, [("SADD", keys.skus(), terms.sku)])
     return Primed(run_script(client, "prime", keys=script_keys, args=args))
 
 

@@ -177,6 +177,43 @@ async def run_commands_async(
         raise RedisUnavailable from error
 
 
+def memory_of(client: Client) -> dict[str, tuple[int, int]]:
+    """Return bytes used and maxmemory of each server that takes writes, by its name: '' when there is but one.
+
+    Raises RedisUnavailable.
+    """
+    try:
+        return _memory_by_node(client.info("memory", **_primaries(client)))
+    except FAILURES as error:
+        raise RedisUnavailable from error
+
+
+async def memory_of_async(client: AsyncClient) -> dict[str, tuple[int, int]]:
+    """As memory_of."""
+    try:
+        return _memory_by_node(await client.info("memory", **_primaries(client)))
+    except FAILURES as error:
+        raise RedisUnavailable from error
+
+
+def _primaries(client: Client | AsyncClient) -> dict[str, Any]:
+    return {"target_nodes": client.PRIMARIES} if hasattr(client, "PRIMARIES") else {}
+
+
+def _memory_by_node(info: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    by_node = {"": info} if "used_memory" in info else info
+    # As the server itself counts: what replicas and the log on disk have not read yet is left out.
+    return {
+        name: (each["used_memory"] - each.get("mem_not_counted_for_evict", 0), each["maxmemory"])
+        for name, each in by_node.items()
+    }
+
+
+def node_of(client: Client | AsyncClient, key: str) -> str:
+    """Return the name of the server of a Cluster that has `key`, '' where there is but one server."""
+    return str(client.get_node_from_key(key).name) if hasattr(client, "get_node_from_key") else ""
+
+
 def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Any]:
     """Run several scripts (name, keys, args), all for one SKU, in one round trip. Raises RedisUnavailable.
 

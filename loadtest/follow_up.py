@@ -90,8 +90,10 @@ class FollowUp:
         if intent == PAYS:
             self._insist("pay", "payment", body="{}")
             self._crowd.counters.paid += self._state == "paid"
+            self._look_until_answered()
         elif intent == CANCELS:
             self._insist("cancel", "cancel", body="{}")
+            self._look_until_answered()
         elif intent == PAYS_LATE:
             self._pay_late()
         else:
@@ -127,15 +129,28 @@ class FollowUp:
 
     def _look(self) -> float:
         """Ask where the place stands; return how long to wait before the next look."""
-        operation = self._operation("look")
-        answer = self._calls.send(operation, "GET", f"/api/v1/requests/{self._known.request_id}", headers=self._headers)
+        operation, answer = self._send_look()
         if operation.outcome != OK:
             return answer.wait_seconds
-        self._note(operation)
         if self._state == WAITLISTED:
             return LATEST_LOOK_SECONDS
         asked_for = float(answer.fields.get("poll_after_ms") or 0) / 1000
         return min(LATEST_LOOK_SECONDS, max(SOONEST_LOOK_SECONDS, asked_for))
+
+    def _send_look(self) -> tuple[Operation, Answer]:
+        operation = self._operation("look")
+        answer = self._calls.send(operation, "GET", f"/api/v1/requests/{self._known.request_id}", headers=self._headers)
+        if operation.outcome == OK:
+            self._note(operation)
+        return operation, answer
+
+    def _look_until_answered(self) -> None:
+        """Ask once more after an act: what it was answered must not be taken back."""
+        for _ in range(MAX_TRIES):
+            operation, answer = self._send_look()
+            if operation.outcome == OK:
+                return
+            gevent.sleep(answer.wait_seconds)
 
     def _insist(self, kind: str, door: str = "", *, body: str, path: str = "") -> Answer:
         """Call one of the place's doors until there is a definite answer: each may be knocked at again."""

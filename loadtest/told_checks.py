@@ -34,14 +34,24 @@ def told_wrongly(case: Case) -> Iterator[Fault]:
 
 
 def _took_back(place: Place) -> Iterator[Fault]:
-    """Find a state that cannot follow the one a client had already been told when it asked."""
-    for number, later in enumerate(place.sightings):
-        before = (seen for seen in reversed(place.sightings[:number]) if _surely_before(seen, later))
-        earlier = next(before, later)
-        if {earlier.state, later.state} <= HOLD_ENDS:
-            continue  # that is a hold that ended twice
-        if later.state not in FOLLOWERS.get(earlier.state, frozenset()) | {earlier.state}:
-            yield Fault(f"request {place.request_id} was told {earlier.state}, then {later.state or 'nothing'}")
+    """Find the states that cannot follow any state a client had already been told when it asked."""
+    first_told_ns: dict[tuple[str, str], int] = {}  # by clock and state
+    found: set[tuple[str, str]] = set()
+    for later in place.sightings:
+        for (clock, earlier), ended_ns in first_told_ns.items():
+            if clock == later.clock and ended_ns < later.began_ns and not _may_follow(earlier, later.state):
+                found.add((earlier, later.state))
+        first_told_ns.setdefault((later.clock, later.state), later.ended_ns)
+    # A state that cannot follow one cannot follow what came before that one either: one fault for each is enough.
+    for state in sorted({state for _, state in found}):
+        earlier = max(earlier for earlier, taken_back in found if taken_back == state)
+        yield Fault(f"request {place.request_id} was told {earlier}, then {state or 'nothing'}")
+
+
+def _may_follow(earlier: str, later: str) -> bool:
+    if {earlier, later} <= HOLD_ENDS:
+        return True  # that is a hold that ended twice
+    return later == earlier or later in FOLLOWERS.get(earlier, frozenset())
 
 
 def _surely_before(one: Operation, other: Operation) -> bool:
@@ -65,4 +75,4 @@ def hold_ended_twice(case: Case) -> Iterator[Fault]:
 def _no_after_yes(asks: list[Any]) -> bool:
     first_yes_ns = min(ask.ended_ns for ask in asks if ask.outcome == OK)
     later = [ask for ask in asks if ask.began_ns > first_yes_ns]
-    return any(ask.code in ("sold_out", "limit_reached") for ask in later)
+    return any(ask.code in ("sold_out", "limit_reached", "sale_closed") for ask in later)

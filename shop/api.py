@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from inventory import redis
+from inventory import redis, server_memory
 from inventory.exceptions import FairdropError, MethodNotAllowed, Unauthenticated, Unavailable
 from shop.audits import audit_sale
 
@@ -71,18 +71,23 @@ def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
 
 @read_only
 def readiness(request: HttpRequest) -> JsonResponse:
-    """GET /readyz: 200 when both stores answer, else 503 with the one that does not."""
-    stores = {"redis": _redis_answers(), "database": _database_answers()}
+    """GET /readyz: 200 when both stores answer, else 503 with the one that does not.
+
+    A Redis that is nearly full is said in `detail`; the shop stays ready: whoever was admitted goes on.
+    """
+    redis_answers, detail = _redis_answers()
+    stores = {"redis": redis_answers, "database": _database_answers()}
     ok = all(stores.values())
-    return JsonResponse({"ok": ok, "stores": stores}, status=200 if ok else 503)
+    more = {"detail": detail} if detail else {}
+    return JsonResponse({"ok": ok, "stores": stores, **more}, status=200 if ok else 503)
 
 
-def _redis_answers() -> bool:
+def _redis_answers() -> tuple[bool, str]:
     try:
         redis.run_commands(redis.connect(), [("PING",)])
+        return True, server_memory.look(redis.connect())
     except Unavailable:
-        return False
-    return True
+        return False, ""
 
 
 def _database_answers() -> bool:

@@ -14,7 +14,7 @@ from django.urls import reverse
 from inventory.exceptions import NotPayable, RequestNotFound
 from inventory.outcomes import State
 from inventory.tickets import sale_id_of
-from shop import payments, requests
+from shop import holds, payments, requests
 from shop.models import Order, Payment
 from shop.payment_providers import Charge, provider
 
@@ -45,7 +45,8 @@ def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -
     result = payments.take_notice(notice, provider_name=provider_name)
     if result == "paid":
         return
-    order.refresh_from_db(fields=["state"])
+    order = Order.objects.select_related("sale__stock").get(pk=order.pk)
+    holds.catch_up(order)
     if order.state != State.PAID:
         if result == "declined":
             raise NotPayable("the payment was declined; nothing was taken from you", state=order.state)

@@ -164,6 +164,8 @@ def summary(room: dict[str, Any]) -> str:
     said = [f"The sale is {room['state']}."]
     if room["redis_error"]:
         said.append("Redis does not answer.")
+    if room.get("full"):
+        said.append(f"{room['full']}.")
     if broken:
         said.append(f"Broken: {', '.join(broken)}.")
     elif not room["invariants"]["error"]:

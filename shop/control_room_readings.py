@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from inventory import dead_letters, heartbeats, mending_asked, redis, stock_looks
+from inventory import dead_letters, heartbeats, mending_asked, redis, server_memory, stock_looks
 from inventory.exceptions import FairdropError, RedisUnavailable
 from inventory.lock_owner import owner_of
 from inventory.lock_report import LockReport, report_locks
@@ -62,6 +62,7 @@ def _of_redis(sku: str) -> dict[str, Any]:
         (lock,) = report_locks(client, [sku])
         return {
             "redis_error": "",
+            "full": server_memory.look(client, sku),
             "line": {
                 "primed": bool(look.line.primed),
                 "waiting": look.line.waiting,

@@ -13,10 +13,10 @@ from django.db import connection, transaction
 from inventory import ledger, line, line_changes, redis
 from inventory.allocation import Decision
 from inventory.database import Cursor, array
-from inventory.exceptions import NotPayable, RedisUnavailable, RequestNotFound
+from inventory.exceptions import LineNotTold, NotPayable, RedisUnavailable, RequestNotFound
 from inventory.line_changes import Settled, StockFigures
-from inventory.outcomes import WAITING_STATES, State
-from inventory.tickets import sale_id_of
+from inventory.outcomes import RANK, WAITING_STATES, State
+from inventory.tickets import Record, sale_id_of
 from shop import catalogue, orders
 from shop.models import Order
 
@@ -118,17 +118,38 @@ def records_now(cursor: Cursor, request_ids: Sequence[str]) -> list[Settled]:
 
 
 def tell(changes: Changes) -> None:
-    """Tell the line what was committed; when it is away the reconciler tells it later."""
+    """Tell the line what was committed. Raises LineNotTold when it is away; the reconciler also tells it later.
+
+    Let that error be the answer of a call: what a buyer has been told, the line must know, or its next answer would
+    take it back. The call repeated tells the line first (see catch_up).
+    """
     try:
         line_changes.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
     except RedisUnavailable as error:
         log.warning("committed, but the line was not told", action="tell_failed", sku=changes.sku, error=repr(error))
+        raise LineNotTold from error
+
+
+def catch_up(order: Order) -> None:
+    """Tell the line how `order` (read with its sale and stock) stands, if the line is behind.
+
+    To be called before anybody hears of a state that was read from the database. A request that the line has lost is
+    answered from the database everywhere. Raises RedisUnavailable, LineNotTold.
+    """
+    stock, state = order.sale.stock, State(order.state)
+    (place,) = line.places(redis.connect(), stock.sku, [order.request_id])
+    if place is None or RANK[place.record.state] >= RANK[state]:
+        return
+    with connection.cursor() as cursor:
+        records = records_now(cursor, [order.request_id])
+    tell(Changes(stock.sku, StockFigures(stock.available, stock.held, stock.sold, stock.version), records))
 
 
 def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = "cancelled by the buyer") -> State:
     """Give up `buyer`'s hold, or their place in line; return the state after it. Safe to repeat.
 
-    Raises RequestNotFound (also for another buyer's), NotPayable when it is paid or over, Unavailable.
+    Raises RequestNotFound (also for another buyer's), NotPayable when it is paid or over, Unavailable; LineNotTold
+    when it is done and must be asked again.
     """
     order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
     if order is None:
@@ -150,8 +171,9 @@ def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = "
     if changes.changed:
         tell(changes)
         return State.CANCELLED
-    order.refresh_from_db(fields=["state"])
+    order = Order.objects.select_related("sale__stock").get(pk=order.pk)
     if order.state != State.CANCELLED:
+        catch_up(order)
         raise NotPayable(f"this request is {order.state.replace('_', ' ')}; there is nothing to cancel")
     return State.CANCELLED
 
@@ -167,19 +189,34 @@ def _leave_line(request_id: str, *, buyer: str, actor: str) -> bool:
         raise RequestNotFound
     if place.record.state not in WAITING_STATES:
         return False
-    record = place.record
+    return _decide_waiting(
+        request_id, place.record, sku=card.sku, state=State.CANCELLED, actor=actor, reason="left_the_line"
+    )
+
+
+def refuse(request_id: str, record: Record, *, sku: str, actor: str) -> None:
+    """Decide a waiting request as refused, for good, because staff discarded it. One that is decided stays as it is.
+
+    Raises Unavailable; LineNotTold when it is done and must be asked again.
+    """
+    if not _decide_waiting(request_id, record, sku=sku, state=State.REFUSED, actor=actor, reason="discarded_by_staff"):
+        catch_up(Order.objects.select_related("sale__stock").get(request_id=request_id))
+
+
+def _decide_waiting(request_id: str, record: Record, *, sku: str, state: State, actor: str, reason: str) -> bool:
+    """Write the order of a waiting request and tell the line; False when it has an order already."""
     with transaction.atomic(), connection.cursor() as cursor:
-        stock = ledger.lock_stock(cursor, sku=card.sku)
+        stock = ledger.lock_stock(cursor, sku=sku)
         orders.ask_decided(cursor, [request_id])
         if orders.read_decided(cursor):
             return False
         claim = orders.claim_of(request_id, record)
-        orders.ask_terms(cursor, [sale_id])
-        terms = orders.read_terms(cursor)[sale_id].terms_for(record.terms_version, seq=record.seq)
+        orders.ask_terms(cursor, [record.sale_id])
+        terms = orders.read_terms(cursor)[record.sale_id].terms_for(record.terms_version, seq=record.seq)
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
-        decision = Decision(claim, State.CANCELLED, "left_the_line")
+        decision = Decision(claim, state, reason)
         orders.insert_orders(cursor, [decision], terms={request_id: terms}, moment=now, actor=actor)
-    gone = record._replace(state=State.CANCELLED, restored=False)
-    tell(Changes(card.sku, ledger.figures_of(stock), [Settled(request_id, gone)]))
+    gone = record._replace(state=state, restored=False)
+    tell(Changes(sku, ledger.figures_of(stock), [Settled(request_id, gone)]))
     return True

@@ -1,5 +1,5 @@
 """What staff do to the line of a sale: dead letters, a comparison, a lock taken away; each is written down first.
-Never decides a request and never writes stock. Called by the control room.
+Never writes stock; of requests it decides only those it refuses. Called by the control room.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from typing import Literal
 
 from inventory import dead_letters, locks, mending_asked, redis, stock_looks
 from inventory.exceptions import InvalidRequest, SaleNotFound
+from inventory.tickets import record_or_none
+from shop import holds
 from shop.models import Sale, StaffAct
 
 LONGEST_DETAIL = 200
@@ -23,8 +25,24 @@ def retry_letters(slug: str, *, letters: Sequence[str], actor: str, reason: str)
 
 
 def discard_letters(slug: str, *, letters: Sequence[str], actor: str, reason: str) -> str:
-    """Remove dead letters from the list; say what became of them. Raises as retry_letters."""
+    """Refuse dead letters for good and take them off the list; say what became of them. Raises as retry_letters."""
     return _change_letters(slug, "discard", letters, actor=actor, reason=reason)
+
+
+def change_letters(
+    sku: str, request_ids: Sequence[str], *, mode: Literal["retry", "discard"], actor: str
+) -> list[dead_letters.Done]:
+    """Retry or discard dead letters of `sku`; what is discarded undecided is refused in the database first.
+
+    Raises InvalidRequest, Unavailable: those that were not reached are still on the list.
+    """
+    client = redis.connect()
+    if mode == "discard":
+        for letter in dead_letters.dead_letters(client, sku):
+            record = record_or_none(letter.record)
+            if letter.request_id in request_ids and not letter.in_flight and record and record.quantity > 0:
+                holds.refuse(letter.request_id, record, sku=sku, actor=actor)
+    return dead_letters.change_letters(client, sku, request_ids, mode=mode, actor=actor)
 
 
 def ask_comparison(slug: str, *, actor: str, reason: str) -> str:
@@ -60,7 +78,7 @@ def _change_letters(
     if not letters:
         raise InvalidRequest("name at least one dead letter")
     _note(sale, f"{mode}_letters", actor=actor, reason=reason, detail=f"{len(letters)}: {' '.join(letters)}")
-    done = dead_letters.change_letters(redis.connect(), sale.stock.sku, letters, mode=mode, actor=actor)
+    done = change_letters(sale.stock.sku, letters, mode=mode, actor=actor)
     failed = [f"{each.request_id}: {each.reason}" for each in done if not each.done]
     return "; ".join([f"{len(done) - len(failed)} of {len(done)} changed", *failed])
 

@@ -16,7 +16,7 @@ from inventory.database import Cursor, pipeline_of
 from inventory.exceptions import NotPayable, RequestNotFound
 from inventory.line_changes import Settled, StockFigures
 from inventory.outcomes import State
-from shop.holds import Changes, tell
+from shop.holds import Changes, catch_up, tell
 from shop.models import Order, Payment, PaymentNotice
 from shop.payment_providers import Notice
 from shop.payment_rows import (
@@ -48,6 +48,7 @@ def find_payable(request_id: str, *, buyer: str) -> Order:
     if order is None:
         raise RequestNotFound
     if order.state not in (State.HELD, State.PAID):
+        catch_up(order)
         raise NotPayable(f"this request is {order.state.replace('_', ' ')}; it cannot be paid")
     return order
 
@@ -76,10 +77,11 @@ def take_notice(notice: Notice, *, provider_name: str) -> str:
     """Bring a provider's notice into the books; return what came of it. The same notice again changes nothing.
 
     Notices may come twice, late, or in any order: what counts is the state they meet. Raises RequestNotFound when no
-    payment of ours is meant.
+    payment of ours is meant; LineNotTold when it is in the books and must be sent again.
     """
     target = find_target(notice, provider_name=provider_name)
     if target.result:
+        catch_up(Order.objects.select_related("sale__stock").get(pk=target.order_id))
         return target.result
     if notice.kind == "captured":
         return _capture(notice, target, provider_name=provider_name)
@@ -162,12 +164,11 @@ def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> str:
         else:
             figures, changed = _sell(cursor, found, notice.reference, stock=stock)
         _keep(notice, provider_name=provider_name, result="refund_due" if trouble else "paid")
+    if trouble:
+        log.warning("captured, but not for goods", action="refund_due", request=found.request_id, reason=trouble)
+        refund_now(notice.reference)
     tell(Changes(sku, figures, changed))
-    if not trouble:
-        return "paid"
-    log.warning("captured, but not for goods", action="refund_due", request=found.request_id, reason=trouble)
-    refund_now(notice.reference)
-    return "refund_due"
+    return "refund_due" if trouble else "paid"
 
 
 def _trouble(cursor: Cursor, found: Locked, notice: Notice, *, stock: ledger.ClaimedStock) -> str:

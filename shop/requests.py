@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 from django.utils import timezone
 
-from inventory import admission, line, redis, tickets
-from inventory.exceptions import InvalidRequest, RequestNotFound, SaleNotFound
+from inventory import admission, line, redis, server_memory, tickets
+from inventory.exceptions import InvalidRequest, MemoryFull, RequestNotFound, SaleNotFound
 from inventory.outcomes import State
-from shop import catalogue
+from shop import catalogue, holds
 from shop.catalogue import SaleCard
 from shop.models import Order
 from shop.order_numbers import order_number
@@ -53,9 +53,9 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
     if len(idempotency_key) > LONGEST_KEY:
         raise InvalidRequest(f"Idempotency-Key may have at most {LONGEST_KEY} characters")
-    name = tickets.request_id(
-        sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
-    )
+    name = name_of(card, buyer=buyer, idempotency_key=idempotency_key)
+    if server_memory.look(redis.connect(), card.sku):
+        raise MemoryFull
     wish = admission.Ask(name, buyer, quantity, terms_version)
     answer = _admit(card, wish)
     if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
@@ -80,6 +80,13 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
     )
 
 
+def name_of(card: SaleCard, *, buyer: str, idempotency_key: str) -> str:
+    """Return the id of the request that `buyer` makes with this key."""
+    return tickets.request_id(
+        sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
+    )
+
+
 def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
     (answer,) = admission.admit(redis.connect(), admission.SaleLine(card.sale_id, card.sku), [wish])
     return answer
@@ -88,12 +95,14 @@ def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
 def look_up(request_id: str, *, buyer: str) -> RequestView:
     """Return `buyer`'s own request: decided ones from the database, waiting ones from the line.
 
-    Raises RequestNotFound (also for another buyer's), RedisUnavailable when only the line could know.
+    What the database says is told to the line first, if the line is behind: its next answer must not take it back.
+
+    Raises RequestNotFound (also for another buyer's), Unavailable when the line does not answer.
     """
     sale_id = tickets.sale_id_of(request_id)
     if sale_id is None:
         raise RequestNotFound
-    order = Order.objects.select_related("sale").filter(request_id=request_id).first()
+    order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
     if order is not None:
         return _view_of_order(order, buyer=buyer)
     return _view_in_line(request_id, sale_id=sale_id, buyer=buyer)
@@ -102,6 +111,7 @@ def look_up(request_id: str, *, buyer: str) -> RequestView:
 def _view_of_order(order: Order, *, buyer: str) -> RequestView:
     if order.buyer != buyer:
         raise RequestNotFound
+    holds.catch_up(order)
     return RequestView(
         order.request_id,
         order.sale.slug,

@@ -5,7 +5,7 @@ Called by POST /api/v1/tickets/restore and the ticket page.
 from __future__ import annotations
 
 from inventory import line_changes, redis
-from inventory.exceptions import RequestNotFound, SaleNotPrimed, Unavailable
+from inventory.exceptions import IdempotencyMismatch, RequestNotFound, SaleNotPrimed, Unavailable
 from inventory.outcomes import State
 from inventory.tickets import read_ticket, sale_id_of
 from shop import catalogue
@@ -13,6 +13,20 @@ from shop.buyers import ticket_signer
 from shop.models import Order
 from shop.orders import record_of
 from shop.requests import RequestView, look_up
+
+
+def restore_asked(text: str, *, request_id: str, quantity: int, buyer: str) -> tuple[RequestView, bool]:
+    """As restore, for an ask that shows the ticket it got before. request_id, quantity: what is asked for now.
+
+    Raises InvalidRequest, RequestNotFound for a ticket of another buyer or sale, IdempotencyMismatch for one of another
+    key or quantity, Unavailable.
+    """
+    ticket = read_ticket(ticket_signer(), text)
+    if ticket.buyer != buyer or sale_id_of(ticket.request_id) != sale_id_of(request_id):
+        raise RequestNotFound
+    if (ticket.request_id, ticket.quantity) != (request_id, quantity):
+        raise IdempotencyMismatch("This ticket is of another Idempotency-Key or quantity.")
+    return restore(text, buyer=buyer)
 
 
 def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:

@@ -5,6 +5,7 @@ Never writes stock but through the ledger, never acts without an actor. Called b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +16,7 @@ from django.db import DataError, IntegrityError, connection, transaction
 from django.utils import timezone
 
 from inventory import ledger
-from inventory.exceptions import InvalidRequest, RedisUnavailable, SaleNotFound
+from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
 from inventory.line_changes import StockFigures
 from shop import catalogue
 from shop.holds import Changes, tell
@@ -177,7 +178,8 @@ def _change_stock(
             StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=f"{units:+d} units")
     except DataError as error:
         raise InvalidRequest(f"{units} units are more than the books can count") from error
-    tell(Changes(sku, figures, []))
+    with suppress(LineNotTold):  # the board of every web process sees the newer figures and primes them
+        tell(Changes(sku, figures, []))
     return figures
 
 

@@ -224,6 +224,12 @@ CACHES = {
 
 # The line: how long a Redis call may take, how many may wait for one, how large a batch is.
 REDIS_TIMEOUT_SECONDS = env.float("FAIRDROP_REDIS_TIMEOUT_SECONDS", default=0.8)
+# How many replicas must have a place before its buyer is told of it; 0: none.
+REDIS_REPLICAS = env.int("FAIRDROP_REDIS_REPLICAS", default=0)
+if REDIS_REPLICAS and REDIS_URL.startswith(("redis+cluster", "rediss+cluster")):
+    raise ImproperlyConfigured("FAIRDROP_REDIS_REPLICAS waits on one server or Sentinel only, not on a Cluster")
+# After Redis was lost nobody in a line is decided for so long: holders of tickets come back before newcomers.
+RESTORE_GRACE_SECONDS = env.float("FAIRDROP_RESTORE_GRACE_SECONDS", default=5.0)
 # Less than a second's work of a process: a 503 costs its buyer a second, so waiting that long is better.
 GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=12288)
 # How many live streams one process holds; the server's own limit (--backpressure) must be well above it.

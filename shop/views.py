@@ -48,7 +48,7 @@ View = Callable[..., HttpResponse]
 IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
 QUANTITY = re.compile(r"[0-9]{1,4}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
-# Remembers, for one sale's path only, which ticket this browser got there.
+# Keeps, for one sale's path only, the signed ticket that this browser got there; the same press again shows it.
 TICKET_COOKIE = "ticket"
 # Keeps the signed ticket on its own page's path, so that the page brings a lost place back also without script.
 PROOF_COOKIE = "proof"
@@ -157,13 +157,19 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
     refuse_foreign_press(request)
     try:
         quantity, key = read_form(request)
-        ticket = requests_service.ask(card, buyer=buyer, quantity=quantity, idempotency_key=key)
+        name = requests_service.name_of(card, buyer=buyer, idempotency_key=key)
+        proof = request.COOKIES.get(TICKET_COOKIE, "")
+        if proof.startswith(f"{name}."):  # a repeat: should the line have lost it, it keeps its place
+            ticket, _ = restoring.restore_asked(proof, request_id=name, quantity=quantity, buyer=buyer)
+        else:
+            ticket = requests_service.ask(card, buyer=buyer, quantity=quantity, idempotency_key=key)
     except FairdropError as error:
         return sale_page(request, card, error=error)
     address = reverse("ticket", args=[ticket.request_id])
     response = HttpResponseRedirect(address, status=303)
-    set_cookie(response, name=TICKET_COOKIE, value=ticket.request_id, path=reverse("sale", args=[card.slug]))
-    set_cookie(response, name=PROOF_COOKIE, value=proof_of(ticket, buyer=buyer), path=address)
+    proof = proof_of(ticket, buyer=buyer)
+    set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
+    set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)
     return response
 
 
@@ -207,7 +213,7 @@ def read_quantity(request: HttpRequest) -> int:
 def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: FairdropError | None = None) -> HttpResponse:
     """Render the sale; after an error the same form, so that trying again is the same request."""
     now = timezone.now()
-    ticket = request.COOKIES.get(TICKET_COOKIE, "")
+    ticket = request.COOKIES.get(TICKET_COOKIE, "").partition(".")[0]
     context = {
         "face": SaleFace(card=card, now=now),
         "now": now,

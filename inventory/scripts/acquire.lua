@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Take the lock of one name, find that this token has it already, or be noted as waiting for it.
 -- KEYS  1 lock   2 fence   3 signals   4 waiters
 -- ARGV  1 token   2 ttl_ms   3 fence_ttl_ms   4 wait_ms: for how long the caller waits now, 0 = not at all

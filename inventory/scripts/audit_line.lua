@@ -4,8 +4,8 @@
 -- Returns a flat list: waiting, flying, in both, admitted since the ordinals of its sales last jumped, queued units,
 --   dead letters, set aside, 1 when the SKU is primed, stock version, available, held, sold, how many of those who wait
 --   were told "waitlisted", units in line and in flight by their records (-1: too many to add up, or a record is
---   damaged), records, the server's clock in µs, the first in flight or else in line and its record ('' for none), what
---   is known of that record's sale ('' for nothing), the first few dead letters (spaces between), the highest base.
+--   damaged), records, the server's clock in µs, the first in flight or else in line and its record ('' for none),
+--   what is known of that record's sale ('' for nothing), the first few dead letters (spaces between), the highest base.
 -- Stays true: reads only.
 local flying = redis.call('ZRANGE', KEYS[2], 0, -1)
 local waiting = redis.call('ZCARD', KEYS[1])
@@ -14,10 +14,10 @@ for _, id in ipairs(flying) do
   if redis.call('ZSCORE', KEYS[1], id) then both = both + 1 end
 end
 local stock = redis.call('HMGET', KEYS[3], 'queued', 'version', 'available', 'held', 'sold', 'waitlisted_to',
-  'queued_unsure')
+  'queued_unsure', 'discarded')
 local function number(field) return tonumber(stock[field] or '0') end
 
-local admitted, bases = 0, 0
+local admitted, bases = 0 - number(8), 0
 local sales = redis.call('HGETALL', KEYS[7])
 for i = 1, #sales, 2 do
   if string.match(sales[i], ':ordinals$') then

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Note a worker's sign of life, forget those that fell silent long ago, and tell what all of them said.
 -- KEYS  1 workers
 -- ARGV  1 who ('': nobody speaks, only listen)   2 what it says of itself: a JSON object

@@ -1,12 +1,13 @@
+#!lua flags=allow-oom
 -- Put a dead letter of a SKU back into its line, or remove it from the list.
 -- KEYS  1 dead letters   2 dead letter notes   3 line   4 in flight   5 records   6 stock   7 live units   8 set aside
 -- ARGV  1 'retry' or 'discard'   2 request_id
 -- Returns a text: 'retried' or 'discarded'; or the reason why nothing changed: 'unknown' no such dead letter,
 --   'in_flight' its refusal is under way, 'decided' (retry) it was told its outcome, 'damaged' (retry) its record
---   cannot be read.
+--   cannot be read, 'undecided' (discard) its order must be written first.
 -- Stays true: what was decided is never queued again (I3); a retried request gets a new seq at the end of the line,
--- because those behind it were decided meanwhile (I8); an undecided letter that is discarded was never admitted: its
--- record is gone, its buyer's units are free, and the same request may be asked again (I4, I7).
+-- because those behind it were decided meanwhile (I8); what is discarded is decided for good, except one whose record
+-- cannot be read: nobody knows whose it is, so its record goes, and its ticket alone may bring it back (I4).
 local mode, id = ARGV[1], ARGV[2]
 if not redis.call('ZSCORE', KEYS[1], id) then return 'unknown' end
 if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
@@ -17,6 +18,7 @@ local damaged = not letter or tonumber(units) < 1
 local decided = letter and letter ~= 'q' and letter ~= 'w'
 if mode == 'retry' and decided then return 'decided' end
 if mode == 'retry' and damaged then return 'damaged' end
+if mode == 'discard' and not decided and not damaged then return 'undecided' end
 redis.call('ZREM', KEYS[1], id)
 redis.call('HDEL', KEYS[2], id)
 if decided then return 'discarded' end
@@ -33,6 +35,7 @@ if mode == 'retry' then
   return 'retried'
 end
 redis.call('HDEL', KEYS[5], id)
+redis.call('HINCRBY', KEYS[6], 'discarded', 1)
 -- Subtracted from 0: the unary minus of a zero is written "-0", which Redis 7 refuses in the middle of the script.
 if units and redis.call('HINCRBY', KEYS[7], sale .. ':' .. buyer, 0 - tonumber(units)) <= 0 then
   redis.call('HDEL', KEYS[7], sale .. ':' .. buyer)

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Take the lock away from whoever holds it, for an operator.
 -- KEYS  1 lock   2 fence   3 signals   4 waiters
 -- ARGV  1 fence_ttl_ms   2 grant_ttl_ms   3 nonce of this call

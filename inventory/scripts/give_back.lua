@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Say that the batch in flight was not at fault: its holder stops, the database is away, or the fence was too low.
 -- KEYS  1 lock   2 stock   3 fence (only with ARGV 2)
 -- ARGV  1 token   2 fence that the stock row has seen   3 fence_ttl_ms (2 and 3 may be left out)

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Correct buyers' live units and the units in line, if nothing has moved since they were added up.
 -- KEYS  1 stock   2 live units
 -- ARGV  1 stock version   2 changes, both as they were then   3 queued as it was   4 queued as it must be

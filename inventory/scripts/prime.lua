@@ -1,8 +1,10 @@
+#!lua flags=allow-oom
 -- Put a sale and its stock, as the database knows them, into Redis. Safe to run at any time, any number of times.
 -- KEYS  1 sales   2 stock   3 fence   4 in flight   5 line   6 records
 -- ARGV  1 sale_id   2 the sale: "state|opens_us|closes_us|limit|room|revision|terms version"   3 revision
---       4 the ordinal after which ordinals go on, and '+' after it when it was moved for this server   5 available   6 held   7 sold   8 stock version
---       9 highest seq the database has seen   10 settled channel   11 sku   12 fence of the stock row   13 fence_ttl_ms
+--       4 the ordinal after which ordinals go on, with '+' after it when it was moved for this server
+--       5 available   6 held   7 sold   8 stock version   9 highest seq the database has seen   10 settled channel
+--       11 sku   12 fence of the stock row   13 fence_ttl_ms   14 for how long an emptied Redis decides nobody, in µs
 --       then for each terms version of the sale: version, "limit|price|currency"
 -- Returns 1 when the stock was written, 0 when it was not: Redis knew this version or a newer one, or a batch is in
 -- flight, whose settlement brings the stock after it. 2 when nothing was written because this server was started since
@@ -19,11 +21,11 @@ local run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local last, base, primed_by = string.match(found[2] or '', '^(%d+)|(%d+)|(%x+)$')
 local from, moved = string.match(ARGV[4], '^(%d+)(%+?)$')
 if last and primed_by ~= run_id and moved == '' then return 2 end
-local ordinal = math.max(tonumber(last or '0'), tonumber(from))
-redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals',
-  string.format('%.0f', ordinal) .. '|' .. string.format('%.0f', math.max(tonumber(base or '0'), tonumber(from))) .. '|' .. run_id)
+local ordinals = {math.max(tonumber(last or '0'), tonumber(from)), math.max(tonumber(base or '0'), tonumber(from))}
+if moved == '+' then redis.call('HDEL', KEYS[2], 'discarded') end
+redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals', string.format('%.0f|%.0f|%s', ordinals[1], ordinals[2], run_id))
 
-for i = 14, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[1] .. ':terms:' .. ARGV[i], ARGV[i + 1]) end
+for i = 15, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[1] .. ':terms:' .. ARGV[i], ARGV[i + 1]) end
 local revision = tonumber(string.match(found[1] or '', '^%a+|%d+|%d+|%d+|%d+|(%d+)|') or '-1')
 if tonumber(ARGV[3]) > revision then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '|' .. now) end
 
@@ -43,6 +45,10 @@ redis.call('HINCRBY', KEYS[2], 'changes', 1)
 local fence = math.max(tonumber(redis.call('GET', KEYS[3]) or '0'), tonumber(ARGV[12]))
 redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', ARGV[13])
 local flying = redis.call('ZCARD', KEYS[4])
+if not stock[1] and tonumber(ARGV[12]) > 0 then
+  -- A settler has been here, so Redis was lost: who has a ticket gets time to bring it before newcomers are decided.
+  redis.call('HSET', KEYS[2], 'decide_from_us', string.format('%.0f', tonumber(now) + tonumber(ARGV[14])))
+end
 if not first then redis.call('HSET', KEYS[2], 'queued', 0) end
 local written = 0
 if not stock[1] or (flying == 0 and tonumber(ARGV[8]) >= tonumber(stock[1])) then

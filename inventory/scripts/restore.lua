@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Put requests back into their line at their own seq: lost with Redis and shown by a ticket, or in no place at all.
 -- KEYS  1 stock   2 line   3 records   4 live units   5 in flight   6 dead letters
 -- ARGV  1 sku   2 wake channel   then for each: request_id, and the record its ticket speaks of, '' for the record that

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Hand out the next batch to the holder of a SKU's lock: what is in flight first, only then what can be decided now.
 -- KEYS  1 lock   2 line   3 in flight   4 records   5 stock   6 hand outs   7 dead letters   8 dead letter notes
 --       9 set aside   10 sales
@@ -12,7 +13,8 @@
 --   cannot be settled is found. dead: ONE that was handed out too often; it now lies in the dead letters as well, and
 --   its order must be refused. Set aside: one whose refusal could not be written either; it waits for an operator.
 -- Stays true: an id is in the line or in flight, never both, never neither, until settled or set aside (I4, I17, Q1);
--- who must wait for a held unit, or in a paused sale, is not handed out, and nobody behind them (I8); a re-sent call
+-- who must wait for a held unit, in a paused sale, or after a loss until tickets had time to come, is not handed out, and
+-- nobody after them (I8); a re-sent call
 -- gets the batch it was given before; hand-outs are counted here, before the work (Q12), but not after a holder that
 -- gave its batch back in order. TIME of the server is the only clock.
 local limit, most, give_up = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -20,6 +22,7 @@ local aside = {}
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
+local decide_from_us = tonumber(redis.call('HGET', KEYS[5], 'decide_from_us') or '0')
 local states = {}
 local function state_of(sale)
   if not states[sale] then
@@ -32,9 +35,10 @@ end
 
 -- Return up to `count` requests from the front of the line that can be decided now, with their scores.
 local function decidable(count)
+  local ids, scores, records = {}, {}, {}
+  if now_us < decide_from_us then return ids, scores, records end
   local figures = redis.call('HMGET', KEYS[5], 'available', 'held')
   local available, held = tonumber(figures[1] or '0'), tonumber(figures[2] or '0')
-  local ids, scores, records = {}, {}, {}
   local page = math.min(count, available + 1) -- rarely more can be decided: each takes a unit
   while #ids < count do
     local found = redis.call('ZRANGE', KEYS[2], #ids, #ids + page - 1, 'WITHSCORES')
@@ -69,7 +73,7 @@ local last = redis.call('HMGET', KEYS[5], 'hand_call', 'hand_kind', 'hand_count'
 
 local function take_from_line()
   local ids, scores, records = decidable(limit)
-  if #ids == 0 and ARGV[6] == '1' then
+  if #ids == 0 and ARGV[6] == '1' and now_us >= decide_from_us then
     local found = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     if found[1] then ids, scores, records = {found[1]}, {found[2]}, {redis.call('HGET', KEYS[4], found[1]) or ''} end
   end

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from inventory import line
+from inventory import line, server_memory
 from inventory.exceptions import RedisUnavailable, SaleNotFound, Unavailable
 from inventory.line import LineFigures
 from inventory.redis import AsyncClient
@@ -167,6 +167,7 @@ class Board:
     async def _keep_figures(self) -> None:
         while True:
             try:
+                await server_memory.look_async(self._client)
                 await self._refresh_figures()
             except Exception as error:
                 # Whatever it is, the board must go on looking: what is old is not used.

@@ -1,5 +1,5 @@
 """POST /api/v1/sales/<slug>/requests: turns a wish into a place in line through one coalesced script call.
-Never touches the database, never waits without a bound. Called by the gate's router.
+Touches the database only for a ticket that is shown, never waits without a bound. Called by the gate's router.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from django.conf import settings
 
 from inventory import admission
 from inventory.admission import Answer, Ask, Code, SaleLine
-from inventory.exceptions import InvalidRequest, SaleNotPrimed, SoldOut
+from inventory.exceptions import InvalidRequest, MemoryFull, SaleNotPrimed, SoldOut
 from inventory.redis import AsyncClient
+from inventory.server_memory import WATCH
 from inventory.tickets import Ticket, request_id, sign_ticket
 from shop.buyers import ticket_signer
 from shop.gate.board import Board
@@ -32,8 +33,10 @@ from shop.gate.http import (
     send_answer,
 )
 from shop.gate.pace import poll_after_ms
+from shop.gate.threads import ReaderThreads
 from shop.refusals import not_open, refusal
 from shop.requests import LONGEST_KEY, MOST_UNITS
+from shop.restoring import restore_asked
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
@@ -41,20 +44,21 @@ MAX_VERSION = 2**53
 
 
 class Wish(NamedTuple):
-    """What a body asks for. terms_version: of the terms that were shown, 0 when none is named."""
+    """What a body asks for. terms_version: of the terms that were shown, 0 when none is named; ticket: '' for none."""
 
     quantity: int
     terms_version: int = 0
+    ticket: str = ""
 
 
 @lru_cache(maxsize=256)
 def read_wish(body: bytes) -> Wish:
-    """Return what `body` asks for: {"quantity": 1 to 1000} and perhaps "terms_version". Raises InvalidRequest.
+    """Return what `body` asks for: "quantity" from 1 to 1000, perhaps "terms_version", "ticket". Raises InvalidRequest.
 
     Cached: a sale's bodies are the same few bytes thousands of times over. Errors are not kept.
     """
     wish = read_json_object(body)
-    unknown = sorted(wish.keys() - {"quantity", "terms_version"})
+    unknown = sorted(wish.keys() - set(Wish._fields))
     if unknown:
         raise InvalidRequest(f"unknown field: {unknown[0][:40]!a}")
     quantity, version = wish.get("quantity"), wish.get("terms_version", 0)
@@ -62,7 +66,10 @@ def read_wish(body: bytes) -> Wish:
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
     if type(version) is not int or ("terms_version" in wish and not 1 <= version < MAX_VERSION):
         raise InvalidRequest("terms_version must be one that this sale has had")
-    return Wish(quantity, version)
+    ticket = wish.get("ticket", "")
+    if not isinstance(ticket, str) or ("ticket" in wish and not ticket):
+        raise InvalidRequest("ticket must be a text")
+    return Wish(quantity, version, ticket)
 
 
 def read_idempotency_key(headers: Headers) -> str:
@@ -83,6 +90,11 @@ class Purchases:
         self._client = client
         self._board = board
         self._coalescers: dict[int, Coalescer[Ask, Answer]] = {}
+        self._threads = ReaderThreads("tickets", threads=2, most_waiting=64)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
 
     async def handle(self, slug: str, headers: Headers, receive: Receive, send: Send) -> None:
         """Answer one POST. Raises every FairdropError the contract lists for it."""
@@ -92,20 +104,32 @@ class Purchases:
         body = await read_body(receive, headers)
         wish = read_wish(body)
         key = read_idempotency_key(headers)
-        if entry.is_surely_sold_out(buyer):
-            raise SoldOut
         card = entry.card
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
+        ask = Ask(name, buyer, wish.quantity, wish.terms_version)
+        if wish.ticket:
+            return await self._answer(entry, ask, await self._restore(ask, wish.ticket), send)
+        if entry.is_surely_sold_out(buyer):
+            raise SoldOut
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
-        ask = Ask(name, buyer, wish.quantity, wish.terms_version)
+        if WATCH.full_servers(self._client, card.sku):
+            raise MemoryFull
         answer = await self._coalescer(entry).submit(ask)
         if answer.code == Code.TERMS_UNKNOWN:
             await self._board.look_again(entry)
             answer = await self._coalescer(entry).submit(ask)
         elif answer.code == Code.TERMS_CHANGED and entry.card.terms_version <= wish.terms_version:
             await self._board.look_again(entry)
-        await self._answer(entry, ask, answer, send)
+        return await self._answer(entry, ask, answer, send)
+
+    async def _restore(self, ask: Ask, ticket: str) -> Answer:
+        """Return the place that a ticket names, as the admission script would. Raises what restore_asked does."""
+        view, restored = await self._threads.read(
+            restore_asked, ticket, request_id=ask.request_id, quantity=ask.quantity, buyer=ask.buyer
+        )
+        code = Code.ADMITTED if restored else Code.KNOWN_BEFORE + ord(view.state.letter)
+        return Answer(code, view.seq, view.position or 0, view.terms_version, view.ordinal)
 
     async def _answer(self, entry: SaleEntry, ask: Ask, answer: Answer, send: Send) -> None:
         code, seq, position, terms_version, ordinal = answer

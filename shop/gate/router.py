@@ -134,6 +134,7 @@ class Gate:
         if self._client is not None:
             await self._streams.stop()
             await self._board.stop()
+            self._purchases.close()
             self._statuses.close()
             self._notices.close()
             await redis.close_async(self._client)

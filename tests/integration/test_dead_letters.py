@@ -4,6 +4,7 @@ Every test has a SKU of its own, and runs on every kind of Redis. Called by pyte
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Callable
 from io import StringIO
@@ -13,14 +14,18 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from inventory import audit_line, keys, line, line_changes, redis
+from inventory.admission import Code, state_of
 from inventory.dead_letters import change_letters, dead_letters
-from inventory.exceptions import InvalidRequest
+from inventory.exceptions import InvalidRequest, RedisUnavailable
 from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES
 from inventory.outcomes import State
 from inventory.queue_checks import check_line
+from inventory.tickets import Ticket, sign_ticket
+from shop import requests, restoring
+from shop.buyers import ticket_signer
 from shop.catalogue import SaleCard
 from shop.models import Order
-from tests.road import admit, answered, ask, figures, held_lock, queue, run, settler, take
+from tests.road import admit, answered, ask, figures, held_lock, queue, run, settle_line, settler, take
 from tests.shopkeeping import assert_books_balance, audit_of, make_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
@@ -126,13 +131,48 @@ def test_a_letter_whose_refusal_is_under_way_is_left_alone(card: SaleCard) -> No
         assert (kept.done, "under way" in kept.reason) == (False, True)
 
 
-def test_a_discarded_undecided_request_may_be_asked_again(card: SaleCard) -> None:
+def test_a_discarded_undecided_request_is_refused_for_good(card: SaleCard) -> None:
+    """Its ticket, its page and the same ask all say so; before, its ticket brought it back to the head of the line."""
+    names = queue(card, "ann", "bob", "eve")
+    (place,) = line.places(redis.connect(), card.sku, names[:1])
+    assert place is not None
+    ticket = sign_ticket(ticket_signer(), Ticket(names[0], "ann", 1, place.record.seq))
+    set_aside_first(card)
+    assert command("discard", names[0]) == [{"request_id": names[0], "done": True, "reason": ""}]
+    view, restored = restoring.restore(ticket, buyer="ann")
+    assert (view.state, restored) == (State.REFUSED, False)
+    assert requests.look_up(names[0], buyer="ann").state == State.REFUSED
+    (answer,) = admit(card, ask(card, "ann"))
+    assert state_of(answer.code) == State.REFUSED
+    (place,) = line.places(redis.connect(), card.sku, names[:1])
+    assert place is not None
+    assert (place.record.state, place.position) == (State.REFUSED, 0)
+    assert dead_letters(redis.connect(), card.sku) == []
+    order = Order.objects.get(request_id=names[0])
+    assert (order.state, order.reason, order.actor) == ("refused", "discarded_by_staff", getpass.getuser())
+    (other,) = admit(card, ask(card, "ann", key="another"))  # the units of the refused one are free
+    assert other.code == Code.ADMITTED
+    settle_line(card)
+    assert_books_balance(card)
+
+
+def test_a_discard_that_the_line_did_not_hear_of_is_finished_by_the_next(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (name,) = queue(card, "ann")
     set_aside_first(card)
-    command("discard", name)
-    assert line.places(redis.connect(), card.sku, [name]) == [None]
-    (answer,) = admit(card, ask(card, "ann"))
-    assert (answer.code, answer.position) == (1, 1)
+    with monkeypatch.context() as away:
+        away.setattr(line_changes, "tell_changes", raise_unavailable)
+        with pytest.raises(CommandError, match="ask again"):
+            command("discard", name)
+    assert [each.request_id for each in dead_letters(redis.connect(), card.sku)] == [name]
+    assert command("discard", name) == [{"request_id": name, "done": True, "reason": ""}]
+    assert Order.objects.get(request_id=name).state == "refused"
+    assert_books_balance(card)
+
+
+def raise_unavailable(*_args: object, **_named: object) -> None:
+    raise RedisUnavailable
 
 
 def test_a_refusal_given_back_stays_a_refusal(card: SaleCard) -> None:

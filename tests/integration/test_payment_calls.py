@@ -19,7 +19,7 @@ from shop.sandbox.models import Event
 from tests import road
 from tests.desk import Desk, post
 from tests.desk import open_desk as open_a_desk
-from tests.http_calls import Buyer, Caller
+from tests.http_calls import Answer, Buyer, Caller
 from tests.paying import choose, sandbox_sender
 from tests.shopkeeping import assert_books_balance
 from tests.waiting import wait_until
@@ -194,3 +194,70 @@ def test_only_a_true_ticket_of_ones_own_restores(open_desk: Callable[..., Desk])
         assert code(wrong, desk.buyers[0]) == (400, "invalid_request")
     assert code({}, desk.buyers[0]) == (400, "invalid_request")
     assert desk.web.status(desk.ids[0], desk.buyers[0]).status == 404
+
+
+def test_an_ask_with_its_ticket_keeps_its_seq_after_a_loss(open_desk: Callable[..., Desk]) -> None:
+    """The control is the buyer who does not show it: the same id, and a later seq."""
+    desk = open_desk(units=1, buyers=2, settled=False)
+    path, before = f"/api/v1/sales/{desk.card.slug}/requests", [desk.status(number)["seq"] for number in (0, 1)]
+    road.forget(desk.card)
+    wait_until(lambda: post(desk.web, path, desk.buyers[0], body={"quantity": 1}).status == 202, timeout_seconds=5)
+    wish = {"quantity": 1, "ticket": desk.tickets[1]}
+    first, second = (post(desk.web, path, desk.buyers[1], body=wish) for _ in range(2))
+    assert (first.status, second.status) == (202, 200), (first, second)
+    assert first.json()["request_id"] == second.json()["request_id"] == desk.ids[1]
+    assert first.json()["seq"] == second.json()["seq"] == desk.status(1)["seq"] == before[1]
+    assert first.json()["ticket"] == desk.tickets[1]
+    assert desk.status(0)["seq"] > before[1]
+    assert [desk.status(number)["position"] for number in (0, 1)] == [2, 1]
+    late = post(desk.web, path, desk.buyers[0], body={"quantity": 1, "ticket": desk.tickets[0]})
+    assert (late.status, late.json()["seq"], late.json()["position"]) == (202, before[0], 1)
+    road.settle_line(desk.card)
+    decided = post(desk.web, path, desk.buyers[0], body={"quantity": 1, "ticket": desk.tickets[0]})
+    assert (decided.status, decided.json()["state"]) == (200, "held")
+    assert_books_balance(desk.card)
+
+
+def test_a_foreign_ticket_in_an_ask_changes_nothing(open_desk: Callable[..., Desk]) -> None:
+    desk, other = open_desk(units=1, buyers=2, settled=False), open_desk(units=1, buyers=1, settled=False)
+    road.forget(desk.card)
+
+    def code(ticket: object, *, quantity: int = 1, slug: str = desk.card.slug, key: str = "") -> tuple[int, str]:
+        wish, headers = {"quantity": quantity, "ticket": ticket}, {"Idempotency-Key": key} if key else {}
+        answer = post(desk.web, f"/api/v1/sales/{slug}/requests", desk.buyers[0], body=wish, headers=headers)
+        return answer.status, answer.json()["code"]
+
+    assert code(desk.tickets[1]) == code(other.tickets[0]) == (404, "request_not_found")
+    assert code(desk.tickets[0], slug=other.card.slug) == (404, "request_not_found")
+    assert code(desk.tickets[0], key="another") == code(desk.tickets[0], quantity=2) == (422, "idempotency_mismatch")
+    for wrong in (desk.tickets[0][:-1], "x" + desk.tickets[0], "", "\x00", 7, None):
+        assert code(wrong) == (400, "invalid_request"), wrong
+    assert [desk.web.status(name, buyer).status for name, buyer in zip(desk.ids, desk.buyers, strict=True)] == [
+        404,
+        404,
+    ]
+
+
+def test_the_same_press_of_the_page_keeps_its_seq_after_a_loss(open_desk: Callable[..., Desk]) -> None:
+    desk = open_desk(units=1, buyers=0)
+
+    def press(cookies: str) -> Answer:
+        headers = {
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Cookie": cookies,
+            "Origin": f"http://127.0.0.1:{desk.web.port}",
+        }
+        body = "quantity=1&idempotency_key=first-press"
+        return desk.web.call("POST", f"/sales/{desk.card.slug}/", body=body, headers=headers)
+
+    buyer = desk.web.new_buyer()
+    first = press(f"buyer={buyer.token}")
+    assert first.status == 303
+    name = first.headers["location"].split("/")[2]
+    seq = desk.web.status(name, buyer).json()["seq"]
+    ticket = first.headers["set-cookie"].partition(";")[0].removeprefix("proof=")
+    assert ticket.startswith(f"{name}.")
+    road.forget(desk.card)
+    again = press(f"buyer={buyer.token}; ticket={ticket}")
+    assert (again.status, again.headers["location"]) == (303, first.headers["location"])
+    assert desk.web.status(name, buyer).json()["seq"] == seq

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+from django.test.utils import override_settings
 
 from inventory import keys, line, redis
 from inventory.admission import Code
@@ -21,6 +22,7 @@ from shop.models import Order
 from shop.restoring import restore
 from tests import road
 from tests.shopkeeping import assert_books_balance, make_sale, pay_all
+from tests.waiting import wait_until
 from workers.management.commands.reconcile import run
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -276,3 +278,32 @@ def test_what_came_back_leaves_nothing_for_the_reconciler(card: SaleCard) -> Non
     assert run(sale=card.slug, repair=False)["drifts"] == []
     road.settle_line(card)
     assert run(sale=card.slug, repair=False)["drifts"] == []
+
+
+@pytest.mark.parametrize(("grace_seconds", "first"), [(2.0, BUYERS[0]), (0.0, "newcomer")])
+def test_holders_of_tickets_are_decided_before_newcomers_after_a_loss(
+    card: SaleCard, grace_seconds: float, first: str
+) -> None:
+    """The control: without the pause the newcomer gets the unit."""
+    road.queue(card, "somebody")
+    road.settle_line(card)  # one of two units
+    tickets = let_in(card, *BUYERS[:3])
+    with override_settings(RESTORE_GRACE_SECONDS=grace_seconds):
+        lose(card)
+        road.queue(card, "newcomer")
+        assert bool(road.settle_line(card)) == (grace_seconds == 0)
+        restore_all(tickets)
+        if grace_seconds:
+            wait_until(lambda: road.settle_line(card), what="the pause is over")
+    held = Order.objects.filter(sale_id=card.sale_id, state="held").exclude(buyer="somebody")
+    assert [order.buyer for order in held] == [first]
+    assert_books_balance(card)
+
+
+def test_a_line_that_was_never_lost_is_decided_at_once(new_sku: Callable[[], str]) -> None:
+    with override_settings(RESTORE_GRACE_SECONDS=60):
+        card = make_sale(new_sku(), units=2)
+        for number in range(2):
+            road.queue(card, f"buyer-{number}")
+            assert road.settle_line(card)
+            catalogue.prime_sale(card.slug)

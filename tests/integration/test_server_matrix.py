@@ -9,10 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from inventory import admission, keys, line, redis
+from inventory import admission, keys, line, redis, server_memory
 from inventory.locks import Lock
 from inventory.wakeups import WakeUps, wait_for_settled
 from tests.road import LOCK_TTL_MS, ask, queue, settle_line, settler
+from tests.server_matrix import nodes_of
 from tests.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.waiting import wait_until
 
@@ -87,3 +88,22 @@ def test_a_lock_is_waited_for(on_it: None, new_sku: Callable[[], str]) -> None:
     assert second.acquire(timeout_seconds=60)
     assert second.fence > first.fence
     second.release()
+
+
+def test_each_server_says_how_full_it_is(on_it: None, new_sku: Callable[[], str]) -> None:
+    """Of a Cluster each primary by its name, so that one full server stops its own SKUs only."""
+    client, skus = redis.connect(), [new_sku() for _ in range(12)]
+    for node in nodes_of(client):
+        node.config_set("maxmemory", 2**40)
+    try:
+        found = redis.memory_of(client)
+    finally:
+        for node in nodes_of(client):
+            node.config_set("maxmemory", 0)
+    assert all(0 < used_bytes < 2**40 == max_bytes for used_bytes, max_bytes in found.values())
+    assert {redis.node_of(client, keys.stock(sku)) for sku in skus} <= found.keys()
+    watch = server_memory.MemoryWatch()
+    full = redis.node_of(client, keys.stock(skus[0]))
+    watch.note({name: server_memory.Memory(9 if name == full else 1, 10) for name in found})
+    refused = {sku for sku in skus if watch.full_servers(client, sku)}
+    assert refused == {sku for sku in skus if redis.node_of(client, keys.stock(sku)) == full}

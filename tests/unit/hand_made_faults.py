@@ -127,6 +127,22 @@ def a_sale_taken_back(run: Run) -> None:
     run.of("r1", "recheck")[0].state = "refunded"
 
 
+def a_hold_told_again(run: Run) -> None:
+    """Paid; a look that was under way then may say "held" still, but not the one after it."""
+    recheck = run.of("r1", "recheck")[0]
+    run.pause(run.of("r1", "pay")[0], seconds=2)
+    paid_at_ns = run.of("r1", "pay")[0].ended_ns
+    run.say(1, "held", at_ns=paid_at_ns + SECOND)
+    run.operations[-1].began_ns = run.of("r1", "pay")[0].began_ns
+    run.say(1, "held", at_ns=paid_at_ns + SECOND + 1)
+    assert recheck.state == "paid"
+
+
+def closed_after_admission(run: Run) -> None:
+    """The repeat of an admitted request is told that the sale is over."""
+    run.add("ask", "b1", outcome=FAIL, status=410, code="sale_closed", click="again")
+
+
 def a_place_that_changes(run: Run) -> None:
     """A request is told two places in line."""
     run.of("r2", "look")[0].seq = 99
@@ -295,6 +311,8 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (a_hold_taken_back, {"told wrongly": 1, "unaccounted": 1}),
     (back_from_the_waitlist, {"told wrongly": 1}),
     (a_sale_taken_back, {"told wrongly": 1, "unaccounted": 1}),
+    (a_hold_told_again, {"told wrongly": 1}),
+    (closed_after_admission, {"told wrongly": 1}),
     (a_place_that_changes, {"told wrongly": 1}),
     (new_twice, {"told wrongly": 1}),
     (refused_after_admission, {"told wrongly": 1}),

@@ -16,7 +16,7 @@ from inventory import keys
 from inventory.exceptions import InvalidRequest
 
 GLOBAL = {"skus", "lock_names", "queues", "workers", "reconciliations"}
-NOT_KEYS = {"checked_sku", "wake_channel", "settled_channel", *GLOBAL}
+NOT_KEYS = {"checked_sku", "wake_channel", "settled_channel", "replicas_channel", *GLOBAL}
 OF_A_SKU = {
     name: function
     for name, function in inspect.getmembers(keys, inspect.isfunction)

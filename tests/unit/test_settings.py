@@ -120,6 +120,15 @@ def test_beside_a_sentinel_one_plain_server_keeps_the_cache(tmp_path: Path) -> N
     assert (started.returncode, started.stderr) == (0, "")
 
 
+def test_a_cluster_cannot_be_asked_to_wait_for_replicas(tmp_path: Path) -> None:
+    """With Sentinel the same setting starts."""
+    stores = {"CACHE_URL": "redis://:secret@cache.example:6379/1", "FAIRDROP_REDIS_REPLICAS": "1"}
+    started = start(tmp_path, REDIS_URL="rediss+cluster://:secret@one.example:6379", **stores)
+    assert started.returncode == 1
+    assert "not on a Cluster" in started.stderr
+    assert start(tmp_path, REDIS_URL="redis+sentinel://:secret@one.example:26379/shop/0", **stores).returncode == 0
+
+
 def test_production_names_everything_at_once(tmp_path: Path) -> None:
     unsafe = dict.fromkeys(SAFE, "") | {"FAIRDROP_ENV": "production", "DEBUG": "true", "FAIRDROP_AUDIT_TOKEN": "a"}
     assert len(faults(start(tmp_path, **unsafe))) == 8

@@ -11,12 +11,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory import redis
-from inventory.dead_letters import DeadLetter, Done, change_letters, dead_letters, primed_skus
+from inventory.dead_letters import DeadLetter, Done, dead_letters, primed_skus
 from inventory.exceptions import FairdropError
+from shop.line_care import change_letters
 
 
 class Command(BaseCommand):
-    help = "List the dead letters of every line (or of --sku), put some back, or remove them from the list."
+    help = "List the dead letters of every line (or of --sku), put some back, or refuse them for good."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("mode", choices=["list", "retry", "discard"])
@@ -51,11 +52,11 @@ def change(letters: list[DeadLetter], ids: list[str], *, mode: Any) -> list[Done
     if not ids:
         raise CommandError(f"name the ids to {mode}")
     skus = {letter.request_id: letter.sku for letter in letters}
-    client, actor = redis.connect(), getpass.getuser()
+    actor = getpass.getuser()
     done = [Done(name, done=False, reason="there is no such dead letter") for name in ids if name not in skus]
     for name in ids:
         if name in skus:
-            done += change_letters(client, skus[name], [name], mode=mode, actor=actor)
+            done += change_letters(skus[name], [name], mode=mode, actor=actor)
     return done
 
 

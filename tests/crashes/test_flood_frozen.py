@@ -1,0 +1,88 @@
+"""Proves that in a whole flood nobody is told less than before, though Redis is frozen again and again meanwhile.
+Every process of the shop, on a Valkey of their own; the flood's own verdict decides.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from loadtest.history import UNKNOWN, read_history
+from shop.catalogue import SaleCard
+from shop.models import Order
+from tests.crashes.extra_shop import OwnStore, own_valkey
+from tests.crashes.worker_shop import worker_process
+from tests.http_calls import Caller
+from tests.shop_processes import ROOT, web_process
+from tests.shopkeeping import assert_books_balance, make_sale, shop_of
+from tests.waiting import wait_until
+
+TOKEN = "an-audit-token-that-only-this-test-knows"
+BUYERS, UNITS, HOLD_SECONDS = 200, 30, 6
+FROZEN_SECONDS, AWAKE_SECONDS = 3.0, 4.0
+PATIENCE_SECONDS = 150
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[OwnStore]:
+    with own_valkey(tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+def environment(process_environment: dict[str, str], valkey: OwnStore) -> Iterator[dict[str, str]]:
+    """Let this process and what it starts work on that Valkey."""
+    environment = {**process_environment, "REDIS_URL": valkey.url, "FAIRDROP_AUDIT_TOKEN": TOKEN}
+    with shop_of(environment):
+        yield environment
+
+
+@pytest.fixture
+def card(environment: dict[str, str], new_sku: Callable[[], str]) -> SaleCard:
+    return make_sale(new_sku(), units=UNITS, hold_seconds=HOLD_SECONDS)
+
+
+@pytest.fixture
+def web(environment: dict[str, str], card: SaleCard, tmp_path: Path) -> Iterator[Caller]:
+    """Run the whole shop, and wait until it shows the sale."""
+    with ExitStack() as running:
+        for worker in ("settler", "expirer", "reconciler", "sandbox"):
+            running.enter_context(worker_process(worker, environment, folder=tmp_path))
+        caller = running.enter_context(web_process(environment, folder=tmp_path))
+        wait_until(lambda: caller.get(f"/api/v1/sales/{card.slug}").status == 200, timeout_seconds=10)
+        yield caller
+
+
+def test_nobody_is_told_less_than_before_while_redis_is_frozen(
+    environment: dict[str, str], web: Caller, valkey: OwnStore, card: SaleCard, tmp_path: Path
+) -> None:
+    folder = tmp_path / "flood"
+    words = ["--host", f"http://127.0.0.1:{web.port}", "--sales", card.slug, "--audit-token", TOKEN, "--users", "40"]
+    words += ["--buyers", str(BUYERS), "--attempts", str(4 * BUYERS), "--history", str(folder)]
+    command = [sys.executable, "-m", "loadtest.run_flood", *words]
+    with (tmp_path / "flood.log").open("w") as log:
+        running = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            ended = Order.objects.filter(sale_id=card.sale_id, state__in=["paid", "cancelled"])
+            wait_until(ended.exists, timeout_seconds=60, what="the first hold is paid or given back")
+            while running.poll() is None:
+                with valkey.frozen():
+                    time.sleep(FROZEN_SECONDS)
+                time.sleep(AWAKE_SECONDS)
+            running.wait(timeout=PATIENCE_SECONDS)
+        finally:
+            running.kill()
+            running.wait(timeout=10)
+    verdict = json.loads((folder / "verdict.json").read_text())
+    found = {check["name"]: check["details"] for check in verdict["checks"] if check["count"]}
+    assert found.keys() <= {"vacuous"}, found
+    acts = [each for each in read_history(folder).operations if each.kind in ("pay", "cancel")]
+    assert any(act.outcome == UNKNOWN and act.status == 503 for act in acts), "no act met a frozen server"
+    assert_books_balance(card)

@@ -1,0 +1,210 @@
+"""Proves that nothing a buyer was told is taken back when Redis is frozen while they pay and cancel.
+A real web process on a Valkey of its own. Control: an answer from the database alone, with a line that was not told.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from django.db import connection, transaction
+
+from inventory import line, redis
+from inventory.exceptions import LineNotTold, NotPayable
+from inventory.outcomes import RANK, State
+from shop import checkout, holds, payments, requests
+from shop.catalogue import SaleCard
+from shop.models import Order, PaymentNotice
+from tests import road
+from tests.crashes.extra_shop import OwnStore, own_valkey
+from tests.http_calls import Answer, Buyer, Caller
+from tests.paying import begin, happen, hear, quiet_sandbox, state_of
+from tests.shop_processes import web_process
+from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale, shop_of
+from tests.waiting import wait_until
+
+BUYERS = 12
+FROZEN_SECONDS, PAUSE_SECONDS = 4.0, 0.05
+ROOT = "http://127.0.0.1:9"
+
+
+@dataclass
+class Customer:
+    """One buyer with a hold: acts until the shop says that it is done, and looks all the time. told: every state."""
+
+    web: Caller
+    buyer: Buyer
+    request_id: str
+    act: str
+    told: list[str] = field(default_factory=list)
+    unavailable: int = 0
+    done: bool = False
+
+    def live_until(self, stop: threading.Event) -> None:
+        """Act and look by turns."""
+        while not stop.is_set():
+            if not self.done:
+                self.done = self._hear(self._post()) == 200
+            self._hear(self.web.status(self.request_id, self.buyer))
+            self._read_page()
+            time.sleep(PAUSE_SECONDS)
+
+    def _post(self) -> Answer:
+        return self.web.call("POST", f"/api/v1/requests/{self.request_id}/{self.act}", headers=self.buyer.headers)
+
+    def _hear(self, answer: Answer) -> int:
+        assert answer.status in (200, 503), answer
+        if answer.status == 200:
+            self.told.append(answer.json()["state"])
+        else:
+            assert (answer.json()["code"], answer.headers["retry-after"]) == ("unavailable", "1")
+            self.unavailable += 1
+        return answer.status
+
+    def _read_page(self) -> None:
+        page = self.web.get(f"/requests/{self.request_id}/", headers={"Cookie": f"buyer={self.buyer.token}"})
+        assert page.status in (200, 503), page.status
+        state = page.body.decode().partition('data-state="')[2].partition('"')[0]
+        if page.status == 200:
+            self.told.append(state)
+
+    @property
+    def taken_back(self) -> list[tuple[str, str]]:
+        """Every state that was told after a higher one."""
+        pairs = zip(self.told, self.told[1:], strict=False)
+        return [(before, after) for before, after in pairs if RANK[State(after)] < RANK[State(before)]]
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[OwnStore]:
+    with own_valkey(tmp_path) as store:
+        yield store
+
+
+@pytest.fixture
+def environment(process_environment: dict[str, str], valkey: OwnStore) -> Iterator[dict[str, str]]:
+    """Let this process and what it starts work on that Valkey."""
+    environment = {**process_environment, "REDIS_URL": valkey.url}
+    with shop_of(environment):
+        yield environment
+
+
+@pytest.fixture
+def card(environment: dict[str, str], new_sku: Callable[[], str]) -> SaleCard:
+    return make_sale(new_sku(), units=BUYERS)
+
+
+def test_nobody_who_paid_or_cancelled_is_told_held_after_it(
+    environment: dict[str, str], valkey: OwnStore, card: SaleCard, tmp_path: Path
+) -> None:
+    with web_process(environment, folder=tmp_path) as web, ExitStack() as running:
+        wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, timeout_seconds=10)
+        people = [web.new_buyer() for _ in range(BUYERS)]
+        names = [web.ask(card.slug, buyer).json()["request_id"] for buyer in people]
+        road.settle_line(card)
+        acts = ("payment", "cancel")
+        customers = [
+            Customer(web, *pair, acts[number % 2]) for number, pair in enumerate(zip(people, names, strict=True))
+        ]
+        stop = threading.Event()
+        with valkey.frozen():
+            threads = [threading.Thread(target=each.live_until, args=(stop,)) for each in customers]
+            for thread in threads:
+                thread.start()
+            running.callback(lambda: [thread.join(timeout=60) for thread in threads])
+            running.callback(stop.set)
+            wait_until(
+                lambda: all(state_of(name) in ("paid", "cancelled") for name in names), timeout_seconds=60,
+                what="every act is committed behind the frozen server",
+            )  # fmt: skip
+            time.sleep(FROZEN_SECONDS)
+            assert not any(each.done for each in customers)
+        wait_until(lambda: all(each.done for each in customers), timeout_seconds=60, what="everybody is told")
+        time.sleep(10 * PAUSE_SECONDS)
+    assert [each.told for each in customers if each.taken_back] == []
+    assert {each.told[-1] for each in customers} == {"paid", "cancelled"}
+    assert all(each.unavailable for each in customers)
+    assert_books_balance(card)
+
+
+def buy(card: SaleCard, valkey: OwnStore, name: str) -> list[State]:
+    """Pay a hold while the line is frozen, then look: return what was told, in order, by the call and by the line."""
+    told = []
+    redis.connect().script_flush()  # else the script that was sent in vain runs when the server goes on
+    with valkey.frozen(), suppress(LineNotTold):
+        checkout.pay_at_once(name, buyer="buyer-0000000", provider_name="sandbox", root=ROOT)
+        told.append(requests.look_up(name, buyer="buyer-0000000").state)
+    (place,) = line.places(redis.connect(), card.sku, [name])
+    assert place is not None
+    return [*told, place.record.state]
+
+
+def test_an_answer_that_the_line_did_not_hear_of_is_taken_back(
+    card: SaleCard, valkey: OwnStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: telling that swallows its failure, and an answer read from the database alone."""
+    with quiet_sandbox():
+        (name,) = road.queue(card, "buyer-0000000")
+        road.settle_line(card)
+        whole = holds.tell
+
+        def tell_or_not(changes: holds.Changes) -> None:
+            with suppress(LineNotTold):
+                whole(changes)
+
+        monkeypatch.setattr(payments, "tell", tell_or_not)
+        monkeypatch.setattr(holds, "catch_up", lambda order: None)
+        assert buy(card, valkey, name) == [State.PAID, State.HELD]
+        monkeypatch.undo()
+        assert requests.look_up(name, buyer="buyer-0000000").state == State.PAID
+        (place,) = line.places(redis.connect(), card.sku, [name])
+        assert place is not None
+        assert place.record.state == State.PAID
+
+
+def test_a_payment_that_the_line_did_not_hear_of_is_told_to_nobody(card: SaleCard, valkey: OwnStore) -> None:
+    with quiet_sandbox():
+        (name,) = road.queue(card, "buyer-0000000")
+        road.settle_line(card)
+        assert buy(card, valkey, name) == [State.HELD]
+        checkout.pay_at_once(name, buyer="buyer-0000000", provider_name="sandbox", root=ROOT)
+        assert requests.look_up(name, buyer="buyer-0000000").state == State.PAID
+        (place,) = line.places(redis.connect(), card.sku, [name])
+        assert place is not None
+        assert place.record.state == State.PAID
+
+
+def test_a_notice_is_taken_only_when_the_line_has_heard_of_it(card: SaleCard, valkey: OwnStore) -> None:
+    """The provider sends again what was not taken; then the line is told, and the books change no more."""
+    with quiet_sandbox():
+        (name,) = road.queue(card, "buyer-0000000")
+        road.settle_line(card)
+        notice = happen(begin(name), "captured")
+        with valkey.frozen(), pytest.raises(LineNotTold):
+            hear(notice)
+        assert (state_of(name), PaymentNotice.objects.filter(event_id=notice.event_id).count()) == ("paid", 1)
+        assert hear(notice) == "paid"
+        (place,) = line.places(redis.connect(), card.sku, [name])
+        assert place is not None
+        assert place.record.state == State.PAID
+        assert_books_balance(card)
+
+
+def test_too_late_is_said_only_when_the_line_says_so_too(card: SaleCard) -> None:
+    """The expirer could not tell the line; whoever then pays hears from the database that the hold is over."""
+    (name,) = road.queue(card, "buyer-0000000")
+    road.settle_line(card)
+    let_holds_end(name)
+    with transaction.atomic(), connection.cursor() as cursor:
+        assert holds.expire_due(cursor, sku=card.sku, request_ids=[name]).changed
+    with pytest.raises(NotPayable, match="expired"):
+        checkout.pay_at_once(name, buyer="buyer-0000000", provider_name="sandbox", root=ROOT)
+    (place,) = line.places(redis.connect(), card.sku, [name])
+    assert place is not None
+    assert place.record.state == State.EXPIRED
+    assert Order.objects.get(request_id=name).state == "expired"
