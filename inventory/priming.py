@@ -56,28 +56,25 @@ def _prime_pairs(
         run_script(client, script, keys=script_keys, args=flat)
 
 
-def prime(client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, decided: int, fence: int) -> bool:
+def prime(
+    client: Client,
+    terms: SaleTerms,
+    *,
+    figures: StockFigures,
+    last_seq: int,
+    decided: int,
+    fence: int,
+    forgotten: int = 0,
+) -> bool:
     """Write a sale's terms and its stock's figures; say whether the figures were news. Raises RedisUnavailable.
 
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
     decided: how many requests the database had decided when prime_records read them; it counts only into an empty
-    Redis. fence: the highest the stock row has seen.
+    Redis. fence: the highest the stock row has seen. forgotten: how many of the decided are of retired sales.
     """
-    args: list[Argument] = [
-        terms.switch,
-        microseconds(terms.opens_at),
-        microseconds(terms.closes_at),
-        terms.limit,
-        terms.room,
-        *figures,
-        last_seq,
-        decided,
-        keys.settled_channel(),
-        terms.sku,
-        fence,
-        FENCE_TTL_MS,
-        terms.version,
-    ]
+    window = (microseconds(terms.opens_at), microseconds(terms.closes_at))
+    args: list[Argument] = [terms.switch, *window, terms.limit, terms.room, *figures, last_seq, decided]
+    args += (keys.settled_channel(), terms.sku, fence, FENCE_TTL_MS, terms.version, forgotten)
     script_keys = [
         keys.sale(terms.sku, sale_id=terms.sale_id),
         keys.stock(terms.sku),

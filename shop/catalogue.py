@@ -8,14 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Count, Max, Sum
+from django.db.models import Count, Max, Q, Sum
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
 from inventory import line_changes, priming, redis
-from inventory.exceptions import SaleNotFound
+from inventory.exceptions import SaleNotFound, SaleNotPrimed
 from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
 from inventory.tickets import Record
@@ -24,6 +25,9 @@ from shop.terms import end_past_terms
 
 # Longer than priming and the longest transaction together.
 LONGEST_COMMIT = timedelta(minutes=1)
+# A sale stays in the list for so long after its end; then it is a past sale.
+LISTED = timedelta(days=1)
+PAST_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class SaleCard:
     version: int
     fence: int
     terms_version: int
+    retired_at: datetime | None = None
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
@@ -63,6 +68,10 @@ class SaleCard:
         if moment < self.opens_at:
             return "scheduled"
         return "paused" if self.switch == "paused" else "open"
+
+    def is_listed(self, moment: datetime) -> bool:
+        """Say whether the list of sales has it as of `moment`: open, coming, or over for less than a day."""
+        return self.retired_at is None and self.closes_at > moment - LISTED
 
     def request_id_key(self) -> bytes:
         """Return the key of this sale's request ids."""
@@ -97,25 +106,39 @@ def _card(sale: Sale) -> SaleCard:
         version=stock.version,
         fence=stock.fence,
         terms_version=sale.terms_version,
+        retired_at=sale.retired_at,
     )
 
 
 def list_sales() -> list[SaleCard]:
-    """Return every sale, the one that opens first first."""
-    return [_card(sale) for sale in Sale.objects.select_related("product", "stock")]
+    """Return every sale that is not retired, the one that opens first first."""
+    return [_card(sale) for sale in _sales().filter(retired_at__isnull=True)]
+
+
+def list_past(page: int) -> tuple[list[SaleCard], bool]:
+    """Return one page (from 1) of the sales that are listed no more, the last one first, and whether more follow."""
+    past = _sales().filter(Q(retired_at__isnull=False) | Q(closes_at__lte=Now() - LISTED))
+    start = (page - 1) * PAST_PAGE
+    found = [_card(sale) for sale in past.order_by("-closes_at", "-pk")[start : start + PAST_PAGE + 1]]
+    return found[:PAST_PAGE], len(found) > PAST_PAGE
 
 
 def find_sale(slug: str) -> SaleCard:
-    """Return the sale `slug`. Raises SaleNotFound."""
-    sale = Sale.objects.select_related("product", "stock").filter(slug=slug).first()
-    if sale is None:
-        raise SaleNotFound
-    return _card(sale)
+    """Return the sale `slug`, retired or not. Raises SaleNotFound."""
+    return _find(slug=slug)
 
 
 def find_sale_by_id(sale_id: int) -> SaleCard:
-    """Return the sale with this id. Raises SaleNotFound."""
-    sale = Sale.objects.select_related("product", "stock").filter(pk=sale_id).first()
+    """Return the sale with this id, retired or not. Raises SaleNotFound."""
+    return _find(pk=sale_id)
+
+
+def _sales() -> QuerySet[Sale]:
+    return Sale.objects.select_related("product", "stock")
+
+
+def _find(**wanted: Any) -> SaleCard:
+    sale = _sales().filter(**wanted).first()
     if sale is None:
         raise SaleNotFound
     return _card(sale)
@@ -124,14 +147,16 @@ def find_sale_by_id(sale_id: int) -> SaleCard:
 def prime_card(card: SaleCard) -> None:
     """Put `card` into Redis: its terms, its stock and, when Redis was empty, what its buyers hold (I18).
 
-    Safe to run at any time by anyone. Raises RedisUnavailable.
+    Safe to run at any time by anyone. A retired sale is refused with SaleNotPrimed: the database answers for it.
+    Raises RedisUnavailable.
     """
+    _refuse_retired(card)
     client = redis.connect()
     was_primed = priming.is_primed(client, card.sku)
     if was_primed:
-        last_seq, decided = _seen(card.sku)
+        seen = _seen(card.sku)
     else:
-        card, last_seq, decided = _prime_requests(client, card)
+        card, seen = _prime_requests(client, card)
     priming.prime(
         client,
         priming.SaleTerms(
@@ -145,13 +170,17 @@ def prime_card(card: SaleCard) -> None:
             version=card.terms_version,
         ),
         figures=StockFigures(card.available, card.held, card.sold, card.held, card.version),
-        last_seq=last_seq,
-        decided=decided,
         fence=card.fence,
+        **seen,
     )
     end_past_terms(client, card.sku, sale_id=card.sale_id)
     if not was_primed:
         _tell_missed(client, card)
+
+
+def _refuse_retired(card: SaleCard) -> None:
+    if card.retired_at is not None:
+        raise SaleNotPrimed("This sale is retired: only the database answers for it.")
 
 
 def _tell_missed(client: redis.Client, card: SaleCard) -> None:
@@ -159,7 +188,7 @@ def _tell_missed(client: redis.Client, card: SaleCard) -> None:
     now = find_sale_by_id(card.sale_id)
     if now.version == card.version:
         return
-    orders = Order.objects.filter(sale__stock__sku=card.sku, changed_at__gte=Now() - LONGEST_COMMIT)
+    orders = _orders(card.sku).filter(changed_at__gte=Now() - LONGEST_COMMIT)
     changed = [Settled(name, record) for name, record in _records_of(orders)]
     line_changes.tell_changes(
         client,
@@ -169,35 +198,43 @@ def _tell_missed(client: redis.Client, card: SaleCard) -> None:
     )
 
 
-def _prime_requests(client: redis.Client, card: SaleCard) -> tuple[SaleCard, int, int]:
-    """Write what buyers hold and what was decided; return the card of that moment, its last seq, how many decided.
+def _prime_requests(client: redis.Client, card: SaleCard) -> tuple[SaleCard, dict[str, int]]:
+    """Write what buyers hold and what was decided; return the card of that moment, and what was seen with it.
 
     One snapshot for all of it: a count that knows of more than the records do would make requests look lost (I4).
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         card = find_sale_by_id(card.sale_id)
+        _refuse_retired(card)
         units, records = list(_units_by_field(card.sku)), list(_records(card.sku))
-        last_seq, decided = _seen(card.sku)
+        seen = _seen(card.sku)
     priming.prime_live_units(client, card.sku, units_by_field=units)
     priming.prime_records(client, card.sku, records=records)
-    return card, last_seq, decided
+    return card, seen
 
 
-def _seen(sku: str) -> tuple[int, int]:
-    """Return the highest seq that the database has seen of `sku`, and how many requests it has decided."""
-    seen = Order.objects.filter(sale__stock__sku=sku).aggregate(last_seq=Max("seq"), decided=Count("id"))
-    return seen["last_seq"] or 0, seen["decided"]
+def _seen(sku: str) -> dict[str, int]:
+    """Return the highest seq that the database has seen of `sku`, how many it has decided, and of retired sales."""
+    seen = Order.objects.filter(sale__stock__sku=sku).aggregate(
+        last_seq=Max("seq"), decided=Count("id"), forgotten=Count("id", filter=Q(sale__retired_at__isnull=False))
+    )
+    return {name: value or 0 for name, value in seen.items()}
+
+
+def _orders(sku: str) -> QuerySet[Order]:
+    """Return the orders of a SKU that Redis is told of."""
+    return Order.objects.filter(sale__stock__sku=sku, sale__retired_at__isnull=True)
 
 
 def _units_by_field(sku: str) -> Iterable[tuple[str, int]]:
-    live = Order.objects.filter(sale__stock__sku=sku, state__in=["held", "paid"]).order_by()
+    live = _orders(sku).filter(state__in=["held", "paid"]).order_by()
     for sale_id, buyer, units in live.values_list("sale_id", "buyer").annotate(units=Sum("quantity")):
         yield live_field(sale_id=sale_id, buyer=buyer), units
 
 
 def _records(sku: str) -> Iterable[tuple[str, str]]:
-    for name, record in _records_of(Order.objects.filter(sale__stock__sku=sku).order_by("id")):
+    for name, record in _records_of(_orders(sku).order_by("id")):
         yield name, record.text()
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import structlog
 from django.db import connection, transaction
 
-from inventory import ledger, line, line_changes, redis
+from inventory import forgetting, ledger, line, line_changes, redis
 from inventory.allocation import Claim, Decision
 from inventory.database import Cursor, array
 from inventory.exceptions import NotPayable, RedisUnavailable, RequestNotFound
@@ -112,9 +112,15 @@ def records_now(cursor: Cursor, request_ids: Sequence[str]) -> list[Settled]:
 
 
 def tell(changes: Changes) -> None:
-    """Tell the line what was committed; when it is away the reconciler tells it later."""
+    """Tell the line what was committed, but nothing of a sale that it has forgotten; the reconciler tells it later
+    when it is away.
+    """
+    sale_ids = sorted({each.record.sale_id for each in changes.changed})
     try:
-        line_changes.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
+        client = redis.connect()
+        known = forgetting.sales_known(client, changes.sku, sale_ids)
+        changed = [each for each in changes.changed if each.record.sale_id in known]
+        line_changes.tell_changes(client, changes.sku, figures=changes.figures, changed=changed)
     except RedisUnavailable as error:
         log.warning("committed, but the line was not told", action="tell_failed", sku=changes.sku, error=repr(error))
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from django.utils import timezone
 
 from inventory import admission, line, redis, tickets
-from inventory.exceptions import InvalidRequest, RequestNotFound, SaleNotFound
+from inventory.exceptions import IdempotencyMismatch, InvalidRequest, RequestNotFound, SaleClosed, SaleNotFound
 from inventory.outcomes import State
 from shop import catalogue
 from shop.catalogue import SaleCard
@@ -53,6 +53,8 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> R
     name = tickets.request_id(
         sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
     )
+    if card.retired_at is not None:
+        return find_asked(name, quantity=quantity)
     wish = admission.Ask(name, buyer, quantity)
     answer = _admit(card, wish)
     if answer.code == admission.Code.NOT_PRIMED:
@@ -72,6 +74,19 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str) -> R
         decided_at=None,
         reason="",
     )
+
+
+def find_asked(request_id: str, *, quantity: int) -> RequestView:
+    """Return what became of a request of a retired sale: who asks again gets the same answer, nobody gets a new place.
+
+    Raises SaleClosed when it was never asked, IdempotencyMismatch.
+    """
+    order = Order.objects.select_related("sale").filter(request_id=request_id).first()
+    if order is None:
+        raise SaleClosed
+    if order.quantity != quantity:
+        raise IdempotencyMismatch
+    return _view_of_order(order, buyer=order.buyer)
 
 
 def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
@@ -115,6 +130,8 @@ def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
         card = catalogue.find_sale_by_id(sale_id)
     except SaleNotFound as error:
         raise RequestNotFound from error
+    if card.retired_at is not None:
+        raise RequestNotFound
     (place,) = line.places(redis.connect(), card.sku, [request_id])
     if place is None or place.record.buyer != buyer:
         raise RequestNotFound

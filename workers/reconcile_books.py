@@ -58,9 +58,11 @@ class StockRow(NamedTuple):
 
 
 def skus_on_sale() -> dict[str, list[int]]:
-    """Return the ids of every SKU's sales, by SKU."""
+    """Return the ids of every SKU's sales that are not retired, by SKU."""
     found: dict[str, list[int]] = {}
-    for sku, sale_id in Sale.objects.order_by("stock__sku", "id").values_list("stock__sku", "id"):
+    for sku, sale_id in (
+        Sale.objects.filter(retired_at__isnull=True).order_by("stock__sku", "id").values_list("stock__sku", "id")
+    ):
         found.setdefault(sku, []).append(sale_id)
     return found
 

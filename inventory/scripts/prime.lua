@@ -3,7 +3,7 @@
 -- ARGV  1 switch   2 opens_us   3 closes_us   4 limit   5 room   6 available   7 held   8 sold   9 returning
 --       10 stock version   11 highest seq the database has seen   12 requests decided in the database
 --       13 channel   14 sku   15 fence of the stock row   16 fence_ttl_ms
---       17 version of the terms
+--       17 version of the terms   18 of those decided, requests of retired sales: Redis gets no record of them
 -- Returns 1 when the stock was written, 0 when it was not: Redis knew this version or a newer one, or a batch is in
 -- flight, whose settlement brings the stock after it.
 -- Stays true: an older version never overwrites a newer one, of the terms as of the stock; seq never falls below what
@@ -33,7 +33,7 @@ redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', ARGV[16])
 local flying = redis.call('ZCARD', KEYS[4])
 if not stock[1] then
   -- Counters of an empty Redis begin where the database is; from then on only what comes and goes moves them.
-  redis.call('HSET', KEYS[2], 'admitted', ARGV[12], 'decided', ARGV[12])
+  redis.call('HSET', KEYS[2], 'admitted', ARGV[12], 'decided', ARGV[12], 'forgotten', ARGV[18])
   if tonumber(ARGV[6]) == 0 and tonumber(ARGV[9]) > 0 then
     -- Nothing is free: whoever comes back with a ticket waits for a held unit, as they were told before.
     local time = redis.call('TIME')

@@ -32,7 +32,7 @@ from shop.gate.http import (
 )
 from shop.gate.pace import poll_after_ms
 from shop.refusals import not_open, refusal
-from shop.requests import LONGEST_KEY, MOST_UNITS
+from shop.requests import LONGEST_KEY, MOST_UNITS, RequestView
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
@@ -65,6 +65,11 @@ def read_idempotency_key(headers: Headers) -> str:
     return text
 
 
+def asked_before(view: RequestView) -> Answer:
+    """Return what admission would say of a request that it has let in before."""
+    return Answer(Code.KNOWN_BEFORE + ord(view.state.letter), view.seq, 0)
+
+
 class Purchases:
     """The admission door of one process: a coalescer for each sale."""
 
@@ -87,7 +92,10 @@ class Purchases:
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
-        answer = await self._coalescer(entry).submit(Ask(name, buyer, quantity))
+        if card.retired_at is None:
+            answer = await self._coalescer(entry).submit(Ask(name, buyer, quantity))
+        else:
+            answer = asked_before(await self._board.past.find_asked(name, quantity=quantity))
         await self._answer(entry, Ask(name, buyer, quantity), answer, send)
 
     async def _answer(self, entry: SaleEntry, ask: Ask, answer: Answer, send: Send) -> None:

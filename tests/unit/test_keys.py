@@ -16,7 +16,7 @@ from inventory import keys
 from inventory.exceptions import InvalidRequest
 
 GLOBAL = {"skus", "lock_names", "queues", "workers", "reconciliations"}
-NOT_KEYS = {"checked_sku", "wake_channel", "settled_channel", *GLOBAL}
+NOT_KEYS = {"checked_sku", "all_of", "wake_channel", "settled_channel", *GLOBAL}
 OF_A_SKU = {
     name: function
     for name, function in inspect.getmembers(keys, inspect.isfunction)
@@ -48,6 +48,16 @@ def test_no_two_kinds_share_a_key(sku: str) -> None:
 @given(one=SKUS, other=SKUS)
 def test_no_two_skus_share_a_key(one: str, other: str) -> None:
     assert one == other or not set(all_keys(one).values()) & set(all_keys(other).values())
+
+
+def test_all_keys_of_a_sku_are_forgotten_with_it() -> None:
+    """A function for a key that is added and not listed fails here: the key would outlive its SKU."""
+    of_queues = {name for name in OF_A_SKU if name.startswith("queue_")}
+    made = {key for name, key in all_keys("kite").items() if name not in of_queues | {"sale"}}
+    assert set(keys.all_of("kite")) == made
+    with_sku = [name for name, function in OF_A_SKU.items() if "sku" in inspect.signature(function).parameters]
+    assert {keys.sale("kite", sale_id=7), *keys.all_of("kite")} >= {all_keys("kite")[name] for name in with_sku}
+    assert keys.all_of("kite")[:4] == [make("kite") for make in (keys.lock, keys.line, keys.in_flight, keys.stock)]
 
 
 def test_two_sales_of_a_sku_have_their_own_key() -> None:

@@ -41,7 +41,7 @@ def run(*, sale: str | None, repair: bool) -> dict[str, Any]:
     skus = skus_on_sale()
     if sale is not None:
         sku = catalogue.find_sale(sale).sku
-        skus = {sku: skus[sku]}
+        skus = {sku: skus.get(sku, [])}
     reconciler = Reconciler(redis.connect(timeout_seconds=2), stopping=lambda: False, repair=repair)
     drifts: list[Drift] = care_for_payments() if repair and sale is None else []
     for sku, sale_ids in skus.items():
