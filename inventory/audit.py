@@ -29,11 +29,11 @@ SEALED = ("inventory_stockmovement",)
 # Never compiled, because that takes longer than the query; never spilled to disk; never row by row, because the
 # planner's statistics of a sale that is being flooded are always old.
 PLANNING = "SET LOCAL jit = off; SET LOCAL work_mem = '64MB'; SET LOCAL enable_nestloop = off"
+RETIRED_NOTE = "This sale is retired and Redis has forgotten it: only the invariants of the database were checked."
 BEHIND_THE_COUNTS = (
     "version",
-    "decided_of_stock",
     "decided_in_order",
-    "ordinal_bases",
+    "ordinal_base",
     "decided_ms_ago",
     "changed_ms_ago",
     "freed_ms_ago",
@@ -42,13 +42,17 @@ BEHIND_THE_COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is audited: one sale of one stock row. guards, sealed: what must be in place beside the ledger's own."""
+    """What is audited: one sale of one stock row. guards, sealed: what must be in place beside the ledger's own.
+
+    retired: Redis has forgotten the sale, so only the database is looked at.
+    """
 
     sku: str
     stock_id: int
     sale_id: int
     guards: tuple[tuple[str, str], ...] = ()
     sealed: tuple[str, ...] = ()
+    retired: bool = False
 
 
 class Books(NamedTuple):
@@ -63,15 +67,18 @@ def audit(scope: Scope, *, thorough: bool = False) -> dict[str, Any]:
 
     The line is looked at before and after the database: what was settled in between is then in one of them (I4).
     thorough: compare every record of Redis with its order, which takes seconds when they are many; else some in turn.
+    A retired sale has a `note` as well, and the invariants of the database alone.
     """
+    if scope.retired:
+        return _audit_books(scope)
     client = redis.connect()
-    before = audit_line.look(client, scope.sku)
+    before = audit_line.look(client, scope.sku, sale_id=scope.sale_id)
     sample = audit_records.read_sample(client, scope.sku, records=before.records, whole=thorough)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         orders = audit_records.read_orders(cursor, stock_id=scope.stock_id, sample=sample)
         books = read_books(cursor, scope)
-    after = audit_line.look(client, scope.sku)
+    after = audit_line.look(client, scope.sku, sale_id=scope.sale_id)
     patience_ms = settings.LOCK_TTL_MS + TAKE_OVER_MS + round(settings.RESTORE_GRACE_SECONDS * 1000)
     first = audit_line.first_waits(scope.sku, after, books.counts, patience_ms=patience_ms)
     findings = [
@@ -79,10 +86,21 @@ def audit(scope: Scope, *, thorough: bool = False) -> dict[str, Any]:
         *audit_line.line_findings(before, books.counts, after, first_waits=first),
         *audit_records.record_findings(sample, orders, line=before, books=books.counts),
     ]
+    return _report(findings, _counts(books, after))
+
+
+def _audit_books(scope: Scope) -> dict[str, Any]:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        books = read_books(cursor, scope)
+    return _report(books.findings, _of_sale(books)) | {"note": RETIRED_NOTE}
+
+
+def _report(findings: list[Finding], counts: dict[str, int | None]) -> dict[str, Any]:
     return {
         "ok": all(finding.ok for finding in findings),
         "invariants": [asdict(finding) for finding in sorted(findings, key=lambda each: each.place)],
-        "counts": _counts(books, after),
+        "counts": counts,
     }
 
 
@@ -107,12 +125,15 @@ def read_books(cursor: Cursor, scope: Scope) -> Books:
 
 
 def _counts(books: Books, line: audit_line.LineLook) -> dict[str, int | None]:
-    of_sale = {name: value for name, value in books.counts.items() if name not in BEHIND_THE_COUNTS}
-    return of_sale | {
+    return _of_sale(books) | {
         "queued": line.queued,
         "waiting": line.waiting,
         "waitlisted": line.waitlisted,
         "in_flight": line.flying,
-        "admitted": line.admitted + (books.counts["decided_of_stock"] or 0) - (books.counts["decided_in_order"] or 0),
+        "admitted": line.admitted + (books.counts["decided"] or 0) - (books.counts["decided_in_order"] or 0),
         "dead_letters": line.dead_letters,
     }
+
+
+def _of_sale(books: Books) -> dict[str, int | None]:
+    return {name: value for name, value in books.counts.items() if name not in BEHIND_THE_COUNTS}

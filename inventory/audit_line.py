@@ -77,9 +77,13 @@ def look_keys(sku: str) -> list[str]:
     return [make(sku) for make in makers]
 
 
-def look(client: Client, sku: str) -> LineLook:
-    """Return the state of a SKU's line, read in one moment. Raises RedisUnavailable."""
-    return LineLook(*run_script(client, "audit_line", keys=look_keys(sku), args=[MOST_ADDED_UP]))
+def look(client: Client, sku: str, *, sale_id: int | None = None) -> LineLook:
+    """Return the state of a SKU's line, read in one moment; sale_id: whose admissions are counted, by default all.
+
+    Raises RedisUnavailable.
+    """
+    args = [MOST_ADDED_UP, "" if sale_id is None else sale_id]
+    return LineLook(*run_script(client, "audit_line", keys=look_keys(sku), args=args))
 
 
 def line_findings(
@@ -88,7 +92,7 @@ def line_findings(
     """Compare the line, looked at before and after the snapshot, with `books`, the counts of the snapshot."""
     decided = books["decided_in_order"] or 0
     # Where a jump of the ordinals is under way the two stores speak of different requests.
-    incomparable = before.bases != (books["ordinal_bases"] or 0)
+    incomparable = before.bases != (books["ordinal_base"] or 0)
     must_be_decided = before.admitted - before.waiting - before.flying
     lost = f"{decided} of {must_be_decided} decided"
     if before.dead:

@@ -60,8 +60,7 @@ payments AS MATERIALIZED (
 tally AS MATERIALIZED (
     SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0) AS held,
            coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0) AS sold,
-           count(*) AS decided_of_stock, count(*) FILTER (WHERE in_order) AS decided_in_order,
-           max(changed_at) AS last_changed,
+           count(*) FILTER (WHERE here AND in_order) AS decided_in_order, max(changed_at) AS last_changed,
            max(decided_at) FILTER (WHERE in_turn) AS last_decided,
            {", ".join(f"{what} AS {name}" for name, what in OF_SALE.items())}
     FROM orders),
@@ -256,8 +255,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
 # changed, and a unit last became free.
 COUNTS = f"""
 SELECT s.total, s.available, s.held, s.sold, s.fence, s.version, {", ".join(f"t.{name}" for name in OF_SALE)},
-       t.decided_of_stock, t.decided_in_order,
-       (SELECT coalesce(sum(ordinal_base), 0) FROM inventory_line l WHERE l.stock_id = s.id) AS ordinal_bases,
+       t.decided_in_order, (SELECT ordinal_base FROM inventory_line WHERE sale_id = %(sale_id)s) AS ordinal_base,
        (extract(epoch FROM now() - t.last_decided) * 1000)::bigint AS decided_ms_ago,
        (extract(epoch FROM now() - t.last_changed) * 1000)::bigint AS changed_ms_ago,
        (extract(epoch FROM now() - l.last_freed) * 1000)::bigint AS freed_ms_ago

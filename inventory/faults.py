@@ -24,7 +24,9 @@ SETTLER_POINTS = (
 EXPIRER_POINTS = ("before_expire", "in_expire", "after_expire")
 # Of one SKU that has drifted: before the first look, before and after the first repair, after the last.
 RECONCILER_POINTS = ("before_reconcile", "before_repair", "in_repair", "after_reconcile")
-FAULT_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS
+# Of one sale that is retired: marked but not forgotten, forgotten by half, forgotten.
+RETIRING_POINTS = ("before_forget", "in_forget", "after_forget")
+FAULT_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS + RETIRING_POINTS
 ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": None}
 
 

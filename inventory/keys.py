@@ -7,6 +7,7 @@ All keys of a SKU carry the hash tag {sku}: one slot on Redis Cluster, one scrip
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from inventory.exceptions import InvalidRequest
 
@@ -75,6 +76,29 @@ def aside(sku: str) -> str:
 def dead_letter_notes(sku: str) -> str:
     """hash, request_id → "hand-outs|since, in µs" of each dead letter. Lives as long as the letter."""
     return f"fd:{{{sku}}}:deadnotes"
+
+
+def all_of(sku: str) -> list[str]:
+    """Return every key of a SKU, the lock's first: what is forgotten with it."""
+    makers: tuple[Callable[[str], str], ...] = (
+        lock,
+        line,
+        in_flight,
+        aside,
+        stock,
+        sales,
+        records,
+        live_units,
+        given_up,
+        hand_outs,
+        dead_letters,
+        dead_letter_notes,
+        fence,
+        lock_waiters,
+        lock_signals,
+        lock_statistics,
+    )
+    return [make(sku) for make in makers]
 
 
 def queue_waiting(name: str) -> str:
@@ -148,7 +172,7 @@ def lock_names() -> str:
 
 
 def skus() -> str:
-    """set of SKUs that have been primed. Lives for ever; rebuilt by priming."""
+    """set of SKUs that have been primed. A SKU leaves it with its last sale; rebuilt by priming."""
     return "fd:skus"
 
 

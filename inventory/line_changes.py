@@ -93,6 +93,7 @@ def _settle_call(
         keys.line(sku),
         keys.aside(sku),
         keys.given_up(sku),
+        keys.sales(sku),
     ]
     args: list[Argument] = [token, sku, keys.settled_channel(), keys.wake_channel(), *figures, MOST_HAND_OUTS, call]
     for name, record in settled:

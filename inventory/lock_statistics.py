@@ -9,6 +9,8 @@ import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -50,6 +52,7 @@ class Statistics:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._counts: dict[tuple[Client, str], LockCounts] = {}
+        self._uncounted: set[tuple[Client, str]] = set()
         self.flush_at = 0.0
 
     @property
@@ -85,6 +88,18 @@ class Statistics:
         with self._mutex:
             self._of(client, name).added[what] += 1
 
+    @contextmanager
+    def without(self, client: Client, name: str) -> Iterator[None]:
+        """Count nothing about `name` for the length of a block: a flush would write again what is just forgotten."""
+        with self._mutex:
+            self._uncounted.add((client, name))
+            self._counts.pop((client, name), None)
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._uncounted.discard((client, name))
+
     def flush_when_due(self) -> None:
         """Flush if the last time is FLUSH_SECONDS ago; several threads may ask."""
         now = time.monotonic()
@@ -113,6 +128,8 @@ class Statistics:
 
     def _of(self, client: Client, name: str) -> LockCounts:
         counts = self._counts.get((client, name))
+        if (client, name) in self._uncounted:
+            return LockCounts()
         if counts is None:
             counts = self._counts[client, name] = LockCounts()
         return counts

@@ -61,7 +61,7 @@ def look_at(client: Client, skus: Sequence[str]) -> dict[str, StockLook]:
     if not skus:
         return {}
     # 0: units are not added up by their records here; that is the audit's, one SKU at a time.
-    lines = run_script_each(client, "audit_line", [(look_keys(sku), [0]) for sku in skus])
+    lines = run_script_each(client, "audit_line", [(look_keys(sku), [0, ""]) for sku in skus])
     for reply in lines:
         if isinstance(reply, Exception):
             raise reply

@@ -76,6 +76,8 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if opens and closes and closes <= opens:
             # An error of the field: without it PostgreSQL would be asked about a range that ends before it begins.
             self.add_error("closes_at", "The sale must close after it opens.")
+        if self.instance.retired_at is not None:
+            raise forms.ValidationError("This sale is retired; nothing about it can be changed.")
         if self.instance._state.adding and (product := data.get("product")):
             self.instance.stock = product.stock
         elif not self.instance._state.adding and data.get("seen_version") != self.instance.revision:
@@ -110,13 +112,13 @@ class SaleAdmin(ControlRoom):
     )
     actions = tuple(action_for(name) for name in ACTS)
     list_select_related = ("stock",)
-    list_filter = ("switch", "opens_at")
+    list_filter = ("switch", "opens_at", ("retired_at", admin.EmptyFieldListFilter))
     search_fields = ("slug", "title", "stock__sku")
     date_hierarchy = "opens_at"
 
     @admin.display(description="state")
     def state(self, obj: Sale) -> str:
-        return obj.state_at(timezone.now())
+        return "retired" if obj.retired_at else obj.state_at(timezone.now())
 
     def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
         return ("product", "stock", "slug", "switch", "pause_reason") if obj else ()

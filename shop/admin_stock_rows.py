@@ -98,6 +98,10 @@ def _stocks(*, search: str, state: str) -> QuerySet[Stock]:
     stocks = Stock.objects.order_by("sku")
     if search:
         stocks = stocks.filter(sku__icontains=search)
+    else:
+        # Of a SKU whose sales are all retired nothing is live; whoever looks for it by name finds it.
+        sales = Sale.objects.filter(stock=OuterRef("pk"))
+        stocks = stocks.filter(Exists(sales.filter(retired_at__isnull=True)) | ~Exists(sales))
     if state == "running":
         now = timezone.now()
         running = Sale.objects.filter(stock=OuterRef("pk"), opens_at__lte=now, closes_at__gt=now, switch=Sale.Switch.ON)

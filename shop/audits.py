@@ -21,9 +21,9 @@ SEALED = ("shop_orderevent", "shop_staffact")
 
 
 def audit_sale(slug: str, *, thorough: bool = False) -> dict[str, Any]:
-    """Return {ok, invariants, counts} of the sale `slug`. Raises SaleNotFound, RedisUnavailable.
+    """Return {ok, invariants, counts} of the sale `slug`, with a note when it is retired.
 
-    thorough: compare every record of Redis with its order, not some in turn.
+    thorough: compare every record of Redis with its order, not some in turn. Raises SaleNotFound, RedisUnavailable.
     """
     sale = Sale.objects.select_related("stock").filter(slug=slug).first()
     if sale is None:
@@ -33,4 +33,11 @@ def audit_sale(slug: str, *, thorough: bool = False) -> dict[str, Any]:
 
 def scope_of(sale: Sale) -> Scope:
     """Return what an audit of `sale` looks at."""
-    return Scope(sku=sale.stock.sku, stock_id=sale.stock_id, sale_id=sale.pk, guards=GUARDS, sealed=SEALED)
+    return Scope(
+        sku=sale.stock.sku,
+        stock_id=sale.stock_id,
+        sale_id=sale.pk,
+        guards=GUARDS,
+        sealed=SEALED,
+        retired=sale.retired_at is not None,
+    )

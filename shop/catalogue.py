@@ -8,15 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import structlog
 from django.db import connection, transaction
-from django.db.models import Case, Count, Max, OuterRef, Subquery, Sum, When
+from django.db.models import Case, Count, Max, OuterRef, Q, Subquery, Sum, When
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
 from inventory import line_changes, priming, redis
-from inventory.exceptions import SaleNotFound
+from inventory.exceptions import SaleNotFound, SaleNotPrimed
 from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
 from inventory.priming import Primed
@@ -30,6 +31,9 @@ LONGEST_COMMIT = timedelta(minutes=1)
 OVERDUE = timedelta(seconds=10)
 # More than can have been admitted to a sale and be undecided: an ordinal is given once, also after a loss.
 ORDINAL_JUMP = 1_000_000
+# A sale stays in the list for so long after its end; then it is a past sale.
+LISTED = timedelta(days=1)
+PAST_PAGE = 50
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +71,7 @@ class SaleCard:
     ordinal_base: int | None
     # When the first of its holds ends, None when nothing is held; by the card's moment.
     next_lapse_at: datetime | None = None
+    retired_at: datetime | None = None
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
@@ -75,6 +80,10 @@ class SaleCard:
         if moment < self.opens_at:
             return "scheduled"
         return "paused" if self.switch == "paused" else "open"
+
+    def is_listed(self, moment: datetime) -> bool:
+        """Say whether the list of sales has it as of `moment`: open, coming, or over for less than a day."""
+        return self.retired_at is None and self.closes_at > moment - LISTED
 
     def request_id_key(self) -> bytes:
         """Return the key of this sale's request ids."""
@@ -112,6 +121,7 @@ def _card(sale: Sale) -> SaleCard:
         terms_version=sale.terms_version,
         ordinal_base=sale.ordinal_base,
         next_lapse_at=getattr(sale, "next_lapse_at", None),  # annotated, not a column
+        retired_at=sale.retired_at,
     )
 
 
@@ -124,21 +134,30 @@ def _sales() -> QuerySet[Sale]:
 
 
 def list_sales() -> list[SaleCard]:
-    """Return every sale, the one that opens first first."""
-    return [_card(sale) for sale in _sales()]
+    """Return every sale that is not retired, the one that opens first first."""
+    return [_card(sale) for sale in _sales().filter(retired_at__isnull=True)]
+
+
+def list_past(page: int) -> tuple[list[SaleCard], bool]:
+    """Return one page (from 1) of the sales that are listed no more, the last one first, and whether more follow."""
+    past = _sales().filter(Q(retired_at__isnull=False) | Q(closes_at__lte=Now() - LISTED))
+    start = (page - 1) * PAST_PAGE
+    found = [_card(sale) for sale in past.order_by("-closes_at", "-pk")[start : start + PAST_PAGE + 1]]
+    return found[:PAST_PAGE], len(found) > PAST_PAGE
 
 
 def find_sale(slug: str) -> SaleCard:
-    """Return the sale `slug`. Raises SaleNotFound."""
-    sale = _sales().filter(slug=slug).first()
-    if sale is None:
-        raise SaleNotFound
-    return _card(sale)
+    """Return the sale `slug`, retired or not. Raises SaleNotFound."""
+    return _find(slug=slug)
 
 
 def find_sale_by_id(sale_id: int) -> SaleCard:
-    """Return the sale with this id. Raises SaleNotFound."""
-    sale = _sales().filter(pk=sale_id).first()
+    """Return the sale with this id, retired or not. Raises SaleNotFound."""
+    return _find(pk=sale_id)
+
+
+def _find(**wanted: Any) -> SaleCard:
+    sale = _sales().filter(**wanted).first()
     if sale is None:
         raise SaleNotFound
     return _card(sale)
@@ -147,8 +166,10 @@ def find_sale_by_id(sale_id: int) -> SaleCard:
 def prime_card(card: SaleCard) -> None:
     """Put `card` into Redis: its terms, its stock and, when Redis was empty, what its buyers hold (I18).
 
-    Safe to run at any time by anyone. Raises RedisUnavailable.
+    Safe to run at any time by anyone. A retired sale is refused with SaleNotPrimed: the database answers for it.
+    Raises RedisUnavailable.
     """
+    _refuse_retired(card)
     client = redis.connect()
     was_primed = priming.is_primed(client, card.sku)
     if card.ordinal_base is None:
@@ -161,6 +182,11 @@ def prime_card(card: SaleCard) -> None:
         _prime(client, _move_ordinals(card), last_seq=last_seq, moved=True)
     if not was_primed:
         _tell_missed(client, card)
+
+
+def _refuse_retired(card: SaleCard) -> None:
+    if card.retired_at is not None:
+        raise SaleNotPrimed("This sale is retired: only the database answers for it.")
 
 
 def _prime(client: redis.Client, card: SaleCard, *, last_seq: int, moved: bool) -> Primed:
@@ -202,7 +228,7 @@ def _tell_missed(client: redis.Client, card: SaleCard) -> None:
     now = find_sale_by_id(card.sale_id)
     if now.version == card.version:
         return
-    orders = Order.objects.filter(sale__stock__sku=card.sku, changed_at__gte=Now() - LONGEST_COMMIT)
+    orders = _orders(card.sku).filter(changed_at__gte=Now() - LONGEST_COMMIT)
     changed = [Settled(name, record) for name, record in _records_of(orders)]
     figures = StockFigures(now.available, now.held, now.sold, now.version)
     line_changes.tell_changes(client, card.sku, figures=figures, changed=changed)
@@ -217,6 +243,7 @@ def _prime_requests(client: redis.Client, card: SaleCard, *, empty: bool) -> tup
         if empty:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             card = find_sale_by_id(card.sale_id)
+            _refuse_retired(card)
             units, given_up, records = list(_units(card.sku)), list(_given_up(card.sku)), list(_records(card.sku))
         last_seq = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last=Max("seq"))["last"] or 0
     if empty:
@@ -226,20 +253,25 @@ def _prime_requests(client: redis.Client, card: SaleCard, *, empty: bool) -> tup
     return card, last_seq
 
 
+def _orders(sku: str) -> QuerySet[Order]:
+    """Return the orders of a SKU that Redis is told of."""
+    return Order.objects.filter(sale__stock__sku=sku, sale__retired_at__isnull=True)
+
+
 def _units(sku: str) -> Iterable[tuple[str, int]]:
-    live = Order.objects.filter(sale__stock__sku=sku, state__in=["held", "paid"]).order_by()
+    live = _orders(sku).filter(state__in=["held", "paid"]).order_by()
     for sale_id, buyer, units in live.values_list("sale_id", "buyer").annotate(units=Sum("quantity")):
         yield live_field(sale_id=sale_id, buyer=buyer), units
 
 
 def _given_up(sku: str) -> Iterable[tuple[str, int]]:
-    ended = Order.objects.filter(sale__stock__sku=sku, state__in=["cancelled", "expired"]).order_by()
+    ended = _orders(sku).filter(state__in=["cancelled", "expired"]).order_by()
     for sale_id, buyer, count in ended.values_list("sale_id", "buyer").annotate(count=Count("id")):
         yield live_field(sale_id=sale_id, buyer=buyer), count
 
 
 def _records(sku: str) -> Iterable[tuple[str, str]]:
-    for name, record in _records_of(Order.objects.filter(sale__stock__sku=sku).order_by("id")):
+    for name, record in _records_of(_orders(sku).order_by("id")):
         yield name, record.text()
 
 

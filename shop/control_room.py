@@ -34,6 +34,7 @@ FITS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "pause": lambda room: room["state"] in ("scheduled", "open"),
     "resume": lambda room: room["state"] == "paused",
     "close": lambda room: room["state"] != "closed",
+    "retire": lambda room: room["state"] == "closed" and not room["retired"],
     "retry": lambda room: bool(room["letters"]),
     "discard": lambda room: bool(room["letters"]),
 }
@@ -161,7 +162,7 @@ def parts(sale: Sale, room: dict[str, Any], *, user: AbstractBaseUser | Anonymou
 def summary(room: dict[str, Any]) -> str:
     """Return the sale in one sentence; it changes only when something happened that people must hear of."""
     broken = [each["id"] for each in room["invariants"]["findings"] if not each["ok"]]
-    said = [f"The sale is {room['state']}."]
+    said = [f"The sale is {'retired' if room['retired'] else room['state']}."]
     if room["redis_error"]:
         said.append("Redis does not answer.")
     if room.get("full"):

@@ -43,6 +43,7 @@ def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
         "at": time.time(),
         "state": sale.state_at(timezone.now()),
         "pause_reason": sale.pause_reason,
+        "retired": sale.retired_at is not None,
         "stock": {name: getattr(stock, name) for name in ("total", "available", "held", "sold", "version", "fence")},
         "movements": [_movement(each) for each in StockMovement.objects.filter(stock=stock)[:LAST]],
         "acts": [_act(each) for each in StaffAct.objects.filter(sale=sale)[:LAST]],
@@ -170,8 +171,8 @@ def _invariants(sale: Sale) -> dict[str, Any]:
     try:
         report = audit_sale(sale.slug)
     except FairdropError as error:
-        return {"ok": False, "error": error.detail, "findings": []}
-    return {"ok": report["ok"], "error": "", "findings": report["invariants"]}
+        return {"ok": False, "error": error.detail, "findings": [], "note": ""}
+    return {"ok": report["ok"], "error": "", "findings": report["invariants"], "note": report.get("note", "")}
 
 
 def _rate(room: dict[str, Any], last: dict[str, Any] | None) -> float | None:

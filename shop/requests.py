@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from django.utils import timezone
 
 from inventory import admission, line, redis, server_memory, tickets
-from inventory.exceptions import InvalidRequest, MemoryFull, RequestNotFound, SaleNotFound
+from inventory.exceptions import (
+    IdempotencyMismatch,
+    InvalidRequest,
+    MemoryFull,
+    RequestNotFound,
+    SaleClosed,
+    SaleNotFound,
+)
 from inventory.outcomes import State
 from shop import catalogue, holds
 from shop.catalogue import SaleCard
@@ -54,6 +61,8 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
     if len(idempotency_key) > LONGEST_KEY:
         raise InvalidRequest(f"Idempotency-Key may have at most {LONGEST_KEY} characters")
     name = name_of(card, buyer=buyer, idempotency_key=idempotency_key)
+    if card.retired_at is not None:
+        return find_asked(name, quantity=quantity)
     if server_memory.look(redis.connect(), card.sku):
         raise MemoryFull
     wish = admission.Ask(name, buyer, quantity, terms_version)
@@ -85,6 +94,19 @@ def name_of(card: SaleCard, *, buyer: str, idempotency_key: str) -> str:
     return tickets.request_id(
         sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
     )
+
+
+def find_asked(request_id: str, *, quantity: int) -> RequestView:
+    """Return what became of a request of a retired sale: who asks again gets the same answer, nobody gets a new place.
+
+    Raises SaleClosed when it was never asked, IdempotencyMismatch.
+    """
+    order = Order.objects.select_related("sale").filter(request_id=request_id).first()
+    if order is None:
+        raise SaleClosed
+    if order.quantity != quantity:
+        raise IdempotencyMismatch
+    return _view_of_order(order, buyer=order.buyer)
 
 
 def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
@@ -131,6 +153,8 @@ def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
         card = catalogue.find_sale_by_id(sale_id)
     except SaleNotFound as error:
         raise RequestNotFound from error
+    if card.retired_at is not None:
+        raise RequestNotFound
     (place,) = line.places(redis.connect(), card.sku, [request_id])
     if place is None or place.record.buyer != buyer:
         raise RequestNotFound

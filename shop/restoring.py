@@ -5,7 +5,7 @@ Called by POST /api/v1/tickets/restore and the ticket page.
 from __future__ import annotations
 
 from inventory import line_changes, redis
-from inventory.exceptions import IdempotencyMismatch, RequestNotFound, SaleNotPrimed, Unavailable
+from inventory.exceptions import IdempotencyMismatch, RequestNotFound, SaleClosed, SaleNotPrimed, Unavailable
 from inventory.outcomes import State
 from inventory.tickets import read_ticket, sale_id_of
 from shop import catalogue
@@ -32,7 +32,8 @@ def restore_asked(text: str, *, request_id: str, quantity: int, buyer: str) -> t
 def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:
     """Return the request of a ticket and whether it was lost until now; its seq is the ticket's (I8, I18).
 
-    Raises InvalidRequest for what is no ticket of ours, RequestNotFound for another buyer's, Unavailable.
+    Raises InvalidRequest for what is no ticket of ours, RequestNotFound for another buyer's, SaleClosed when the sale
+    is retired and never decided it, Unavailable.
     """
     ticket = read_ticket(ticket_signer(), text)
     sale_id = sale_id_of(ticket.request_id)
@@ -42,6 +43,8 @@ def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:
     # The database first: what was decided is never queued again.
     if not Order.objects.filter(request_id=ticket.request_id).exists():
         card = catalogue.find_sale_by_id(sale_id)
+        if card.retired_at is not None:
+            raise SaleClosed
         record = record_of(
             State.QUEUED, ticket.seq, ticket.quantity, sale_id, buyer, ticket.terms_version, ticket.ordinal
         )._replace(restored=True)

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from inventory.exceptions import FairdropError
-from shop import line_care, sale_control
+from shop import line_care, retiring, sale_control
 from shop.models import Sale
 
 
@@ -53,6 +53,15 @@ ACTS = {
         "Close",
         "Who is in line gets what is free, the rest is told sold out. There is no way back.",
         "shop.close_sale",
+        grave=True,
+    ),
+    "retire": Act(
+        retiring.retire,
+        "Retire",
+        "Redis forgets it: from then on its pages, tickets and audit come from the database alone. Only a sale that is "
+        "over, and in which nobody waits, holds or is owed money. There is no way back.",
+        "shop.retire_sale",
+        reason_required=True,
         grave=True,
     ),
     "restock": Act(

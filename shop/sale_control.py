@@ -78,6 +78,9 @@ def close(slug: str, *, actor: str, reason: str = "") -> Sale:
         if sale.switch == Sale.Switch.CLOSED:
             raise InvalidRequest(f"{slug} is closed")
         sale.switch, sale.pause_reason = Sale.Switch.CLOSED, ""
+        now = timezone.now()
+        if now > sale.opens_at:
+            sale.closes_at = min(sale.closes_at, now)  # from here on it is over, and its time in the list runs
         return ""
 
     return _act(slug, "close", act, actor=actor, reason=reason)
@@ -142,12 +145,14 @@ def _refuse_when_closed(sale: Sale) -> None:
 
 
 def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason: str) -> Sale:
-    _check(actor=actor, reason=reason)
+    check_act(actor=actor, reason=reason)
     try:
         with transaction.atomic():
-            sale = _locked(slug)
+            sale = locked(slug)
+            if sale.retired_at is not None:
+                raise InvalidRequest(f"{slug} is retired; nothing about it can be changed")
             detail = act(sale)
-            sale.save(update_fields=["switch", "pause_reason", "opens_at", "price", "per_buyer_limit"])
+            sale.save(update_fields=["switch", "pause_reason", "opens_at", "closes_at", "price", "per_buyer_limit"])
             StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=detail)
     except IntegrityError as error:
         raise InvalidRequest(f"{slug} would overlap another sale of the same stock") from error
@@ -166,10 +171,10 @@ def _change_stock(
     seen_total: int | None,
 ) -> StockFigures:
     """Change the count. seen_total: units in all when whoever acts looked; only restocks and corrections change it."""
-    _check(actor=actor, reason=reason)
+    check_act(actor=actor, reason=reason)
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            sale = _locked(slug)
+            sale = locked(slug)
             sku = sale.stock.sku
             stock = ledger.lock_stock(cursor, sku=sku)
             if seen_total not in (None, stock.available + stock.held + stock.sold):
@@ -183,14 +188,16 @@ def _change_stock(
     return figures
 
 
-def _check(*, actor: str, reason: str) -> None:
+def check_act(*, actor: str, reason: str) -> None:
+    """Raise InvalidRequest unless somebody is named and the reason is not too long."""
     if not actor:
         raise InvalidRequest("actor must be named")
     if len(reason) > LONGEST_REASON:
         raise InvalidRequest(f"reason may have at most {LONGEST_REASON} characters")
 
 
-def _locked(slug: str) -> Sale:
+def locked(slug: str) -> Sale:
+    """Return the sale `slug` with its row locked, in the caller's transaction. Raises SaleNotFound."""
     # Not the key: settlement inserts orders of this sale while it holds the stock row, which we want next.
     sale = Sale.objects.select_related("stock").select_for_update(of=("self",), no_key=True).filter(slug=slug).first()
     if sale is None:

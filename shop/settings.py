@@ -239,6 +239,10 @@ LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)
 SETTLE_BATCH = env.int("FAIRDROP_SETTLE_BATCH", default=500)
 if not (1 <= GATE_BATCH <= 1000 and 1 <= SETTLE_BATCH <= 1000):
     raise ImproperlyConfigured("FAIRDROP_GATE_BATCH and FAIRDROP_SETTLE_BATCH must be from 1 to 1000")
+# How long after its end a settled sale is retired: then Redis forgets it, and only the database answers for it.
+RETIRE_AFTER_SECONDS = env.int("FAIRDROP_RETIRE_AFTER_SECONDS", default=86_400)
+if RETIRE_AFTER_SECONDS < 0:
+    raise ImproperlyConfigured("FAIRDROP_RETIRE_AFTER_SECONDS must not be negative")
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

@@ -15,6 +15,7 @@ FAVICON = lazy(static, str)("shop/favicon.svg")
 
 urlpatterns = [
     path("", views.sale_list, name="sales"),
+    path("past/", views.past_sales, name="past-sales"),
     path("sales/<slug:slug>/", views.sale, name="sale"),
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),

@@ -38,6 +38,7 @@ from shop import buyers, catalogue, checkout, restoring
 from shop import requests as requests_service
 from shop.decision_rates import RATES
 from shop.gate.http import check_origin
+from shop.gate.sales import PAGE
 from shop.languages import LANGUAGES, language_of
 from shop.models import OrderEvent
 from shop.presentation import SaleFace, milliseconds
@@ -125,15 +126,34 @@ def set_cookie(response: HttpResponse, *, name: str, value: str, path: str = "/"
 @require_safe
 @page
 def sale_list(request: HttpRequest) -> HttpResponse:
-    """Show all sales: open now, coming up, over."""
+    """Show the sales that are listed: open now, coming up, over for less than a day."""
     now = timezone.now()
     groups: dict[str, list[SaleFace]] = {"open": [], "coming": [], "over": []}
     for card in catalogue.list_sales():
         face = SaleFace(card=card, now=now)
-        groups[SECTIONS.get(face.state, "open")].append(face)
+        if card.is_listed(now):
+            groups[SECTIONS.get(face.state, "open")].append(face)
     groups["open"].sort(key=lambda face: not face.takes_requests)
     groups["over"] = groups["over"][: -MOST_OVER - 1 : -1]
     return show(request, "shop/list.html", {"groups": groups, "now": now})
+
+
+@require_safe
+@page
+def past_sales(request: HttpRequest) -> HttpResponse:
+    """Show the sales that are listed no more, some at a time: ?page=, from 1."""
+    number = request.GET.get("page", "1")
+    if not PAGE.fullmatch(number):
+        raise InvalidRequest("page must be a whole number from 1")
+    cards, more = catalogue.list_past(int(number))
+    now = timezone.now()
+    context = {
+        "faces": [SaleFace(card=card, now=now) for card in cards],
+        "now": now,
+        "newer": int(number) - 1,
+        "older": int(number) + 1 if more else 0,
+    }
+    return show(request, "shop/past.html", context)
 
 
 # The page is the same for everybody and carries no token: `ask` looks where the press comes from instead.

@@ -241,5 +241,7 @@ def _own_environment(state_dir: Path) -> dict[str, str]:
         "FAIRDROP_STATE_DIR": str(state_dir),
         "FAIRDROP_ENV": "development",
         "FAIRDROP_BEHIND_TLS": "0",
+        # An edition every two minutes: a day of them would fill the list.
+        "FAIRDROP_RETIRE_AFTER_SECONDS": "900",
         "PYTHONUNBUFFERED": "1",
     }

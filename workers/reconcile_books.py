@@ -58,17 +58,17 @@ class StockRow(NamedTuple):
 
 
 class SkuOnSale(NamedTuple):
-    """The sales of a SKU, and the version of its stock row."""
+    """The sales of a SKU that are not retired, and the version of its stock row."""
 
     sale_ids: list[int]
     version: int
 
 
 def skus_on_sale() -> dict[str, SkuOnSale]:
-    """Return what is known of every SKU that has a sale, by SKU."""
+    """Return what is known of every SKU that has a sale that is not retired, by SKU."""
     found: dict[str, SkuOnSale] = {}
-    rows = Sale.objects.order_by("stock__sku", "id").values_list("stock__sku", "id", "stock__version")
-    for sku, sale_id, version in rows:
+    rows = Sale.objects.filter(retired_at__isnull=True).order_by("stock__sku", "id")
+    for sku, sale_id, version in rows.values_list("stock__sku", "id", "stock__version"):
         found.setdefault(sku, SkuOnSale([], version)).sale_ids.append(sale_id)
     return found
 

@@ -23,6 +23,7 @@ from workers.reconcile_books import SkuOnSale, check_books, skus_on_sale
 from workers.reconcile_payments import care_for_payments
 from workers.reconcile_report import ALARM, FOUND, Drift, tell_of
 from workers.reconcile_requests import PLACED_UNKNOWN, settle_suspects, suspects
+from workers.reconcile_retired import Retirement
 from workers.reconcile_stock import look_at_stock, mend_stock, wrong_with_stock
 from workers.reconcile_units import look_at_units, mend_units
 
@@ -67,6 +68,7 @@ class Reconciler:
         self._compared: dict[str, tuple[float, tuple[Standing, int] | None]] = {}
         self._alarmed: dict[tuple[str, str, str], float] = {}
         self._payments_at = float("-inf")
+        self._retirement = Retirement(client, breathe=self._breathe)
 
     def work_once(self, *, between_skus: Callable[[], object] = lambda: None) -> int:
         """Compare every SKU whose time has come; return how many differences were found. Raises RedisUnavailable.
@@ -76,6 +78,8 @@ class Reconciler:
         close_old_connections()
         try:
             drifts = self._care_for_payments()
+            if self._repair:
+                self._retirement.work_once()
             for sku, on_sale in skus_on_sale().items():
                 if self._stopping():
                     break
@@ -134,6 +138,8 @@ class Reconciler:
         fault_point("before_reconcile")
         with connection.cursor() as cursor:
             drifts = check_books(cursor, sku)
+            if not sale_ids:
+                return drifts  # every sale of it is retired: Redis knows nothing of it, and must not
             drifts += self._compare_stock(cursor, sku, sale_ids)
             if is_primed(self._client, sku):
                 requests = self._compare_requests(cursor, sku, sale_ids)

@@ -1,7 +1,7 @@
 -- Look at a SKU's line: sizes, figures, and who is first, in one moment.
 -- KEYS  1 line   2 in flight   3 stock   4 dead letters   5 records   6 set aside   7 sales
--- ARGV  1 most requests whose units are added up
--- Returns a flat list: waiting, flying, in both, admitted since the ordinals of its sales last jumped, queued units,
+-- ARGV  1 most requests whose units are added up   2 the sale whose admissions are counted, '' = all
+-- Returns a flat list: waiting, flying, in both, admitted since ordinals last jumped, queued units,
 --   dead letters, set aside, 1 when the SKU is primed, stock version, available, held, sold, how many of those who wait
 --   were told "waitlisted", units in line and in flight by their records (-1: too many to add up, or a record is
 --   damaged), records, the server's clock in µs, the first in flight or else in line and its record ('' for none),
@@ -20,7 +20,8 @@ local function number(field) return tonumber(stock[field] or '0') end
 local admitted, bases = 0 - number(8), 0
 local sales = redis.call('HGETALL', KEYS[7])
 for i = 1, #sales, 2 do
-  if string.match(sales[i], ':ordinals$') then
+  local sale = string.match(sales[i], '^(%d+):ordinals$')
+  if sale and (ARGV[2] == '' or sale == ARGV[2]) then
     local last, base = string.match(sales[i + 1], '^(%d+)|(%d+)|')
     admitted, bases = admitted + tonumber(last) - tonumber(base), bases + tonumber(base)
   end

@@ -2,8 +2,8 @@
 -- KEYS  1 waiting   2 records   3 state   4 reply of this call (not of a look)
 -- ARGV  1 how many   (at most 1,000)   2 how long the reply is kept, in ms; '0' = only look
 -- Returns a flat list, three texts a task: id, when it was due in µs, payload.
--- Stays true: a look changes nothing; a call re-sent while its reply is kept gets that reply and removes nothing (L1); TIME of the server is
--- the only clock.
+-- Stays true: a look changes nothing; a call re-sent while its reply is kept gets that reply and removes nothing (L1);
+-- TIME of the server is the only clock.
 local look = ARGV[2] == '0'
 local given = not look and redis.call('GET', KEYS[4])
 if given then return cjson.decode(given) end

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Write what a COMMIT decided or changed into the line: with a token the answers to a batch, without one anything else.
 -- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line   8 set aside   9 given up
+--       10 sales
 -- ARGV  1 token ('' = no lock)   2 sku   3 settled channel   4 wake channel   5 available   6 held   7 sold
 --       8 stock version   9 hand-outs of one whose refusal is due   10 call number of the take that is answered
 --       then for each request: request_id, new record ('' when it stays in line), units, live field  (at most 1,000)
@@ -10,7 +11,8 @@
 -- an older stock version never overwrites a newer one; queued counts the units in line and in flight (I15); a buyer's
 -- live units are those of its live records (I7); who was told "waitlisted" stays so. With a token only what is in flight
 -- is settled, so a re-sent call settles nothing twice; only the last take's batch is put back in line, each at its own
--- seq (I8). Without one nothing in flight is touched, nothing is put back, and an empty Redis stays empty.
+-- seq (I8). Without one nothing in flight is touched, nothing is put back, an empty Redis
+-- stays empty, and of a sale that was forgotten nothing is written.
 local rank = {q = 0, w = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
 local live = {q = true, w = true, h = true, p = true}
 local locked = ARGV[1] ~= ''
@@ -67,7 +69,8 @@ if #ids > 0 then
         back[#back + 1], back[#back + 2] = scores[i], id
       end
     elseif not locked then
-      change(id, record, known[i], units, field)
+      local on_sale = redis.call('HEXISTS', KEYS[10], string.match(field, '^%d+')) == 1
+      if on_sale then change(id, record, known[i], units, field) end
     elseif scores[i] then
       gone[#gone + 1] = id
       done, queued = done + 1, queued - units

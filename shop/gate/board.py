@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
@@ -21,17 +21,20 @@ from inventory.wakeups import wait_for_settled
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.gate.entries import SaleEntry
+from shop.gate.past_sales import PastSales
 from shop.gate.threads import ReaderThreads
 
 log = structlog.get_logger(__name__)
 
 REFRESH_SECONDS = 0.1
 LEAST_PAUSE_SECONDS = 0.02
+SOON_SECONDS = 300.0  # a sale is looked at from so long before it opens
 # A look costs some 0.04 ms a sale: so it takes a tenth of this process at most, however many there are.
 PAUSE_A_SALE_SECONDS = 0.0004
 CATALOGUE_SECONDS = 1.0
-UNKNOWN_SECONDS = 1.0  # how long a slug that does not exist is remembered as such
-MOST_UNKNOWN = 10_000
+# So many of the sales that are over and rest are looked at with the others, in turn: however many there are, a look at
+# the sales that are open is never later for it.
+MOST_QUIET = 25
 SLUG = re.compile(r"[-\w]{1,60}", re.ASCII)
 STOP_SECONDS = 2.0
 LOAD_SECONDS = 2.5  # a database that is silent, not away, must not make anybody wait longer
@@ -39,7 +42,7 @@ FAILURE_SECONDS = 0.9  # how long a failed read of the catalogue is remembered
 
 
 class Board:
-    """All sales. load_cards: reads the catalogue (blocking, run in a thread)."""
+    """All sales that are not retired. load_cards: reads the catalogue (blocking, run in a thread)."""
 
     def __init__(
         self,
@@ -54,7 +57,10 @@ class Board:
         self._prime_card = prime_card
         self._by_slug: dict[str, SaleEntry] = {}
         self._by_id: dict[int, SaleEntry] = {}
-        self._unknown: dict[str, float] = {}
+        self._listed: list[SaleEntry] = []
+        self._past = PastSales()
+        self._quiet_from = 0
+        self._looked_at = 0
         self._catalogue_at = 0.0
         self._failed_at = -CATALOGUE_SECONDS
         self._loading = asyncio.Lock()
@@ -84,6 +90,7 @@ class Board:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
         await self._subscription.aclose()
         self._threads.close()
+        self._past.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -91,34 +98,47 @@ class Board:
         task.add_done_callback(self._tasks.discard)
 
     def entries(self) -> list[SaleEntry]:
-        """Return every sale, the one that opens first first."""
+        """Return every sale that is not retired, the one that opens first first."""
         return list(self._by_slug.values())
 
+    def listed(self) -> list[SaleEntry]:
+        """Return the sales that are open, that come, or that ended less than a day ago, as of the last reading."""
+        return self._listed
+
+    def counted(self) -> list[SaleEntry]:
+        """Return the listed sales, and of all others those in whose lines something is left to do."""
+        now = time.time()
+        listed = set(map(id, self._listed))
+        return [each for each in self._by_slug.values() if id(each) in listed or not each.is_quiet(now)]
+
+    @property
+    def past(self) -> PastSales:
+        """The sales that are not on the board, because they are retired."""
+        return self._past
+
     async def find(self, slug: str) -> SaleEntry:
-        """Return the sale `slug`; one that was made a moment ago is looked up. Raises SaleNotFound."""
+        """Return the sale `slug`, retired or not; one that was made a moment ago is looked up.
+
+        Raises SaleNotFound, Unavailable.
+        """
         entry = self._by_slug.get(slug)
         if entry is not None:
             return entry
         if not SLUG.fullmatch(slug):
             raise SaleNotFound
-        if time.monotonic() - self._unknown.get(slug, -UNKNOWN_SECONDS) >= UNKNOWN_SECONDS:
-            await self._load(not_before=time.monotonic() - UNKNOWN_SECONDS / 2)
-            if slug in self._by_slug:
-                return self._by_slug[slug]
-            if len(self._unknown) >= MOST_UNKNOWN:
-                self._unknown.clear()
-            self._unknown[slug] = time.monotonic()
-        raise SaleNotFound
+        return await self._find_unknown(slug)
 
     async def find_by_id(self, sale_id: int) -> SaleEntry:
-        """Return the sale with this id. Raises SaleNotFound."""
-        if sale_id not in self._by_id:
-            # It may have been made a moment ago and be known to another process.
-            await self._load(not_before=time.monotonic() - UNKNOWN_SECONDS / 2)
-        entry = self._by_id.get(sale_id)
+        """Return the sale with this id. Raises as find."""
+        return self._by_id.get(sale_id) or await self._find_unknown(sale_id)
+
+    async def _find_unknown(self, name: str | int) -> SaleEntry:
+        entry = self._past.recall(name)
         if entry is None:
-            raise SaleNotFound
-        return entry
+            # It may have been made a moment ago and be known to another process.
+            await self._load(not_before=time.monotonic() - CATALOGUE_SECONDS / 2)
+            entry = self._by_slug.get(name) if isinstance(name, str) else self._by_id.get(name)
+        return entry or await self._past.find(name)
 
     async def _load(self, *, not_before: float) -> None:
         """Read the catalogue, unless somebody did since `not_before` (monotonic seconds). Raises Unavailable."""
@@ -154,6 +174,8 @@ class Board:
                 self.prime_soon(entry)
         self._by_slug = by_slug
         self._by_id = {entry.card.sale_id: entry for entry in by_slug.values()}
+        now = datetime.now(UTC)
+        self._listed = [entry for entry in by_slug.values() if entry.card.is_listed(now)]
 
     async def _keep_catalogue(self) -> None:
         while True:
@@ -180,15 +202,15 @@ class Board:
             hinted = await wait_for_settled(self._subscription, seconds=REFRESH_SECONDS)
             # Hints come in crowds, and one look serves them all. With very many sales a look is dear: fewer then.
             least = LEAST_PAUSE_SECONDS if hinted else 0.0
-            await asyncio.sleep(max(least, len(self._by_slug) * PAUSE_A_SALE_SECONDS))
+            await asyncio.sleep(max(least, self._looked_at * PAUSE_A_SALE_SECONDS))
         except RedisUnavailable:
             await self._subscription.aclose()
             self._subscription = self._client.pubsub()
             await asyncio.sleep(REFRESH_SECONDS)
 
     async def _refresh_figures(self) -> None:
-        soon = datetime.now(UTC) + timedelta(minutes=5)
-        entries = [entry for entry in self._by_slug.values() if entry.card.opens_at <= soon]
+        entries = self._choose()
+        self._looked_at = len(entries)
         if not entries:
             return
         moment = time.monotonic()
@@ -204,6 +226,15 @@ class Board:
                 entry.forget_known_buyers()
             elif entry.known_at_admitted != seen.admitted:
                 await self._learn_known_buyers(entry, seen)
+
+    def _choose(self) -> list[SaleEntry]:
+        """Return whom to look at now: all that run or soon will, and of those that are over and rest the next few."""
+        now = time.time()
+        near = [entry for entry in self._by_slug.values() if entry.opens <= now + SOON_SECONDS]
+        quiet = [entry for entry in near if entry.is_quiet(now)]
+        start = self._quiet_from if self._quiet_from < len(quiet) else 0
+        self._quiet_from = start + MOST_QUIET
+        return [entry for entry in near if not entry.is_quiet(now)] + quiet[start : start + MOST_QUIET]
 
     async def _learn_known_buyers(self, entry: SaleEntry, seen: LineFigures) -> None:
         """Read who was admitted, so that a retry of theirs is told its place and everybody else "sold out" at once."""

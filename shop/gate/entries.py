@@ -11,6 +11,7 @@ from shop.catalogue import SaleCard
 
 FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
 RATE_SECONDS = 2.0
+QUIET_SECONDS = 60.0  # so long after its end a sale is looked at as if it were open
 
 
 class SaleEntry:
@@ -116,6 +117,12 @@ class SaleEntry:
         if moment < self.opens:
             return "scheduled"
         return "paused" if self.card.switch == "paused" else "open"
+
+    def is_quiet(self, moment: float) -> bool:
+        """Say whether this sale is over and nothing moves in its line any more, as of `moment` (seconds since 1970)."""
+        figures = self.figures
+        at_rest = figures is None or figures.queued == figures.held == 0
+        return at_rest and self.state_at(moment) == "closed" and moment > self.closes + QUIET_SECONDS
 
     def opens_in_seconds(self) -> float:
         """Return the seconds until this sale opens, by this process's clock."""

@@ -35,7 +35,7 @@ from shop.gate.http import (
 from shop.gate.pace import poll_after_ms
 from shop.gate.threads import ReaderThreads
 from shop.refusals import not_open, refusal
-from shop.requests import LONGEST_KEY, MOST_UNITS
+from shop.requests import LONGEST_KEY, MOST_UNITS, RequestView
 from shop.restoring import restore_asked
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
@@ -83,6 +83,11 @@ def read_idempotency_key(headers: Headers) -> str:
     return text
 
 
+def asked_before(view: RequestView) -> Answer:
+    """Return what admission would say of a request that it has let in before."""
+    return Answer(Code.KNOWN_BEFORE + ord(view.state.letter), view.seq, 0)
+
+
 class Purchases:
     """The admission door of one process: a coalescer for each sale."""
 
@@ -113,6 +118,9 @@ class Purchases:
             raise SoldOut
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
+        if card.retired_at is not None:
+            answer = asked_before(await self._board.past.find_asked(name, quantity=wish.quantity))
+            return await self._answer(entry, ask, answer, send)
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
         answer = await self._coalescer(entry).submit(ask)

@@ -31,7 +31,7 @@ from shop.gate.http import (
 )
 from shop.gate.notices import Notices
 from shop.gate.purchase import Purchases
-from shop.gate.sales import sale_answer
+from shop.gate.sales import page_asked, sale_answer
 from shop.gate.status import Statuses
 from shop.gate.streams import Streams
 
@@ -65,7 +65,7 @@ class Gate:
             elif path == "/healthz":
                 await send_json(send, 200, {"ok": True})
             elif path == "/metrics":
-                await send_answer(send, 200, metrics.HEADERS, metrics.render(self._board.entries()))
+                await send_answer(send, 200, metrics.HEADERS, metrics.render(self._board.counted()))
             elif not await self._front.answer(scope, headers_of(scope), send):
                 await self._behind(scope, receive, send)
         except FairdropError as error:
@@ -94,7 +94,11 @@ class Gate:
                 await self._streams.follow_sale(await self._board.find(slug), headers_of(scope), receive, send)
             case ["sales"]:
                 allow(scope, "GET")
-                await send_json(send, 200, [sale_answer(entry) for entry in self._board.entries()])
+                page = page_asked(scope["query_string"])
+                if page is None:
+                    await send_json(send, 200, [sale_answer(entry) for entry in self._board.listed()])
+                else:
+                    await send_json(send, 200, await self._board.past.page(page))
             case ["sales", slug]:
                 allow(scope, "GET")
                 await send_json(send, 200, sale_answer(await self._board.find(slug)))

@@ -61,6 +61,8 @@ class Statuses:
     async def read(self, request_id: str, *, buyer: str) -> dict[str, Any]:
         """Return the status answer of `buyer`'s request. Raises RequestNotFound, Unavailable."""
         entry = await self.entry_of(request_id)
+        if entry.card.retired_at is not None:
+            return self._of_view(entry, await self._threads.read(requests.look_up, request_id, buyer=buyer))
         place = await self._coalescer(entry.card.sku).submit(request_id)
         if place is None:
             view = await self._threads.read(look_up_forgotten, request_id, buyer=buyer)

@@ -76,10 +76,13 @@ def test_a_room_shows_the_buttons_that_work(
         shown = browser.get(room(of)).content.decode()
         return {name for name in ROOM_ACTS if act_of(of, name) in shown}
 
-    assert buttons(card) == MAY[role] - {"open_now", "resume", "retry", "discard"}  # it is open, and nothing is dead
+    # It is open, and nothing is dead.
+    assert buttons(card) == MAY[role] - {"open_now", "resume", "retire", "retry", "discard"}
     coming, paused = make_sale(new_sku(), units=1, opens_in_seconds=600), make_sale(new_sku(), units=1, switch="paused")
     assert ("open_now" in buttons(coming)) == ("open_now" in MAY[role])
     assert ("resume" in buttons(paused)) == ("resume" in MAY[role])
+    over = make_sale(new_sku(), units=1, switch="closed")
+    assert ("retire" in buttons(over)) == ("retire" in MAY[role])
     # Everything that is left out here is left out by its right alone.
     monkeypatch.setattr(control_room, "FITS", {})
     assert buttons(card) == MAY[role]

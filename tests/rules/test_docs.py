@@ -65,7 +65,8 @@ def exists(name: str, document: Path) -> bool:
 
 def key_makers() -> dict[str, str]:
     """Return every function of keys.py that makes a key, with the key it makes of its parameters' own names."""
-    makers = {name: maker for name, maker in inspect.getmembers(keys, inspect.isfunction) if name != "checked_sku"}
+    no_makers = {"checked_sku", "all_of"}
+    makers = {name: maker for name, maker in inspect.getmembers(keys, inspect.isfunction) if name not in no_makers}
     own = {name: maker for name, maker in makers.items() if maker.__module__ == keys.__name__}
     return {name: maker(**{word: word for word in inspect.signature(maker).parameters}) for name, maker in own.items()}
 

@@ -16,7 +16,7 @@ from inventory import keys
 from inventory.exceptions import InvalidRequest
 
 GLOBAL = {"skus", "lock_names", "queues", "workers", "reconciliations"}
-NOT_KEYS = {"checked_sku", "wake_channel", "settled_channel", "replicas_channel", *GLOBAL}
+NOT_KEYS = {"checked_sku", "all_of", "wake_channel", "settled_channel", "replicas_channel", *GLOBAL}
 OF_A_SKU = {
     name: function
     for name, function in inspect.getmembers(keys, inspect.isfunction)
@@ -48,6 +48,14 @@ def test_no_two_kinds_share_a_key(sku: str) -> None:
 @given(one=SKUS, other=SKUS)
 def test_no_two_skus_share_a_key(one: str, other: str) -> None:
     assert one == other or not set(all_keys(one).values()) & set(all_keys(other).values())
+
+
+def test_all_keys_of_a_sku_are_forgotten_with_it() -> None:
+    """A function for a key that is added and not listed fails here: the key would outlive its SKU."""
+    made = {key for name, key in all_keys("kite").items() if not name.startswith("queue_")}
+    assert set(keys.all_of("kite")) == made
+    first = (keys.lock, keys.line, keys.in_flight, keys.aside)
+    assert keys.all_of("kite")[:4] == [make("kite") for make in first]
 
 
 def test_every_key_says_its_type_and_lifetime() -> None:

@@ -19,7 +19,7 @@ from inventory.outcomes import State
 from inventory.tickets import Record, buyer_in
 from shop.catalogue import SaleCard
 from shop.gate import board as board_module
-from shop.gate.board import Board
+from shop.gate.board import MOST_QUIET, PAUSE_A_SALE_SECONDS, Board
 from shop.gate.entries import FRESH_SECONDS, SaleEntry
 
 KNOWN, STRANGER = "k" * 22, "s" * 22
@@ -115,6 +115,57 @@ def test_who_was_admitted_is_forgotten_when_there_is_room_again(monkeypatch: pyt
     store.figures = GONE._replace(available=1)
     store.look()
     assert (entry.known_buyers, store.read) == (frozenset(), ["lamp"])
+
+
+def board_with(entries: list[SaleEntry]) -> Board:
+    board = Board(cast(Any, SimpleNamespace(pubsub=lambda: None)), load_cards=list)
+    board._by_slug = {entry.card.slug: entry for entry in entries}
+    return board
+
+
+def over_entry(name: str, *, figures: LineFigures | None = GONE, ended_seconds_ago: float = 3600.0) -> SaleEntry:
+    ended = datetime.now(UTC) - timedelta(seconds=ended_seconds_ago)
+    entry = SaleEntry(replace(sold_out_entry().card, sku=name, slug=name, closes_at=ended))
+    entry.see(figures, moment=time.monotonic())
+    return entry
+
+
+def test_a_look_at_the_open_sales_is_no_later_for_three_thousand_that_are_over() -> None:
+    past = [over_entry(f"past-{number}", figures=None if number % 2 else GONE) for number in range(3_000)]
+    board = board_with([sold_out_entry(), *past])
+    looks = [board._choose() for _ in range(3_000 // MOST_QUIET)]
+    assert all(look[0].card.slug == "lamp" for look in looks)
+    assert {len(look) for look in looks} == {1 + MOST_QUIET}
+    assert len({id(entry) for look in looks for entry in look}) == 3_001, "each has its turn"
+    # The pause behind a look, and the time the look takes, are a small part of what a fresh answer may be old.
+    assert (1 + MOST_QUIET) * PAUSE_A_SALE_SECONDS < FRESH_SECONDS / 10
+
+
+def test_without_turns_the_same_sales_would_make_every_answer_too_old() -> None:
+    """The control: what looking at all of them costs."""
+    assert 3_001 * PAUSE_A_SALE_SECONDS > FRESH_SECONDS
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        over_entry("late", ended_seconds_ago=5),
+        over_entry("waits", figures=GONE._replace(queued=1)),
+        over_entry("held", figures=GONE._replace(held=1, returning=1)),
+    ],
+    ids=["it has just ended", "somebody waits", "a unit is held"],
+)
+def test_a_sale_that_is_over_and_not_at_rest_is_looked_at_every_time(entry: SaleEntry) -> None:
+    board = board_with([over_entry(f"past-{number}") for number in range(100)] + [entry])
+    assert all(entry in board._choose() for _ in range(8))
+
+
+def test_a_sale_that_is_over_is_counted_as_long_as_it_is_listed_or_moves() -> None:
+    rests, moves = over_entry("rests"), over_entry("moves", figures=GONE._replace(queued=1))
+    board = board_with([rests, moves])
+    assert board.counted() == [moves]
+    board._listed = [rests]
+    assert board.counted() == [rests, moves]
 
 
 def test_a_stranger_is_told_from_memory_and_who_was_admitted_is_not() -> None:

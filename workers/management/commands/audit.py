@@ -93,6 +93,8 @@ def as_text(reports: Reports, *, seen: Counter[tuple[str, str]] | None = None, l
     for slug, report in reports.items():
         counts = "  ".join(f"{name} {value:,}" for name, value in report["counts"].items())
         lines.append(f"{'✓' if report['ok'] else '✗'} {slug}  {counts}")
+        if "note" in report:
+            lines.append(f"    {report['note']}")
         for finding in report["invariants"]:
             light = "✓" if finding["ok"] else f"✗ {finding['detail']}:"
             often = seen[slug, finding["id"]] if seen else 0

@@ -1,4 +1,4 @@
-"""manage.py sale open|pause|resume|close|restock|adjust|terms SLUG: what staff do to a running sale, from a shell.
+"""manage.py sale open|pause|resume|close|retire|restock|adjust|terms SLUG: what staff do to a sale, from a shell.
 Never does anything the admin could not; every act is logged with its actor. Exit code 1 when it was refused.
 """
 
@@ -13,13 +13,14 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
-from shop import catalogue, sale_control
+from shop import catalogue, retiring, sale_control
 
 ACTS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "open": (sale_control.open_now, (), "let a scheduled sale begin now"),
     "pause": (sale_control.pause, (), "stop it for a while; --reason is shown to buyers"),
     "resume": (sale_control.resume, (), "let it go on"),
     "close": (sale_control.close, (), "end it; who is in line gets what is free"),
+    "retire": (retiring.retire, (), "let Redis forget a sale that is over and settled; the database answers for it"),
     "restock": (sale_control.restock, ("units", "seen_total"), "add --units that came in"),
     "adjust": (sale_control.adjust, ("units", "seen_total"), "correct the count by --units, never below held and sold"),
     "terms": (sale_control.change_terms, ("price", "per_buyer_limit"), "a new --price or --limit, for new requests"),
@@ -27,7 +28,7 @@ ACTS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
 
 
 class Command(BaseCommand):
-    help = "Open, pause, resume, close, restock or adjust a sale, or give it new terms."
+    help = "Open, pause, resume, close, retire, restock or adjust a sale, or give it new terms."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -79,6 +80,7 @@ def row_of(card: catalogue.SaleCard, *, act: str) -> dict[str, Any]:
         "per_buyer_limit": card.per_buyer_limit,
         "opens_at": card.opens_at.isoformat(),
         "closes_at": card.closes_at.isoformat(),
+        "retired_at": card.retired_at.isoformat() if card.retired_at else None,
         "quantity": card.quantity,
         "available": card.available,
         "held": card.held,
@@ -88,7 +90,8 @@ def row_of(card: catalogue.SaleCard, *, act: str) -> dict[str, Any]:
 
 def text_of(card: catalogue.SaleCard) -> str:
     """Return the sale as a line for people."""
+    state = "retired" if card.retired_at else card.switch
     return (
-        f"{card.slug}: {card.switch}, {card.price} {card.currency}, limit {card.per_buyer_limit}; "
+        f"{card.slug}: {state}, {card.price} {card.currency}, limit {card.per_buyer_limit}; "
         f"{card.available} free, {card.held} held, {card.sold} sold of {card.quantity}"
     )

@@ -1,0 +1,114 @@
+"""Lets Redis forget what only the database answers for: a whole SKU, or the retired sales of one that lives on.
+Never forgets a request that is not decided; each step may be broken off and repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from inventory import keys
+from inventory.lock_statistics import STATISTICS
+from inventory.locks import Lock
+from inventory.redis import Client, run_commands, run_script
+from inventory.scanning import pages
+from inventory.tickets import sale_id_of
+
+PAGE = 500  # a step of so many takes Redis a millisecond or two
+# Requests of a past sale come first in their SKU's line: its seqs are older than those of the sales after it.
+FIRST = 1_000
+WAITING_LETTERS = ("q", "w")
+
+
+def has_waiting(client: Client, sku: str, *, sale_id: int) -> bool:
+    """Say whether a request of a past sale is in line, in flight, or an undecided dead letter.
+
+    Raises RedisUnavailable.
+    """
+    places = (keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku))
+    found = run_commands(client, [("ZRANGE", key, 0, FIRST - 1) for key in places])
+    waiting, flying, dead = ([name for name in names if sale_id_of(name) == sale_id] for names in found)
+    if waiting or flying or not dead:
+        return bool(waiting or flying)
+    (records,) = run_commands(client, [("HMGET", keys.records(sku), *dead)])
+    return any((record or "q")[0] in WAITING_LETTERS for record in records)
+
+
+def sales_known(client: Client, sku: str, sale_ids: Sequence[int]) -> list[int]:
+    """Return those of `sale_ids` that Redis still knows. Raises RedisUnavailable."""
+    (fields,) = run_commands(client, [("HKEYS", keys.sales(sku))])
+    known = {int(field.partition(":")[0]) for field in fields}
+    return [sale_id for sale_id in sale_ids if sale_id in known]
+
+
+def skus_known(client: Client) -> set[str]:
+    """Return the SKUs that workers look at, and every name that was ever locked. Raises RedisUnavailable."""
+    skus, locked = run_commands(client, [("SMEMBERS", keys.skus()), ("SMEMBERS", keys.lock_names())])
+    return {*skus, *locked}
+
+
+def note_skus(client: Client, skus: Sequence[str]) -> None:
+    """Let workers look at `skus`: one that was primed while it was being forgotten may be missing from their list."""
+    if skus:
+        run_commands(client, [("SADD", keys.skus(), *skus)])
+
+
+def forget_sku(client: Client, sku: str, *, lock_ttl_ms: int, breathe: Callable[[], None]) -> bool:
+    """Unlink every key of `sku`; say whether it is forgotten.
+
+    False: somebody waits in its line, or another holds its lock; the next call may do it. The SKU leaves the list of
+    SKUs last, so one that was forgotten by half is found again. breathe: called when all but the lists is forgotten.
+    Raises RedisUnavailable.
+    """
+    with STATISTICS.without(client, sku):
+        lock = Lock(client, sku, ttl_ms=lock_ttl_ms)
+        if not lock.acquire():
+            return False
+        try:
+            forgotten = run_script(client, "forget_sku", keys=keys.all_of(sku), args=[lock.token]) == 1
+        except BaseException:
+            lock.end_hold()  # it ends by its TTL
+            raise
+        if not forgotten:
+            lock.release()
+            return False
+        lock.end_hold()  # unlinked with everything else
+    breathe()
+    run_commands(client, [("SREM", keys.skus(), sku), ("SREM", keys.lock_names(), sku)])
+    return True
+
+
+def forget_sales(client: Client, sku: str, *, sale_ids: Collection[int], breathe: Callable[[], None]) -> int:
+    """Forget the decided requests of some sales of a SKU that lives on, then the sales; return how many requests.
+
+    A sale with a request that waits stays known, and so is found again. breathe: called after each step.
+    Raises RedisUnavailable.
+    """
+    gone, waiting = 0, set()
+    for names in _requests_of(client, sku, sale_ids):
+        gone += _forget_requests(client, sku, names)
+        (left,) = run_commands(client, [("HMGET", keys.records(sku), *names)])
+        waiting |= {sale_id_of(name) for name, record in zip(names, left, strict=True) if record}
+        breathe()
+    _forget_units(client, sku, set(sale_ids) - waiting)
+    return gone
+
+
+def _requests_of(client: Client, sku: str, sale_ids: Collection[int]) -> Iterator[list[str]]:
+    for page in pages(client, "HSCAN", keys.records(sku), size=PAGE):
+        names = [name for name, _ in page if sale_id_of(name) in sale_ids]
+        if names:
+            yield names
+
+
+def _forget_requests(client: Client, sku: str, names: Sequence[str]) -> int:
+    makers = (keys.records, keys.live_units, keys.given_up, keys.dead_letters, keys.dead_letter_notes)
+    return int(run_script(client, "forget_requests", keys=[make(sku) for make in makers], args=names))
+
+
+def _forget_units(client: Client, sku: str, sale_ids: Collection[int]) -> None:
+    """Remove live units that no record bears out any more, and the sales themselves."""
+    for key in (keys.live_units(sku), keys.given_up(sku), keys.sales(sku)):
+        for page in pages(client, "HSCAN", key, size=PAGE):
+            fields = [field for field, _ in page if int(field.partition(":")[0]) in sale_ids]
+            if fields:
+                run_commands(client, [("HDEL", key, *fields)])

@@ -1,0 +1,73 @@
+"""Retires sales that ended long enough ago, and lets Redis forget what a retirement that was broken off left there.
+Never retires a sale that is not settled; of many that are due, some at each round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from inventory import forgetting
+from inventory.exceptions import InvalidRequest
+from inventory.faults import fault_point
+from inventory.redis import Client
+from shop import retiring
+from shop.models import Sale
+from workers.reconcile_books import skus_on_sale
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "reconciler"
+REASON = "over and settled"
+MOST_A_ROUND = 20
+# Between one pass over everything that is due and the next: what was not settled then may be now.
+PASS_SECONDS = 30.0
+
+
+class Retirement:
+    """The retirements of one reconciler; any number may run. breathe: called after each step of forgetting."""
+
+    def __init__(self, client: Client, *, breathe: Callable[[], None]) -> None:
+        self._client = client
+        self._breathe = breathe
+        self._after_id = 0
+        self._next_pass_at = float("-inf")
+
+    def work_once(self) -> int:
+        """Retire some sales that are due; return how many. Raises RedisUnavailable, DatabaseError."""
+        if self._after_id == 0:
+            if time.monotonic() < self._next_pass_at:
+                return 0
+            self._next_pass_at = time.monotonic() + PASS_SECONDS
+            self._forget_left()
+        sales = retiring.due(most=MOST_A_ROUND, after_id=self._after_id)
+        self._after_id = sales[-1][0] if len(sales) == MOST_A_ROUND else 0
+        return sum(self._retire(slug) for _, slug in sales)
+
+    def _retire(self, slug: str) -> bool:
+        try:
+            sku = retiring.mark_retired(slug, actor=ACTOR, reason=REASON)
+        except InvalidRequest as error:
+            log.info("not retired", action="retire_later", sale=slug, detail=error.detail)
+            return False
+        fault_point("before_forget")
+        self._forget(sku)
+        fault_point("after_forget")
+        return True
+
+    def _forget(self, sku: str) -> None:
+        def step() -> None:
+            fault_point("in_forget")
+            self._breathe()
+
+        retiring.forget_retired(sku, breathe=step)
+
+    def _forget_left(self) -> None:
+        """Forget what is retired and still known: its process died in between, or the line was not empty then."""
+        known, live = forgetting.skus_known(self._client), set(skus_on_sale())
+        retired = Sale.objects.filter(retired_at__isnull=False, stock__sku__in=known)
+        for sku in retired.order_by().values_list("stock__sku", flat=True).distinct():
+            self._forget(sku)
+        forgetting.note_skus(self._client, sorted(live - known))
