@@ -29,6 +29,7 @@ from inventory.exceptions import (
     IdempotencyMismatch,
     InvalidRequest,
     RequestNotFound,
+    TermsChanged,
     Unauthenticated,
     Unavailable,
 )
@@ -48,6 +49,7 @@ from shop.ticket_face import TicketFace
 View = Callable[..., HttpResponse]
 IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
 QUANTITY = re.compile(r"[0-9]{1,4}")
+TERMS_VERSION = re.compile(r"[0-9]{1,15}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
 # Keeps, for one sale's path only, the signed ticket that this browser got there; the same press again shows it.
 TICKET_COOKIE = "ticket"
@@ -176,13 +178,17 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
     """Put the request in line and lead to its ticket; what stands in the way is said on the sale page."""
     refuse_foreign_press(request)
     try:
-        quantity, key = read_form(request)
+        quantity, key, terms_version = read_form(request)
         name = requests_service.name_of(card, buyer=buyer, idempotency_key=key)
         proof = request.COOKIES.get(TICKET_COOKIE, "")
         if proof.startswith(f"{name}."):  # a repeat: should the line have lost it, it keeps its place
             ticket, _ = restoring.restore_asked(proof, request_id=name, quantity=quantity, buyer=buyer)
         else:
-            ticket = requests_service.ask(card, buyer=buyer, quantity=quantity, idempotency_key=key)
+            ticket = requests_service.ask(
+                card, buyer=buyer, quantity=quantity, idempotency_key=key, terms_version=terms_version
+            )
+    except TermsChanged as error:
+        return sale_page(request, catalogue.find_sale(card.slug), error=error)
     except FairdropError as error:
         return sale_page(request, card, error=error)
     address = reverse("ticket", args=[ticket.request_id])
@@ -216,12 +222,13 @@ def proof_of(view: RequestView, *, buyer: str) -> str:
     return sign_ticket(buyers.ticket_signer(), place)
 
 
-def read_form(request: HttpRequest) -> tuple[int, str]:
-    """Return quantity and idempotency key of the form, or raise InvalidRequest."""
+def read_form(request: HttpRequest) -> tuple[int, str, int]:
+    """Return quantity, idempotency key and terms version (0: none) of the form, or raise InvalidRequest."""
     quantity, key = read_quantity(request), request.POST.get("idempotency_key", "")
-    if not quantity or not IDEMPOTENCY_KEY.fullmatch(key):
+    version = request.POST.get("terms_version", "0")
+    if not quantity or not IDEMPOTENCY_KEY.fullmatch(key) or not TERMS_VERSION.fullmatch(version):
         raise InvalidRequest
-    return quantity, key
+    return quantity, key, int(version)
 
 
 def read_quantity(request: HttpRequest) -> int:

@@ -89,10 +89,19 @@ class Caller:
         made = self.call("POST", "/api/v1/buyers").json()
         return Buyer(made["buyer"], made["token"])
 
-    def ask(self, slug: str, buyer: Buyer, *, quantity: int = 1, key: str | None = None, **more: Any) -> Answer:
-        """POST the wish of `buyer` for `quantity` units; key: the Idempotency-Key."""
+    def ask(
+        self,
+        slug: str,
+        buyer: Buyer,
+        *,
+        quantity: int = 1,
+        key: str | None = None,
+        wish: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Answer:
+        """POST the wish of `buyer` for `quantity` units; key: the Idempotency-Key; wish: more fields of the body."""
         headers = {**JSON, **buyer.headers, **({} if key is None else {"Idempotency-Key": key})}
-        body = json.dumps({"quantity": quantity})
+        body = json.dumps({"quantity": quantity, **(wish or {})})
         return self.call("POST", f"/api/v1/sales/{quote(slug)}/requests", body=body, headers=headers, **more)
 
     def status(self, request_id: str, buyer: Buyer, **more: Any) -> Answer:

@@ -8,13 +8,17 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from shop import sale_control
 from shop.catalogue import SaleCard
+from shop.models import Sale
+from tests import road
 from tests.http_calls import JSON, Answer, Caller
 from tests.integration.conftest import AUDIT_TOKEN
 from tests.shopkeeping import close_sale, pay
@@ -118,6 +122,34 @@ def test_an_unknown_sale_is_not_found(web: Caller) -> None:
 
 
 # requests
+
+
+def test_who_was_shown_better_terms_is_told_the_new_ones_and_nothing_is_admitted(
+    web: Caller, shown_sale: MakeSale
+) -> None:
+    card = shown_sale(units=3, limit=2)
+    assert web.get(f"/api/v1/sales/{card.slug}").json()["terms_version"] == card.terms_version == 1
+    buyer = web.new_buyer()
+    sale_control.change_terms(card.slug, actor="test", price=Decimal("16.00"))
+    answer = refused(web.ask(card.slug, buyer, wish={"terms_version": 1}), status=409, code="terms_changed")
+    assert (answer["terms_version"], answer["price"], answer["per_buyer_limit"]) == (2, "16.00", 2)
+    assert web.ask(card.slug, buyer, wish={"terms_version": 2}).status == 202
+    assert web.ask(card.slug, buyer, wish={"terms_version": 1}).status == 200  # known already
+
+
+def test_a_version_that_another_process_has_shown_is_looked_up(web: Caller, shown_sale: MakeSale) -> None:
+    """The database has it, and neither the line nor this process have heard of it."""
+    card = shown_sale(units=3)
+    Sale.objects.filter(pk=card.sale_id).update(price=Decimal("5.00"))
+    assert web.ask(card.slug, web.new_buyer(), wish={"terms_version": 2}).status == 202
+
+
+@pytest.mark.parametrize("version", [0, -1, 1.5, "1", None, True, 999, 2**53])
+def test_a_version_that_never_was_is_400(web: Caller, shown_sale: MakeSale, version: object) -> None:
+    card = shown_sale(units=3)
+    before = road.snapshot(card)
+    refused(web.ask(card.slug, web.new_buyer(), wish={"terms_version": version}), status=400, code="invalid_request")
+    assert road.snapshot(card) == before
 
 
 def test_an_admitted_request_gets_exactly_the_fields_of_the_contract(web: Caller, shown_sale: MakeSale) -> None:

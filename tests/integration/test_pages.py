@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
 
@@ -19,7 +20,7 @@ from django.utils import timezone
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
 from inventory.ledger import load_stock
-from shop import buyers, catalogue
+from shop import buyers, catalogue, sale_control
 from shop import requests as requests_service
 from shop.models import Order, Product, Sale
 from shop.views import MOST_OVER
@@ -69,6 +70,13 @@ def key_in(response: HttpResponse) -> str:
     found = re.search(r'name="idempotency_key" value="([^"]+)"', text_of(response))
     assert found
     return found[1]
+
+
+def form_in(response: HttpResponse) -> dict[str, str]:
+    """Return what the form of a page would send for one unit."""
+    found = re.search(r'name="terms_version" form="buy" value="([^"]+)"', text_of(response))
+    assert found
+    return {"quantity": "1", "idempotency_key": key_in(response), "terms_version": found[1]}
 
 
 def press(client: Client, sale: Sale, *, quantity: str = "1", key: str = "") -> HttpResponse:
@@ -226,6 +234,32 @@ def test_over_the_limit_is_409_and_keeps_the_quantity(make_sale: MakeSale) -> No
     answer = press(Client(), make_sale(limit=2), quantity="3")
     assert answer.status_code == 409
     assert "Over the limit for one person" in text_of(answer)
+
+
+def test_a_price_that_rose_since_the_page_was_loaded_is_said_before_anything_is_asked(make_sale: MakeSale) -> None:
+    sale, client = make_sale(), Client()
+    loaded = form_in(client.get(page_of(sale)))
+    sale_control.change_terms(sale.slug, actor="test", price=Decimal("199.00"))
+    answer = client.post(page_of(sale), loaded)
+    assert answer.status_code == 409
+    assert "The price is now €199.00" in text_of(answer)
+    again = form_in(answer)
+    assert (again["idempotency_key"], again["terms_version"]) == (loaded["idempotency_key"], "2")
+    assert client.post(page_of(sale), again).status_code == 303
+
+
+def test_a_price_that_fell_is_no_question(make_sale: MakeSale) -> None:
+    sale, client = make_sale(), Client()
+    loaded = form_in(client.get(page_of(sale)))
+    sale_control.change_terms(sale.slug, actor="test", price=Decimal("1.00"))
+    assert client.post(page_of(sale), loaded).status_code == 303
+
+
+@pytest.mark.parametrize("version", ["-1", "two", "1" * 16, "999"])
+def test_a_senseless_terms_version_is_400(make_sale: MakeSale, version: str) -> None:
+    client, sale = Client(), make_sale()
+    loaded = form_in(client.get(page_of(sale)))
+    assert client.post(page_of(sale), {**loaded, "terms_version": version}).status_code == 400
 
 
 @pytest.mark.parametrize("quantity", ["0", "-1", "1.5", "", "two", "٣", "1" * 40, "1\x00"])
