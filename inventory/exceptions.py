@@ -10,6 +10,7 @@ FairdropError
 ├── MethodNotAllowed        405 invalid_request
 ├── SoldOut                 409 sold_out
 ├── LimitReached            409 limit_reached
+├── TermsChanged            409 terms_changed
 ├── NotPayable              409 not_payable
 ├── SaleClosed              410 sale_closed
 ├── TooLarge                413 too_large

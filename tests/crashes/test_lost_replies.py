@@ -17,13 +17,12 @@ from inventory.exceptions import RedisUnavailable
 from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import Lock
 from inventory.outcomes import State
-from shop import holds
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.crashes.lossy_road import Road, digest
 from tests.proxy import Proxy, proxy_to
 from tests.road import LOCK_TTL_MS, ask, own_connection, queue, settler
-from tests.shopkeeping import assert_books_balance, make_sale
+from tests.shopkeeping import assert_books_balance
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 from workers.settlement import settle_batch
 
@@ -72,31 +71,13 @@ def test_settle_and_take(road: Road) -> None:
     with own_connection() as connection, Lock(road.client, sku, ttl_ms=LOCK_TTL_MS) as lock:
         handed = line_changes.take(road.client, sku, token=lock.token, call=1, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
-        rule = road.proxy.drop_replies(b"Answer a settled batch")
+        rule = road.proxy.drop_replies(b"Write what a COMMIT decided")
         handed = line_changes.settle_and_take(
             road.client, sku, token=lock.token, figures=done.figures, settled=done.settled, call=2, batch=4
         )
         assert rule.dropped == 1
         assert [name for name, _ in handed.requests] == ids[4:8]
     assert counts(road.card) == (2, 4, 10, 4)
-
-
-def test_settle_and_take_of_one_who_keeps_a_place_while_another_leaves(road: Road) -> None:
-    """The line need not wait, so the same one is handed out again at once, and stays so."""
-    card = make_sale(f"{road.card.sku}-few", units=1)
-    ann, bob, eve = queue(card, "ann", "bob", "eve")
-    with own_connection() as connection, Lock(road.client, card.sku, ttl_ms=LOCK_TTL_MS) as lock:
-        handed = line_changes.take(road.client, card.sku, token=lock.token, call=1, batch=2)
-        done = settle_batch(connection, sku=card.sku, fence=lock.fence, requests=handed.requests)
-        assert ([each.request_id for each in done.settled], done.staying) == ([ann], [bob])
-        holds.cancel(eve, buyer="eve")
-        rule = road.proxy.drop_replies(b"Answer a settled batch")
-        handed = line_changes.settle_and_take(
-            road.client, card.sku, token=lock.token, **done._asdict(), call=2, batch=2
-        )
-        assert rule.dropped == 1
-        assert [name for name, _ in handed.requests] == [bob]
-    assert counts(card) == (0, 1, 3, 2)
 
 
 def test_settle(road: Road) -> None:

@@ -15,6 +15,7 @@ from django.test.utils import override_settings
 from inventory import admission, line_changes, redis
 from inventory.line_changes import Handed
 from inventory.locks import Lock
+from shop import catalogue
 from shop.catalogue import SaleCard
 from tests.crashes.extra_shop import own_store
 from tests.road import LOCK_TTL_MS, ask, own_connection
@@ -37,7 +38,12 @@ class Split:
     def ask_at(self, client: redis.Client, *buyers: str) -> None:
         """Let buyers into the line of one primary."""
         wishes = [ask(self.card, buyer) for buyer in buyers]
-        answers = admission.admit(client, admission.SaleLine(self.card.sale_id, self.card.sku), wishes)
+        line = admission.SaleLine(self.card.sale_id, self.card.sku)
+        answers = admission.admit(client, line, wishes)
+        if answers[0].code == admission.Code.NOT_PRIMED:  # it has become the primary, and must be told so
+            with override_settings(REDIS_URL=self.old_url if client is self.old else self.new_url):
+                catalogue.prime_sale(self.card.slug)
+            answers = admission.admit(client, line, wishes)
         assert {answer.code for answer in answers} == {admission.Code.ADMITTED}
 
     def take_at(self, client: redis.Client) -> tuple[Lock, Handed]:

@@ -20,6 +20,7 @@ CONTRACT = {
     "request_not_found": 404,
     "sold_out": 409,
     "limit_reached": 409,
+    "terms_changed": 409,
     "not_payable": 409,
     "sale_closed": 410,
     "too_large": 413,
