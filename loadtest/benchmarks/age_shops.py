@@ -219,12 +219,12 @@ def settle_spread(*, asks: int, skus: int, rounds: int) -> list[tuple[float, flo
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     rates: dict[int, list[float]] = {1: [], skus: []}
     with warm_settler(client, make_goods("age-warm"), batch=BATCH) as settler:
-        for number, count in in_turns((1, skus), rounds=rounds):
-            shelf = [make_goods(f"age-spread-{number}-{count}-{each}") for each in range(count)]
-            for goods in shelf:
+        shelves = {count: [make_goods(f"age-spread-{count}-{each}") for each in range(count)] for count in rates}
+        for _, count in in_turns((1, skus), rounds=rounds):
+            for goods in shelves[count]:
                 admit(client, goods, [fresh_ask(goods) for _ in range(asks // count)])
             began = time.monotonic()
-            settle_down(settler, client, shelf)
+            settle_down(settler, client, shelves[count])
             rates[count].append(asks // count * count / (time.monotonic() - began))
     return list(zip(rates[1], rates[skus], strict=True))
 
