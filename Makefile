@@ -83,6 +83,10 @@ bench-settle: $(VENV)/dev.stamp ## measure settlement, expiry, payment and the a
 bench-streams: $(VENV)/dev.stamp ## measure purchases beside 2,000 live streams, and the sale page; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.streams
 
+.PHONY: bench-age
+bench-age: $(VENV)/dev.stamp ## measure a shop with no past beside one with 10,000 past sales; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.age
+
 .PHONY: bench-shop
 bench-shop: $(VENV)/dev.stamp ## measure the whole shop: sustained, spike, sold out, overload, cost; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.shop

@@ -119,7 +119,7 @@ def measure_costs(scale: Scale, *, servers: Servers, say: Callable[[str], None])
             cost = _behind(client, long_line, settler, brake, waiting=waiting, scale=scale, servers=servers)
             behind[waiting].append(cost)
             say(_line(f"{waiting:,} in line", cost))
-        _settle_down(settler, client, [long_line])
+        settle_down(settler, client, [long_line])
     costs.by_skus = {count: _middle(each) for count, each in found.items()}
     costs.by_line = {waiting: _middle(each) for waiting, each in behind.items()}
     return costs
@@ -147,7 +147,7 @@ def _across(client: Client, shelf: Sequence[Goods], settler: Settler, *, purchas
             admit(client, goods, asks[goods.sku])
     in_line = sum(bytes_of(client, goods) for goods in shelf)
     with meter.running():
-        _settle_down(settler, client, shelf)
+        settle_down(settler, client, shelf)
     done = share * len(shelf)
     return meter.cost(done, bytes_each=in_line / done)
 
@@ -197,7 +197,7 @@ def _shrink(client: Client, goods: Goods, settler: Settler, brake: Brake, *, to:
     """Settle from the front until `to` wait, or up to a batch less. Raises RuntimeError when that takes too long."""
     brake.stops_at = to
     try:
-        _settle_down(settler, client, [goods], to=to)
+        settle_down(settler, client, [goods], to=to)
     finally:
         brake.stops_at = NEVER
 
@@ -220,7 +220,7 @@ def admit(client: Client, goods: Goods, asks: Sequence[Ask]) -> None:
             raise RuntimeError("a request was not admitted: nothing can be measured")
 
 
-def _settle_down(settler: Settler, client: Client, shelf: Sequence[Goods], *, to: int = 0) -> None:
+def settle_down(settler: Settler, client: Client, shelf: Sequence[Goods], *, to: int = 0) -> None:
     """Settle until no line of `shelf` is longer than `to`. Raises RuntimeError when that takes too long."""
     deadline = time.monotonic() + LONGEST_SECONDS
     lines = [("ZCARD", keys.line(goods.sku)) for goods in shelf]

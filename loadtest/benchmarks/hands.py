@@ -22,10 +22,14 @@ END_SECONDS = 2.0
 
 
 class Hand:
-    """One process. It keeps what a task has made (connections, locks) until it ends."""
+    """One process. It keeps what a task has made (connections, locks) until it ends.
 
-    def __init__(self, side: str, *, redis_url: str) -> None:
+    answer_seconds: how long a task may take.
+    """
+
+    def __init__(self, side: str, *, redis_url: str, answer_seconds: float = ANSWER_SECONDS) -> None:
         self.side = side
+        self._answer_seconds = answer_seconds
         self._pipe, other = multiprocessing.Pipe()
         # Spawned, not forked: it begins with nothing of the benchmark's own clients and threads.
         self._process = multiprocessing.get_context("spawn").Process(
@@ -38,7 +42,7 @@ class Hand:
         """Run `task` in the process and return what it returns. Raises LoadFailed with the process's own error."""
         try:
             self._pipe.send((task, arguments))
-            return cast(Result, heard(self._pipe, side=self.side))
+            return cast(Result, heard(self._pipe, side=self.side, answer_seconds=self._answer_seconds))
         except (EOFError, OSError):
             raise LoadFailed(f"{self.side}: its process ended") from None
 
@@ -53,10 +57,10 @@ class Hand:
             self._process.join()
 
 
-def heard(pipe: Connection, *, side: str) -> Any:
+def heard(pipe: Connection, *, side: str, answer_seconds: float = ANSWER_SECONDS) -> Any:
     """Return what the task at the other end returned. Raises LoadFailed when it failed or is silent, or EOFError."""
-    if not pipe.poll(ANSWER_SECONDS):
-        raise LoadFailed(f"{side}: no answer within {ANSWER_SECONDS:g} s")
+    if not pipe.poll(answer_seconds):
+        raise LoadFailed(f"{side}: no answer within {answer_seconds:g} s")
     good, value = pipe.recv()
     if not good:
         raise LoadFailed(f"{side}:\n{value}")

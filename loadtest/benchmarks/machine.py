@@ -46,6 +46,20 @@ def hardware() -> dict[str, str]:
     }
 
 
+class Stolen:
+    """The share of CPU time that the host of this machine gave to others, from now on."""
+
+    def __init__(self) -> None:
+        self._before = psutil.cpu_times()
+
+    def share(self) -> float:
+        """Return it; 0 where the system does not say."""
+        now = psutil.cpu_times()
+        passed = sum(now) - sum(self._before)
+        stolen = getattr(now, "steal", 0.0) - getattr(self._before, "steal", 0.0)
+        return stolen / passed if passed > 0 else 0.0
+
+
 def _cpu_model() -> str:
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []

@@ -13,7 +13,7 @@ from typing import Any
 from loadtest.benchmarks.figures import Figure, number
 
 # In the order they run: module and page have the same name.
-BENCHMARKS = ("gate", "locks_queue", "settle", "streams", "shop", "compare")
+BENCHMARKS = ("gate", "locks_queue", "settle", "streams", "age", "shop", "compare")
 HEAD = ("figure", "measured", "unit", "floor", "", "÷ limit")
 FIELDS = ("name", "value", "unit", "at_least", "at_most", "aim", "limit")
 

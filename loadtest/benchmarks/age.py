@@ -1,0 +1,42 @@
+"""`python -m loadtest.benchmarks.age`: a shop without a past beside one with 10,000 past sales.
+Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from loadtest.benchmarks.command import CHECKOUT, Measured, own_stores, run_command, say, set_up_django
+from workers.embedded import start_both
+
+
+def main() -> int:
+    """Run the command."""
+    return run_command(
+        _measure, name="age", purpose="Measure a shop without a past beside an old one; fail below a floor."
+    )
+
+
+def _measure(folder: Path, quick: bool) -> Measured:
+    with own_stores(folder / "young") as young_servers, start_both(folder / "old", environment={}) as old_servers:
+        set_up_django()
+        # Only now: these modules need the settings, which need the addresses.
+        from loadtest.benchmarks import age_report, machine
+        from loadtest.benchmarks.age_plans import FULL, QUICK
+        from loadtest.benchmarks.age_run import OLD, YOUNG, measure_all, shop_of
+        from loadtest.benchmarks.sides import Place
+
+        lengths, hardware = QUICK if quick else FULL, machine.hardware()
+        place = Place(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
+        with (
+            shop_of(YOUNG, young_servers, place=place) as young,
+            shop_of(OLD, old_servers, place=place) as old,
+        ):
+            results = measure_all(lengths, young, old, say=say)
+        return age_report.report_of(results, lengths=lengths, hardware=hardware, quick=quick), {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

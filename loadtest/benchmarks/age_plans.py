@@ -1,0 +1,87 @@
+"""How much the benchmark of age measures: in full, and to see that it works; and how, in sentences. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WARM_UP_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """How much is measured: sizes of the past, of the large sale and of the spread; rounds; seconds of each."""
+
+    past_sales: int
+    past_orders: int
+    past_payments: int
+    pairs: int
+    seconds: float
+    idle_seconds: float
+    rest_seconds: float
+    retired_holds: int
+    large_records: int
+    spread_asks: int
+    spread_skus: int
+    spread_rounds: int
+    asks_per_second: int = 200
+    longest_round_seconds: float = 900.0
+
+
+FULL = Lengths(
+    past_sales=10_000,
+    past_orders=1_000_000,
+    past_payments=300_000,
+    pairs=5,
+    seconds=10.0,
+    idle_seconds=20.0,
+    rest_seconds=10.0,
+    retired_holds=5_000,
+    large_records=1_000_000,
+    spread_asks=20_000,
+    spread_skus=1_000,
+    spread_rounds=3,
+)
+QUICK = Lengths(
+    past_sales=50,
+    past_orders=5_000,
+    past_payments=1_500,
+    pairs=1,
+    seconds=2.0,
+    idle_seconds=3.0,
+    rest_seconds=4.0,
+    retired_holds=500,
+    large_records=5_000,
+    spread_asks=2_000,
+    spread_skus=50,
+    spread_rounds=1,
+    longest_round_seconds=75.0,
+)
+METHOD = (
+    "Two shops on one machine, each with a PostgreSQL (fsync) and a Valkey (every write on disk) of its own, a web "
+    "process, a settler, an expirer and a reconciler. All of them and the load generator share all cores; while one "
+    "shop is measured the other one is idle.",
+    "The old shop has {past_sales:,} retired sales, each of a SKU of its own, with {past_orders:,} orders, "
+    "{past_payments:,} payments ({captured:.0%} captured, the others declined), their history and movements. Orders "
+    "and payments are written by COPY. Then VACUUM ANALYZE, as autovacuum has done long before. Both shops have one "
+    "sale with plenty and one that is sold out.",
+    "{pairs} pairs of rounds of {seconds:g} s after {warm_up:g} s of warm-up, one of each shop, now the one first and "
+    "now the other. {asks_per_second} purchases a second at an even pace; any answer but 202 fails the run. Of each "
+    "pair the ratio is taken; the figure is the median of the ratios.",
+    "Ask to decision: from the moment Redis gave the place to the moment another connection sees the order committed; "
+    "it looks every 2 ms. The wait for the 202 is printed on its own. CPU per purchase: all processes and stores of "
+    "the shop, over the orders committed in the round; those looks are a part of it, in both shops.",
+    "Idle: CPU time of each process of the old shop over {idle_seconds:g} s after each pair; the median of the pairs.",
+    "Looks: the workers' own functions, {looks} times after each round, in a process beside them; bounded is the "
+    "median, the slowest is printed. List of sales: median of 50 requests on one connection.",
+    "Sold out from memory: the workers are stopped, because they run scripts too. Buyers fill the last room of a sale; "
+    "that Redis counts script calls meanwhile is the control. Then strangers ask, and every script call that Redis "
+    "counts is an answer that was not from memory.",
+    "Retired: a sale with {retired_holds:,} orders whose holds have ended is closed and retired; the memory of every "
+    "key of its SKU is read before and after.",
+    "Spread: {spread_asks:,} requests in one SKU and in {spread_skus:,}, {spread_rounds} rounds in turns, admitted "
+    "before the clock runs; the real settler alone. The figure is the median of the rounds' ratios.",
+    "Large sale: the old shop has a live sale with {large_records:,} orders in every stage and as many records. From "
+    "one comparison of it to the next, which begins after the reconciler's rest, the CPU time of web, settler, "
+    "expirer, reconciler and both stores is read. The benchmark's own process runs the reconciler's loop there, to "
+    "know when a comparison begins and ends. Differences found fail the run.",
+)
