@@ -22,7 +22,13 @@ FROM shop_sale s JOIN shop_saleterms t ON t.sale_id = s.id
 WHERE s.id = ANY(%(sale_ids)s) ORDER BY s.id, t.version
 """
 DECIDED = """
-SELECT request_id, state, hold_expires_at FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
+SELECT request_id, state, hold_expires_at, coalesce(ordinal, 0) FROM shop_order
+WHERE request_id = ANY(%(request_ids)s::text[])
+"""
+RENUMBER = """
+UPDATE shop_order o SET ordinal = again.ordinal
+FROM unnest(%(request_ids)s::text[], %(ordinals)s::bigint[]) AS again (request_id, ordinal)
+WHERE o.request_id = again.request_id
 """
 LIVE_UNITS = """
 SELECT o.sale_id, o.buyer, sum(o.quantity)
@@ -84,6 +90,7 @@ class Decided(NamedTuple):
     request_id: str
     state: State
     hold_expires_at: datetime | None
+    ordinal: int
 
 
 def claim_of(name: str, record: Record) -> Claim:
@@ -138,7 +145,12 @@ def ask_decided(cursor: Cursor, request_ids: Sequence[str]) -> None:
 
 def read_decided(cursor: Cursor) -> dict[str, Decided]:
     """Return the orders that exist already, by request id: their outcome is read, never decided again (I3)."""
-    return {row[0]: Decided(row[0], State(row[1]), row[2]) for row in cursor.fetchall()}
+    return {row[0]: Decided(row[0], State(row[1]), *row[2:]) for row in cursor.fetchall()}
+
+
+def renumber(cursor: Cursor, ordinals: Mapping[str, int]) -> None:
+    """Give orders the ordinal of a later admission of the same request: its line had lost the first one (I4)."""
+    cursor.execute(RENUMBER, {"request_ids": array(ordinals), "ordinals": array(ordinals.values())})
 
 
 def ask_live_units(cursor: Cursor, owners: Sequence[tuple[int, str]]) -> None:

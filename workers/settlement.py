@@ -50,6 +50,13 @@ def settle_batch(
     with connection.pipeline() as pipeline, connection.transaction():
         known = _look_up(connection, pipeline, sku=sku, fence=fence, requests=requests)
         fault_point("after_fence")
+        later = {
+            name: record.ordinal
+            for name, record in requests
+            if name in known.decided and known.decided[name].ordinal < record.ordinal
+        }
+        if later:
+            orders.renumber(connection.cursor(), later)
         claims = [orders.claim_of(name, record) for name, record in requests if name not in known.decided]
         terms = {
             claim.request_id: known.sales[claim.sale_id].terms_for(claim.terms_version, seq=claim.seq)

@@ -118,6 +118,12 @@ UNIQUE_ID = Guard(
 CONDITIONAL_UPDATE = Guard(
     promise="no more units are given than there are",
     process=(
+        Script(
+            says="who does not fit is not handed out",
+            script="take",
+            part="elseif state ~= 'over' and units <= available + held then",
+            other="elseif false then",
+        ),
         Function(
             says="settlement's count of what is free",
             module="workers.settlement",

@@ -19,7 +19,7 @@ from inventory import redis
 from inventory.exceptions import FenceRefused
 from inventory.locks import force_release
 from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
-from shop import holds, requests
+from shop import holds, requests, sale_control
 from shop.catalogue import SaleCard
 from tests.crashes.extra_shop import own_postgres
 from tests.road import admit, ask, held_lock, own_connection, queue, settle_line, take
@@ -36,10 +36,11 @@ REFUSED = (IntegrityError, psycopg.IntegrityError)
 
 def a_late_settler(sku: str) -> SaleCard:
     """Who lost the lock with a batch writes it when a unit has come back."""
-    card = make_sale(sku, units=2)
+    card = make_sale(sku, units=4)
     first, *_ = queue(card, *BUYERS)
     late = held_lock(sku)
     handed = take(late)
+    sale_control.adjust(card.slug, units=-2, actor="test", reason="two are broken")
     force_release(redis.connect(), sku)
     settle_line(card)
     holds.cancel(first, buyer=BUYERS[0])

@@ -87,15 +87,15 @@ def test_a_batch_inherited_by_a_settler_of_smaller_batches_lets_the_small_one_pa
     new_sku: Callable[[], str],
 ) -> None:
     card, big, small = head_that_waits(new_sku())
-    take_and_die(card)
+    take_and_die(card, probe=True)
     road.settle_line(card, batch=1)
     assert told(card, big, small) == [State.WAITLISTED, State.WAITLISTED]
 
 
 def test_out_of_turn_breaks_the_audit(new_sku: Callable[[], str]) -> None:
     card, _, _ = head_that_waits(new_sku())
-    take_and_die(card)
-    take_and_die(card)
+    take_and_die(card, probe=True)
+    take_and_die(card, probe=True)
     road.settle_line(card)
     ann = Order.objects.get(sale_id=card.sale_id, buyer="ann").request_id
     holds.cancel(ann, buyer="ann")

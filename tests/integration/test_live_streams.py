@@ -40,6 +40,16 @@ def join(web: Caller, card: SaleCard, people: int) -> list[tuple[str, str]]:
     return [(web.ask(card.slug, buyer).json()["events_url"], buyer.token) for buyer in buyers]
 
 
+def wait_until_at_rest(web: Caller, path: str, token: str) -> None:
+    """Return when the board has seen the hold, and the catalogue when it ends: from then on nothing changes."""
+
+    def settled_down() -> bool:
+        status = web.get(path.removesuffix("/events"), headers={"Authorization": f"Bearer {token}"}).json()
+        return status["holds_ahead"] == 1 and status["next_lapse_at"] is not None
+
+    wait_until(settled_down, what="the line has come to rest")
+
+
 def subscribers() -> int:
     ((_, count),) = (road.run(("PUBSUB", "NUMSUB", keys.settled_channel()))[0],)
     return int(count)
@@ -70,6 +80,7 @@ def test_three_hundred_streams_hear_of_every_move_and_purchases_go_on(web: Calle
 
 def test_streams_that_rest_cost_redis_next_to_nothing(web: Caller, waiting_card: SaleCard) -> None:
     streams = join(web, waiting_card, STREAMS)
+    wait_until_at_rest(web, *streams[0])
     with reading(web.port, streams) as counts:
         known = counts.messages.value
         before = status_calls()
@@ -91,13 +102,7 @@ def first_id(lines: Iterator[str]) -> str:
 def test_a_reader_who_comes_back_is_told_only_what_is_new(web: Caller, waiting_card: SaleCard) -> None:
     ((path, token),) = join(web, waiting_card, 1)
     headers = {"Authorization": f"Bearer {token}"}
-
-    def settled_down() -> bool:
-        status = web.get(path.removesuffix("/events"), headers=headers).json()
-        return status["holds_ahead"] == 1
-
-    # The board has seen the hold: from here on nothing changes.
-    wait_until(settled_down, what="the line has come to rest")
+    wait_until_at_rest(web, path, token)
     name = first_id(follow(web, path, headers))
     resumed = follow(web, path, {**headers, "Last-Event-ID": name})
     assert next(resumed).startswith("retry: ")

@@ -17,6 +17,7 @@ from django.test.utils import override_settings
 from inventory import admission, audit_line, keys, redis
 from inventory.admission import Ask, Code, SaleLine
 from inventory.exceptions import RedisUnavailable
+from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests import road
@@ -59,6 +60,10 @@ class Crowd:
         while time.monotonic() < deadline:
             try:
                 (answer,) = admission.admit(redis.connect(), SaleLine(self.card.sale_id, self.card.sku), [wish])
+                if answer.code == Code.NOT_PRIMED:  # another server than the one it was primed at
+                    catalogue.prime_sale(self.card.slug)
+                    connection.close()  # a thread's own
+                    continue
             except RedisUnavailable:
                 self.turned_away += 1
                 continue
