@@ -17,8 +17,8 @@ from inventory.database import Cursor
 
 HOLD_GRACE_SECONDS = 5  # the expirer's rounds, and a busy moment
 REFUND_GRACE_SECONDS = 60
-# A holder that died keeps the lock for its life; then another must have taken over. Whom a lost message concerns is
-# found within ten seconds.
+# A holder that died keeps the lock for its life; then another must have taken over. A line that a lost message left
+# asleep is probed within ten seconds.
 TAKE_OVER_MS = 15_000
 # Triggers that must be on, by table; rows of a sealed table the program's own role may not change.
 GUARDS = (

@@ -99,7 +99,7 @@ def _stocks(*, search: str, state: str) -> QuerySet[Stock]:
     if search:
         stocks = stocks.filter(sku__icontains=search)
     else:
-        # Of a SKU whose sales are all retired nothing is live; whoever looks for it by name finds it.
+        # A SKU whose sales are all retired has nothing live; a search by name still finds it.
         sales = Sale.objects.filter(stock=OuterRef("pk"))
         stocks = stocks.filter(Exists(sales.filter(retired_at__isnull=True)) | ~Exists(sales))
     if state == "running":

@@ -73,7 +73,7 @@ def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
 def readiness(request: HttpRequest) -> JsonResponse:
     """GET /readyz: 200 when both stores answer, else 503 with the one that does not.
 
-    A Redis that is nearly full is said in `detail`; the shop stays ready: whoever was admitted goes on.
+    A Redis that is nearly full is reported in `detail`; the shop stays ready, because admitted buyers go on.
     """
     redis_answers, detail = _redis_answers()
     stores = {"redis": redis_answers, "database": _database_answers()}

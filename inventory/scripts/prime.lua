@@ -36,7 +36,7 @@ if first and stock[1] then
   local units = tonumber(string.match(redis.call('HGET', KEYS[6], first) or '', '^%a|%d+|(%d+)|') or '0')
   if units > available and units <= available + held then redis.call('HSET', KEYS[2], 'waitlisted_to', last_seq) end
 elseif not stock[1] and tonumber(ARGV[5]) == 0 and tonumber(ARGV[6]) > 0 then
-  -- Nothing is free: whoever comes back with a ticket waits for a held unit, as they were told before.
+  -- Nothing is free: those who come back with a ticket wait for a held unit, as they were told before.
   redis.call('HSET', KEYS[2], 'waitlisted_to', now)
 end
 redis.call('HSET', KEYS[2], 'last_seq', last_seq)
