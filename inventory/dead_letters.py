@@ -49,12 +49,6 @@ class Done:
     reason: str
 
 
-def primed_skus(client: Client) -> list[str]:
-    """Return every primed SKU by name. Raises RedisUnavailable."""
-    (known,) = run_commands(client, [("SMEMBERS", keys.skus())])
-    return sorted(known)
-
-
 def dead_letters(client: Client, sku: str) -> list[DeadLetter]:
     """Return the dead letters of `sku`, at most 1,000, in order of seq. Raises RedisUnavailable."""
     keys.checked_sku(sku)

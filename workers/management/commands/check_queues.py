@@ -10,8 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory import redis
-from inventory.dead_letters import primed_skus
 from inventory.exceptions import FairdropError
+from inventory.line import known_skus
 from inventory.queue_checks import Finding, check_line, check_queue, known_queues
 
 
@@ -35,7 +35,7 @@ class Command(BaseCommand):
 def check_all() -> dict[str, list[Finding]]:
     """Return the findings of every line and queue, by "line NAME" or "queue NAME". Raises RedisUnavailable."""
     client = redis.connect()
-    lines = {f"line {sku}": check_line(client, sku) for sku in primed_skus(client)}
+    lines = {f"line {sku}": check_line(client, sku) for sku in known_skus(client)}
     return lines | {f"queue {name}": check_queue(client, name) for name in known_queues(client)}
 
 

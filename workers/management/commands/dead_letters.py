@@ -11,8 +11,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory import redis
-from inventory.dead_letters import DeadLetter, Done, dead_letters, primed_skus
+from inventory.dead_letters import DeadLetter, Done, dead_letters
 from inventory.exceptions import FairdropError
+from inventory.line import known_skus
 from shop.line_care import change_letters
 
 
@@ -43,7 +44,7 @@ class Command(BaseCommand):
 def find_letters(sku: str | None, ids: list[str]) -> list[DeadLetter]:
     """Return the letters of one SKU, or of all; only those of `ids` when some are named."""
     client = redis.connect()
-    found = [letter for name in ([sku] if sku else primed_skus(client)) for letter in dead_letters(client, name)]
+    found = [letter for name in ([sku] if sku else known_skus(client)) for letter in dead_letters(client, name)]
     return [letter for letter in found if not ids or letter.request_id in ids]
 
 
