@@ -30,6 +30,7 @@ os.environ.setdefault("FAIRDROP_RESTORE_GRACE_SECONDS", "0")
 assert settings.DATABASES  # read now, so that pytest-django finds them configured
 
 _NUMBERS = count(1)
+MADE_SKUS: list[str] = []
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -56,14 +57,27 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Make the test database by the migrations. On our own server it goes with the server; elsewhere it is dropped."""
+    """Make the test database by the migrations, and its copy for the crash tests.
+
+    On our own server they go with the server; elsewhere they are dropped.
+    """
     with django_db_blocker.unblock():
         made = setup_databases(verbosity=0, interactive=False, aliases={"default"})
+        connections.close_all()
+        name = connections["default"].settings_dict["NAME"]
+        _run_at_maintenance_database(f'DROP DATABASE IF EXISTS "{name}_crashes"')
+        _run_at_maintenance_database(f'CREATE DATABASE "{name}_crashes" TEMPLATE "{name}"')
     yield
     with django_db_blocker.unblock():
         connections.close_all()
         if not SERVERS.own_postgres:
+            _run_at_maintenance_database(f'DROP DATABASE "{name}_crashes"')
             teardown_databases(made, verbosity=0)
+
+
+def _run_at_maintenance_database(command: str) -> None:
+    with connections["default"]._nodb_cursor() as cursor:  # type: ignore[attr-defined]
+        cursor.execute(command)
 
 
 @pytest.fixture
@@ -71,6 +85,9 @@ def shop_database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> 
     """Open the real test database: commits are commits, rows stay, and every test makes its own SKU (`new_sku`)."""
     with django_db_blocker.unblock():
         yield
+        from tests.shopkeeping import put_away  # here: models cannot be read before Django is set up
+
+        put_away(MADE_SKUS)
         connections.close_all()
 
 
@@ -100,4 +117,9 @@ def quiet_notices(shop_database: None) -> Iterator[None]:
 @pytest.fixture
 def new_sku() -> Callable[[], str]:
     """Return a function that gives a SKU no other test has."""
-    return lambda: f"sku-{next(_NUMBERS)}-{token_hex(4)}"
+
+    def make() -> str:
+        MADE_SKUS.append(f"sku-{next(_NUMBERS)}-{token_hex(4)}")
+        return MADE_SKUS[-1]
+
+    return make

@@ -1,14 +1,42 @@
-"""Fixtures of the crash suite: a road with a proxy on it. Called by pytest."""
+"""Fixtures of the crash suite: a database of its own, and a road with a proxy on it. Called by pytest.
+
+Many of these tests have a Redis of their own. A process of another suite would find their sales in its database and not
+in its Redis, take that for a loss, and move the ordinals of the sale.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
+from django.db import connections
+from pytest_django.plugin import DjangoDbBlocker
+
+from tests.conftest import MADE_SKUS
 
 if TYPE_CHECKING:
     from tests.crashes.lossy_road import Road
+
+
+@pytest.fixture(scope="session")
+def lasting_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment for a process of the shop that lives longer than a test, on the crash tests' database."""
+    address = urlsplit(lasting_environment["DATABASE_URL"])
+    return {**lasting_environment, "DATABASE_URL": address._replace(path=f"{address.path}_crashes").geturl()}
+
+
+@pytest.fixture
+def shop_database(lasting_environment: dict[str, str], django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Open the crash tests' database."""
+    with django_db_blocker.unblock():
+        from tests.shopkeeping import put_away, shop_of  # here: models cannot be read before Django is set up
+
+        with shop_of(lasting_environment):
+            yield
+            put_away(MADE_SKUS)
+        connections.close_all()
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_without_turns_the_same_sales_would_make_every_answer_too_old() -> None:
     [
         over_entry("late", ended_seconds_ago=5),
         over_entry("waits", figures=GONE._replace(queued=1)),
-        over_entry("held", figures=GONE._replace(held=1, returning=1)),
+        over_entry("held", figures=GONE._replace(held=1)),
     ],
     ids=["it has just ended", "somebody waits", "a unit is held"],
 )
