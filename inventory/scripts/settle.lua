@@ -12,7 +12,7 @@
 -- live units are those of its live records (I7); who was told "waitlisted" stays so. With a token only what is in flight
 -- is settled, so a re-sent call settles nothing twice; only the last take's batch is put back in line, each at its own
 -- seq (I8). Without one nothing in flight is touched, nothing is put back, an empty Redis
--- stays empty, and of a sale that was forgotten nothing is written.
+-- stays empty, and a request that was forgotten with its sale is not written again.
 local rank = {q = 0, w = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
 local live = {q = true, w = true, h = true, p = true}
 local locked = ARGV[1] ~= ''
@@ -69,8 +69,9 @@ if #ids > 0 then
         back[#back + 1], back[#back + 2] = scores[i], id
       end
     elseif not locked then
-      local on_sale = redis.call('HEXISTS', KEYS[10], string.match(field, '^%d+')) == 1
-      if on_sale then change(id, record, known[i], units, field) end
+      if known[i] or redis.call('HEXISTS', KEYS[10], string.match(field, '^%d+')) == 1 then
+        change(id, record, known[i], units, field)
+      end
     elseif scores[i] then
       gone[#gone + 1] = id
       done, queued = done + 1, queued - units
