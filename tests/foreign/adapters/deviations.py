@@ -12,7 +12,7 @@ import pytest
 LIFE = "a lock of ours always has a life, so that none is left for ever (L2)"
 ORPHAN = "a lock without a life is an orphan and is taken over (S2)"
 CLOCK = "the test counts the sleeps of redis.lock by a clock of its own; our waiters are woken"
-ONE_HOLDER = "only the object that took a lock gives it back or lengthens it (docs/decisions/0019)"
+ONE_HOLDER = "only the object that took a lock gives it back or lengthens it (docs/decisions/0020)"
 CLIENT = "a client that inventory.redis did not open is refused, and so is object()"
 NUMBER = "a number in a text is refused"
 INSIDE = "the test looks at threads, keys or log lines inside python-redis-lock"
