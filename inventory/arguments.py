@@ -5,7 +5,8 @@ Never asks a server and never repairs an argument, except that a number given as
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 import structlog
 
@@ -80,6 +81,29 @@ def checked_id(value: str | int, *, argument: str, **whose: str) -> str:
     if not isinstance(text, str) or not ID_PATTERN.fullmatch(text) or not _is_utf8(text):
         raise refused(argument, "must be 1 to 200 characters without spaces, or a whole number", value, **whose)
     return text
+
+
+def checked_ids(values: Iterable[str | int], *, argument: str, **whose: str) -> list[str]:
+    """Return several ids as text; all at once, because a call may have a thousand."""
+    ids: list[Any] = list(values)
+    try:
+        if all(map(ID_PATTERN.fullmatch, ids)) and _is_utf8("".join(ids)):
+            return ids
+    except TypeError:  # one is no text
+        pass
+    return [checked_id(value, argument=argument, **whose) for value in ids]
+
+
+def check_texts(values: Collection[str], *, argument: str, **whose: str) -> None:
+    """Accept texts, as checked_text does each."""
+    try:
+        text = "".join(values)
+        if len(text) <= LONGEST_TEXT and _is_utf8(text):
+            return
+    except TypeError:  # one is no text
+        pass
+    for value in values:
+        checked_text(value, argument=argument, most=LONGEST_TEXT, **whose)
 
 
 def checked_client(client: Client, **whose: str) -> Client:

@@ -83,10 +83,13 @@ class Lock(AnyLock):
         A call that is sent again has the same token, which is success with the same fence: a lost reply is harmless
         (L1). Raises InvalidRequest, RedisUnavailable; LockInUse when this object holds the lock or is taking it.
         """
-        if timeout_seconds is not None:
+        # What is left as it is need not be checked: each check costs a microsecond of a short call.
+        if timeout_seconds is not None and timeout_seconds != 0:
             self._number(timeout_seconds, "timeout_seconds", least=0, most=LONGEST_SECONDS)
-        checked_flag(blocking, argument="blocking", lock=self.name)
-        self._number(wait_interval_seconds, "wait_interval_seconds", least=0.001, most=LONGEST_SECONDS)
+        if blocking is not True:
+            checked_flag(blocking, argument="blocking", lock=self.name)
+        if wait_interval_seconds is not LONGEST_BLOCK_SECONDS:
+            self._number(wait_interval_seconds, "wait_interval_seconds", least=0.001, most=LONGEST_SECONDS)
         self._begin_acquire()
         try:
             began = time.monotonic()

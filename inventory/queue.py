@@ -18,8 +18,10 @@ import structlog
 from inventory import keys
 from inventory.arguments import (
     HIGHEST_WHOLE,
+    check_texts,
     checked_client,
     checked_id,
+    checked_ids,
     checked_name,
     checked_text,
     checked_whole,
@@ -244,7 +246,7 @@ class Queue:
         self._check_token(token)
         if not isinstance(task_ids, list | tuple) or len(task_ids) > MOST_PER_CALL:
             raise refused("task_ids", f"must be a list of at most {MOST_PER_CALL}", task_ids, queue=self.name)
-        settled = [self._id(task_id) for task_id in task_ids]
+        settled = self._ids(task_ids)
         script_keys = [
             keys.lock(self.name),
             keys.queue_in_flight(self.name),
@@ -269,14 +271,16 @@ class Queue:
         if isinstance(tasks, bytes | bytearray) or not isinstance(tasks, Iterable):
             raise refused("tasks", "must be an id, a list of ids or a mapping", tasks, queue=self.name)
         if isinstance(tasks, Mapping):
-            payloads = {
-                self._id(name): checked_text(text, argument="payload", queue=self.name) for name, text in tasks.items()
-            }
+            check_texts(tasks.values(), argument="payload", queue=self.name)
+            payloads = dict(zip(self._ids(tasks), tasks.values(), strict=True))
         else:
-            payloads = dict.fromkeys(map(self._id, tasks), "")
+            payloads = dict.fromkeys(self._ids(tasks), "")
         if not 1 <= len(payloads) <= MOST_PER_CALL:
             raise refused("tasks", f"must be 1 to {MOST_PER_CALL}", len(payloads), queue=self.name)
         return payloads
+
+    def _ids(self, task_ids: Iterable[TaskId]) -> list[str]:
+        return checked_ids(task_ids, argument="task_id", queue=self.name)
 
     def _id(self, task_id: TaskId) -> str:
         return checked_id(task_id, argument="task_id", queue=self.name)
