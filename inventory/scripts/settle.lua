@@ -13,7 +13,7 @@
 -- live units are those of its live records (I7); who was told "waitlisted" stays so. With a token only what is in flight
 -- is settled, so a re-sent call settles nothing twice; only the last take's batch is put back in line, each at its own
 -- seq (I8). Without one nothing in flight is touched, nothing is put back, an empty Redis
--- stays empty, and of a sale that was forgotten nothing is written.
+-- stays empty, and a request that was forgotten with its sale is not written again.
 local rank = {q = 0, w = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
 local live = {q = true, w = true, h = true, p = true}
 local locked = ARGV[1] ~= ''
@@ -74,7 +74,7 @@ if #ids > 0 then
         gone[#gone + 1] = id
         done, queued = done + 1, queued - units
         change(id, record, known[i], tonumber(units), field)
-      elseif redis.call('HEXISTS', KEYS[10], sale) == 1 then
+      elseif known[i] or redis.call('HEXISTS', KEYS[10], sale) == 1 then
         change(id, record, known[i], tonumber(units), field)
       end
     end
