@@ -241,6 +241,22 @@ def test_a_block_whose_lock_was_lost_says_so_at_its_end(new_sku: Callable[[], st
         assert lock.release()
 
 
+def test_the_loss_of_one_hold_is_not_taken_for_a_loss_of_the_next(new_sku: Callable[[], str]) -> None:
+    told: list[Any] = []
+    lock = Lock(redis.connect(), new_sku(), ttl_ms=60_000, on_lost=told.append)
+    assert lock.acquire()
+    first = lock.hold
+    assert first
+    first.deadline = 0.0  # its life is over by the local clock, and the watchdog has not come by yet
+    run(("DEL", keys.lock(lock.name)))
+    assert lock.acquire()
+    assert told == [lock]
+    first.lose(reason="a watchdog that comes late")
+    lock.tell_lost(first, reason="one that was under way")
+    assert not lock.lost.is_set()
+    assert lock.release()
+
+
 def test_one_object_is_one_holder(new_sku: Callable[[], str]) -> None:
     lock = Lock(redis.connect(), new_sku(), ttl_ms=60_000)
     with lock:
