@@ -14,7 +14,7 @@ from django.utils.cache import add_never_cache_headers
 
 from inventory.exceptions import Unavailable
 from shop.client_address import client_address
-from shop.views import show, with_retry_after
+from shop.views import show
 
 log = structlog.get_logger(__name__)
 
@@ -47,5 +47,5 @@ def server_error(request: HttpRequest) -> HttpResponse:
     The session of a page is read behind every view's back; when the database is away that is no fault, but a 503.
     """
     if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
-        return with_retry_after(show(request, "shop/500.html", {}, status=503), Unavailable())
+        return show(request, "shop/500.html", {}, error=Unavailable())
     return show(request, "shop/500.html", {}, status=500)

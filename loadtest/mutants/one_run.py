@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(folder: Path, *, mutant: str, seed: int) -> dict[str, Any]:
-    with start_both(folder / "servers", environment={}) as servers:
+    with start_both(folder / "servers") as servers:
         environment = _environment(folder, addresses=servers.environment)
         os.environ |= environment
         _make_shop(mutant)
