@@ -25,7 +25,7 @@ from workers.embedded import start_valkey
 from workers.server import Server
 
 Say = Callable[[str], None]
-PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
+PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop")
 # appendfsync: what Valkey does before it answers a write.
 MODES = ("always", "everysec")
 # Each side, its application, and more fresh buyers a second than it can serve (0: it does not look at them).
