@@ -93,6 +93,7 @@ class GateProtocol(HttpToolsProtocol):
         self.since = self.clock.now
         self.stalled_since = 0
         self.handler: Handler | None = None
+        self.running: Any = None  # the last cycle that has a task
         self.rest = b""  # what came and is not parsed yet
         self.feeding = False
         self.behind = False  # the message that is parsed came after an unanswered one
@@ -119,6 +120,10 @@ class GateProtocol(HttpToolsProtocol):
         self.phase, self.rest = LEAVING, b""
         if self.cycle is self.hot:
             self.cycle = None
+        if self.running is not None:  # uvicorn tells the newest cycle only
+            self.running.disconnected = True
+            self.running.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
@@ -196,6 +201,8 @@ class GateProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
         elif self.ended and not self._owes():
             self.transport.close()
+        elif self.flow.read_paused and not self._must_wait():
+            self.flow.resume_reading()
 
     def _must_wait(self) -> bool:
         return self.phase in BUSY or self.behind or self.feeding or self.flow.write_paused
@@ -342,17 +349,20 @@ class GateProtocol(HttpToolsProtocol):
             self._start_asgi_task(*self.pipeline.pop())
         self.behind = bool(self.pipeline) or (self.phase == HEAD and self._owes())
         self.since = self.clock.now
-        if self._owes():
-            return
-        if self.phase == ANSWERING:
-            self.phase = IDLE
-        if self.refusal:
-            self._send_refusal(self.refusal)
-        elif self.rest or self.ended:
+        if not self._owes():
+            if self.phase == ANSWERING:
+                self.phase = IDLE
+            if self.refusal:
+                return self._send_refusal(self.refusal)
+        if self.rest or self.ended:
             self.loop.call_soon(self._continue)
+        elif self.flow.read_paused and not self._must_wait():
             self.flow.resume_reading()
-        elif self.flow.read_paused:
-            self.flow.resume_reading()
+        return None
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self.running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _refuse(self, refusal: tuple[Head, bytes]) -> None:
         """Answer the message that is being parsed with `refusal`, after everything that is owed, and end."""

@@ -37,6 +37,15 @@ def serve(application: Any, *, host: str, port: int, shared: bool) -> None:
 
     Raises SystemExit when the port cannot be had or the application does not start.
     """
+    # uvicorn raises the signal again when it has stopped; an orderly end is no failure.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: None)
+    server = server_of(application, host=host, port=port)
+    server.run([_shared_socket(host, port)] if shared else None)
+
+
+def server_of(application: Any, *, host: str, port: int) -> Server:
+    """Return a server that does not listen yet."""
     config = uvicorn.Config(
         application,
         host=host,
@@ -53,10 +62,7 @@ def serve(application: Any, *, host: str, port: int, shared: bool) -> None:
         backlog=BACKLOG,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    # uvicorn raises the signal again when it has stopped; an orderly end is no failure.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: None)
-    Server(config).run([_shared_socket(host, port)] if shared else None)
+    return Server(config)
 
 
 def _shared_socket(host: str, port: int) -> socket.socket:
