@@ -344,7 +344,7 @@ class GateProtocol(HttpToolsProtocol):
         """Go on with the next message of this connection."""
         self.server_state.total_requests += 1
         if self.phase == LEAVING or self.transport.is_closing():
-            return
+            return None
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         self.behind = bool(self.pipeline) or (self.phase == HEAD and self._owes())
