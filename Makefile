@@ -75,6 +75,10 @@ check: $(VENV)/dev.stamp ## lint, formatting, types, and the house rules (import
 bench-gate: $(VENV)/dev.stamp ## measure admission, settlement and the whole road; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.gate
 
+.PHONY: profile-gate
+profile-gate: $(VENV)/dev.stamp ## print where the web process's time for one ask goes
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.profile_gate
+
 .PHONY: bench-locks
 bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue beside other libraries; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.locks_queue

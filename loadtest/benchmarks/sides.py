@@ -24,6 +24,7 @@ GRANIAN = ["-m", "granian", "--host", "127.0.0.1", "--backlog", "8192", "--backp
 # The fastest of 1, 2, 4, 8 and 32 threads: while one waits for Redis to reach the disk, another one works.
 WSGI = ["--interface", "wsgi", "--blocking-threads", "4"]
 NOOP = [*GRANIAN, "--interface", "asgi", "--loop", "uvloop", "loadtest.benchmarks.noop_app:application"]
+BARE = ["-m", "loadtest.benchmarks.bare_server"]
 GATE = ["manage.py", "run_web"]  # as the demo starts it
 PLAIN = [*GRANIAN, *WSGI, "loadtest.benchmarks.plain_wsgi:application"]
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shop.gate.http import BODY_SECONDS, MOST_BODY_BYTES, MOST_PAGE_BYTES
+from shop.gate.http import BODY_SECONDS, MOST_BODY_BYTES, MOST_PAGE_BYTES, NOT_MODIFIED
 from shop.gate.replies import Handler, Head, Headers, HotCall, plain_problem
 
 HEAD_SECONDS = 5
@@ -45,7 +45,7 @@ class Phase(IntEnum):
 
 # In seconds, by phase; an answer has no deadline here, because each store that it waits for has one.
 DEADLINES = (HEAD_SECONDS, HEAD_SECONDS, int(BODY_SECONDS), 1 << 30, IDLE_SECONDS, LEAVING_SECONDS)
-SILENT, HEAD, BODY, ANSWERING, IDLE, LEAVING = Phase
+SILENT, HEAD, BODY, ANSWERING, IDLE, LEAVING = map(int, Phase)
 BUSY = (ANSWERING, LEAVING)
 BAD_CALL = plain_problem("invalid_request", 400, "This is not a valid HTTP request.")
 HEAD_TOO_LARGE = plain_problem("too_large", 431, f"The headers are larger than {MAX_HEAD_BYTES // 1024} KiB.")
@@ -233,7 +233,8 @@ class GateProtocol(HttpToolsProtocol):
         self.handler = None
         self.body = b""
         self.head_bytes = 0
-        self.behind = self._owes()
+        cycle = self.cycle
+        self.behind = cycle is not None and not cycle.response_complete
         self.phase, self.since = HEAD, self.clock.now
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -312,7 +313,7 @@ class GateProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Answer a hot call, or have it answered."""
         handler, self.handler = self.handler, None
-        self.phase, self.since = ANSWERING, self.clock.now
+        self.phase = ANSWERING
         if handler is not None:
             self.ended = not self.hot.keep_alive
             handler(self, self.argument, self.fields, self.body)
@@ -332,13 +333,18 @@ class GateProtocol(HttpToolsProtocol):
         hot.response_complete = True
         if self.phase == LEAVING or self.transport.is_closing():
             return
-        length = b"" if head.status == 304 else b"content-length: %d\r\n" % len(body)
-        if hot.keep_alive:
-            self.transport.write(b"%b%b%b\r\n%b" % (head.wire, self.clock.date, length, body))
+        if hot.keep_alive and head.status != NOT_MODIFIED:
+            self.transport.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (head.wire, self.clock.date, len(body), body))
         else:
-            self.transport.write(b"%b%b%bconnection: close\r\n\r\n%b" % (head.wire, self.clock.date, length, body))
+            length = b"" if head.status == NOT_MODIFIED else b"content-length: %d\r\n" % len(body)
+            end = b"" if hot.keep_alive else b"connection: close\r\n"
+            self.transport.write(b"%b%b%b%b\r\n%b" % (head.wire, self.clock.date, length, end, body))
+        if not hot.keep_alive:
             self._leave()
-        self.on_response_complete()
+        if self.ended or self.rest or self.pipeline or self.phase != ANSWERING or self.flow.read_paused:
+            self.on_response_complete()
+        else:
+            self.phase, self.since = IDLE, self.clock.now
 
     def on_response_complete(self) -> None:
         """Go on with the next message of this connection."""

@@ -25,7 +25,17 @@ from shop.gate.coalescer import Coalescer
 from shop.gate.entries import SaleEntry
 from shop.gate.http import buyer_of, check_json_content_type, read_json_object
 from shop.gate.pace import poll_after_ms
-from shop.gate.replies import ACCEPTED, OK, Headers, LateAnswers, Reply, refuse, refuse_overload
+from shop.gate.replies import (
+    ACCEPTED,
+    OK,
+    REFUSED,
+    Headers,
+    LateAnswers,
+    Reply,
+    problem_answer,
+    refuse,
+    refuse_overload,
+)
 from shop.gate.threads import ReaderThreads
 from shop.refusals import not_open, refusal
 from shop.requests import LONGEST_KEY, MOST_UNITS
@@ -34,6 +44,8 @@ from shop.restoring import restore_asked
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
 MAX_VERSION = 2**53
+ADMITTED = int(Code.ADMITTED)  # to look a member of an enumeration up costs more than the comparison
+SOLD_OUT = problem_answer(SoldOut())
 TERMS_CODES = (Code.TERMS_CHANGED, Code.TERMS_UNKNOWN)
 
 
@@ -115,23 +127,23 @@ class Purchases:
     def _ask(self, reply: Reply, entry: SaleEntry, headers: Headers, body: bytes) -> None:
         buyer = buyer_of(headers, unsafe=True)
         check_json_content_type(headers)
-        wish = read_wish(body)
+        quantity, terms_version, ticket = read_wish(body)
         key = read_idempotency_key(headers)
         card = entry.card
+        if not ticket and entry.is_surely_sold_out(buyer):
+            REFUSED[SoldOut.code] += 1
+            return reply.send(*SOLD_OUT)
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
-        ask = Ask(name, buyer, wish.quantity, wish.terms_version)
-        if wish.ticket:
-            self._late.find(reply, self._restore(Asked(reply, entry, ask), wish.ticket))
-        elif entry.is_surely_sold_out(buyer):
-            raise SoldOut
-        elif entry.opens_in_seconds() > EARLY_SECONDS:
+        asked = Asked(reply, entry, Ask(name, buyer, quantity, terms_version))
+        if ticket:
+            return self._late.find(reply, self._restore(asked, ticket))
+        if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
-        elif card.retired_at is not None:
-            self._late.find(reply, self._look_up(Asked(reply, entry, ask)))
-        elif WATCH.full_servers(self._client, card.sku):
+        if card.retired_at is not None:
+            return self._late.find(reply, self._look_up(asked))
+        if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
-        else:
-            self._coalescer(entry).submit(Asked(reply, entry, ask))
+        return self._coalescer(entry).submit(asked)
 
     async def _restore(self, asked: Asked, ticket: str) -> None:
         """Answer with the place that a ticket names, as the admission script would. Raises what restore_asked does."""
@@ -159,6 +171,8 @@ class Purchases:
         """Pass on what the admission script said of one ask."""
         if isinstance(answer, FairdropError):
             refuse(asked.reply, answer)
+        elif answer.code == ADMITTED:
+            self._answer(asked, answer)
         elif answer.code in TERMS_CODES and self._may_know_more(asked, answer):
             self._late.find(asked.reply, self._look_again(asked, answer))
         else:
@@ -175,14 +189,14 @@ class Purchases:
     def _answer(self, asked: Asked, answer: Answer) -> None:
         code, seq, position, terms_version, ordinal = answer
         reply, entry, ask, _ = asked
-        if code != Code.ADMITTED and code <= Code.KNOWN_BEFORE:
+        if code != ADMITTED and code <= Code.KNOWN_BEFORE:
             if code == Code.NOT_PRIMED:
                 self._board.prime_soon(entry)
                 raise SaleNotPrimed
             raise refusal(code, entry.card, now=datetime.now(UTC)) or SaleNotPrimed
-        if code == Code.ADMITTED:
+        if code == ADMITTED:
             entry.note_admission()
-        state = admission.state_of(code)
+        state = "queued" if code == ADMITTED else admission.state_of(code)
         place = Ticket(ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal)
         ticket = sign_ticket(ticket_signer(), place)
         url = f"/api/v1/requests/{ask.request_id}"
@@ -192,7 +206,7 @@ class Purchases:
             f'"ticket":"{ticket}","status_url":"{url}","events_url":"{url}/events",'
             f'"poll_after_ms":{poll_after_ms(position, seq)}}}'
         )
-        reply.send(ACCEPTED if code == Code.ADMITTED else OK, body.encode())
+        reply.send(ACCEPTED if code == ADMITTED else OK, body.encode())
 
     def _coalescer(self, entry: SaleEntry) -> Coalescer[Asked, Answer]:
         sale_id = entry.card.sale_id

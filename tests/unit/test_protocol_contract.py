@@ -117,7 +117,7 @@ def test_the_parser_calls_back_as_ours_expects() -> None:
 def test_only_one_module_knows_uvicorns_protocol() -> None:
     knowing = [
         str(path.relative_to(ROOT))
-        for path in python_files("inventory", "shop", "workers", "loadtest")
+        for path in python_files("inventory", "shop", "workers")
         if re.search(r"uvicorn\.protocols|import httptools|from httptools", path.read_text())
     ]
     assert knowing == ["shop/gate/protocol.py"]
