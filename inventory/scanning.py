@@ -17,7 +17,8 @@ def pages(client: Client, scan: str, key: str, *, size: int) -> Iterator[list[tu
     """
     cursor = "0"
     while True:
-        ((cursor, found),) = run_commands(client, [(scan, key, cursor, "COUNT", size)])
+        # A server gives some more than it was asked for: a second page of two or three would cost as much as the first.
+        ((cursor, found),) = run_commands(client, [(scan, key, cursor, "COUNT", size * 4 // 5)])
         pairs = _pairs(found)
         # A small hash or set is one page to Redis, however large it is.
         yield from (pairs[start : start + size] for start in range(0, len(pairs), size))

@@ -65,6 +65,17 @@ def record_or_none(text: str | None) -> Record | None:
         return None
 
 
+def asked_in(text: str) -> tuple[str, str, str, str] | None:
+    """Return (state's letter, quantity, sale id, buyer) in a record's text, without a look at its end.
+
+    Each as text, because records are compared by the million; None when the text cannot be read.
+    """
+    letter, *rest = text.split("|", 5)
+    if len(rest) < 4 or letter not in STATE_OF_LETTER or not rest[1].isdecimal():
+        return None
+    return letter, rest[1], rest[2], rest[3]
+
+
 def buyer_in(text: str) -> str:
     """Return the buyer in a record's text, without a look at the rest of it; '' when it has none."""
     return text.split("|", 5)[4] if text.count("|") >= 4 else ""

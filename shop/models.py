@@ -5,7 +5,7 @@ Never writes stock. Orders and payments are written by statements of their own (
 from __future__ import annotations
 
 import secrets
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import RangeOperators
@@ -13,6 +13,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
+from django.db.models.lookups import LessThan
 
 from inventory.models import Stock
 from inventory.outcomes import State
@@ -33,6 +34,22 @@ class OnePoint(Func):
     """int8range(id, id, '[]') in SQL: lets a GiST constraint compare a plain number without an extension."""
 
     function = "INT8RANGE"
+
+
+class InUtc(Func):
+    """moment AT TIME ZONE 'UTC' in SQL: an index may add an interval to it, whatever time zone a session has."""
+
+    template = "(%(expressions)s AT TIME ZONE 'UTC')"
+    output_field = models.DateTimeField()
+
+
+# Of a payment: nothing was heard of it yet, or it was declined less than half a day after it began: another card may
+# have paid it since. The row alone decides, so an index can have it as its condition.
+STILL_ASKED_ABOUT = Q(state="pending") | Q(
+    LessThan(F("changed_at") - F("created_at"), timedelta(hours=12)), state="declined"
+)
+# When the provider is asked next: as long after the last question as the payment was old then.
+NEXT_QUESTION = InUtc(F("changed_at")) + (F("changed_at") - F("created_at"))
 
 
 class Product(models.Model):
@@ -130,8 +147,9 @@ class Order(models.Model):
     """One decided request. Its id rises in the order of decisions, so seq and id agree within a SKU (I8)."""
 
     request_id = models.CharField(max_length=40)
-    # Its own index would be the beginning of the one on sale and buyer.
-    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="orders", db_index=False)
+    # Triggers keep the reference, once a statement: a foreign key checks each row. Its own index would be the beginning
+    # of the one on sale and buyer.
+    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="orders", db_index=False, db_constraint=False)
     buyer = models.CharField(max_length=40)
     quantity = models.PositiveIntegerField()
     # The sale's limit when this was decided: lowering it later makes nobody a cheat (I7).
@@ -270,11 +288,9 @@ class Payment(models.Model):
             ),
         ]
         indexes = [
-            models.Index(
-                fields=["changed_at"],
-                condition=Q(state__in=["pending", "declined", "refund_due"]),
-                name="payment_open",
-            ),
+            # Each the size of what is open: an old payment that was answered is in none of them.
+            models.Index(NEXT_QUESTION, condition=STILL_ASKED_ABOUT, name="payment_asked_about"),
+            models.Index(fields=["changed_at"], condition=Q(state="refund_due"), name="payment_refund_due"),
         ]
 
     def __str__(self) -> str:

@@ -7,15 +7,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import structlog
-from django.db.models import ExpressionWrapper, F, fields
-from django.db.models.functions import Greatest, Now
+from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
 from inventory.exceptions import FairdropError, Unavailable
 from shop import payments
-from shop.models import Payment
+from shop.models import NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
 from shop.payment_providers import provider
-from shop.payment_rows import OPEN_STATES
 from shop.refunds import refund_now
 
 log = structlog.get_logger(__name__)
@@ -23,8 +21,6 @@ log = structlog.get_logger(__name__)
 MOST_AT_ONCE = 100
 # A notice that has not come by then may be lost; after each vain question we wait as long again as the payment is old.
 FIRST_QUESTION = timedelta(seconds=10)
-# Nobody pays on a page that is a day old; and if so, its own notice still comes.
-LAST_QUESTION = timedelta(days=1)
 
 
 def retry_refunds(*, most: int = MOST_AT_ONCE) -> int:
@@ -32,8 +28,11 @@ def retry_refunds(*, most: int = MOST_AT_ONCE) -> int:
 
     They come in any order: a few that no provider gives back must not keep all others waiting for ever.
     """
-    due = Payment.objects.filter(state=Payment.State.REFUND_DUE).order_by("?")
-    return sum(refund_now(reference) for reference in due.values_list("reference", flat=True)[:most])
+    return sum(refund_now(payment.reference) for payment in _owed()[:most])
+
+
+def _owed() -> QuerySet[Payment]:
+    return Payment.objects.filter(state=Payment.State.REFUND_DUE).order_by("?")
 
 
 def collect_lost_notices(*, most: int = MOST_AT_ONCE, first_question: timedelta = FIRST_QUESTION) -> int:
@@ -45,14 +44,15 @@ def collect_lost_notices(*, most: int = MOST_AT_ONCE, first_question: timedelta 
 
 
 def _silent(first_question: timedelta) -> QuerySet[Payment]:
-    """Return the payments whose next question is due: changed_at is when we last asked, or when it began."""
-    waited = ExpressionWrapper(Now() - F("changed_at"), output_field=fields.DurationField())
-    old_then = ExpressionWrapper(F("changed_at") - F("created_at"), output_field=fields.DurationField())
+    """Return the payments whose next question is due, however old: changed_at is when we last asked, or when it began.
+
+    The index payment_asked_about has this condition and this order, so what is not due is not read.
+    """
     return (
-        Payment.objects.filter(state__in=OPEN_STATES, created_at__gt=Now() - LAST_QUESTION)
-        .annotate(waited=waited, pause=Greatest(old_then, first_question))
-        .filter(waited__gte=F("pause"))
-        .order_by("changed_at")
+        Payment.objects.filter(STILL_ASKED_ABOUT, changed_at__lte=Now() - first_question)
+        .alias(next_question=NEXT_QUESTION)
+        .filter(next_question__lte=InUtc(Now()))
+        .order_by("next_question")
     )
 
 

@@ -16,10 +16,12 @@ from django.utils import timezone
 from inventory import forgetting, redis
 from inventory.exceptions import InvalidRequest, Unavailable
 from shop.models import Order, Payment, Sale, StaffAct
-from shop.payment_care import LAST_QUESTION
 from shop.sale_control import check_act, locked
 
 log = structlog.get_logger(__name__)
+
+# Nobody pays on a page that is a day old: a payment of which nothing was heard by then keeps no sale.
+PAYMENT_UNDER_WAY = timedelta(days=1)
 
 
 def retire(slug: str, *, actor: str, reason: str = "") -> str:
@@ -77,8 +79,8 @@ def unsettled(sale: Sale) -> str:
     payments = Payment.objects.filter(order__sale=sale)
     if payments.filter(state=Payment.State.REFUND_DUE).exists():
         return "a refund is due"
-    # Older ones are given up (payment_care.py); a notice that comes all the same is heeded after it is retired, too.
-    if payments.filter(state=Payment.State.PENDING, created_at__gt=Now() - LAST_QUESTION).exists():
+    # The provider is asked about older ones as well, and what it says is heeded after the sale is retired, too.
+    if payments.filter(state=Payment.State.PENDING, created_at__gt=Now() - PAYMENT_UNDER_WAY).exists():
         return "a payment is under way"
     return ""
 

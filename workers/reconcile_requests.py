@@ -4,48 +4,64 @@ Called by the reconciler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from django.db import connection
 
 from inventory import line_changes, reconciling
 from inventory.database import Cursor
 from inventory.faults import fault_point
 from inventory.line_changes import Settled
-from inventory.outcomes import RANK, WAITING_STATES
+from inventory.outcomes import RANK, STATE_OF_LETTER, WAITING_STATES
 from inventory.reconciling import PAGE, Seen
 from inventory.redis import Client
-from inventory.tickets import Record, record_or_none
+from inventory.tickets import Record, asked_in, record_or_none
 from shop import holds
-from workers.reconcile_books import order_pages, stock_row
+from workers.reconcile_books import OrdersThere, order_pages, stock_row
 from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
+from workers.reconcile_units import LiveTally
 
 # What telling Redis of the order mends; but for the lost, the others are for a person.
 TOLD = frozenset({"unknown_order", "record_behind"})
+WORDS = {letter: state.value for letter, state in STATE_OF_LETTER.items()}
 LOST, PLACED_UNKNOWN = "lost", "placed_unknown"
 
 
 def suspects(
-    client: Client, cursor: Cursor, sku: str, *, sale_ids: Sequence[int], breathe: Callable[[], None]
-) -> dict[str, str]:
-    """Look at every record and order of `sku` once; return request id → what seems wrong with it.
+    client: Client, sku: str, *, sale_ids: Sequence[int], tally: LiveTally
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Look at every record and order of `sku` once; yield for each page its size, and request id → what seems wrong.
 
-    breathe: called after each page, so that others come to their turn. Raises RedisUnavailable.
+    Orders are read one by one only when some were not met by their records. Raises RedisUnavailable.
     """
-    found: dict[str, str] = {}
-    for page in _pages(client, cursor, sku, sale_ids):
-        found |= {name: kind for name, (kind, _) in judge(client, cursor, sku, page).items()}
-        breathe()
-    return found
+    orders = OrdersThere(sale_ids)
+    for page in reconciling.record_pages(client, sku):
+        asked = {name: asked_in(text) for name, text in page.items()}
+        for each in asked.values():
+            tally.add(each)
+        yield len(page), _kinds(client, sku, orders.differing({name: _text(each) for name, each in asked.items()}))
+    for names in _names_beside(client, sku, sale_ids=() if orders.all_met else sale_ids):
+        yield len(names), _kinds(client, sku, _without_record(client, sku, names))
 
 
-def _pages(client: Client, cursor: Cursor, sku: str, sale_ids: Sequence[int]) -> Iterator[list[str]]:
-    """Yield every id of the records, and those of orders and places that have none."""
-    for records in reconciling.record_pages(client, sku):
-        yield list(records)
+def _text(asked: tuple[str, str, str, str] | None) -> str:
+    """Return what an order must say like its record; of a damaged one what no order says."""
+    if asked is None or "," in asked[3]:
+        return "damaged"
+    return f"{WORDS[asked[0]]}|{asked[1]}|{asked[2]}|{asked[3]}"
+
+
+def _names_beside(client: Client, sku: str, *, sale_ids: Sequence[int]) -> Iterator[list[str]]:
+    """Yield the ids of all orders of `sale_ids`, and of everybody in line: some may have no record."""
     for sale_id in sale_ids:
-        for page in order_pages(cursor, sale_id):
-            yield _without_record(client, sku, page)
-    for page in reconciling.queued_pages(client, sku):
-        yield _without_record(client, sku, page)
+        yield from order_pages(sale_id)
+    yield from reconciling.queued_pages(client, sku)
+
+
+def _kinds(client: Client, sku: str, request_ids: Sequence[str]) -> dict[str, str]:
+    with connection.cursor() as cursor:
+        judged = [judge(client, cursor, sku, names) for names in _chunks(request_ids)]
+    return {name: kind for verdicts in judged for name, (kind, _) in verdicts.items()}
 
 
 def _without_record(client: Client, sku: str, page: Sequence[str]) -> list[str]:
@@ -97,17 +113,16 @@ def _verdict_without_order(seen: Seen, record: Record | None) -> tuple[str, str]
     return None
 
 
-def settle_suspects(
-    client: Client, cursor: Cursor, sku: str, suspicious: dict[str, str], *, repair: bool
-) -> list[Drift]:
+def settle_suspects(client: Client, sku: str, suspicious: dict[str, str], *, repair: bool) -> list[Drift]:
     """Look again at what seemed wrong a moment ago, and mend what still is in the same way. Raises RedisUnavailable."""
     drifts: list[Drift] = []
     for page in _chunks(list(suspicious)):
-        verdicts = judge(client, cursor, sku, page)
-        same = {name: verdict for name, verdict in verdicts.items() if verdict[0] == suspicious[name]}
-        mendable = {name for name, (kind, _) in same.items() if kind in TOLD or kind == LOST}
-        if repair:
-            _mend(client, cursor, sku, {name: same[name][0] for name in mendable})
+        with connection.cursor() as cursor:
+            verdicts = judge(client, cursor, sku, page)
+            same = {name: verdict for name, verdict in verdicts.items() if verdict[0] == suspicious[name]}
+            mendable = {name for name, (kind, _) in same.items() if kind in TOLD or kind == LOST}
+            if repair:
+                _mend(client, cursor, sku, {name: same[name][0] for name in mendable})
         done = REPAIRED if repair else FOUND
         drifts += [
             Drift(kind, sku, name, detail, done if name in mendable else ALARM) for name, (kind, detail) in same.items()

@@ -5,7 +5,7 @@ Never corrects while anything moves: twice the same difference, and nothing betw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from inventory import reconciling
@@ -15,6 +15,36 @@ from inventory.reconciling import Standing
 from inventory.redis import Client
 from inventory.tickets import record_or_none
 from workers.reconcile_report import FOUND, LEFT, REPAIRED, Drift
+
+LIVE_LETTERS = frozenset(state.letter for state in LIVE_STATES)
+
+
+class LiveTally:
+    """Says in one number whether live units add up: hashes of who has them, by the records less by the count.
+
+    differs: never while all is right; while something moves it may. Then look_at_units() finds whose units they are.
+    """
+
+    def __init__(self) -> None:
+        self._sum, self._readable = 0, True
+
+    @property
+    def differs(self) -> bool:
+        """Say whether anything is counted wrong, if every record could be read."""
+        return self._readable and self._sum != 0
+
+    def add(self, asked: tuple[str, str, str, str] | None) -> None:
+        """Count a record (see tickets.asked_in); None when it cannot be read."""
+        if asked is None:
+            self._readable = False
+        elif asked[0] in LIVE_LETTERS:
+            self._sum += int(asked[1]) * hash(f"{asked[2]}:{asked[3]}")
+
+    def subtract_counted(self, client: Client, sku: str) -> Iterator[int]:
+        """Take off what is counted; yield the size of each page that was read. Raises RedisUnavailable."""
+        for page in reconciling.live_pages(client, sku):
+            self._sum -= sum(units * hash(field) for field, units in page.items())
+            yield len(page)
 
 
 class UnitsLook(NamedTuple):
@@ -40,7 +70,7 @@ def look_at_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> U
     """Add up the units of `sku` and compare. breathe: called after each page. Raises RedisUnavailable."""
     before = reconciling.standing(client, sku)
     live = _live_differences(client, sku, breathe=breathe)
-    queued = _queued_units(client, sku, breathe=breathe)
+    queued = queued_units(client, sku, breathe=breathe)
     return UnitsLook(before, reconciling.standing(client, sku), live, queued)
 
 
@@ -75,8 +105,11 @@ def _live_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> Cou
     return units
 
 
-def _queued_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> tuple[int, int]:
-    """Return the units in line and in flight, as counted and as they are; equal when that cannot be known."""
+def queued_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> tuple[int, int]:
+    """Return the units in line and in flight, as counted and as they are; equal when that cannot be known.
+
+    breathe: called after each page. Raises RedisUnavailable.
+    """
     units: dict[str, int] = {}
     for page in reconciling.queued_pages(client, sku):
         texts = reconciling.records_of(client, sku, page)

@@ -1,31 +1,32 @@
 """Compares Redis, orders and ledger of every SKU again and again; mends what is safe, alarms on the rest.
-Never changes a count, an order or a payment's truth; mending twice changes nothing. Called by `manage.py run_worker
-reconciler` and `manage.py reconcile`.
+Never changes a count, an order or a payment's truth; mending twice changes nothing. However many records there are,
+a round over them takes minutes, and little of a core.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connection
 
 from inventory import reconciling
-from inventory.database import Cursor
 from inventory.exceptions import FairdropError
 from inventory.faults import FaultRaised, fault_point
 from inventory.priming import is_primed
 from inventory.reconciling import Standing
 from inventory.redis import Client
 from workers.reconcile_books import SkuOnSale, check_books, skus_on_sale
+from workers.reconcile_pace import Comparison, Step, seconds_between_rounds
 from workers.reconcile_payments import care_for_payments
-from workers.reconcile_report import ALARM, FOUND, Drift, tell_of
+from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift, tell_of
 from workers.reconcile_requests import PLACED_UNKNOWN, settle_suspects, suspects
 from workers.reconcile_retired import Retirement
 from workers.reconcile_stock import look_at_stock, mend_stock, wrong_with_stock
-from workers.reconcile_units import look_at_units, mend_units
+from workers.reconcile_units import LiveTally, look_at_units, mend_units, queued_units
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +66,7 @@ class Reconciler:
         self._repair = repair
         self._gentle = gentle
         self._breathed_at = time.monotonic()
-        self._compared: dict[str, tuple[float, tuple[Standing, int] | None]] = {}
+        self._comparisons: dict[str, Comparison] = {}
         self._alarmed: dict[tuple[str, str, str], float] = {}
         self._payments_at = float("-inf")
         self._retirement = Retirement(client, breathe=self._breathe)
@@ -76,11 +77,14 @@ class Reconciler:
         between_skus: called before each SKU, for a round over many takes long, and others may wait for an answer.
         """
         close_old_connections()
+        self._breathed_at = time.monotonic()
         try:
             drifts = self._care_for_payments()
             if self._repair:
                 self._retirement.work_once()
-            for sku, on_sale in skus_on_sale().items():
+            on_sale_now = skus_on_sale()
+            self._comparisons = {sku: last for sku, last in self._comparisons.items() if sku in on_sale_now}
+            for sku, on_sale in on_sale_now.items():
                 if self._stopping():
                     break
                 between_skus()
@@ -110,17 +114,28 @@ class Reconciler:
         return care_for_payments() if self._repair else []
 
     def _compare_if_due(self, sku: str, on_sale: SkuOnSale) -> list[Drift]:
-        compared_at, before = self._compared.get(sku, (float("-inf"), None))
-        age = time.monotonic() - compared_at
         # The row's version tells of a COMMIT that the line was never told of.
         now = (reconciling.standing(self._client, sku), on_sale.version)
-        if age < BUSY_SECONDS or (age < REST_SECONDS and now == before):
-            return []
-        drifts = self.compare(sku, sale_ids=on_sale.sale_ids)
-        # One that was not clean is looked at again soon.
-        self._compared[sku] = (time.monotonic(), None if drifts else now)
+        last, drifts = self._comparisons.get(sku), []
+        if last is None or last.sale_ids != on_sale.sale_ids or self._is_due(last, now):
+            if last is None or last.over or last.sale_ids != on_sale.sale_ids:
+                last = self._comparisons[sku] = Comparison(
+                    self.steps(sku, sale_ids=on_sale.sale_ids),
+                    sale_ids=on_sale.sale_ids,
+                    standing=now,
+                    extent=reconciling.extent(self._client, sku),
+                )
+            else:  # the stock need not wait for the end of a long comparison
+                last.looked_at = time.monotonic()
+                drifts = self._compare_stock(sku, on_sale.sale_ids)
+        drifts += last.go_on(breathe=self._breathe)
         tell_of(self._news(drifts))
         return drifts
+
+    def _is_due(self, last: Comparison, now: tuple[Standing, int]) -> bool:
+        extent = sum(each.extent for each in self._comparisons.values())
+        rest_seconds = seconds_between_rounds(extent, least=REST_SECONDS)
+        return last.is_due(now, busy_seconds=BUSY_SECONDS, rest_seconds=rest_seconds)
 
     def _news(self, drifts: Sequence[Drift]) -> list[Drift]:
         """Return `drifts` without the alarms that were told a short while ago."""
@@ -135,37 +150,69 @@ class Reconciler:
 
     def compare(self, sku: str, *, sale_ids: Sequence[int]) -> list[Drift]:
         """Compare one SKU with its sales; return every difference and what was done. Raises RedisUnavailable, Error."""
-        fault_point("before_reconcile")
-        with connection.cursor() as cursor:
-            drifts = check_books(cursor, sku)
-            if not sale_ids:
-                return drifts  # every sale of it is retired: Redis knows nothing of it, and must not
-            drifts += self._compare_stock(cursor, sku, sale_ids)
-            if is_primed(self._client, sku):
-                requests = self._compare_requests(cursor, sku, sale_ids)
-                drifts += requests
-                if not _spoil_counts(requests):
-                    drifts += self._compare_units(sku)
-        fault_point("after_reconcile")
+        drifts: list[Drift] = []
+        for _, found in self.steps(sku, sale_ids=sale_ids):
+            drifts += found
+            self._breathe()
         return drifts
 
-    def _compare_stock(self, cursor: Cursor, sku: str, sale_ids: Sequence[int]) -> list[Drift]:
-        first = look_at_stock(self._client, cursor, sku, sale_ids=sale_ids)
-        if not wrong_with_stock(first, first):
-            return []
-        time.sleep(LOOK_AGAIN_SECONDS)
-        now = look_at_stock(self._client, cursor, sku, sale_ids=sale_ids)
+    def steps(self, sku: str, *, sale_ids: Sequence[int]) -> Iterator[Step]:
+        """Compare one SKU with its sales, a page at a time. Raises RedisUnavailable, Error."""
+        fault_point("before_reconcile")
+        yield 0, check_books(sku)
+        if not sale_ids:
+            return  # every sale of it is retired: Redis knows nothing of it, and must not
+        yield 0, self._compare_stock(sku, sale_ids)
+        if is_primed(self._client, sku):
+            yield from self._compare_records(sku, sale_ids)
+        fault_point("after_reconcile")
+
+    def _compare_stock(self, sku: str, sale_ids: Sequence[int]) -> list[Drift]:
+        with connection.cursor() as cursor:
+            first = look_at_stock(self._client, cursor, sku, sale_ids=sale_ids)
+            if not wrong_with_stock(first, first):
+                return []
+            time.sleep(LOOK_AGAIN_SECONDS)
+            now = look_at_stock(self._client, cursor, sku, sale_ids=sale_ids)
         return mend_stock(self._client, sku, now, wrong_with_stock(first, now), repair=self._repair)
 
-    def _compare_requests(self, cursor: Cursor, sku: str, sale_ids: Sequence[int]) -> list[Drift]:
-        suspicious = suspects(self._client, cursor, sku, sale_ids=sale_ids, breathe=self._breathe)
-        if not suspicious:
-            return []
-        time.sleep(LOOK_AGAIN_SECONDS)
-        fault_point("before_repair")
-        return settle_suspects(self._client, cursor, sku, suspicious, repair=self._repair)
+    def _compare_records(self, sku: str, sale_ids: Sequence[int]) -> Iterator[Step]:
+        before, tally, found = reconciling.standing(self._client, sku), LiveTally(), list[Drift]()
+        for size, drifts in self._compare_requests(sku, sale_ids, tally):
+            found += drifts
+            yield size, drifts
+        if _spoil_counts(found):
+            return
+        for size in tally.subtract_counted(self._client, sku):
+            yield size, []
+        still = before == reconciling.standing(self._client, sku)
+        mended = any(drift.done == REPAIRED for drift in found)
+        yield 0, self._compare_units(sku, live_differs=mended or (still and tally.differs))
 
-    def _compare_units(self, sku: str) -> list[Drift]:
+    def _compare_requests(self, sku: str, sale_ids: Sequence[int], tally: LiveTally) -> Iterator[Step]:
+        """Compare each record with its order; what seems wrong is looked at again, and mended, a moment later."""
+        waiting: deque[tuple[float, dict[str, str]]] = deque()
+        for size, suspicious in suspects(self._client, sku, sale_ids=sale_ids, tally=tally):
+            if suspicious:
+                waiting.append((time.monotonic() + LOOK_AGAIN_SECONDS, suspicious))
+            drifts = self._settle(sku, waiting.popleft()[1]) if waiting and waiting[0][0] <= time.monotonic() else []
+            yield size, drifts
+        if waiting:
+            time.sleep(LOOK_AGAIN_SECONDS)
+        for _, suspicious in waiting:
+            yield 0, self._settle(sku, suspicious)
+
+    def _settle(self, sku: str, suspicious: dict[str, str]) -> list[Drift]:
+        fault_point("before_repair")
+        return settle_suspects(self._client, sku, suspicious, repair=self._repair)
+
+    def _compare_units(self, sku: str, *, live_differs: bool) -> list[Drift]:
+        """Find whose units are counted wrong, if somebody's are or the units in line do not add up."""
+        before = reconciling.standing(self._client, sku)
+        counted, must = queued_units(self._client, sku, breathe=self._breathe)
+        queued_differs = counted != must and before == reconciling.standing(self._client, sku)
+        if not live_differs and not queued_differs:
+            return []
         first = look_at_units(self._client, sku, breathe=self._breathe)
         if not first.differs or not first.still:
             return []

@@ -25,7 +25,8 @@ def _measure(folder: Path, quick: bool) -> Measured:
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.benchmarks import age_report, machine
         from loadtest.benchmarks.age_plans import FULL, QUICK
-        from loadtest.benchmarks.age_run import OLD, YOUNG, measure_all, shop_of
+        from loadtest.benchmarks.age_processes import shop_of
+        from loadtest.benchmarks.age_run import OLD, YOUNG, measure_all
         from loadtest.benchmarks.sides import Place
 
         lengths, hardware = QUICK if quick else FULL, machine.hardware()

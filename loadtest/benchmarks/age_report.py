@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadtest.benchmarks import machine
+from loadtest.benchmarks.age_past import CAPTURED, DECLINED
 from loadtest.benchmarks.age_plans import METHOD, WARM_UP_SECONDS, Lengths
 from loadtest.benchmarks.age_run import OLD, PROCESSES, YOUNG, Results, Round
-from loadtest.benchmarks.age_shops import CAPTURED, LOOKS
+from loadtest.benchmarks.age_shops import LOOKS
 from loadtest.benchmarks.command import CHECKOUT
 from loadtest.benchmarks.figures import Figure, ratio
 from loadtest.benchmarks.method import filled
@@ -22,6 +23,7 @@ MOST_METRICS_BYTES = 100_000
 MOST_LOOK_MS = 20
 MOST_LARGE_PERCENT, MOST_LARGE_SECONDS = 8, 600
 LEAST_SPREAD = 0.25
+MOST_LATE_SECONDS, MOST_SWEEPING_PERCENT = 1, 1
 # Of the pace that is meant; below it the waits are those of fewer purchases.
 KEPT = 0.95
 LOOK_NAMES = {
@@ -40,6 +42,7 @@ def figures_of(results: Results, *, lengths: Lengths) -> list[Figure]:
         *_size_figures(results),
         *_look_figures(results),
         *_redis_figures(results, lengths=lengths),
+        *_end_figures(results, lengths=lengths),
     ]
 
 
@@ -123,6 +126,25 @@ def _redis_figures(results: Results, *, lengths: Lengths) -> list[Figure]:
     ]
 
 
+def _end_figures(results: Results, *, lengths: Lengths) -> list[Figure]:
+    ends = results.ends
+    named = f"{ends.holds:,} holds that end within {lengths.ending_seconds:g} s"
+    sweeping = [
+        Figure(name=name, value=share * 100, unit="% of a core", at_most=MOST_SWEEPING_PERCENT)
+        for name, share in (
+            ("sweeping when nothing is held", ends.sweeping),
+            (f"sweeping after {lengths.ended_holds:,} holds, before a vacuum", ends.sweeping_after),
+        )
+    ]
+    return [
+        *sweeping,
+        Figure(name=f"{named}: ended", value=ends.ended, at_least=lengths.ending_holds),
+        Figure(name=f"{named}: late, median", value=ends.late_p50_seconds, unit="s"),
+        Figure(name=f"{named}: late, p99", value=ends.late_p99_seconds, unit="s", at_most=MOST_LATE_SECONDS),
+        Figure(name=f"{named}: late, the last", value=ends.latest_seconds, unit="s"),
+    ]
+
+
 def old_rounds(results: Results) -> list[Round]:
     """Return the rounds of the old shop."""
     return [old for _, old in results.pairs]
@@ -155,7 +177,7 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
         quick=quick,
         figures=figures_of(results, lengths=lengths),
         facts=machine.facts({**hardware, **stolen}, packages=PACKAGES),
-        method=filled(METHOD, lengths, captured=CAPTURED, warm_up=WARM_UP_SECONDS, looks=LOOKS),
+        method=filled(METHOD, lengths, captured=CAPTURED, declined=DECLINED, warm_up=WARM_UP_SECONDS, looks=LOOKS),
         samples=[sample for number, pair in enumerate(results.pairs) for sample in _samples(results, number, pair)],
     )
 

@@ -5,40 +5,31 @@ Never leaves a slow round out. Never leaves a process behind.
 from __future__ import annotations
 
 import http.client
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from loadtest.benchmarks import age_shops, machine, processes
+from loadtest.benchmarks import age_past, age_shops, machine
+from loadtest.benchmarks.age_ends import Ends, measure_ends
 from loadtest.benchmarks.age_plans import WARM_UP_SECONDS, Lengths
-from loadtest.benchmarks.command import set_up_django
-from loadtest.benchmarks.hands import Hand
+from loadtest.benchmarks.age_processes import WORKERS, Say, Shop
 from loadtest.benchmarks.loader import HOST, Load, Loader
 from loadtest.benchmarks.pace import Pace
 from loadtest.benchmarks.rounds import in_turns
 from loadtest.benchmarks.settle_bounds import quantile
-from loadtest.benchmarks.shares import POSTGRES, REDIS, WEB
-from loadtest.benchmarks.sides import GATE, Place, Side, serving
+from loadtest.benchmarks.shares import WEB
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
-from workers.child_process import ChildProcess
-from workers.embedded import Servers
 
 ADMITTED, REFUSED = "202", "409"
 YOUNG, OLD = "no past", "old"
-WORKERS = ("settler", "expirer", "reconciler")
 PROCESSES = (WEB, *WORKERS)
-# The longest task of a hand is a comparison that takes all of its time.
-HAND_SECONDS = 1_800.0
 CONNECTIONS = 16
 # Decisions are watched for so much longer than asks are sent.
 TAIL_SECONDS = 1.0
 LIST_READS = 50
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,77 +68,8 @@ class Results:
     retired_bytes: tuple[int, int]
     spread: Sequence[tuple[float, float]]
     large: Large
+    ends: Ends
     stolen: float
-
-
-@dataclass(kw_only=True)
-class Shop:
-    """One shop: its stores, the hand that works on them, and its processes while they run."""
-
-    name: str
-    servers: Servers
-    place: Place
-    hand: Hand
-    web: Side | None = None
-    workers: dict[str, ChildProcess] = field(default_factory=dict)
-
-    @property
-    def port(self) -> int:
-        """Return where its web process listens. Raises LoadFailed when it does not run."""
-        if self.web is None:
-            raise LoadFailed(f"{self.name}: its web process does not run")
-        return self.web.port
-
-    def cpu_seconds(self) -> dict[str, float]:
-        """Return the CPU time that each process and store has used until now."""
-        children = dict(self.workers)
-        if self.web is not None:
-            children[WEB] = self.web.child
-        stores = {REDIS: self.servers.valkey.child, POSTGRES: self.servers.postgres.child}
-        children |= {name: child for name, child in stores.items() if child is not None}
-        return {name: processes.cpu_seconds(child) for name, child in children.items()}
-
-    @contextmanager
-    def running(self, *, workers: Sequence[str] = WORKERS) -> Iterator[None]:
-        """Run the web process and `workers` for the length of a `with` block."""
-        url = self.servers.valkey.url
-        with ExitStack() as stack:
-            stack.callback(self._forget_processes)
-            for name in workers:
-                child = self.place.child(f"{name} of {self.name}", ["manage.py", "run_worker", name], redis_url=url)
-                stack.callback(child.stop)
-                self.workers[name] = child.start()
-            web = serving(f"web of {self.name}", GATE, place=self.place, redis_url=url, slug=age_shops.LIVE)
-            self.web = stack.enter_context(web)
-            yield
-
-    def stop_workers(self) -> None:
-        """Stop the workers; the web process stays."""
-        for child in self.workers.values():
-            child.stop()
-        self.workers.clear()
-
-    def _forget_processes(self) -> None:
-        self.web = None
-        self.workers.clear()
-
-
-@contextmanager
-def shop_of(name: str, servers: Servers, *, place: Place) -> Iterator[Shop]:
-    """Give the shop on `servers`, with its tables made, for the length of a `with` block."""
-    environment = {**place.environment, **servers.environment, "CACHE_URL": servers.valkey.url}
-    here = Place(checkout=place.checkout, environment=environment, folder=place.folder)
-    before = dict(os.environ)
-    os.environ |= environment  # what is spawned inherits it
-    try:
-        hand = Hand(name, redis_url=servers.valkey.url, answer_seconds=HAND_SECONDS)
-    finally:
-        os.environ |= before
-    try:
-        hand.ask(set_up_django)
-        yield Shop(name=name, servers=servers, place=here, hand=hand)
-    finally:
-        hand.end()
 
 
 def measure_all(lengths: Lengths, young: Shop, old: Shop, *, say: Say) -> Results:
@@ -155,7 +77,7 @@ def measure_all(lengths: Lengths, young: Shop, old: Shop, *, say: Say) -> Result
     stolen = machine.Stolen()
     say(f"A past of {lengths.past_sales:,} sales, {lengths.past_orders:,} orders, {lengths.past_payments:,} payments")
     old.hand.ask(
-        age_shops.write_past,
+        age_past.write_past,
         sales=lengths.past_sales,
         orders=lengths.past_orders,
         payments=lengths.past_payments,
@@ -180,6 +102,8 @@ def measure_all(lengths: Lengths, young: Shop, old: Shop, *, say: Say) -> Result
         retired_bytes=retired,
         spread=spread,
         large=measure_large(old, lengths=lengths, say=say),
+        # Last of all: it leaves a million dead entries, and a table that no vacuum comes upon.
+        ends=measure_ends(young, lengths=lengths, say=say),
         stolen=stolen.share(),
     )
 

@@ -1,33 +1,31 @@
-"""What the hand of one shop does in its process: writes its past, its sales, and measures what only it can see.
+"""What the hand of one shop does in its process: makes its sales, and measures what only it can see.
 Never runs in the benchmark's own process, which works on no shop's stores.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from decimal import Decimal
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
 
-from inventory import keys, ledger, line
+from inventory import keys, line
 from inventory.database import LastingConnection
 from inventory.redis import Client, connect, run_commands
-from loadtest.benchmarks import expiry_alone
-from loadtest.benchmarks.books import fill_books
+from loadtest.benchmarks import age_past, expiry_alone
 from loadtest.benchmarks.costs import admit, settle_down
-from loadtest.benchmarks.goods import PRICE, make_goods, make_sale
+from loadtest.benchmarks.goods import make_goods
 from loadtest.benchmarks.rounds import in_turns
 from loadtest.benchmarks.settlement_alone import BATCH, CLIENT_TIMEOUT_SECONDS, fill_line, fresh_ask, warm_settler
-from shop import holds, retiring, sale_control
-from shop.models import Sale
+from loadtest.benchmarks.wire import LoadFailed
+from shop import catalogue, holds, retiring, sale_control
 from workers.expirer import MOST_A_ROUND, RECENT_SECONDS
 from workers.management.commands.run_worker import RECONCILE_SECONDS
 from workers.reconcile_books import skus_on_sale
+from workers.reconcile_pace import Step
 from workers.reconcile_payments import care_for_payments
 from workers.reconciler import Reconciler
 
@@ -35,108 +33,23 @@ LIVE, GONE, FORGOTTEN, LARGE = "age-live", "age-gone", "age-forgotten", "age-lar
 # Longer than any run: what ends meanwhile is work, and an idle shop has none.
 HOLD_SECONDS = 86_400
 GONE_UNITS, GONE_ROOM = 100, 200
-PAST = timedelta(days=3)
-# Of the old payments; the others were declined, and stay in the index of payments that are open.
-CAPTURED = 0.8
-SALES_A_COMMIT = 500
 WATCH_SECONDS = 0.002
 LOOKS = 30
-ORDERS = """
-COPY shop_order (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, actor, reason, unit_price, currency,
-                 hold_expires_at, decided_at, changed_at, restored, terms_version, ordinal) FROM STDIN
-"""
-PAYMENTS = """
-COPY shop_payment (order_id, provider, reference, amount, currency, state, reason, created_at, changed_at) FROM STDIN
-"""
-EVENTS = (
-    "INSERT INTO shop_orderevent (order_id, from_state, to_state, at, actor, reason) "
-    "SELECT id, 'queued', CASE state WHEN 'paid' THEN 'held' ELSE state END, decided_at, 'settler', '' "
-    "FROM shop_order ORDER BY id",
-    "INSERT INTO shop_orderevent (order_id, from_state, to_state, at, actor, reason) "
-    "SELECT id, 'held', 'paid', decided_at, 'payment', '' FROM shop_order WHERE state = 'paid' ORDER BY id",
-)
+MILLISECOND = timedelta(milliseconds=1)
 DECIDED = "SELECT id, seq FROM shop_order WHERE id > %s ORDER BY id"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _PastSale:
-    sale_id: int
-    names: list[str]
-    paid: int
-
-
-def write_past(*, sales: int, orders: int, payments: int) -> None:
-    """Write `sales` retired sales, each of a SKU of its own, with `orders` and `payments` in all, evenly spread."""
-    moment = timezone.now() - PAST
-    paid, each = max(1, round(payments * CAPTURED / sales)), orders // sales
-    past: list[_PastSale] = []
-    for start in range(0, sales, SALES_A_COMMIT):
-        with transaction.atomic():
-            numbers = range(start, min(start + SALES_A_COMMIT, sales))
-            past += [_past_sale(number, opens_at=moment, orders=each, paid=paid) for number in numbers]
-    Sale.objects.filter(pk__in=[sale.sale_id for sale in past]).update(retired_at=moment + PAST / 2)
-    with connection.cursor() as cursor:
-        # It refuses orders that begin as paid; the history is written below, as it would have written it.
-        cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER order_begins")
-        _copy(cursor, ORDERS, _order_rows(past, moment=moment))
-        cursor.execute("ALTER TABLE shop_order ENABLE TRIGGER order_begins")
-        for statement in EVENTS:
-            cursor.execute(statement)
-        cursor.execute("SELECT id FROM shop_order WHERE state = 'paid' ORDER BY id")
-        _copy(cursor, PAYMENTS, _payment_rows([row[0] for row in cursor.fetchall()], count=payments, moment=moment))
-        cursor.execute("VACUUM ANALYZE")  # as autovacuum has done long before a sale is retired
-
-
-def _past_sale(number: int, *, opens_at: datetime, orders: int, paid: int) -> _PastSale:
-    """Make a sale whose units are all sold."""
-    sku = f"age-past-{number}"
-    sale = make_sale(sku, units=paid, opens_at=opens_at)
-    names = [f"{sale.pk:x}-{each:022d}" for each in range(orders)]
-    with connection.cursor() as cursor, connection.cursor() as moves:
-        ledger.claim_stock(cursor, sku=sku, fence=1)
-        ledger.read_claim(cursor)
-        held = [(name, 1) for name in names[:paid]]
-        ledger.hold_units(cursor, moves, stock_id=sale.stock_id, fence=1, holds=held, actor="settler")
-        ledger.read_hold(cursor)
-        ledger.sell_units(cursor, stock_id=sale.stock_id, units=paid)
-    return _PastSale(sale_id=sale.pk, names=names, paid=paid)
-
-
-def _copy(cursor: Any, statement: str, rows: Iterator[tuple[object, ...]]) -> None:
-    with cursor.copy(statement) as copy:
-        for row in rows:
-            copy.write_row(row)
-
-
-def _order_rows(past: list[_PastSale], *, moment: datetime) -> Iterator[tuple[object, ...]]:
-    seq = round(moment.timestamp() * 1_000_000)
-    for sale in past:
-        for number, name in enumerate(sale.names):
-            state, seq = "paid" if number < sale.paid else "sold_out", seq + 1
-            ends = moment + timedelta(minutes=10) if state == "paid" else None
-            yield (
-                *(name, sale.sale_id, f"past-buyer-{seq:x}", 1, 1, seq, state, "settler", "", PRICE, "EUR", ends),
-                *(moment, moment, False, 1, number + 1),
-            )
-
-
-def _payment_rows(order_ids: list[int], *, count: int, moment: datetime) -> Iterator[tuple[object, ...]]:
-    """Yield a captured payment of every order, and before some of them one that was declined."""
-    declined = order_ids[: max(0, count - len(order_ids))]
-    for state, ids in (("declined", declined), ("captured", order_ids)):
-        for order_id in ids:
-            reference = f"past-{state}-{order_id}"
-            yield (
-                order_id,
-                "sandbox",
-                reference,
-                Decimal(PRICE),
-                "EUR",
-                state,
-                "",
-                moment,
-                moment + timedelta(minutes=1),
-            )
+# Of the large sale, in percent; its held orders are held for longer than any run.
+LARGE_STATES = {"paid": 40, "expired": 15, "cancelled": 5, "sold_out": 20, "held": 20}
+ENDED, ENDING = "age-ended", "age-ending"
+# So that the last of them is written before the first is due.
+BEFORE_FIRST_END_SECONDS = 20.0
+# The indexes keep an entry of each hold that has ended until a vacuum; its stock and history are written already.
+END_WITHOUT_VACUUM = "UPDATE shop_order SET state = 'expired', changed_at = now() WHERE sale_id = %s"
+LATE = """
+SELECT count(*), count(*) FILTER (WHERE state = 'expired'),
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY late), percentile_cont(0.99) WITHIN GROUP (ORDER BY late), max(late)
+FROM (SELECT state, extract(epoch FROM changed_at - hold_expires_at)::float8 AS late
+      FROM shop_order WHERE sale_id = %s) AS ended
+"""
 
 
 def make_live_sales() -> None:
@@ -231,9 +144,13 @@ def settle_spread(*, asks: int, skus: int, rounds: int) -> list[tuple[float, flo
 
 def fill_large_sale(*, records: int) -> int:
     """Make a live sale with that many orders in every stage, and as many records in Redis; return how many it has."""
-    fill_books(LARGE, orders=records)
+    now = timezone.now()
+    states = {state: records * percent // 100 for state, percent in LARGE_STATES.items()}
+    written = age_past.write_stock(LARGE, states=states, opens_at=now)
+    age_past.write_orders([written], decided_at=now, hold_end=lambda _: now + timedelta(seconds=HOLD_SECONDS))
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
+    catalogue.prime_sale(written.sale.slug)
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     return int(run_commands(client, [("HLEN", keys.records(LARGE))])[0])
 
@@ -250,16 +167,15 @@ class _Watched(Reconciler):
     def is_over(self) -> bool:
         return self._comes_again or time.monotonic() > self._gives_up_at
 
-    def compare(self, sku: str, *, sale_ids: Any) -> Any:
+    def steps(self, sku: str, *, sale_ids: Sequence[int]) -> Iterator[Step]:
         if sku != LARGE:
-            return super().compare(sku, sale_ids=sale_ids)
-        if self.round_seconds is not None:
+            yield from super().steps(sku, sale_ids=sale_ids)
+        elif self.round_seconds is not None:
             self._comes_again = True
-            return []
-        began = time.monotonic()
-        drifts = super().compare(sku, sale_ids=sale_ids)
-        self.round_seconds = time.monotonic() - began
-        return drifts
+        else:
+            began = time.monotonic()
+            yield from super().steps(sku, sale_ids=sale_ids)
+            self.round_seconds = time.monotonic() - began
 
 
 def reconcile_large_sale(*, longest_seconds: float) -> tuple[float | None, int, float]:
@@ -274,3 +190,45 @@ def reconcile_large_sale(*, longest_seconds: float) -> tuple[float | None, int, 
         drifts += reconciler.work_once()
         time.sleep(RECONCILE_SECONDS)
     return reconciler.round_seconds, drifts, time.process_time() - used
+
+
+def end_without_vacuum(*, holds: int) -> None:
+    """Write `holds` holds that have ended, one by one, and that no vacuum has come upon."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shop_order SET (autovacuum_enabled = off)")
+    hour_ago = timezone.now() - timedelta(hours=1)
+    written = age_past.write_stock(ENDED, states={"expired": holds}, opens_at=hour_ago)
+    held = replace(written, names=[(name, "held") for name, _ in written.names])
+    age_past.write_orders([held], decided_at=hour_ago, hold_end=lambda number: hour_ago + number * MILLISECOND)
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER order_changes")
+        cursor.execute("SET statement_timeout = 0")
+        cursor.execute(END_WITHOUT_VACUUM, [written.sale.pk])
+        cursor.execute("RESET statement_timeout")
+        cursor.execute("ALTER TABLE shop_order ENABLE TRIGGER order_changes")
+        cursor.execute("ANALYZE shop_order")
+        # What is not swept is put in order now, and not while the sweep is measured.
+        cursor.execute("VACUUM ANALYZE shop_orderevent, inventory_stockmovement")
+
+
+def write_ending(*, holds: int, seconds: float) -> tuple[int, float]:
+    """Write `holds` holds whose ends are spread over `seconds`; return the sale's id, and how long until the last."""
+    now = timezone.now()
+    begin = now + timedelta(seconds=BEFORE_FIRST_END_SECONDS)
+    written = age_past.write_stock(ENDING, states={"held": holds}, opens_at=now)
+    age_past.write_orders(
+        [written], decided_at=now, hold_end=lambda number: begin + timedelta(seconds=seconds) * number / holds
+    )
+    catalogue.prime_sale(written.sale.slug)
+    left = (begin - timezone.now()).total_seconds()
+    if left < 0:
+        raise LoadFailed(f"the first hold ended {-left:.1f} s before the last was written")
+    return written.sale.pk, left + seconds
+
+
+def lateness(*, sale_id: int) -> tuple[int, int, float, float, float]:
+    """Return how many holds there were, how many have ended, and how late: p50, p99 and the last, in seconds."""
+    with connection.cursor() as cursor:
+        cursor.execute(LATE, [sale_id])
+        orders, ended, p50, p99, latest = cursor.fetchone()
+    return orders, ended, p50, p99, latest

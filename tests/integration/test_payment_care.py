@@ -4,21 +4,27 @@ Uses the real stores and the real sandbox, in this process.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from django.db import connection, transaction
 from django.db.models.functions import Now
+from django.db.models.query import QuerySet
 from django.test.utils import override_settings
 
-from shop import payment_care, refunds
+from shop import holds, payment_care, refunds
 from shop.catalogue import SaleCard
-from shop.models import Payment
+from shop.models import Order, Payment
 from shop.sandbox.models import Event
 from tests.paying import again, begin, charge_state, happen, hear, hold, payment_state, state_of
-from tests.shopkeeping import assert_books_balance
+from tests.shopkeeping import assert_books_balance, let_holds_end
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
+
+DAY = 86_400
 
 
 def test_a_refund_that_the_provider_could_not_do_is_asked_for_again(card: SaleCard) -> None:
@@ -61,12 +67,67 @@ def test_each_vain_question_is_followed_by_a_longer_silence(card: SaleCard) -> N
     def is_due() -> bool:
         return payment_care._silent(payment_care.FIRST_QUESTION).filter(pk=payment.pk).exists()
 
-    def age(begun: int, asked: int) -> bool:
+    def age(begun: int, asked: int, state: str = "pending") -> bool:
         Payment.objects.filter(pk=payment.pk).update(
-            created_at=Now() - timedelta(seconds=begun), changed_at=Now() - timedelta(seconds=asked)
+            created_at=Now() - timedelta(seconds=begun), changed_at=Now() - timedelta(seconds=asked), state=state
         )
         return is_due()
 
-    assert [age(5, 5), age(11, 11), age(100, 40), age(130, 70), age(90_000, 80_000)] == [
-        False, True, False, True, False,
-    ]  # fmt: skip
+    assert [age(5, 5), age(11, 11), age(100, 40), age(130, 70)] == [False, True, False, True]
+    # Only an answer ends the questions; one that was declined has had one, and is asked about for half a day.
+    assert [age(9 * DAY, 5 * DAY), age(9 * DAY, 4 * DAY), age(900 * DAY, 600 * DAY)] == [True, False, True]
+    assert age(9 * DAY, 9 * DAY - 40_000, "declined")
+    assert [age(9 * DAY, 9 * DAY - 50_000, "declined"), age(100, 40, "declined")] == [False, False]
+
+
+def test_a_captured_payment_whose_notice_was_lost_is_found_after_weeks(card: SaleCard) -> None:
+    """Charged for nothing: the order has expired, the provider has the money, and nobody ever told us."""
+    (name,) = hold(card, buyers=1)
+    payment = begin(name)
+    happen(payment, "captured")
+    weeks = Now() - timedelta(days=30)
+    Payment.objects.filter(pk=payment.pk).update(created_at=weeks, changed_at=weeks + timedelta(days=1))
+    let_holds_end(name)
+    with transaction.atomic(), connection.cursor() as cursor:
+        changes = holds.expire_due(cursor, sku=card.sku, request_ids=[name])
+    holds.tell(changes)
+    assert (state_of(name), payment_state(payment)) == ("expired", "pending")
+    assert payment_care.collect_lost_notices() >= 1
+    assert (state_of(name), payment_state(payment)) == ("paid", "captured")
+    assert_books_balance(card)
+
+
+OLD_PAYMENTS = """
+INSERT INTO shop_payment (order_id, provider, reference, amount, currency, state, reason, created_at, changed_at)
+SELECT %s, 'sandbox', 'old-' || no, 9, 'EUR', CASE WHEN no %% 10 = 0 THEN 'pending' ELSE 'declined' END, '',
+       now() - interval '9 days', now() - CASE WHEN no %% 10 = 0 THEN interval '3 days' ELSE interval '8 days' END
+FROM generate_series(1, 30000) AS no
+"""
+
+
+@pytest.mark.parametrize(
+    ("look", "index"),
+    [
+        (lambda: payment_care._silent(payment_care.FIRST_QUESTION)[:100], "payment_asked_about"),
+        (lambda: payment_care._owed()[:100], "payment_refund_due"),
+    ],
+    ids=["lost notices", "refunds"],
+)
+def test_a_look_at_open_payments_reads_no_old_one(
+    card: SaleCard, look: Callable[[], QuerySet[Payment]], index: str
+) -> None:
+    (name,) = hold(card, buyers=1)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(OLD_PAYMENTS, [Order.objects.get(request_id=name).pk])
+        cursor.execute("ANALYZE shop_payment")
+        assert pages_read(look()) <= 20
+        # The control: the same look without its index.
+        cursor.execute(f"DROP INDEX {index}")
+        assert pages_read(look()) > 300
+        transaction.set_rollback(True)
+
+
+def pages_read(look: QuerySet[Payment]) -> int:
+    """Return how many pages of tables and indexes the database touches for a look."""
+    plan = json.loads(look.explain(format="json", analyze=True, buffers=True))[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

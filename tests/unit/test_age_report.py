@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loadtest.benchmarks.age_ends import Ends
 from loadtest.benchmarks.age_plans import FULL
 from loadtest.benchmarks.age_report import figures_of
 from loadtest.benchmarks.age_run import OLD, PROCESSES, YOUNG, Large, Results, Round
@@ -33,6 +34,15 @@ GOOD = Results(
     retired_bytes=(70_000, 0),
     spread=[(10_000.0, 4_000.0)] * 3,
     large=Large(records=1_000_000, round_seconds=500.0, share=0.05, drifts=0),
+    ends=Ends(
+        holds=100_000,
+        ended=100_000,
+        late_p50_seconds=0.2,
+        late_p99_seconds=0.9,
+        latest_seconds=1.4,
+        sweeping=0.004,
+        sweeping_after=0.009,
+    ),
     stolen=0.0,
 )
 
@@ -101,6 +111,10 @@ def test_each_process_must_be_idle(process: str) -> None:
             "1,000,000 records in one live sale: a full comparison",
         ),
         ({"large": replace(GOOD.large, drifts=1)}, "1,000,000 records in one live sale: differences found"),
+        ({"ends": replace(GOOD.ends, late_p99_seconds=1.01)}, "100,000 holds that end within 60 s: late, p99"),
+        ({"ends": replace(GOOD.ends, ended=99_999)}, "100,000 holds that end within 60 s: ended"),
+        ({"ends": replace(GOOD.ends, sweeping=0.011)}, "sweeping when nothing is held"),
+        ({"ends": replace(GOOD.ends, sweeping_after=0.011)}, "sweeping after 1,000,000 holds, before a vacuum"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
