@@ -24,9 +24,11 @@ from shop.gate.replies import Handler, Head, Headers, HotCall, plain_problem
 HEAD_SECONDS = 5
 IDLE_SECONDS = 75  # longer than a proxy keeps a connection that rests
 LEAVING_SECONDS = 2
-STALLED_SECONDS = 20  # how long a reader may take nothing of an answer
+STALLED_SECONDS = 60  # how long a reader may take nothing of an answer
 MAX_HEAD_BYTES = 16 * 1024
 MAX_HEADERS = 100
+# With the overhead of chunks, and with trailers, which nobody reads.
+MAX_MESSAGE_BYTES = 512 * 1024
 # So much is parsed at a time. What comes after an unanswered call waits as it came.
 PORTION_BYTES = 8 * 1024
 MAX_CONNECTIONS = 25_000
@@ -49,9 +51,18 @@ SILENT, HEAD, BODY, ANSWERING, IDLE, LEAVING = map(int, Phase)
 BUSY = (ANSWERING, LEAVING)
 BAD_CALL = plain_problem("invalid_request", 400, "This is not a valid HTTP request.")
 HEAD_TOO_LARGE = plain_problem("too_large", 431, f"The headers are larger than {MAX_HEAD_BYTES // 1024} KiB.")
+MESSAGE_TOO_LARGE = plain_problem("too_large", 413, f"The body is larger than {MOST_PAGE_BYTES // 1024} KiB.")
 BODY_BROKE_OFF = plain_problem("invalid_request", 400, "the body broke off")
 BODY_TOO_SLOW = plain_problem("invalid_request", 400, f"the body did not arrive within {BODY_SECONDS:.0f} s")
 TOO_MANY = plain_problem("unavailable", 503, "Too many connections.", 2)
+
+
+class Refused(Exception):
+    """This message is not handed on."""
+
+
+# What a callback may raise because of what was sent; anything else is a mistake of ours.
+REFUSALS = (Refused, httptools.HttpParserError)
 
 
 class Clock:
@@ -91,7 +102,7 @@ class GateProtocol(HttpToolsProtocol):
         self.hot = HotCycle()
         self.phase: int = SILENT
         self.since = self.clock.now
-        self.stalled_since = 0
+        self.unsent = 0  # bytes that the reader had not taken at the last look
         self.handler: Handler | None = None
         self.running: Any = None  # the last cycle that has a task
         self.rest = b""  # what came and is not parsed yet
@@ -148,21 +159,19 @@ class GateProtocol(HttpToolsProtocol):
         elif self.phase in (SILENT, IDLE):
             self.transport.close()
 
-    def pause_writing(self) -> None:
-        """Note since when the reader takes nothing."""
-        self.stalled_since = self.clock.now
-        super().pause_writing()
-
     def resume_writing(self) -> None:
         """Go on with what waits."""
-        self.stalled_since = 0
         super().resume_writing()
         self._continue()
 
     def check_deadline(self, now: int) -> None:
         """End this connection when it is too late; now: seconds of the clock."""
-        if self.stalled_since and now - self.stalled_since > STALLED_SECONDS:
-            self.transport.abort()
+        unsent = self.transport.get_write_buffer_size()
+        if unsent:  # the reader is slow: no other deadline, as long as something is taken
+            if unsent != self.unsent:
+                self.unsent, self.since = unsent, now
+            elif now - self.since > STALLED_SECONDS:
+                self.transport.abort()
         elif self.transport.is_closing() and self.phase != LEAVING:
             self.phase, self.since = LEAVING, now
         elif now - self.since <= DEADLINES[self.phase]:
@@ -195,7 +204,7 @@ class GateProtocol(HttpToolsProtocol):
         while self.rest and not self._must_wait():
             portion, self.rest = self.rest[:PORTION_BYTES], self.rest[PORTION_BYTES:]
             self._parse(portion)
-        if self.phase == LEAVING:
+        if self.phase == LEAVING or self.transport.is_closing():
             return
         if self.rest:
             self.flow.pause_reading()
@@ -213,15 +222,23 @@ class GateProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self.ended, self.rest = True, b""  # what follows is not HTTP
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
+            if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(error.__context__, REFUSALS):
+                self.logger.error("unexpected error in the server", exc_info=error)
             if not self.ended:  # else it came after the last call, which said so
                 self._refuse(self.refusal or BAD_CALL)
         finally:
             self.feeding = False
-        if self.phase == HEAD:
-            self.head_bytes += len(data)
-            if self.head_bytes > MAX_HEAD_BYTES + PORTION_BYTES:
-                self._refuse(HEAD_TOO_LARGE)
+        if self.phase == HEAD or self.phase == BODY:
+            self._check_size(len(data))
+
+    def _check_size(self, more_bytes: int) -> None:
+        """Refuse a message that is too large as it comes: what counts is every byte of it."""
+        self.message_bytes += more_bytes
+        if self.phase == HEAD and self.message_bytes > MAX_HEAD_BYTES + PORTION_BYTES:
+            self._refuse(HEAD_TOO_LARGE)
+        elif self.message_bytes > MAX_MESSAGE_BYTES:
+            self._refuse(MESSAGE_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """Begin a message."""
@@ -232,7 +249,7 @@ class GateProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
         self.handler = None
         self.body = b""
-        self.head_bytes = 0
+        self.message_bytes = 0
         cycle = self.cycle
         self.behind = cycle is not None and not cycle.response_complete
         self.phase, self.since = HEAD, self.clock.now
@@ -275,7 +292,7 @@ class GateProtocol(HttpToolsProtocol):
         )
 
     def _begin_ordinary(self, headers: Headers) -> None:
-        """Hand the message to uvicorn. Raises ValueError for one that must be refused."""
+        """Hand the message to uvicorn. Raises Refused for one that must be refused."""
         self._check_head(headers)
         url, pairs = self.url, self.headers
         super().on_message_begin()
@@ -291,17 +308,18 @@ class GateProtocol(HttpToolsProtocol):
             self.cycle.transport = Closing(self)
 
     def _check_head(self, headers: Headers) -> None:
-        version = self.parser.get_http_version()
         if len(self.headers) > MAX_HEADERS:
             self.refusal = HEAD_TOO_LARGE
-        elif version not in ("1.0", "1.1") or (
-            sum(name == b"host" for name, _ in self.headers) != 1 and version == "1.1"
-        ):
+            raise Refused
+        version = self.parser.get_http_version()
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        is_known = version == "1.0" or (version == "1.1" and hosts == 1)
+        is_path = self.url.startswith((b"/", b"http://", b"https://")) and self.url.isascii()
+        # The body of an upgrade would be read as the next message.
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
+        if not is_known or not is_path or (has_body and self.parser.should_upgrade()):
             self.refusal = BAD_CALL
-        elif self.parser.should_upgrade() and (b"content-length" in headers or b"transfer-encoding" in headers):
-            self.refusal = BAD_CALL  # its body would be read as the next message
-        if self.refusal:
-            raise ValueError("refused")
+            raise Refused
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
@@ -315,10 +333,10 @@ class GateProtocol(HttpToolsProtocol):
         handler, self.handler = self.handler, None
         self.phase = ANSWERING
         if handler is not None:
-            self.ended = not self.hot.keep_alive
+            self.ended = self.ended or not self.hot.keep_alive
             handler(self, self.argument, self.fields, self.body)
             return
-        self.ended = not self.cycle.keep_alive
+        self.ended = self.ended or not self.cycle.keep_alive
         super().on_message_complete()
         if not self._owes():
             self.phase = IDLE

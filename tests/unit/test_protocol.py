@@ -154,6 +154,18 @@ def test_who_only_stops_sending_still_gets_the_answer(web: Running, path: str) -
         assert [each.split()[1] for each in bodies(read_to_end(connection))] == [b"1", b"2"]
 
 
+def test_what_was_sent_before_the_end_is_answered_though_it_waited(web: Running) -> None:
+    with web.connect() as connection:
+        connection.sendall(get("/held?0"))
+        wait_until(lambda: len(web.application.held) == 1)
+        connection.sendall(b"".join(get(f"/hot?{n}") for n in range(1, 50)))
+        connection.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)
+        web.application.answer_held()
+        found = [int(each.split()[1]) for each in bodies(read_to_end(connection))]
+    assert found == list(range(50))
+
+
 def test_who_hangs_up_changes_nothing_for_the_others(web: Running) -> None:
     with web.connect() as gone, web.connect() as stays:
         for connection in (gone, stays):
@@ -198,6 +210,17 @@ def test_a_head_that_is_too_large_is_refused(shared: Running) -> None:
     assert statuses(answers) == [431]
     many = get("/x?1", more=b"".join(b"X-%d: 1\r\n" % n for n in range(150)))
     assert statuses(shared.talk(many, ends=False)) == [431]
+
+
+def test_a_message_that_never_ends_is_refused_however_it_goes_on(shared: Running) -> None:
+    assert statuses(shared.talk(chunked("/x?1", b"ab", trailer=b"X: " + b"a" * 900_000), ends=False)) == [413]
+    ones = chunked("/x?1", *[b"a"] * 60_000)  # 360 KB on the wire
+    assert bodies(shared.talk(ones)) == [b"x 1 " + b"a" * 60_000]
+
+
+@pytest.mark.parametrize("target", [b"*", b"shop:443", b"no-slash", b"/%ff\xff"])
+def test_a_target_that_is_no_path_is_refused(shared: Running, target: bytes) -> None:
+    assert statuses(shared.talk(b"OPTIONS %b HTTP/1.1\r\n%b\r\n" % (target, HOST), ends=False)) == [400]
 
 
 def test_a_refusal_comes_after_what_is_owed(web: Running) -> None:
@@ -280,6 +303,20 @@ def test_who_waits_for_us_is_never_too_late(web: Running) -> None:
         connection.sendall(b"TP/1.1\r\n" + HOST + b"\r\n")
         connection.shutdown(socket.SHUT_WR)
         assert bodies(read_to_end(connection)) == [b"held 1 ", b"hot 2 "]
+
+
+@pytest.mark.usefixtures("short_deadlines")
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
+def test_who_reads_slowly_gets_the_whole_answer(web: Running, monkeypatch: pytest.MonkeyPatch, more: bytes) -> None:
+    monkeypatch.setattr(protocol, "STALLED_SECONDS", 10)
+    with web.connect() as connection:
+        connection.sendall(get("/long?24000000", more=more))
+        found = 0
+        while found < 24_000_000:
+            part = connection.recv(500_000)
+            assert part, found
+            found += len(part)
+            time.sleep(0.15 if found < 12_000_000 else 0)
 
 
 @pytest.mark.usefixtures("short_deadlines")

@@ -33,7 +33,6 @@ METHODS = {
     "on_message_complete": [],
     "on_response_complete": [],
     "shutdown": [],
-    "pause_writing": [],
     "resume_writing": [],
     "_start_asgi_task": ["cycle", "app"],
 }
@@ -46,6 +45,7 @@ UNTOUCHED = {
     "_unsupported_upgrade_warning",
     "handle_websocket_upgrade",
     "send_400_response",
+    "pause_writing",
     "timeout_keep_alive_handler",
 }
 
