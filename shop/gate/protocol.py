@@ -9,52 +9,37 @@ other call, and each one that is behind an unanswered call on its connection, ta
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
-from email.utils import formatdate
-from enum import IntEnum
 from typing import Any, ClassVar
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shop.gate.http import BODY_SECONDS, MOST_BODY_BYTES, MOST_PAGE_BYTES, NOT_MODIFIED
-from shop.gate.replies import Handler, Head, Headers, HotCall, plain_problem
-
-HEAD_SECONDS = 5
-IDLE_SECONDS = 75  # longer than a proxy keeps a connection that rests
-LEAVING_SECONDS = 2
-STALLED_SECONDS = 60  # how long a reader may take nothing of an answer
-MAX_HEAD_BYTES = 16 * 1024
-MAX_HEADERS = 100
-# With the overhead of chunks, and with trailers, which nobody reads.
-MAX_MESSAGE_BYTES = 512 * 1024
-# So much is parsed at a time. What comes after an unanswered call waits as it came.
-PORTION_BYTES = 8 * 1024
-MAX_CONNECTIONS = 25_000
-
-
-class Phase(IntEnum):
-    """What a connection waits for."""
-
-    SILENT = 0  # its first byte
-    HEAD = 1
-    BODY = 2
-    ANSWERING = 3  # our answer
-    IDLE = 4  # the next call
-    LEAVING = 5  # its end: everything is said
-
-
-# In seconds, by phase; an answer has no deadline here, because each store that it waits for has one.
-DEADLINES = (HEAD_SECONDS, HEAD_SECONDS, int(BODY_SECONDS), 1 << 30, IDLE_SECONDS, LEAVING_SECONDS)
-SILENT, HEAD, BODY, ANSWERING, IDLE, LEAVING = map(int, Phase)
-BUSY = (ANSWERING, LEAVING)
-BAD_CALL = plain_problem("invalid_request", 400, "This is not a valid HTTP request.")
-HEAD_TOO_LARGE = plain_problem("too_large", 431, f"The headers are larger than {MAX_HEAD_BYTES // 1024} KiB.")
-MESSAGE_TOO_LARGE = plain_problem("too_large", 413, f"The body is larger than {MOST_PAGE_BYTES // 1024} KiB.")
-BODY_BROKE_OFF = plain_problem("invalid_request", 400, "the body broke off")
-BODY_TOO_SLOW = plain_problem("invalid_request", 400, f"the body did not arrive within {BODY_SECONDS:.0f} s")
-TOO_MANY = plain_problem("unavailable", 503, "Too many connections.", 2)
+from shop.gate.http import MOST_BODY_BYTES, MOST_PAGE_BYTES, NOT_MODIFIED
+from shop.gate.limits import (
+    ANSWERING,
+    BAD_CALL,
+    BODY,
+    BODY_BROKE_OFF,
+    BODY_TOO_SLOW,
+    BUSY,
+    DEADLINES,
+    HEAD,
+    HEAD_TOO_LARGE,
+    IDLE,
+    LEAVING,
+    MAX_CONNECTIONS,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_MESSAGE_BYTES,
+    MESSAGE_TOO_LARGE,
+    PORTION_BYTES,
+    SILENT,
+    STALLED_SECONDS,
+    TOO_MANY,
+    Clock,
+)
+from shop.gate.replies import Handler, Head, Headers, HotCall
 
 
 class Refused(Exception):
@@ -63,18 +48,6 @@ class Refused(Exception):
 
 # What a callback may raise because of what was sent; anything else is a mistake of ours.
 REFUSALS = (Refused, httptools.HttpParserError)
-
-
-class Clock:
-    """Whole seconds since this process began, and the Date header: asking the system for each call costs more."""
-
-    def __init__(self) -> None:
-        self.tick()
-
-    def tick(self) -> None:
-        """Take over the time."""
-        self.now = int(time.monotonic())
-        self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
 
 
 class HotCycle:

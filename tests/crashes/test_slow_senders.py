@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from shop.gate.http import BODY_SECONDS
-from shop.gate.protocol import HEAD_SECONDS
+from shop.gate.limits import HEAD_SECONDS
 from tests.http_calls import Caller
 from tests.shop_processes import web_process
 from tests.waiting import assert_waits_at_most, wait_until
