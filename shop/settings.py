@@ -264,7 +264,7 @@ if REDIS_REPLICAS and REDIS_URL.startswith(("redis+cluster", "rediss+cluster")):
 RESTORE_GRACE_SECONDS = env.float("FAIRDROP_RESTORE_GRACE_SECONDS", default=5.0)
 # Less than a second's work of a process: a 503 costs its buyer a second, so waiting that long is better.
 GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=12288)
-# How many live streams one process holds; the server's own limit (--backpressure) must be well above it.
+# How many live streams one process holds; the server's own limit (MAX_CONNECTIONS) must be well above it.
 GATE_MAX_STREAMS = env.int("FAIRDROP_GATE_MAX_STREAMS", default=4000)
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
 LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)

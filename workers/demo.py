@@ -136,11 +136,8 @@ class Demo:
         )
 
     def _web(self) -> ChildProcess:
-        options = ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
-        options += ["--backlog", "8192", "--backpressure", "20000", "--loop", "uvloop", "--no-ws"]
-        return self._child(
-            "web", ["-m", "granian", *options, "shop.asgi:application"], stop_timeout_seconds=WEB_STOP_SECONDS
-        )
+        command = ["manage.py", "run_web", "--port", str(self.port)]
+        return self._child("web", command, stop_timeout_seconds=WEB_STOP_SECONDS)
 
     def _child(self, name: str, arguments: list[str], *, stop_timeout_seconds: float) -> ChildProcess:
         return ChildProcess(

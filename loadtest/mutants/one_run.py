@@ -22,7 +22,7 @@ from workers.embedded import start_both
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RESULT_FILE = "result.json"
-PACKAGES = ("django", "redis", "psycopg", "granian", "locust")
+PACKAGES = ("django", "redis", "psycopg", "uvicorn", "httptools", "locust")
 # Held long enough that on a busy machine too who means to pay does; a line long enough that somebody is sold out.
 UNITS, ROOM, HOLD_SECONDS = 40, 120, 5
 BUYERS, ATTEMPTS, USERS = 600, 4_000, 20
