@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from functools import cache
 
 from django.conf import settings
@@ -13,7 +14,9 @@ from inventory.signatures import MAC_LENGTH, Signer
 
 COOKIE_NAME = "buyer"
 COOKIE_MAX_AGE_SECONDS = 180 * 24 * 3600
-BUYER_PATTERN = re.compile(r"[A-Za-z0-9_-]{22}")
+DAY_SECONDS = 24 * 3600
+# The buyer and the day, counted from 1970, on which the token was signed. One from before tokens had a day has none.
+SIGNED_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(\.[0-9]{1,6})?")
 
 
 @cache
@@ -31,14 +34,40 @@ def ticket_signer() -> Signer:
 def issue_buyer() -> tuple[str, str]:
     """Return a new buyer (128 random bits as 22 characters) and the token that proves it."""
     buyer = secrets.token_urlsafe(16)
-    return buyer, f"{buyer}.{token_signer().sign(buyer)}"
+    return buyer, token_of(buyer)
+
+
+def token_of(buyer: str) -> str:
+    """Return a token for `buyer`, signed today by the first key."""
+    text = f"{buyer}.{int(time.time()) // DAY_SECONDS}"
+    return f"{text}.{token_signer().sign(text)}"
 
 
 def verify_token(token: str) -> str:
     """Return the buyer whom `token` proves. Raises Unauthenticated when it is forged, truncated or missing."""
-    buyer, _, signature = token.partition(".")
-    if len(signature) != MAC_LENGTH or not BUYER_PATTERN.fullmatch(buyer):
+    text, _, signature = token.rpartition(".")
+    found = SIGNED_TEXT.fullmatch(text)
+    if found is None or len(signature) != MAC_LENGTH or not token_signer().verify(text, signature):
         raise Unauthenticated
-    if not token_signer().verify(buyer, signature):
-        raise Unauthenticated
-    return buyer
+    return found[1]
+
+
+def token_to_set(token: str) -> str:
+    """Return the token that a page gives to who sent `token`: '' when that is kept, a newer one, or a new buyer's.
+
+    A token that has the form of one is never replaced by another buyer's, though this process may not know its key:
+    another process does while keys are rotated, and somebody's place in line hangs on it.
+    """
+    text, _, signature = token.rpartition(".")
+    found = SIGNED_TEXT.fullmatch(text)
+    if found is None or len(signature) != MAC_LENGTH:
+        return issue_buyer()[1]
+    signer = token_signer()
+    is_current = found[2] is not None and signer.sign(text) == signature
+    return token_of(found[1]) if not is_current and signer.verify(text, signature) else ""
+
+
+def set_cookie_header(token: str) -> bytes:
+    """Return the value of a Set-Cookie header that gives `token` to a browser."""
+    secure = "; Secure" if settings.BEHIND_TLS else ""
+    return f"{COOKIE_NAME}={token}; HttpOnly; Max-Age={COOKIE_MAX_AGE_SECONDS}; Path=/; SameSite=Lax{secure}".encode()

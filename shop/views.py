@@ -165,10 +165,15 @@ def past_sales(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
-    """Show one sale; a POST asks for units in it."""
+    """Show one sale; a POST asks for units in it, with `new_buyer` as somebody this browser was not before."""
     card = catalogue.find_sale(slug)
-    buyer, token = known_buyer(request), ""
-    if buyer is None:
+    was = request.COOKIES.get(buyers.COOKIE_NAME, "")
+    token = buyers.token_to_set(was)
+    try:
+        buyer = buyers.verify_token(token or was)
+    except Unauthenticated as error:
+        if request.method != "POST" or not request.POST.get("new_buyer"):
+            return sale_page(request, card, error=error if request.method == "POST" else None)
         buyer, token = buyers.issue_buyer()
     response = ask(request, card, buyer=buyer) if request.method == "POST" else sale_page(request, card)
     if token:

@@ -17,8 +17,8 @@ import structlog
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-from inventory.exceptions import SaleNotFound, Unauthenticated, Unavailable
-from shop.buyers import COOKIE_MAX_AGE_SECONDS, COOKIE_NAME, issue_buyer, verify_token
+from inventory.exceptions import SaleNotFound, Unavailable
+from shop.buyers import COOKIE_NAME, set_cookie_header, token_to_set
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
 from shop.gate.http import NOT_MODIFIED, Receive, Scope, Send, cookie, send_answer
@@ -187,33 +187,16 @@ def send_page(reply: Reply, shown: tuple[Page, bool], headers: Headers, _body: b
 
 
 def page_answer(page: Page, headers: Headers, *, with_buyer: bool) -> tuple[Head, bytes]:
-    """Return a page, or 304 for a reader who has it; a sale's page gives a buyer to who is none yet."""
+    """Return a page, or 304 for a reader who has it; a sale's page gives a token to who needs one."""
     head = page.head
     is_known = page.etag in headers.get(b"if-none-match", b"")
-    new_buyer = with_buyer and not is_buyer(cookie(headers, COOKIE_NAME))
-    if is_known or new_buyer:
-        fields = [*head.headers, (b"set-cookie", buyer_cookie())] if new_buyer else head.headers
+    token = token_to_set(cookie(headers, COOKIE_NAME)) if with_buyer else ""
+    if is_known or token:
+        fields = [*head.headers, (b"set-cookie", set_cookie_header(token))] if token else head.headers
         head = Head(NOT_MODIFIED if is_known else head.status, fields)
     if is_known:
         return head, b""
     return head, b"%b%d%b" % (page.before, time.time_ns() // 1_000_000, page.after)
-
-
-def is_buyer(token: str) -> bool:
-    if not token:
-        return False
-    try:
-        verify_token(token)
-    except Unauthenticated:
-        return False
-    return True
-
-
-def buyer_cookie() -> bytes:
-    """Return the cookie of a new buyer, as the pages set it."""
-    secure = "; Secure" if settings.BEHIND_TLS else ""
-    _buyer, token = issue_buyer()
-    return f"{COOKIE_NAME}={token}; HttpOnly; Max-Age={COOKIE_MAX_AGE_SECONDS}; Path=/; SameSite=Lax{secure}".encode()
 
 
 async def call(behind: Application, *, path: str, language: str, scope: Scope) -> tuple[int, list[Header], bytes]:

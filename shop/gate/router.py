@@ -9,12 +9,10 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from django.conf import settings
-
 from inventory import redis
 from inventory.exceptions import MethodNotAllowed
 from inventory.tickets import sale_id_of
-from shop.buyers import COOKIE_MAX_AGE_SECONDS, COOKIE_NAME, issue_buyer
+from shop.buyers import issue_buyer, set_cookie_header
 from shop.gate import metrics
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
@@ -203,10 +201,8 @@ async def issue(headers: Headers, send: Send) -> None:
     """POST /api/v1/buyers: give a new buyer a token, in the body and as the cookie."""
     check_origin(headers, required=False)
     buyer, token = issue_buyer()
-    secure = "; Secure" if settings.BEHIND_TLS else ""
-    cookie = f"{COOKIE_NAME}={token}; Path=/; Max-Age={COOKIE_MAX_AGE_SECONDS}; HttpOnly; SameSite=Lax{secure}"
     body = f'{{"buyer":"{buyer}","token":"{token}"}}'.encode()
-    await send_answer(send, Head(201, [*JSON_HEADERS, (b"set-cookie", cookie.encode())]), body)
+    await send_answer(send, Head(201, [*JSON_HEADERS, (b"set-cookie", set_cookie_header(token))]), body)
 
 
 async def send_value(send: Send, value: Any) -> None:
