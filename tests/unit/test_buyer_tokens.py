@@ -1,0 +1,86 @@
+"""Buyer tokens: what proves a buyer, when a page gives a newer one, and when it keeps its hands off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from inventory.exceptions import Unauthenticated
+from inventory.signatures import Signer
+from shop import buyers
+
+OLD, NEW = "an-old-key-of-32-characters-----", "a-new-key-of-32-characters------"
+BUYER = "b" * 22
+
+
+@pytest.fixture(autouse=True)
+def fresh_signers() -> Iterator[None]:
+    """Let each test read the keys of its own settings."""
+    buyers.token_signer.cache_clear()
+    yield
+    buyers.token_signer.cache_clear()
+
+
+def token_under(key: str) -> str:
+    with override_settings(TOKEN_KEYS=[key]):
+        buyers.token_signer.cache_clear()
+        token = buyers.token_of(BUYER)
+    buyers.token_signer.cache_clear()
+    return token
+
+
+@override_settings(TOKEN_KEYS=[NEW])
+def test_a_token_proves_its_buyer_and_carries_its_day() -> None:
+    buyer, token = buyers.issue_buyer()
+    assert buyers.verify_token(token) == buyer
+    assert token.split(".")[1] == str(int(time.time()) // 86_400)
+    assert buyers.token_to_set(token) == ""
+
+
+@override_settings(TOKEN_KEYS=[NEW])
+def test_a_token_from_before_tokens_had_a_day_is_good_and_signed_again() -> None:
+    token = f"{BUYER}.{Signer([NEW], purpose='buyer').sign(BUYER)}"
+    assert buyers.verify_token(token) == BUYER
+    newer = buyers.token_to_set(token)
+    assert (buyers.verify_token(newer), newer.count(".")) == (BUYER, 2)
+
+
+@override_settings(TOKEN_KEYS=[NEW, OLD])
+def test_a_token_of_an_older_key_is_signed_again_for_the_same_buyer() -> None:
+    token = token_under(OLD)
+    assert buyers.verify_token(token) == BUYER
+    newer = buyers.token_to_set(token)
+    assert newer != token
+    assert buyers.verify_token(newer) == BUYER
+    assert buyers.token_to_set(newer) == ""
+
+
+@override_settings(TOKEN_KEYS=[OLD])
+def test_a_token_of_a_key_that_is_not_known_here_is_left_alone() -> None:
+    token = token_under(NEW)
+    assert buyers.token_to_set(token) == ""
+    with pytest.raises(Unauthenticated):
+        buyers.verify_token(token)
+
+
+@pytest.mark.parametrize(
+    "token", ["", ".", "..", BUYER, f"{BUYER}.", f"{BUYER}.1.", f"{BUYER}.x.{'s' * 22}", f"{BUYER}.1.{'s' * 21}", "é"]
+)
+@override_settings(TOKEN_KEYS=[NEW])
+def test_what_has_not_the_form_of_a_token_is_replaced(token: str) -> None:
+    assert buyers.verify_token(buyers.token_to_set(token))
+    with pytest.raises(Unauthenticated):
+        buyers.verify_token(token)
+
+
+@pytest.mark.parametrize("change", [(0, "c"), (23, "9"), (-1, "!")])
+@override_settings(TOKEN_KEYS=[NEW])
+def test_a_changed_token_proves_nobody(change: tuple[int, str]) -> None:
+    """The day is signed, too."""
+    letters = list(buyers.token_of(BUYER))
+    letters[change[0]] = change[1]
+    with pytest.raises(Unauthenticated):
+        buyers.verify_token("".join(letters))
