@@ -142,6 +142,7 @@ def settle_spread(*, asks: int, skus: int, rounds: int) -> list[tuple[float, flo
     return list(zip(rates[1], rates[skus], strict=True))
 
 
+@age_past.without_timeout()
 def fill_large_sale(*, records: int) -> int:
     """Make a live sale with that many orders in every stage, and as many records in Redis; return how many it has."""
     now = timezone.now()
@@ -192,6 +193,7 @@ def reconcile_large_sale(*, longest_seconds: float) -> tuple[float | None, int, 
     return reconciler.round_seconds, drifts, time.process_time() - used
 
 
+@age_past.without_timeout()
 def end_without_vacuum(*, holds: int) -> None:
     """Write `holds` holds that have ended, one by one, and that no vacuum has come upon."""
     with connection.cursor() as cursor:
@@ -202,15 +204,14 @@ def end_without_vacuum(*, holds: int) -> None:
     age_past.write_orders([held], decided_at=hour_ago, hold_end=lambda number: hour_ago + number * MILLISECOND)
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER order_changes")
-        cursor.execute("SET statement_timeout = 0")
         cursor.execute(END_WITHOUT_VACUUM, [written.sale.pk])
-        cursor.execute("RESET statement_timeout")
         cursor.execute("ALTER TABLE shop_order ENABLE TRIGGER order_changes")
         cursor.execute("ANALYZE shop_order")
         # What is not swept is put in order now, and not while the sweep is measured.
         cursor.execute("VACUUM ANALYZE shop_orderevent, inventory_stockmovement")
 
 
+@age_past.without_timeout()
 def write_ending(*, holds: int, seconds: float) -> tuple[int, float]:
     """Write `holds` holds whose ends are spread over `seconds`; return the sale's id, and how long until the last."""
     now = timezone.now()
