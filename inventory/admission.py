@@ -4,6 +4,7 @@ Never decides about stock: that is settlement. Called by the gate (async) and by
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -102,8 +103,8 @@ def _script_keys(line: SaleLine) -> list[str]:
 
 def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
     # One text for the whole batch: packing four arguments a request costs more than everything else here.
-    # No part can hold a space: ids and buyers are made of URL-safe letters.
-    wishes = "\n".join([f"{name} {buyer} {quantity} {version}" for name, buyer, quantity, version in asks])
+    names, buyers, quantities, versions = zip(*asks, strict=True)
+    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)]])
     return [line.sale_id, line.sku, keys.wake_channel(), MAX_GIVEN_UP, REOPENING_US, wishes]
 
 

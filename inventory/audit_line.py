@@ -25,7 +25,8 @@ class LineLook(NamedTuple):
 
     both: in line and in flight at once. admitted: since ordinals last jumped. units: by the records, -1 when not added
     up. now_us: the server's clock. first: who is next, first_record: their record, sale: what is known of its sale.
-    bases: the ordinals after which those of the SKU's sales went on, added up.
+    bases: the ordinals after which those of the SKU's sales went on, added up. discarded: dead letters that nobody
+    could read, so they have no order; their tickets may still bring them back.
     """
 
     waiting: int
@@ -49,6 +50,7 @@ class LineLook(NamedTuple):
     sale: str
     dead: str
     bases: int
+    discarded: int
 
     @property
     def undecided(self) -> int:
@@ -58,7 +60,7 @@ class LineLook(NamedTuple):
     @property
     def decided(self) -> int:
         """How many were decided since ordinals last jumped."""
-        return max(0, self.admitted - self.undecided)
+        return max(0, self.admitted - self.discarded - self.undecided)
 
     @property
     def waits_for(self) -> str:
@@ -93,7 +95,7 @@ def line_findings(
     decided = books["decided_in_order"] or 0
     # Where a jump of the ordinals is under way the two stores speak of different requests.
     incomparable = before.bases != (books["ordinal_base"] or 0)
-    must_be_decided = before.admitted - before.waiting - before.flying
+    must_be_decided = before.admitted - before.discarded - before.waiting - before.flying
     lost = f"{decided} of {must_be_decided} decided"
     if before.dead:
         lost += f"; dead letters, {before.aside} of them undecided: {before.dead}"

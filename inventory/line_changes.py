@@ -5,6 +5,7 @@ Called by the settler (take, settle, give back), and by whoever has changed an o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -95,12 +96,10 @@ def _settle_call(
         keys.given_up(sku),
         keys.sales(sku),
     ]
-    args: list[Argument] = [token, sku, keys.settled_channel(), keys.wake_channel(), *figures, MOST_HAND_OUTS, call]
-    for name, record in settled:
-        args += (name, record.text(), record.quantity, live_field(sale_id=record.sale_id, buyer=record.buyer))
-    for name in staying:
-        args += (name, "", 0, "")
-    return "settle", script_keys, args
+    names = [*(name for name, _ in settled), *staying]
+    requests = json.dumps([names, [*(record.text() for _, record in settled), *("" for _ in staying)]])
+    channels = (keys.settled_channel(), keys.wake_channel())
+    return "settle", script_keys, [token, sku, *channels, *figures, MOST_HAND_OUTS, call, requests]
 
 
 def _handed(sku: str, reply: Any) -> Handed:

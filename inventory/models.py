@@ -52,7 +52,8 @@ class StockMovement(models.Model):
         RETAKE = "retake", "retake"  # a payment came after the hold had ended, and the units were still free: −n
         RETURN = "return", "return"  # something sold was refunded and its units are free again: +n
 
-    stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="movements")
+    # Triggers keep the reference, once a statement: a foreign key checks each row.
+    stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="movements", db_constraint=False)
     kind = models.CharField(max_length=8, choices=Kind.choices)
     delta = models.IntegerField()
     request_id = models.CharField(max_length=40, null=True, blank=True)  # noqa: DJ001 - NULL keeps UNIQUE off loads

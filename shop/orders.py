@@ -36,24 +36,23 @@ FROM (SELECT DISTINCT * FROM unnest(%(sale_ids)s::bigint[], %(buyers)s::text[]) 
 JOIN shop_order o ON o.sale_id = asked.sale_id AND o.buyer = asked.buyer AND o.state IN ('held', 'paid')
 GROUP BY o.sale_id, o.buyer
 """
+# What was promised is read from the terms themselves: a batch has one version of them, or two.
 INSERT = """
 INSERT INTO shop_order
     (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, actor, reason, unit_price, currency,
      hold_expires_at, decided_at, changed_at, restored, terms_version, ordinal)
-SELECT d.request_id, d.sale_id, d.buyer, d.quantity, d.buyer_limit, d.seq, d.state, %(actor)s, d.reason, d.price,
-       d.currency, CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => d.hold_seconds) END, %(moment)s,
-       %(moment)s, d.restored, d.terms_version, nullif(d.ordinal, 0)
+SELECT d.request_id, d.sale_id, d.buyer, d.quantity, t.per_buyer_limit, d.seq, d.state, %(actor)s,
+       coalesce(d.reason, ''), t.price, t.currency,
+       CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => t.hold_seconds) END, %(moment)s, %(moment)s,
+       d.restored, t.version, nullif(d.ordinal, 0)
 FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[], %(quantities)s::int[],
-            %(limits)s::int[], %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[], %(prices)s::numeric[],
-            %(currencies)s::text[], %(hold_seconds)s::int[], %(restored)s::bool[],
+            %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[], %(restored)s::bool[],
             %(terms_versions)s::bigint[], %(ordinals)s::bigint[])
-    WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason, price, currency,
-                          hold_seconds, restored, terms_version, ordinal, place)
+    WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, seq, state, reason, restored, terms_version, ordinal,
+                          place)
+    JOIN shop_saleterms t ON t.sale_id = d.sale_id AND t.version = d.terms_version
 ORDER BY d.place
 """
-
-
-NO_REASON = '""'  # an empty text, as an array literal writes it
 
 
 class Terms(NamedTuple):
@@ -177,7 +176,6 @@ def insert_orders(
     terms: request_id → what it was promised; moment: when this is decided, by the database's clock.
     """
     claims = [decision.claim for decision in decisions]
-    promised = [terms[claim.request_id] for claim in claims]
     values: dict[str, Any] = {
         "moment": moment,
         "actor": actor,
@@ -185,15 +183,11 @@ def insert_orders(
         "sale_ids": array(claim.sale_id for claim in claims),
         "buyers": array(claim.buyer for claim in claims),
         "quantities": array(claim.quantity for claim in claims),
-        "limits": array(each.limit for each in promised),
         "seqs": array(claim.seq for claim in claims),
         "states": array(decision.state.value for decision in decisions),
-        "reasons": array(decision.reason or NO_REASON for decision in decisions),
-        "prices": array(each.price for each in promised),
-        "currencies": array(each.currency for each in promised),
-        "hold_seconds": array(each.hold_seconds for each in promised),
+        "reasons": array(decision.reason or "NULL" for decision in decisions),
         "restored": array("t" if claim.restored else "f" for claim in claims),
-        "terms_versions": array(each.version for each in promised),
+        "terms_versions": array(terms[claim.request_id].version for claim in claims),
         "ordinals": array(claim.ordinal for claim in claims),
     }
     cursor.execute(INSERT, values)

@@ -1,5 +1,5 @@
 """Runs a worker's step again and again until SIGTERM or SIGINT; waits for a hint or a second between empty steps, and
-says once a second that it lives. Never ends on an error of Redis; never breaks a step off. Called by run_worker.
+says once a second that it lives. Never ends because Redis or PostgreSQL is away; never breaks a step off.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 
 import structlog
+from django.db import Error as DatabaseError
+from django.db import close_old_connections, connections
 
 from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Heartbeat
@@ -56,6 +58,7 @@ def run_until_stopped(
     if heartbeat:
         heartbeat.note()  # the first step may be long
     while not stop.is_set():
+        close_old_connections()
         try:
             done = step()
             if heartbeat:
@@ -66,6 +69,10 @@ def run_until_stopped(
             log.warning("the line is away", action="redis_retry", error=repr(error.__cause__))
             if heartbeat:
                 heartbeat.note(away=True)
+            stop.wait(RETRY_SECONDS)
+        except DatabaseError as error:
+            log.warning("database away or busy", action="database_retry", error=str(error))
+            connections.close_all()
             stop.wait(RETRY_SECONDS)
     if heartbeat:
         heartbeat.end()

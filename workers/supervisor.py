@@ -13,7 +13,8 @@ from itertools import groupby
 from workers.child_process import ChildProcess, adopt_orphans, reap_adopted
 
 FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 15.0
+# With the start of a web process it is back within five seconds, however often it was ended before.
+LONGEST_PAUSE_SECONDS = 2.0
 # A child that ran this long is healthy: its next death starts with the short pause again.
 HEALTHY_SECONDS = 60.0
 ORPHANS_SECONDS = 1.0

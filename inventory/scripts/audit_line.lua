@@ -5,7 +5,8 @@
 --   dead letters, set aside, 1 when the SKU is primed, stock version, available, held, sold, how many of those who wait
 --   were told "waitlisted", units in line and in flight by their records (-1: too many to add up, or a record is
 --   damaged), records, the server's clock in µs, the first in flight or else in line and its record ('' for none),
---   what is known of that record's sale ('' for nothing), the first few dead letters (spaces between), the highest base.
+--   what is known of that record's sale ('' for nothing), the first few dead letters (spaces between), the bases added
+--   up, dead letters that were discarded because nobody could read them.
 -- Stays true: reads only.
 local flying = redis.call('ZRANGE', KEYS[2], 0, -1)
 local waiting = redis.call('ZCARD', KEYS[1])
@@ -17,7 +18,7 @@ local stock = redis.call('HMGET', KEYS[3], 'queued', 'version', 'available', 'he
   'queued_unsure', 'discarded')
 local function number(field) return tonumber(stock[field] or '0') end
 
-local admitted, bases = 0 - number(8), 0
+local admitted, bases = 0, 0
 local sales = redis.call('HGETALL', KEYS[7])
 for i = 1, #sales, 2 do
   local sale = string.match(sales[i], '^(%d+):ordinals$')
@@ -55,4 +56,4 @@ local time = redis.call('TIME')
 return {waiting, #flying, both, admitted, number(1), redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[6]),
   stock[2] and 1 or 0, number(2), number(3), number(4), number(5), waitlisted, units, redis.call('HLEN', KEYS[5]),
   time[1] * 1000000 + time[2], first, record, sale and redis.call('HGET', KEYS[7], sale) or '',
-  table.concat(redis.call('ZRANGE', KEYS[4], 0, 2), ' '), bases}
+  table.concat(redis.call('ZRANGE', KEYS[4], 0, 2), ' '), bases, number(8)}

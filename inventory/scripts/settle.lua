@@ -4,7 +4,8 @@
 --       10 sales
 -- ARGV  1 token ('' = no lock)   2 sku   3 settled channel   4 wake channel   5 available   6 held   7 sold
 --       8 stock version   9 hand-outs of one whose refusal is due   10 call number of the take that is answered
---       then for each request: request_id, new record ('' when it stays in line), units, live field  (at most 1,000)
+--       11 the requests (at most 1,000) as JSON: a list of request ids, and of their new records ('' when it stays in
+--         line)
 -- Returns how many requests this call settled or changed; -1 when the token does not hold the lock and nothing changed;
 --   0 when without a token the SKU is not primed (nothing changed).
 -- Stays true: a record only goes forward (see rank), so calls may be repeated, come late, or overtake each other (I19);
@@ -12,7 +13,7 @@
 -- live units are those of its live records (I7); who was told "waitlisted" stays so. With a token only what is in flight
 -- is settled, so a re-sent call settles nothing twice; only the last take's batch is put back in line, each at its own
 -- seq (I8). Without one nothing in flight is touched, nothing is put back, an empty Redis
--- stays empty, and of a sale that was forgotten nothing is written.
+-- stays empty, and a request that was forgotten with its sale is not written again.
 local rank = {q = 0, w = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
 local live = {q = true, w = true, h = true, p = true}
 local locked = ARGV[1] ~= ''
@@ -37,17 +38,17 @@ if tonumber(ARGV[8]) > version or (locked and tonumber(ARGV[8]) == version) then
 end
 
 local done, queued = 0, tonumber(stock[2] or '0')
-local gone, back, records = {}, {}, {}
+local gone, back, records, lives, more = {}, {}, {}, {}, {}
 
 local function change(id, record, known, units, field)
   local is, was = string.sub(record, 1, 1), known and string.sub(known, 1, 1) or (locked and 'q' or '')
   if rank[is] <= (rank[was] or -1) then return end
-  records[#records + 1], records[#records + 2] = id, record
-  if live[was] and not live[is] then
-    if redis.call('HINCRBY', KEYS[6], field, 0 - units) <= 0 then redis.call('HDEL', KEYS[6], field) end
+  local n = #records
+  records[n + 1], records[n + 2] = id, record
+  if live[was] ~= live[is] then
+    if not more[field] then more[field], lives[#lives + 1] = 0, field end
+    more[field] = more[field] + (live[is] and units or 0 - units)
     if is == 'c' or is == 'e' then redis.call('HINCRBY', KEYS[9], field, 1) end
-  elseif live[is] and not live[was] then
-    redis.call('HINCRBY', KEYS[6], field, units)
   end
   if locked then return end
   done = done + 1
@@ -55,30 +56,40 @@ local function change(id, record, known, units, field)
   redis.call('ZREM', KEYS[8], id) -- decided now, if it was not before
 end
 
-local ids = {}
-for i = 11, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+local ids, news = unpack(cjson.decode(ARGV[11]))
 if #ids > 0 then
   local scores = redis.call('ZMSCORE', KEYS[2], unpack(ids))
   local known = redis.call('HMGET', KEYS[3], unpack(ids))
   for i, id in ipairs(ids) do
-    local at = 11 + (i - 1) * 4
-    local record, units, field = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+    local record = news[i]
     if record == '' then
       if scores[i] and is_last_batch then
         gone[#gone + 1] = id
         back[#back + 1], back[#back + 2] = scores[i], id
       end
-    elseif not locked then
-      local on_sale = redis.call('HEXISTS', KEYS[10], string.match(field, '^%d+')) == 1
-      if on_sale then change(id, record, known[i], units, field) end
-    elseif scores[i] then
-      gone[#gone + 1] = id
-      done, queued = done + 1, queued - units
-      change(id, record, known[i], units, field)
+    elseif scores[i] or not locked then
+      local units, sale, buyer = string.match(record, '^%a|%d+|(%d+)|(%d+)|([^|]*)')
+      local field = sale .. ':' .. buyer
+      if locked then
+        gone[#gone + 1] = id
+        done, queued = done + 1, queued - units
+        change(id, record, known[i], tonumber(units), field)
+      elseif known[i] or redis.call('HEXISTS', KEYS[10], sale) == 1 then
+        change(id, record, known[i], tonumber(units), field)
+      end
     end
   end
 end
 if #records > 0 then redis.call('HSET', KEYS[3], unpack(records)) end
+if #lives > 0 then
+  local had, kept, ended = redis.call('HMGET', KEYS[6], unpack(lives)), {}, {}
+  for i, field in ipairs(lives) do
+    local units = tonumber(had[i] or '0') + more[field]
+    if units > 0 then kept[#kept + 1], kept[#kept + 2] = field, units else ended[#ended + 1] = field end
+  end
+  if #kept > 0 then redis.call('HSET', KEYS[6], unpack(kept)) end
+  if #ended > 0 then redis.call('HDEL', KEYS[6], unpack(ended)) end
+end
 if #gone > 0 then
   redis.call('ZREM', KEYS[2], unpack(gone))
   redis.call('HDEL', KEYS[5], unpack(gone))

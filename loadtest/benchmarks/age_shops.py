@@ -41,7 +41,7 @@ DECIDED = "SELECT id, seq FROM shop_order WHERE id > %s ORDER BY id"
 LARGE_STATES = {"paid": 40, "expired": 15, "cancelled": 5, "sold_out": 20, "held": 20}
 ENDED, ENDING = "age-ended", "age-ending"
 # So that the last of them is written before the first is due.
-BEFORE_FIRST_END_SECONDS = 20.0
+BEFORE_FIRST_END_SECONDS = 120.0
 # The indexes keep an entry of each hold that has ended until a vacuum; its stock and history are written already.
 END_WITHOUT_VACUUM = "UPDATE shop_order SET state = 'expired', changed_at = now() WHERE sale_id = %s"
 LATE = """

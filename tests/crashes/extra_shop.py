@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,14 +89,17 @@ def own_valkey(folder: Path) -> Iterator[OwnStore]:
 
 
 @contextmanager
-def own_postgres(*, environment: Mapping[str, str]) -> Iterator[OwnStore]:
-    """Run a PostgreSQL of this test's own, with every table made.
+def own_postgres(*, environment: Mapping[str, str], targets: Sequence[Sequence[str]] = ((),)) -> Iterator[OwnStore]:
+    """Run a PostgreSQL of this test's own, with its tables made.
+
+    targets: up to which migration, as `migrate` takes it; by default all of them.
 
     Not in a folder of pytest's: each run of pytest closes those to other accounts, and PostgreSQL runs as one.
     """
     home = TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-")
     with home as folder, own_store(start_postgres, Path(folder) / "own-postgres") as store:
-        run_manage("migrate", "--verbosity", "0", environment={**environment, "DATABASE_URL": store.url})
+        for target in targets:
+            run_manage("migrate", *target, "--verbosity", "0", environment={**environment, "DATABASE_URL": store.url})
         yield store
 
 

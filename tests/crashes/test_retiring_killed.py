@@ -25,7 +25,7 @@ from tests.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores,
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, pay_all
 from tests.waiting import wait_until
 
-PATIENCE_SECONDS = 40
+PATIENCE_SECONDS = 120
 # More than one step of forgetting.
 BUYERS, UNITS = 1_200, 5
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,11 +80,13 @@ class WorkerShop:
 
 
 @contextmanager
-def own_stores(environment: Mapping[str, str], *, folder: Path) -> Iterator[OwnStores]:
-    """Run a PostgreSQL and a Valkey for the length of a block."""
+def own_stores(
+    environment: Mapping[str, str], *, folder: Path, targets: Sequence[Sequence[str]] = ((),)
+) -> Iterator[OwnStores]:
+    """Run a PostgreSQL and a Valkey for the length of a block; targets: as own_postgres."""
     with own_valkey(folder) as valkey:
         own = {**environment, "REDIS_URL": valkey.url, "CACHE_URL": valkey.url}
-        with own_postgres(environment=own) as postgres:
+        with own_postgres(environment=own, targets=targets) as postgres:
             yield OwnStores(postgres, valkey, {**own, "DATABASE_URL": postgres.url})
 
 

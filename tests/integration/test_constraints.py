@@ -5,19 +5,22 @@ Every test has a SKU of its own. Called by pytest.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
-from django.db import DatabaseError, IntegrityError, ProgrammingError, connection, transaction
+from django.db import IntegrityError, ProgrammingError, connection, transaction
 from django.utils import timezone
 
+from inventory.database import Connection
 from inventory.models import Stock
 from shop.catalogue import SaleCard
 from shop.models import Sale
-from tests.road import queue, settle_line
+from tests.road import own_connection, queue, settle_line
 from tests.shopkeeping import make_sale
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -134,15 +137,54 @@ def test_the_shop_is_no_superuser() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement",
-    ["DELETE FROM inventory_stock WHERE sku = %(sku)s", "DELETE FROM shop_sale WHERE slug = %(slug)s"],
+    ("statement", "says"),
+    [
+        ("DELETE FROM inventory_stock WHERE sku = %(sku)s", "stock .* still has movements"),
+        ("DELETE FROM shop_sale WHERE slug = %(slug)s", "sale .* still has orders"),
+        (
+            "INSERT INTO shop_order (request_id, sale_id, buyer, buyer_limit, quantity, seq, state, reason, unit_price,"
+            " currency) VALUES ('of no sale', 0, 'bob', 1, 1, 9, 'refused', '', 1, 'EUR')",
+            "an order names a sale that does not exist",
+        ),
+        (
+            "INSERT INTO inventory_stockmovement (stock_id, kind, delta, request_id, actor, reason)"
+            " VALUES (0, 'hold', -1, 'of no stock', 'test', '')",
+            "a movement names a stock that does not exist",
+        ),
+    ],
 )
-def test_what_orders_and_movements_refer_to_cannot_be_deleted(shop: dict[str, Any], statement: str) -> None:
-    # Of movements PostgreSQL cannot even ask: that would need the right to change them.
-    with pytest.raises(
-        DatabaseError, match=r"violates foreign key|permission denied for table inventory_stockmovement"
-    ):
-        execute(f"{statement}; SET CONSTRAINTS ALL IMMEDIATE", shop)
+def test_orders_and_movements_refer_to_what_is_there(shop: dict[str, Any], statement: str, says: str) -> None:
+    with pytest.raises(IntegrityError, match=says) as refused:
+        execute(statement, shop)
+    assert isinstance(refused.value.__cause__, psycopg.errors.ForeignKeyViolation)
+
+
+def test_a_delete_waits_for_an_order_that_is_being_written(shop: dict[str, Any], new_sku: Callable[[], str]) -> None:
+    """The control: without a look after the wait, the delete would see no order and leave one without a sale."""
+    card = make_sale(new_sku(), units=1)
+    order = (
+        "INSERT INTO shop_order (request_id, sale_id, buyer, buyer_limit, quantity, seq, state, reason, unit_price,"
+        " currency) VALUES (%s, %s, 'bob', 1, 1, 9, 'refused', '', 1, 'EUR')"
+    )
+    delete = "DELETE FROM shop_saleterms WHERE sale_id = %(id)s; DELETE FROM shop_sale WHERE id = %(id)s"
+    with own_connection() as writer, ThreadPoolExecutor(1) as threads:
+        with writer.transaction():
+            writer.execute(order, [f"{card.sale_id:x}-order", card.sale_id])
+            deleting = threads.submit(execute_elsewhere, delete, {"id": card.sale_id})
+            wait_until(lambda: is_somebody_waiting(writer), what="the delete waits")
+        with pytest.raises(psycopg.errors.ForeignKeyViolation, match="still has orders"):
+            deleting.result(timeout=120)
+    assert Sale.objects.filter(pk=card.sale_id).exists()
+
+
+def execute_elsewhere(statement: str, values: dict[str, Any]) -> None:
+    with own_connection() as other, other.transaction(), psycopg.ClientCursor(other) as cursor:
+        cursor.execute(statement, values)
+
+
+def is_somebody_waiting(connection: Connection) -> bool:
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    return connection.execute(waiting).fetchone() is not None
 
 
 def another_sale(card: SaleCard, *, opens_at: datetime, closes_at: datetime) -> Sale:

@@ -80,6 +80,24 @@ def test_a_damaged_record_ends_in_the_dead_letters_and_the_line_goes_on(card: Sa
     assert_books_balance(card)
 
 
+def test_a_damaged_request_comes_back_by_its_ticket_and_the_books_balance(card: SaleCard) -> None:
+    (name,) = queue(card, "ann")
+    (place,) = line.places(redis.connect(), card.sku, [name])
+    assert place is not None
+    record = place.record
+    ticket = sign_ticket(ticket_signer(), Ticket(name, "ann", 1, record.seq, record.terms_version, record.ordinal))
+    set_aside_first(card)
+    damage(card, name, "nonsense")
+    (discarded,) = change_letters(redis.connect(), card.sku, [name], mode="discard", actor="anna")
+    assert discarded.done
+    assert_books_balance(card)
+    view, restored = restoring.restore(ticket, buyer="ann")
+    assert (view.state, restored) == (State.QUEUED, True)
+    settle_line(card)
+    assert Order.objects.get(request_id=name).ordinal == record.ordinal
+    assert_books_balance(card)
+
+
 def test_the_audit_says_that_a_request_set_aside_is_undecided(card: SaleCard) -> None:
     """The control of the one above: until somebody has looked, an admitted request has no order."""
     queue(card, "ann")

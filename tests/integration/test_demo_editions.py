@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 import pytest
+from django.db import OperationalError, connection
 from django.utils import timezone
 
 from inventory import redis
 from inventory.lock_report import report_locks
 from shop import catalogue
 from shop.models import Sale, StaffAct
+from tests.integration.test_heartbeats import StopAfter
 from tests.shopkeeping import assert_books_balance
 from workers.demo_editions import EVERY, FIRST_IN, LEAD, STILL, UNITS, Editions, editions
+from workers.process_loop import run_until_stopped
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -75,3 +78,21 @@ def test_an_edition_opens_every_two_minutes_and_the_one_before_ends() -> None:
     assert newest().opens_at == clock.now + FIRST_IN
     assert not Sale.objects.filter(pk__in=[second.pk, third.pk], switch="on").exists()
     assert_books_balance(catalogue.find_sale(first.slug))
+
+
+def test_they_go_on_when_the_database_is_back() -> None:
+    """The control: the step alone raises."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        with connection.cursor() as cursor:
+            if steps < 3:
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+            return int(cursor.execute("SELECT 0") is None)
+
+    with pytest.raises(OperationalError):
+        step()
+    run_until_stopped(step, stop=StopAfter(4), wait_for_work=lambda: None)
+    assert steps == 5

@@ -11,7 +11,7 @@ import pytest
 from inventory import keys
 from loadtest.benchmarks.costs import NEVER, Brake
 from shop.catalogue import SaleCard
-from tests.road import queue, run, settle_line, settler
+from tests.road import queue, run, settler
 from tests.shopkeeping import make_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -26,17 +26,10 @@ def waiting(card: SaleCard) -> int:
 
 @pytest.fixture
 def long_line(new_sku: Callable[[], str]) -> SaleCard:
-    """Return a sale with a line, beside others that a settler comes to first: theirs wait, and are due to be looked at.
-
-    So the spikes leave their lines: every unit is held, and the rest waits.
-    """
+    """Return a sale with a line, and make others that a settler comes to first: each has a buyer to decide."""
     name = new_sku()
-    held_up = [make_sale(f"{name}-{number}", units=1) for number in range(3)]
-    for card in held_up:
-        queue(card, "ann", "bob", "eve")
-        settle_line(card)
-        assert waiting(card) == 2
-        run(("HSET", keys.stock(card.sku), "waits_until_us", 0))
+    for number in range(3):
+        queue(make_sale(f"{name}-{number}", units=1), "ann")
     card = make_sale(f"{name}-long", units=ASKED)
     queue(card, *(f"buyer-{number}" for number in range(ASKED)))
     return card

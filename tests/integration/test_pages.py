@@ -290,8 +290,9 @@ def test_redis_away_is_503_with_the_same_key_so_that_a_retry_is_safe(
     def away(*_args: Any, **_kwargs: Any) -> None:
         raise RedisUnavailable
 
-    monkeypatch.setattr(redis, "connect", away)
-    answer = press(client, sale, key=key)
+    with monkeypatch.context() as patch:
+        patch.setattr(redis, "connect", away)
+        answer = press(client, sale, key=key)
     assert answer.status_code == 503
     assert answer["Retry-After"] == "1"
     assert key_in(answer) == key

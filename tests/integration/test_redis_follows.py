@@ -62,6 +62,16 @@ def test_a_pause_that_nobody_told_redis_of_holds_within_seconds(card: SaleCard, 
     wait_until(lambda: admit(card, ask(card, next(buyers)))[0].code == Code.PAUSED)
 
 
+def test_a_payment_is_told_also_while_redis_knows_the_sale_only_as_an_older_shop_kept_it(card: SaleCard) -> None:
+    (name,) = queue(card, "ann")
+    settle_line(card)
+    redis.connect().delete(keys.sales(card.sku))
+    pay_all(card)
+    (place,) = line.places(redis.connect(), card.sku, [name])
+    assert place is not None
+    assert place.record.state is State.PAID
+
+
 def test_units_that_nobody_told_redis_of_can_be_had_within_seconds(card: SaleCard, web: Caller) -> None:
     queue(card, "a", "b", "c", "d", "e")
     settle_line(card)

@@ -114,12 +114,16 @@ def test_a_holder_without_its_majority_is_told(nodes: Nodes) -> None:
 
 
 def test_a_server_that_lost_it_is_topped_up(nodes: Nodes) -> None:
-    lock = nodes.lock()
-    assert lock.acquire()
+    lock = nodes.lock(ttl_ms=60_000)
+    assert lock.acquire(timeout_seconds=60)
     nodes.clients[0].delete(keys.lock("kite"))
-    assert lock.hold
-    WATCHDOG.renew([lock.hold])
-    wait_until(lambda: set(nodes.holders()) == {lock.token})
+
+    def topped_up() -> bool:
+        assert lock.hold
+        WATCHDOG.renew([lock.hold])  # again, because a server's answer may come too late to count
+        return set(nodes.holders()) == {lock.token}
+
+    wait_until(topped_up)
     assert lock.release()
 
 

@@ -97,7 +97,7 @@ def life(card: SaleCard, expirer: Expirer) -> list[Callable[[], None]]:
     def expire() -> None:
         # Of our SKU alone: other tests have holds of their own, thousands of them that are due.
         due = Order.objects.filter(sale_id=card.sale_id, state="held", hold_expires_at__lte=Now())
-        expirer._end(card.sku, list(due.values_list("request_id", flat=True)))
+        expirer._end_all(card.sku, list(due.values_list("request_id", flat=True)))
 
     return [come, come, end, end, restock, expire]
 

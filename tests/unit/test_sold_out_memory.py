@@ -147,15 +147,12 @@ def test_without_turns_the_same_sales_would_make_every_answer_too_old() -> None:
 
 
 @pytest.mark.parametrize(
-    "entry",
-    [
-        over_entry("late", ended_seconds_ago=5),
-        over_entry("waits", figures=GONE._replace(queued=1)),
-        over_entry("held", figures=GONE._replace(held=1)),
-    ],
+    "known",
+    [{"ended_seconds_ago": 5}, {"figures": GONE._replace(queued=1)}, {"figures": GONE._replace(held=1)}],
     ids=["it has just ended", "somebody waits", "a unit is held"],
 )
-def test_a_sale_that_is_over_and_not_at_rest_is_looked_at_every_time(entry: SaleEntry) -> None:
+def test_a_sale_that_is_over_and_not_at_rest_is_looked_at_every_time(known: dict[str, Any]) -> None:
+    entry = over_entry("moves", **known)
     board = board_with([over_entry(f"past-{number}") for number in range(100)] + [entry])
     assert all(entry in board._choose() for _ in range(8))
 

@@ -14,12 +14,12 @@ from inventory import redis
 from inventory.heartbeats import Heartbeat
 from inventory.memory import settle_in
 from inventory.wakeups import WakeUps
+from shop.sandbox import deliveries
 from workers.clock_check import check_clock
 from workers.expirer import Expirer
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.reconcile_asked import compare_asked
 from workers.reconciler import Reconciler
-from workers.sandbox_sender import send_once
 from workers.settler import Settler
 
 # The sweep: how soon work is found when its hint was lost, or its holder died.
@@ -97,7 +97,10 @@ def run_sandbox() -> None:
     stop = StopFlag()
     stop.install()
     run_until_stopped(
-        send_once, stop=stop, wait_for_work=lambda: stop.wait(NOTICE_SECONDS), heartbeat=heartbeat_of("sandbox")
+        deliveries.send_due,
+        stop=stop,
+        wait_for_work=lambda: stop.wait(NOTICE_SECONDS),
+        heartbeat=heartbeat_of("sandbox"),
     )
 
 

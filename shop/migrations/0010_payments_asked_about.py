@@ -15,7 +15,7 @@ NEXT_QUESTION = InUtc(F("changed_at")) + (F("changed_at") - F("created_at"))
 
 
 class Migration(migrations.Migration):
-    dependencies = [("shop", "0008_retired")]
+    dependencies = [("shop", "0009_orders_have_sale")]
     operations = [
         migrations.RemoveIndex("payment", "payment_open"),
         migrations.AddIndex(
