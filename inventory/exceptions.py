@@ -22,6 +22,7 @@ FairdropError
     ├── LineNotTold             it is committed, but the line has not heard of it
     ├── MemoryFull              Redis is nearly full and takes nobody new
     ├── SaleNotPrimed           Redis has no state of this sale yet
+    ├── LockInUse               this lock object holds its lock already, or is taking it
     └── LockLost                the SKU's lock is no longer ours
         └── FenceRefused        the stock row has seen a newer holder
 """
@@ -157,6 +158,10 @@ class MemoryFull(Unavailable):
 
 class SaleNotPrimed(Unavailable):
     """The line of this sale is being prepared."""
+
+
+class LockInUse(Unavailable):
+    """This lock object is in use; each caller needs one of its own."""
 
 
 class LockLost(Unavailable):

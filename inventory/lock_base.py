@@ -1,10 +1,9 @@
 """What every kind of lock does without asking a server: knows its hold, hears of its loss, guards a block.
-Never takes or gives back a lock itself. Called by locks.py and redlock.py.
+Never takes or gives back a lock itself.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -14,9 +13,17 @@ from typing import Literal, Self
 
 import structlog
 
-from inventory import keys
-from inventory.exceptions import InvalidRequest, LockLost, RedisUnavailable, Unavailable
-from inventory.lock_hold import Hold
+from inventory.arguments import (
+    LONGEST_MS,
+    LONGEST_SECONDS,
+    checked_call,
+    checked_client,
+    checked_name,
+    checked_number,
+    refused,
+)
+from inventory.exceptions import LockInUse, LockLost, RedisUnavailable, Unavailable
+from inventory.lock_hold import Hold, State
 from inventory.lock_owner import new_token
 from inventory.lock_statistics import STATISTICS
 from inventory.redis import Argument, Client
@@ -29,22 +36,11 @@ SHORTEST_TTL_MS = 100
 ExtendMode = Literal["set", "add"]
 
 
-def checked_name(name: str) -> str:
-    """Return `name`, or raise InvalidRequest: a brace in it would break the hash tag of its keys (L22, S16)."""
-    if not isinstance(name, str) or not keys.SKU_PATTERN.fullmatch(name):
-        raise InvalidRequest(f"name must match {keys.SKU_PATTERN.pattern}, got {name!r}")
-    return name
-
-
-def checked_number(value: float, *, argument: str, least: float) -> float:
-    """Return `value`, or raise InvalidRequest that names the argument when it is below `least` (S16)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
-        raise InvalidRequest(f"{argument} must be at least {least:g}, got {value!r}")
-    return value
-
-
 class AnyLock(ABC):
-    """A lock of one name on one server or many. client: the server that keeps the statistics; the rest as in Lock."""
+    """A lock of one name on one server or many. client: the server that keeps the statistics; the rest as in Lock.
+
+    An object is one holder: another thread or task that wants the lock makes an object of its own.
+    """
 
     def __init__(
         self,
@@ -56,9 +52,11 @@ class AnyLock(ABC):
         on_lost: Callable[[AnyLock], None] | None,
     ) -> None:
         self.name = checked_name(name)
-        self._ttl_ms = int(checked_number(ttl_ms, argument="ttl_ms", least=SHORTEST_TTL_MS))
+        self._ttl_ms = int(self._number(ttl_ms, "ttl_ms", least=SHORTEST_TTL_MS))
         if max_hold_ms is not None:
-            checked_number(max_hold_ms, argument="max_hold_ms", least=SHORTEST_TTL_MS)
+            self._number(max_hold_ms, "max_hold_ms", least=SHORTEST_TTL_MS)
+        checked_client(client, lock=name)
+        checked_call(on_lost, argument="on_lost", lock=name)
         self.token = new_token()
         self.fence = 0
         self.lost = threading.Event()
@@ -67,6 +65,7 @@ class AnyLock(ABC):
         self._max_hold_ms = max_hold_ms
         self._on_lost = on_lost
         self._process_id = os.getpid()
+        self._taking = threading.Lock()
 
     @abstractmethod
     def acquire(self, *, timeout_seconds: float | None = 0, blocking: bool = True) -> bool:
@@ -79,6 +78,10 @@ class AnyLock(ABC):
     @abstractmethod
     def extend(self, milliseconds: int, *, mode: ExtendMode = "set") -> bool:
         """Let the lock live `milliseconds` from now, or longer than now; False when it is not ours."""
+
+    @abstractmethod
+    def give_back(self, hold: Hold) -> None:
+        """Remove the key of a hold that is over, if it is still there; never raises RedisUnavailable."""
 
     @abstractmethod
     def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]] | None:
@@ -102,12 +105,15 @@ class AnyLock(ABC):
         if self.is_valid():
             return
         if self.hold is not None:
-            self.hold.lose(reason=self.hold.trouble() or "the lock is no longer ours")
+            self.hold.lose_if_over()
         raise LockLost(f"the lock of {self.name} is no longer ours")
 
     def expire(self, seconds: float) -> bool:
-        """Let the lock live `seconds` (≥ 1) from now, for long work (S5); False when it is not ours."""
-        return self.extend(int(checked_number(seconds, argument="seconds", least=1) * 1000))
+        """Let the lock live `seconds` (≥ 1) from now, for long work (S5); False when it is not ours.
+
+        The longest hold counts from this call on. Raises InvalidRequest, RedisUnavailable.
+        """
+        return self.extend(int(self._number(seconds, "seconds", least=1, most=LONGEST_SECONDS) * 1000))
 
     def tell_lost(self, hold: Hold, *, reason: str) -> None:
         """Note and log the loss, set `lost`, call on_lost."""
@@ -137,18 +143,46 @@ class AnyLock(ABC):
             STATISTICS.held(self._client, self.name, seconds=time.monotonic() - hold.since)
         return was_valid
 
-    def _renew_token(self) -> None:
-        """One token a hold; the same token as long as a call with it may have been heard and not answered (L1)."""
-        if os.getpid() != self._process_id or (self.hold is not None and not self.hold.is_valid()):
+    def _begin_acquire(self) -> None:
+        """Let one caller take the lock with this object; it ends that with self._taking.release().
+
+        One token a hold; the same token as long as a call with it may have been heard and not answered (L1).
+        Raises LockInUse.
+        """
+        if os.getpid() != self._process_id:
+            self._taking = threading.Lock()  # in a forked child: the thread that had it is not there
             self._process_id, self.token, self.hold = os.getpid(), new_token(), None
+        if not self._taking.acquire(blocking=False):
+            raise LockInUse(f"this object is taking the lock of {self.name}; use one object for each caller")
+        if self.is_valid():
+            self._taking.release()
+            raise LockInUse(f"this object holds the lock of {self.name}; use one object for each caller")
+        if self.hold is not None:
+            self.token, self.hold = new_token(), None
+        self.lost.clear()
 
     def _begin_hold(self, *, fence: int, since: float) -> None:
         self.fence = fence
-        if self.hold is not None and self.hold.renewed(since=since, life_ms=self._ttl_ms):
-            return
-        self.lost.clear()
         self.hold = Hold(self, ttl_ms=self._ttl_ms, since=since, max_hold_ms=self._max_hold_ms)
         WATCHDOG.add(self.hold)
+
+    def _is_held(self) -> bool:
+        return self.hold is not None and self.hold.state is State.HELD
+
+    def _released(self, *, was_there: bool, held: bool) -> bool:
+        """Say whether the lock was ours until this release. held: no loss was told, nor was it given back before."""
+        if held and not was_there:
+            log.warning("lock was not ours any more", action="release_failed", lock=self.name, fence=self.fence)
+            self.lost.set()
+        return was_there and not self.lost.is_set()
+
+    def _number(self, value: float, argument: str, *, least: float, most: float = LONGEST_MS) -> float:
+        return checked_number(value, argument=argument, least=least, most=most, lock=self.name)
+
+    def _check_extend(self, milliseconds: int, mode: ExtendMode) -> None:
+        self._number(milliseconds, "milliseconds", least=1)
+        if mode not in ("set", "add"):
+            raise refused("mode", "must be 'set' or 'add'", mode, lock=self.name)
 
     def __enter__(self) -> Self:
         """Take the lock or raise Unavailable: the block is never entered without it (L23)."""
@@ -157,8 +191,12 @@ class AnyLock(ABC):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: object) -> None:
+        """Give the lock back. Raises LockLost when it was lost inside a block that did not fail by itself."""
         try:
-            self.release()
+            was_ours = self.release()
         except RedisUnavailable:
             if kind is None:
                 raise
+            return
+        if not was_ours and self.lost.is_set() and kind is None:
+            raise LockLost(f"the lock of {self.name} was lost before its block had ended")

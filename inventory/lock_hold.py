@@ -1,5 +1,5 @@
 """One hold of a lock as its own process sees it: until when it is surely ours, and that it ends once.
-Never talks to Redis; clocks are monotonic. Called by locks.py, redlock.py and watchdog.py.
+Never talks to Redis; clocks are monotonic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class Holding(Protocol):
         """Give the lock back."""
 
     def tell_lost(self, hold: Hold, *, reason: str) -> None:
-        """Hear that `hold` was lost; called once, by whoever found out."""
+        """Hear that `hold` was lost; called once."""
+
+    def give_back(self, hold: Hold) -> None:
+        """Remove the key of a hold that is over, if it is still there; never raises RedisUnavailable."""
 
     def count_failed_renewal(self) -> None:
         """Hear that one renewal had no answer."""
@@ -69,16 +72,23 @@ class Hold:
         self._thread = threading.current_thread()
         self._process_id = os.getpid()
         self._mutex = threading.Lock()
+        self._max_hold_ms = max_hold_ms
         self.renewed(since=since, life_ms=ttl_ms)
 
-    def renewed(self, *, since: float, life_ms: int) -> bool:
-        """Count the lease from `since`, taken before the call; False when the hold has ended meanwhile (L5)."""
+    def renewed(self, *, since: float, life_ms: int, by_holder: bool = False) -> bool:
+        """Count the lease from `since`, taken before the call; False when the hold has ended meanwhile (L5).
+
+        by_holder: the holder asked for it, so it is not stuck: the longest hold counts from now on, and never ends
+        before the life that it asked for (S5).
+        """
         with self._mutex:
             if self.state is not State.HELD:
                 return False
             self.deadline = lease_end(since, life_ms=life_ms)
             # A third of a normal lease has passed then; a lengthened one is not cut short by a renewal.
             self.renew_at = since + (life_ms - self.ttl_ms * 2 / 3) / 1000
+            if by_holder and self._max_hold_ms is not None:
+                self.ends_by = since + max(self._max_hold_ms, life_ms) / 1000
             return True
 
     def postpone(self) -> None:
@@ -110,6 +120,19 @@ class Hold:
         """The lock is not ours any more: tell its holder, once."""
         if self._leave(State.LOST):
             self.lock.tell_lost(self, reason=reason)
+
+    def lose_if_over(self) -> bool:
+        """Lose the hold when it must not be renewed any more, and say whether that is so.
+
+        A key that it leaves on the server is given back: it would lock others out for nobody (L6).
+        """
+        reason = self.trouble()
+        is_there = time.monotonic() < self.deadline
+        if reason and self._leave(State.LOST):
+            self.lock.tell_lost(self, reason=reason)
+            if is_there:
+                self.lock.give_back(self)
+        return bool(reason)
 
     def disown(self) -> None:
         """In a forked child: what the parent holds is not ours. Takes no mutex: another thread may have had it."""

@@ -1,6 +1,5 @@
 """A distributed lock with a fence: taken and given back in one script each, handed on to whoever waited longest.
 Never promises more than "usually one holder": safety is the fence that the stock row checks.
-Called by the settler, by named_locks.py and by operators.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from inventory import keys
-from inventory.exceptions import InvalidRequest, RedisUnavailable
+from inventory.arguments import LONGEST_SECONDS, checked_client, checked_flag, checked_name
+from inventory.exceptions import RedisUnavailable
 from inventory.lock_base import FENCE_TTL_MS as FENCE_TTL_MS  # priming keeps a fence as long
-from inventory.lock_base import AnyLock, ExtendMode, checked_name, checked_number
+from inventory.lock_base import AnyLock, ExtendMode
 from inventory.lock_hold import Hold, lease_end
 from inventory.lock_owner import new_nonce, new_token
 from inventory.lock_statistics import STATISTICS
@@ -46,11 +46,13 @@ LONGEST_PLACE_SECONDS = 3600.0
 
 
 class Lock(AnyLock):
-    """A lock of one name that this object may hold. name: what is locked (a SKU); ttl_ms: life without renewal, ≥ 100.
+    """A lock of one name that this object may hold; each caller makes an object of its own.
 
-    fair: give it to the longest waiter (default), or let anyone push in, which is faster for tiny sections; on_lost:
-    called from any thread with this lock when it was lost; max_hold_ms: held no longer, None = as long as the thread
-    that took it lives (L6). fence: rises with every new holder. lost: an event. Raises InvalidRequest (S16).
+    client: from connect() or connect_once(). name: what is locked (a SKU). ttl_ms: life without renewal, ≥ 100. fair:
+    give it to the longest waiter (default), or let anyone push in, which is faster for tiny sections. on_lost: called
+    from any thread with this lock when it was lost. max_hold_ms: the longest hold, counted from the last extend by its
+    holder, None = as long as the thread that took it lives (L6); then the lock is given back. fence: rises with every
+    new holder. lost: an event. Raises InvalidRequest (S16).
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Lock(AnyLock):
         on_lost: Callable[[AnyLock], None] | None = None,
     ) -> None:
         super().__init__(client, name, ttl_ms=ttl_ms, max_hold_ms=max_hold_ms, on_lost=on_lost)
-        self._fair = fair
+        self._fair = checked_flag(fair, argument="fair", lock=name)
         self._lock_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
         self._release_keys = [self._lock_keys[0], *self._lock_keys[2:]]
 
@@ -78,19 +80,24 @@ class Lock(AnyLock):
         """Try to take the lock for up to `timeout_seconds` (0: one try, None: without end); say whether it is ours.
 
         blocking=False: one try whatever the timeout. wait_interval_seconds: longest wait between two tries, ≤ 1 (S1).
-        Asking again with the same token is success with the same fence, so a lost reply is harmless (L1).
-        Raises InvalidRequest, RedisUnavailable.
+        A call that is sent again has the same token, which is success with the same fence: a lost reply is harmless
+        (L1). Raises InvalidRequest, RedisUnavailable; LockInUse when this object holds the lock or is taking it.
         """
-        if timeout_seconds is not None:
-            checked_number(timeout_seconds, argument="timeout_seconds", least=0)
-        checked_number(wait_interval_seconds, argument="wait_interval_seconds", least=0.001)
-        self._renew_token()
-        began = time.monotonic()
-        give_up_at = math.inf if timeout_seconds is None else began + timeout_seconds
-        if not blocking:
-            give_up_at = began
-        longest_block = min(wait_interval_seconds, LONGEST_BLOCK_SECONDS)
-        taken, tries, waiters = self._acquire_until(give_up_at, longest_block=longest_block)
+        # What is left as it is need not be checked: each check costs a microsecond of a short call.
+        if timeout_seconds is not None and timeout_seconds != 0:
+            self._number(timeout_seconds, "timeout_seconds", least=0, most=LONGEST_SECONDS)
+        if blocking is not True:
+            checked_flag(blocking, argument="blocking", lock=self.name)
+        if wait_interval_seconds is not LONGEST_BLOCK_SECONDS:
+            self._number(wait_interval_seconds, "wait_interval_seconds", least=0.001, most=LONGEST_SECONDS)
+        self._begin_acquire()
+        try:
+            began = time.monotonic()
+            give_up_at = math.inf if timeout_seconds is None else began + timeout_seconds
+            longest_block = min(wait_interval_seconds, LONGEST_BLOCK_SECONDS)
+            taken, tries, waiters = self._acquire_until(give_up_at if blocking else began, longest_block=longest_block)
+        finally:
+            self._taking.release()
         if taken:
             waited = time.monotonic() - began
             STATISTICS.taken(self._client, self.name, waited_seconds=waited, contended=tries > 1, waiters=waiters)
@@ -166,6 +173,7 @@ class Lock(AnyLock):
 
     def is_locking(self, *, remote: bool = False) -> bool:
         """Say whether we hold the lock: by the local clock, or as the server says (S6). Raises RedisUnavailable."""
+        checked_flag(remote, argument="remote", lock=self.name)
         if not self.is_valid() or not remote:
             return self.is_valid()
         left_ms, _ = run_script(self._client, "held", keys=self._lock_keys[:2], args=[self.token])
@@ -175,11 +183,10 @@ class Lock(AnyLock):
         """Let the lock live `milliseconds` from now ("set") or longer than now ("add"); False when it is not ours.
 
         The watchdog goes on from there: a life shorter than ttl_ms is soon ttl_ms again.
-        Never makes a lock anew (L8). Raises InvalidRequest, RedisUnavailable.
+        The longest hold counts from this call on. Never makes a lock anew (L8).
+        Raises InvalidRequest, RedisUnavailable.
         """
-        checked_number(milliseconds, argument="milliseconds", least=1)
-        if mode not in ("set", "add"):
-            raise InvalidRequest(f"mode must be 'set' or 'add', got {mode!r}")
+        self._check_extend(milliseconds, mode)
         hold, since = self.hold, time.monotonic()
         if hold is None or not hold.is_valid():
             return False
@@ -188,32 +195,40 @@ class Lock(AnyLock):
         if life_ms <= 0:
             hold.lose(reason="another holds it, or nobody")
             return False
-        if hold.renewed(since=since, life_ms=life_ms):
+        if hold.renewed(since=since, life_ms=life_ms, by_holder=True):
             WATCHDOG.add(hold)
         return hold.is_valid()
 
     def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]]:
         """Return client, keys and arguments of the extend script."""
-        return self._client, self._lock_keys[:1], [self.token, self._ttl_ms, "set"]
+        return self._client, self._lock_keys[:1], [self.token, self._ttl_ms, "keep"]
 
     def renew(self, hold: Hold) -> None:
         """Renew `hold` now."""
         WATCHDOG.renew([hold])
 
     def release(self) -> bool:
-        """Give the lock back; say whether it was still ours. Raises RedisUnavailable (it then ends by itself).
+        """Give the lock back; say whether it was ours until now. Raises RedisUnavailable (it then ends by itself).
 
-        Asked twice when the first answer was lost: "gone" is then what the first call has done (L1).
+        False also when its loss was told before. Asked twice when the first answer was lost: "gone" is then what the
+        first call has done (L1).
         """
         if os.getpid() != self._process_id:
             return False  # a forked child: the hold is its parent's (L7)
-        was_valid, args = self.end_hold(), self.release_args()
+        held, was_valid, args = self._is_held(), self.end_hold(), self.release_args()
         try:
-            return self.is_released(self._send_release(args))
+            return self._released(was_there=self.is_released(self._send_release(args)), held=held)
         except RedisUnavailable:
             if not was_valid:
                 raise
         return self._send_release(args) in (0, 1, 2, -1)
+
+    def give_back(self, hold: Hold) -> None:
+        """Remove the key of a hold that is over, if it is still there; never raises RedisUnavailable."""
+        try:
+            self._send_release([hold.token, GRANT_TTL_MS, new_nonce(), int(self._fair)])
+        except RedisUnavailable as error:
+            log.warning("lock left to its TTL", action="release_failed", lock=self.name, error=repr(error.__cause__))
 
     def release_args(self) -> list[Argument]:
         """Return the arguments of one release; sent twice, they are one release."""
@@ -281,7 +296,7 @@ def force_release(client: Client, name: str) -> int:
 
     The old holder hears of it at its next renewal. Raises InvalidRequest, RedisUnavailable.
     """
-    checked_name(name)
+    checked_client(client, lock=checked_name(name))
     script_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
     fence = int(
         run_script(sending_once(client), "force", keys=script_keys, args=[FENCE_TTL_MS, GRANT_TTL_MS, new_nonce()])

@@ -1,81 +1,132 @@
-"""The lock under the names of the articles: lock, unlock, unlock_all, expire, is_locking, by name and thread.
-Never holds a rule of its own: each is one call of locks.py. Called by whoever knows those articles.
+"""The lock under the names of the articles: lock, unlock, unlock_all, expire, is_locking, by name and caller.
+Never holds a rule of its own: each is one call of locks.py.
+
+Nested and concurrent callers exclude each other, whether they are threads or asyncio tasks. `lock` returns an id; with
+the id any thread or task of this process may unlock, lengthen and ask: what locks in `asyncio.to_thread` needs it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from typing import Any, Literal, NamedTuple
+from weakref import ref
 
+from inventory.arguments import HIGHEST_WHOLE, LONGEST_SECONDS, checked_name, checked_number, checked_text
 from inventory.exceptions import LockLost
-from inventory.lock_base import checked_number
+from inventory.lock_base import AnyLock
 from inventory.locks import Lock, release_all
 from inventory.redis import connect
 
 EXPIRE_SECONDS = 15
+LONGEST_EXPIRE_SECONDS = 30 * 24 * 3600
 WAIT_INTERVAL_SECONDS = 0.1
-# A lock kept by a hung thread is given up after this many of its lives (L6).
+# A lock kept by a hung thread is given up after this many of its lives (L6), counted from its last `expire`.
 LONGEST_HOLD_LIVES = 10
 
 
-class _Held(threading.local):
-    """The locks of one thread, by name."""
+class _Held(NamedTuple):
+    """A lock and the caller that took it."""
 
-    def __init__(self) -> None:
-        self.locks: dict[str, Lock] = {}
+    lock: Lock
+    caller: ref[Any]
 
 
-_HELD = _Held()
+_HELD: dict[str, _Held] = {}
 
 
 def lock(
-    name: str,
+    name: str | int,
     timeout: float = 0,
     expire: float = EXPIRE_SECONDS,
     wait_interval: float = WAIT_INTERVAL_SECONDS,
-) -> bool:
-    """Take the lock of `name`, waiting up to `timeout` seconds (0 = one try); say whether this thread has it (S1).
+) -> str | Literal[False]:
+    """Take the lock of `name`, waiting up to `timeout` seconds (0 = one try); return its id, or False (S1).
 
-    expire: seconds it lives without renewal, > 0; wait_interval: seconds between two tries at most; a lock that is
-    given back wakes its next holder at once. Raises InvalidRequest (S16), RedisUnavailable.
+    False also when the caller has it already. expire: seconds it lives without renewal, 0.1 to 30 days; wait_interval:
+    seconds between two tries at most; a lock that is given back wakes its next holder at once. A wait stops the event
+    loop: in a task use timeout 0, or `asyncio.to_thread`. Raises InvalidRequest (S16), RedisUnavailable.
     """
-    checked_number(expire, argument="expire", least=0.1)
+    text = _text(name)
+    checked_number(timeout, argument="timeout", least=0, most=LONGEST_SECONDS, lock=text)
+    checked_number(expire, argument="expire", least=0.1, most=LONGEST_EXPIRE_SECONDS, lock=text)
+    checked_number(wait_interval, argument="wait_interval", least=0.001, most=LONGEST_SECONDS, lock=text)
     ttl_ms = int(expire * 1000)
-    one = _HELD.locks.get(name) or Lock(connect(), name, ttl_ms=ttl_ms, max_hold_ms=LONGEST_HOLD_LIVES * ttl_ms)
+    one = Lock(connect(), text, ttl_ms=ttl_ms, max_hold_ms=LONGEST_HOLD_LIVES * ttl_ms, on_lost=_forget)
     if not one.acquire(timeout_seconds=timeout, wait_interval_seconds=wait_interval):
         return False
-    _HELD.locks[name] = one
-    return True
+    _HELD[text] = _Held(one, ref(_caller()))
+    return one.token
 
 
-def unlock(name: str) -> bool:
-    """Give the lock of `name` back, if it is this thread's; say whether it was (S3). Raises RedisUnavailable."""
-    one = _HELD.locks.pop(name, None)
-    return one is not None and one.release()
+def unlock(name: str | int, lock_id: str | None = None) -> bool:
+    """Give the lock of `name` back; False: it is not the caller's, nor that of `lock_id`, any more (S3).
+
+    Raises InvalidRequest, RedisUnavailable.
+    """
+    one = _lock_of(name, lock_id)
+    if one is None:
+        return False
+    _forget(one)
+    return one.release()
 
 
 def unlock_all() -> bool:
     """Give back all locks of this process, newest first; say whether all were still ours (S4)."""
-    _HELD.locks.clear()
+    _HELD.clear()
     return release_all()
 
 
-def expire(name: str, seconds: float) -> bool:
-    """Let a lock of this thread live `seconds` (≥ 1) from now (S5); False: it is not ours. Raises InvalidRequest."""
-    one = _HELD.locks.get(name)
-    checked_number(seconds, argument="seconds", least=1)
+def expire(name: str | int, seconds: float, lock_id: str | None = None) -> bool:
+    """Let the lock of `name` live `seconds` (≥ 1) from now (S5); False: it is not the caller's, nor that of `lock_id`.
+
+    The lock is kept that long, and the ten lives after which it is given up count from now on. Raises InvalidRequest,
+    RedisUnavailable.
+    """
+    one = _lock_of(name, lock_id)
+    checked_number(seconds, argument="seconds", least=1, most=LONGEST_SECONDS, lock=_text(name))
     return one is not None and one.expire(seconds)
 
 
-def is_locking(name: str) -> bool:
-    """Say whether this thread holds the lock of `name`, as the server sees it (S6). Raises RedisUnavailable."""
-    one = _HELD.locks.get(name)
+def is_locking(name: str | int, lock_id: str | None = None) -> bool:
+    """Say whether the caller, or the holder of `lock_id`, has the lock of `name`, as the server sees it (S6).
+
+    Raises InvalidRequest, RedisUnavailable.
+    """
+    one = _lock_of(name, lock_id)
     return one is not None and one.is_locking(remote=True)
 
 
-def check(name: str) -> int:
-    """Return the fence of a lock of this thread. Raises LockLost when it is not surely ours."""
-    one = _HELD.locks.get(name)
+def check(name: str | int, lock_id: str | None = None) -> int:
+    """Return the fence of the caller's lock, or of that of `lock_id`. Raises LockLost when it is not surely ours."""
+    one = _lock_of(name, lock_id)
     if one is None:
-        raise LockLost(f"{name} is not locked by this thread")
+        raise LockLost(f"{name} is not locked by this caller")
     one.check()
     return one.fence
+
+
+def _text(name: str | int) -> str:
+    return checked_name(str(name) if type(name) is int and name <= HIGHEST_WHOLE else name)  # type: ignore[arg-type]
+
+
+def _caller() -> object:
+    """Return the asyncio task that runs, else the thread."""
+    try:
+        return asyncio.current_task() or threading.current_thread()
+    except RuntimeError:  # no event loop runs in this thread
+        return threading.current_thread()
+
+
+def _lock_of(name: str | int, lock_id: str | None) -> Lock | None:
+    held = _HELD.get(_text(name))
+    if lock_id is not None:
+        checked_text(lock_id, argument="lock_id", most=500, lock=_text(name))
+        return held.lock if held and held.lock.token == lock_id else None
+    return held.lock if held and held.caller() is _caller() else None
+
+
+def _forget(one: AnyLock) -> None:
+    held = _HELD.get(one.name)
+    if held and held.lock is one:
+        _HELD.pop(one.name, None)

@@ -1,5 +1,5 @@
 """A queue of tasks in a sorted set: the earliest due first, each id once, a dead holder's batch inherited.
-Never loses a task that was taken and never decides what it means. Called by workers with delayed work.
+Never loses a task that was taken and never decides what it means.
 
 The line of a SKU (line_changes.py) is its special case with admission: both run take.lua and give_back.lua. A queue's
 lock is the lock of its name, so a queue named as a SKU is worked under that SKU's lock (S18).
@@ -7,9 +7,8 @@ lock is the lock of its name, so a queue named as a SKU is worked under that SKU
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from secrets import token_hex
 from typing import Any, Literal, NamedTuple, overload
@@ -17,7 +16,18 @@ from typing import Any, Literal, NamedTuple, overload
 import structlog
 
 from inventory import keys
-from inventory.exceptions import InvalidRequest, LockLost
+from inventory.arguments import (
+    HIGHEST_WHOLE,
+    check_texts,
+    checked_client,
+    checked_id,
+    checked_ids,
+    checked_name,
+    checked_text,
+    checked_whole,
+    refused,
+)
+from inventory.exceptions import LockLost
 from inventory.redis import Argument, Client, run_commands, run_script, run_scripts
 
 log = structlog.get_logger(__name__)
@@ -26,9 +36,9 @@ MOST_PER_CALL = 1000  # one script call stays short (Q15)
 MOST_HAND_OUTS = 5  # then a task lies in the dead letters (Q12)
 MOST_DELAY_MS = 366 * 24 * 3600 * 1000
 REGISTER_SECONDS = 60  # a queue whose name was lost in a failover is found by check_queues again after this
+LONGEST_NAME = 500  # of a call or a token
 POP_REPLY_MS = 60_000  # a pop that is re-sent within this time is given the same tasks
-NAME_PATTERN = re.compile(keys.SKU_PATTERN.pattern)
-ID_PATTERN = re.compile(r"\S{1,200}")
+TaskId = str | int
 
 
 class Enqueued(NamedTuple):
@@ -76,29 +86,28 @@ class Counters(NamedTuple):
 
 
 class Queue:
-    """One queue. name: as a SKU's; max_depth: most tasks that may wait or be in flight, at least 1 (back-pressure).
+    """One queue. client: from connect() or connect_once(). name: a SKU, or a name such as `Queue:orders`. max_depth:
+    most tasks that may wait or be in flight, at least 1 (back-pressure).
 
-    Each call is one atomic script (S15). Every call raises RedisUnavailable; a bad argument raises InvalidRequest with
-    the argument's name (S16) and is logged (S17).
+    An id is a text without spaces, or a whole number, which stands for its text. Each call is one atomic script (S15).
+    Every call raises RedisUnavailable; a bad argument raises InvalidRequest with its name and bound (S16) and is logged
+    (S17).
     """
 
     def __init__(self, client: Client, name: str, *, max_depth: int = 1_000_000) -> None:
-        self.name = name
-        self._client = client
-        self._max_depth = max_depth
+        self.name = checked_name(name)
+        self._client = checked_client(client, queue=name)
+        self._max_depth = self._whole(max_depth, "max_depth", most=HIGHEST_WHOLE)
         self._register_at = 0.0
-        if not NAME_PATTERN.fullmatch(name):
-            raise self._refused("name", f"must match {NAME_PATTERN.pattern}", name)
-        self._check_number("max_depth", max_depth, most=None)
 
-    def enqueue(self, tasks: str | Sequence[str] | Mapping[str, str], *, delay_ms: int = 0) -> list[Enqueued]:
+    def enqueue(self, tasks: TaskId | Iterable[TaskId] | Mapping[TaskId, str], *, delay_ms: int = 0) -> list[Enqueued]:
         """Put one id, several, or {id: payload} in, due `delay_ms` from now; return what became of each (S12).
 
-        tasks: at most 1,000, ids without spaces. An id that waits, is in flight or is dead is left where it is.
+        tasks: at most 1,000. delay_ms: at most 366 days. A payload has at most 1,000,000 characters. An id that waits,
+        is in flight or is dead is left where it is.
         """
         payloads = self._payloads(tasks)
-        if not 0 <= delay_ms <= MOST_DELAY_MS:
-            raise self._refused("delay_ms", f"must be 0 to {MOST_DELAY_MS}", delay_ms)
+        self._whole(delay_ms, "delay_ms", least=0, most=MOST_DELAY_MS)
         if time.monotonic() >= self._register_at:
             run_commands(self._client, [("SADD", keys.queues(), self.name)])
             self._register_at = time.monotonic() + REGISTER_SECONDS
@@ -111,9 +120,10 @@ class Queue:
                 log.warning("task refused", action="queue_full", queue=self.name, task=answer.task_id, reason="full")
         return answers
 
-    def dequeue(self, task_id: str, *, due_us: int) -> Dequeued:
+    def dequeue(self, task_id: TaskId, *, due_us: int) -> Dequeued:
         """Remove a waiting task only if it is still due at `due_us` (µs): else it was queued anew (S13)."""
-        self._check_id(task_id)
+        task_id = self._id(task_id)
+        self._whole(due_us, "due_us", least=0, most=HIGHEST_WHOLE)
         script_keys = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
         answer = Dequeued(run_script(self._client, "queue_dequeue", keys=script_keys, args=[task_id, due_us]))
         if answer is not Dequeued.REMOVED:
@@ -127,7 +137,7 @@ class Queue:
 
     def top(self, count: int | None = None) -> Task | list[Task] | None:
         """Return the `count` earliest due tasks and leave them; without `count` the first itself, or None (S14)."""
-        asked = self._check_number("count", 1 if count is None else count)
+        asked = self._whole(1 if count is None else count, "count")
         script_keys = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
         found = _tasks(run_script(self._client, "queue_pop", keys=script_keys, args=[asked, 0]))
         return found if count is not None else next(iter(found), None)
@@ -143,7 +153,8 @@ class Queue:
         What a caller pops and does not finish is lost: take and settle what must not be. call: a name of this call,
         to repeat it within a minute and be given the same tasks; one is made when none is given.
         """
-        asked = self._check_number("count", 1 if count is None else count)
+        asked = self._whole(1 if count is None else count, "count")
+        checked_text(call, argument="call", most=LONGEST_NAME, queue=self.name)
         script_keys = [
             keys.queue_waiting(self.name),
             keys.queue_records(self.name),
@@ -162,7 +173,7 @@ class Queue:
         name, script_keys, args = self._take_call(token=token, call=call, batch=batch)
         return self._batch(run_script(self._client, name, keys=script_keys, args=args))
 
-    def settle(self, task_ids: Sequence[str], *, token: str) -> int:
+    def settle(self, task_ids: Sequence[TaskId], *, token: str) -> int:
         """Remove worked tasks for good under the lock `token`; return how many this call settled. Raises LockLost."""
         name, script_keys, args = self._settle_call(task_ids, token=token)
         settled = int(run_script(self._client, name, keys=script_keys, args=args))
@@ -170,7 +181,7 @@ class Queue:
             raise self._lost("settle")
         return settled
 
-    def settle_and_take(self, task_ids: Sequence[str], *, token: str, call: int, batch: int) -> Batch:
+    def settle_and_take(self, task_ids: Sequence[TaskId], *, token: str, call: int, batch: int) -> Batch:
         """Settle, and take the next batch, in one round trip. Raises LockLost."""
         calls = [self._settle_call(task_ids, token=token), self._take_call(token=token, call=call, batch=batch)]
         settled, taken = run_scripts(self._client, calls)
@@ -180,21 +191,22 @@ class Queue:
 
     def give_back(self, *, token: str) -> None:
         """Leave the batch in flight without counting a hand-out: it was not at fault. Raises LockLost."""
+        self._check_token(token)
         script_keys = [keys.lock(self.name), keys.queue_state(self.name)]
         if run_script(self._client, "give_back", keys=script_keys, args=[token]) == -1:
             raise self._lost("give_back")
 
     def dead_ids(self, *, count: int = 100) -> list[str]:
         """Return up to `count` ids of the dead letters, the earliest due first."""
-        most = self._check_number("count", count)
+        most = self._whole(count, "count")
         (found,) = run_commands(self._client, [("ZRANGE", keys.queue_dead_letters(self.name), 0, most - 1)])
         return list(found)
 
-    def retry_dead(self, task_id: str) -> bool:
+    def retry_dead(self, task_id: TaskId) -> bool:
         """Let a dead task wait again, due when it was, no hand-out counted; False when there is no such letter."""
         return self._change_dead("retry", task_id)
 
-    def discard_dead(self, task_id: str) -> bool:
+    def discard_dead(self, task_id: TaskId) -> bool:
         """Remove a dead task for good; False when there is no such letter."""
         return self._change_dead("discard", task_id)
 
@@ -203,8 +215,8 @@ class Queue:
         (row,) = run_commands(self._client, [("HMGET", keys.queue_state(self.name), *Counters._fields)])
         return Counters(*(int(value or 0) for value in row))
 
-    def _change_dead(self, mode: str, task_id: str) -> bool:
-        self._check_id(task_id)
+    def _change_dead(self, mode: str, task_id: TaskId) -> bool:
+        task_id = self._id(task_id)
         script_keys = [
             keys.queue_dead_letters(self.name),
             keys.queue_dead_letter_notes(self.name),
@@ -215,7 +227,9 @@ class Queue:
         return bool(run_script(self._client, "queue_dead", keys=script_keys, args=[mode, task_id]))
 
     def _take_call(self, *, token: str, call: int, batch: int) -> tuple[str, list[str], list[Argument]]:
-        self._check_number("batch", batch)
+        self._check_token(token)
+        self._whole(call, "call", least=0, most=HIGHEST_WHOLE)
+        self._whole(batch, "batch")
         script_keys = [
             keys.lock(self.name),
             keys.queue_waiting(self.name),
@@ -228,9 +242,11 @@ class Queue:
         ]
         return "queue_take", script_keys, [token, call, batch, MOST_HAND_OUTS]
 
-    def _settle_call(self, task_ids: Sequence[str], *, token: str) -> tuple[str, list[str], list[Argument]]:
-        if isinstance(task_ids, str) or len(task_ids) > MOST_PER_CALL:
-            raise self._refused("task_ids", f"must be a list of at most {MOST_PER_CALL}", task_ids)
+    def _settle_call(self, task_ids: Sequence[TaskId], *, token: str) -> tuple[str, list[str], list[Argument]]:
+        self._check_token(token)
+        if not isinstance(task_ids, list | tuple) or len(task_ids) > MOST_PER_CALL:
+            raise refused("task_ids", f"must be a list of at most {MOST_PER_CALL}", task_ids, queue=self.name)
+        settled = self._ids(task_ids)
         script_keys = [
             keys.lock(self.name),
             keys.queue_in_flight(self.name),
@@ -238,7 +254,7 @@ class Queue:
             keys.queue_state(self.name),
             keys.queue_hand_outs(self.name),
         ]
-        return "queue_settle", script_keys, [token, *task_ids]
+        return "queue_settle", script_keys, [token, *settled]
 
     def _batch(self, reply: Any) -> Batch:
         if reply == -1:
@@ -249,30 +265,31 @@ class Queue:
         parts = iter(flat)
         return Batch(kind, list(zip(parts, parts, strict=True)))
 
-    def _payloads(self, tasks: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    def _payloads(self, tasks: TaskId | Iterable[TaskId] | Mapping[TaskId, str]) -> dict[str, str]:
+        if isinstance(tasks, str | int) and not isinstance(tasks, bool):
+            tasks = [tasks]
+        if isinstance(tasks, bytes | bytearray) or not isinstance(tasks, Iterable):
+            raise refused("tasks", "must be an id, a list of ids or a mapping", tasks, queue=self.name)
         if isinstance(tasks, Mapping):
-            payloads = dict(tasks)
+            check_texts(tasks.values(), argument="payload", queue=self.name)
+            payloads = dict(zip(self._ids(tasks), tasks.values(), strict=True))
         else:
-            payloads = dict.fromkeys([tasks] if isinstance(tasks, str) else tasks, "")
+            payloads = dict.fromkeys(self._ids(tasks), "")
         if not 1 <= len(payloads) <= MOST_PER_CALL:
-            raise self._refused("tasks", f"must be 1 to {MOST_PER_CALL}", len(payloads))
-        for name in payloads:
-            self._check_id(name)
+            raise refused("tasks", f"must be 1 to {MOST_PER_CALL}", len(payloads), queue=self.name)
         return payloads
 
-    def _check_id(self, task_id: str) -> None:
-        if not isinstance(task_id, str) or not ID_PATTERN.fullmatch(task_id):
-            raise self._refused("task_id", "must be 1 to 200 characters without spaces", task_id)
+    def _ids(self, task_ids: Iterable[TaskId]) -> list[str]:
+        return checked_ids(task_ids, argument="task_id", queue=self.name)
 
-    def _check_number(self, argument: str, value: int, *, most: int | None = MOST_PER_CALL) -> int:
-        if value < 1 or (most is not None and value > most):
-            raise self._refused(argument, "must be at least 1" if most is None else f"must be 1 to {most}", value)
-        return value
+    def _id(self, task_id: TaskId) -> str:
+        return checked_id(task_id, argument="task_id", queue=self.name)
 
-    def _refused(self, argument: str, rule: str, value: object) -> InvalidRequest:
-        detail = f"{argument} {rule}, got {value!r:.200}"
-        log.warning("bad argument", action="queue_refused", queue=self.name, argument=argument, reason=detail)
-        return InvalidRequest(detail)
+    def _check_token(self, token: str) -> None:
+        checked_text(token, argument="token", most=LONGEST_NAME, queue=self.name)
+
+    def _whole(self, value: int, argument: str, *, least: int = 1, most: int = MOST_PER_CALL) -> int:
+        return checked_whole(value, argument=argument, least=least, most=most, queue=self.name)
 
     def _lost(self, call: str) -> LockLost:
         log.warning("lock lost", action="lock_lost", queue=self.name, reason=f"{call} under a token that holds no lock")

@@ -291,6 +291,14 @@ LONGEST_BLOCK_SECONDS = 1.0
 _SENDING_ONCE: WeakKeyDictionary[Client, Client] = WeakKeyDictionary()
 
 
+def is_ours(client: Client) -> bool:
+    """Say whether connect() or connect_once() opened `client`."""
+    try:
+        return client in _OPENED
+    except TypeError:  # nothing that a weak reference can point to
+        return False
+
+
 def sending_once(client: Client) -> Client:
     """Return a client of the same servers that never sends a command twice. May raise RedisUnavailable."""
     once = _SENDING_ONCE.get(client)

@@ -1,6 +1,6 @@
 """The lock over N independent servers: ours while a majority agrees and the agreed time has not run out (S11).
 Promises fewer duplicates, never safety: no clock is trusted for long, yet a pause or a jump can make two holders (L16).
-Called by whoever has several servers and no database that checks a fence; this shop's settler uses locks.py.
+It is for programs with several servers and no database that checks a fence; this shop's settler uses locks.py.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
 from inventory import keys
-from inventory.exceptions import InvalidRequest, RedisUnavailable
-from inventory.lock_base import FENCE_TTL_MS, AnyLock, ExtendMode, checked_number
+from inventory.arguments import LONGEST_SECONDS, checked_client, checked_flag, refused
+from inventory.exceptions import RedisUnavailable
+from inventory.lock_base import FENCE_TTL_MS, AnyLock, ExtendMode
 from inventory.lock_hold import Hold
 from inventory.lock_owner import new_nonce
 from inventory.lock_statistics import STATISTICS
@@ -69,22 +70,31 @@ class Redlock(AnyLock):
         on_lost: Callable[[AnyLock], None] | None = None,
         node_timeout_seconds: float = NODE_TIMEOUT_SECONDS,
     ) -> None:
-        if not clients:
-            raise InvalidRequest("clients must hold at least one server")
+        if not isinstance(clients, Sequence) or isinstance(clients, str) or not clients:
+            raise refused("clients", "must be a list of at least one client", clients)
         super().__init__(clients[0], name, ttl_ms=ttl_ms, max_hold_ms=max_hold_ms, on_lost=on_lost)
-        self._clients = list(clients)
+        self._clients = [checked_client(client, lock=name) for client in clients]
         self._quorum = len(self._clients) // 2 + 1
-        self._node_timeout_seconds = checked_number(node_timeout_seconds, argument="node_timeout_seconds", least=0.001)
+        self._node_timeout_seconds = self._number(
+            node_timeout_seconds, "node_timeout_seconds", least=0.001, most=LONGEST_SECONDS
+        )
         self._lock_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
 
     def acquire(self, *, timeout_seconds: float | None = 0, blocking: bool = True) -> bool:
         """Try to take the lock for up to `timeout_seconds` (0: one try, None: without end); say whether it is ours.
 
-        A server that is away is a vote against, never an error (L19). Raises InvalidRequest.
+        A server that is away is a vote against, never an error (L19). Raises InvalidRequest, LockInUse.
         """
         if timeout_seconds is not None:
-            checked_number(timeout_seconds, argument="timeout_seconds", least=0)
-        self._renew_token()
+            self._number(timeout_seconds, "timeout_seconds", least=0, most=LONGEST_SECONDS)
+        checked_flag(blocking, argument="blocking", lock=self.name)
+        self._begin_acquire()
+        try:
+            return self._acquire(timeout_seconds, blocking=blocking)
+        finally:
+            self._taking.release()
+
+    def _acquire(self, timeout_seconds: float | None, *, blocking: bool) -> bool:
         began, tries = time.monotonic(), 0
         give_up_at = math.inf if timeout_seconds is None else began + timeout_seconds
         while True:
@@ -125,9 +135,7 @@ class Redlock(AnyLock):
 
         False when it is not ours. Raises InvalidRequest, RedisUnavailable when too few servers answered.
         """
-        checked_number(milliseconds, argument="milliseconds", least=1)
-        if mode not in ("set", "add"):
-            raise InvalidRequest(f"mode must be 'set' or 'add', got {mode!r}")
+        self._check_extend(milliseconds, mode)
         hold = self.hold
         if hold is None or not hold.is_valid():
             return False
@@ -136,12 +144,12 @@ class Redlock(AnyLock):
         WATCHDOG.add(hold)
         return hold.is_valid()
 
-    def _extend(self, hold: Hold, milliseconds: int, mode: ExtendMode) -> bool:
+    def _extend(self, hold: Hold, milliseconds: int, mode: ExtendMode | Literal["keep"]) -> bool:
         since = time.monotonic()
         lives = self._ask_all("extend", self._lock_keys[:1], [hold.token, milliseconds, mode])
         agreed = [life for life in lives if life]
         if len(agreed) >= self._quorum:
-            counts = hold.renewed(since=since, life_ms=min(agreed))
+            counts = hold.renewed(since=since, life_ms=min(agreed), by_holder=mode != "keep")
             self._top_up(hold, lives)
             return counts and hold.is_valid()
         if len(agreed) + lives.count(None) >= self._quorum:
@@ -173,12 +181,13 @@ class Redlock(AnyLock):
     def renew(self, hold: Hold) -> None:
         """Renew on all servers at once; without enough answers try again soon, until the time has run out."""
         try:
-            self._extend(hold, self._ttl_ms, "set")
+            self._extend(hold, self._ttl_ms, "keep")
         except RedisUnavailable as error:
             WATCHDOG.put_off(hold, error=error)
 
     def is_locking(self, *, remote: bool = False) -> bool:
         """Say whether we hold the lock: by the local clock, or as a majority says (S6)."""
+        checked_flag(remote, argument="remote", lock=self.name)
         if not self.is_valid() or not remote:
             return self.is_valid()
         votes = self._ask_all("held", self._lock_keys[:2], [self.token])
@@ -188,8 +197,13 @@ class Redlock(AnyLock):
         """Give the lock back on every server, also on those that did not vote; say whether it was still ours."""
         if os.getpid() != self._process_id:
             return False  # a forked child: the hold is its parent's (L7)
-        was_valid = self.end_hold()
-        return self._agree([reply == 1 for reply in self._release_everywhere()]) and was_valid
+        held, was_valid = self._is_held(), self.end_hold()
+        was_there = self._agree([reply == 1 for reply in self._release_everywhere()]) and was_valid
+        return self._released(was_there=was_there, held=held)
+
+    def give_back(self, hold: Hold) -> None:
+        """Remove the keys of a hold that is over, where they are still there."""
+        self._ask_all("release", self._release_keys, _release_args(hold.token))
 
     def _agree(self, votes: Sequence[object]) -> bool:
         return sum(map(bool, votes)) >= self._quorum

@@ -1,5 +1,5 @@
 """Renews every lock of this process at a third of its TTL, a thread a server, and tells a holder that lost one.
-Never makes a lock anew, never dies of an error, never reaches into a forked child. Called by locks.py and redlock.py.
+Never makes a lock anew, never dies of an error, never reaches into a forked child.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Watchdog:
         """Renew `holds` now: those of one client in one round trip."""
         trips: defaultdict[Client, list[tuple[Hold, Sequence[str], Sequence[Argument]]]] = defaultdict(list)
         for hold in holds:
-            if trouble := hold.trouble():
-                hold.lose(reason=trouble)
-            elif call := hold.lock.renewal_call():
+            if hold.lose_if_over():
+                continue
+            if call := hold.lock.renewal_call():
                 trips[call[0]].append((hold, call[1], call[2]))
             else:
                 hold.lock.renew(hold)
@@ -94,7 +94,7 @@ class Watchdog:
             if isinstance(reply, RedisUnavailable):
                 cls.put_off(hold, error=reply)
             elif reply:
-                hold.renewed(since=since, life_ms=hold.ttl_ms)
+                hold.renewed(since=since, life_ms=int(reply))
             else:
                 hold.lose(reason="another holds it, or nobody")
 
@@ -106,8 +106,7 @@ class Watchdog:
         hold.lock.count_failed_renewal()
         log.warning("lock not renewed", action="renewal_failed", lock=hold.lock.name, error=repr(error.__cause__))
         hold.postpone()
-        if trouble := hold.trouble():
-            hold.lose(reason=trouble)
+        hold.lose_if_over()
 
 
 class _Lane:

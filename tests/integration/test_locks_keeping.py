@@ -10,20 +10,25 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from io import StringIO
 from multiprocessing.connection import Connection
 from threading import Thread
+from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 
 from inventory import keys, named_locks, redis
 from inventory.exceptions import InvalidRequest, LockLost
 from inventory.lock_statistics import STATISTICS, read_statistics
-from inventory.locks import GRANT_TTL_MS, Lock, release_all
+from inventory.locks import GRANT_TTL_MS, Lock, force_release, release_all
+from inventory.queue import Queue
+from inventory.redlock import Redlock
 from inventory.watchdog import WATCHDOG
 from tests.road import run
-from tests.server_matrix import nodes_of
+from tests.server_matrix import ON_ONE_KIND, nodes_of
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
@@ -66,22 +71,64 @@ def test_a_lock_that_is_gone_is_not_made_anew_by_lengthening(new_sku: Callable[[
     assert lock.lost.is_set()
 
 
+NO_NUMBERS: tuple[Any, ...] = ("5", True, None, float("nan"), float("inf"), 10**400, -1)
+BAD_ARGUMENTS: list[tuple[str, Callable[[Lock, Any], object], tuple[Any, ...]]] = [
+    ("milliseconds", lambda lock, bad: lock.extend(bad), (0, 1e300, *NO_NUMBERS)),
+    ("mode", lambda lock, bad: lock.extend(1, mode=bad), ("more", None, [], "keep")),
+    ("seconds", lambda lock, bad: lock.expire(bad), (0.5, 1e300, *NO_NUMBERS)),
+    ("timeout_seconds", lambda lock, bad: lock.acquire(timeout_seconds=bad), ("5", True, float("nan"), 10**400, -1)),
+    ("wait_interval_seconds", lambda lock, bad: lock.acquire(wait_interval_seconds=bad), (0, *NO_NUMBERS)),
+    ("blocking", lambda lock, bad: lock.acquire(blocking=bad), ("no", None, 0)),
+    ("remote", lambda lock, bad: lock.is_locking(remote=bad), ("no", None, 1)),
+    ("ttl_ms", lambda lock, bad: a_lock(lock.name, ttl_ms=bad), (99, 1e300, *NO_NUMBERS)),
+    ("max_hold_ms", lambda lock, bad: a_lock(lock.name, max_hold_ms=bad), (1, 0, "5", True, float("inf"), 10**400)),
+    ("name", lambda lock, bad: a_lock(bad), ("", "a}", "a b", "a" * 201, None, 5, b"a")),
+    ("fair", lambda lock, bad: a_lock(lock.name, fair=bad), ("yes", 1, None)),
+    ("on_lost", lambda lock, bad: a_lock(lock.name, on_lost=bad), ("tell", 5)),
+    ("client", lambda lock, bad: Lock(bad, lock.name, ttl_ms=5000), (None, "redis://", object(), {1})),
+    ("client", lambda lock, bad: force_release(bad, lock.name), (None, object())),
+    ("name", lambda lock, bad: force_release(redis.connect(), bad), (None, "a}")),
+    ("clients", lambda lock, bad: Redlock(bad, lock.name, ttl_ms=5000), (None, [], "abc", 5)),
+    ("client", lambda lock, bad: Redlock([bad], lock.name, ttl_ms=5000), (None, object())),
+    ("timeout", lambda lock, bad: named_locks.lock(lock.name, timeout=bad), NO_NUMBERS),
+    ("expire", lambda lock, bad: named_locks.lock(lock.name, expire=bad), (0, *NO_NUMBERS)),
+    ("wait_interval", lambda lock, bad: named_locks.lock(lock.name, wait_interval=bad), (0, *NO_NUMBERS)),
+    ("seconds", lambda lock, bad: named_locks.expire(lock.name, bad), (0.5, *NO_NUMBERS)),
+    ("lock_id", lambda lock, bad: named_locks.unlock(lock.name, bad), (5, b"a", "a" * 501)),
+]
+
+
 @pytest.mark.parametrize(
     ("argument", "call"),
-    [
-        ("milliseconds", lambda lock: lock.extend(0)),
-        ("mode", lambda lock: lock.extend(1, mode="more")),
-        ("seconds", lambda lock: lock.expire(0.5)),
-        ("timeout_seconds", lambda lock: lock.acquire(timeout_seconds=float("nan"))),
-        ("wait_interval_seconds", lambda lock: lock.acquire(wait_interval_seconds=0)),
-        ("max_hold_ms", lambda lock: a_lock(lock.name, max_hold_ms=1)),
-        ("name", lambda lock: a_lock(lock.name + "}")),
-        ("expire", lambda lock: named_locks.lock(lock.name, expire=0)),
-    ],
+    [(argument, partial(call, bad=bad)) for argument, call, values in BAD_ARGUMENTS for bad in values],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bad_argument_is_named(new_sku: Callable[[], str], argument: str, call: Callable[[Lock], object]) -> None:
+@ON_ONE_KIND  # no server is asked
+def test_a_bad_argument_is_named(
+    new_sku: Callable[[], str], argument: str, call: Callable[[Lock], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error names the argument and its bound, and is logged (S16, S17). The control: a good one is no error."""
+    lock = a_lock(new_sku())
+    assert (caplog.records, run(("EXISTS", keys.lock(lock.name)))) == ([], [0])
     with pytest.raises(InvalidRequest, match=rf"^{argument} must"):
-        call(a_lock(new_sku()))
+        call(lock)
+    logged = [record.msg for record in caplog.records if record.name == "inventory.arguments"]
+    assert [(line["action"], line["argument"]) for line in logged] == [("argument_refused", argument)]
+    assert run(("EXISTS", keys.lock(lock.name))) == [0]
+
+
+@ON_ONE_KIND
+def test_a_client_that_we_did_not_open_is_refused(new_sku: Callable[[], str]) -> None:
+    """Its retries and its decoding are unknown. The control is one that we opened."""
+    foreign = type(redis.connect()).from_url(settings.REDIS_URL)
+    for make in (lambda: Lock(foreign, new_sku(), ttl_ms=5000), lambda: Queue(foreign, new_sku())):
+        with pytest.raises(InvalidRequest, match="client must come from"):
+            make()
+    foreign.close()
+    ours = redis.connect_once(settings.REDIS_URL, timeout_seconds=5)
+    with Lock(ours, new_sku(), ttl_ms=5000) as lock:
+        assert lock.is_locking(remote=True)
+    ours.close()
 
 
 def test_a_renewal_under_way_does_not_bring_a_released_lock_back(new_sku: Callable[[], str]) -> None:

@@ -193,7 +193,7 @@ def test_every_failure_is_logged_with_queue_and_id_and_reason(queue: Queue, capl
         queue.settle(["a"], token="nobody")
     Queue(redis.connect(), queue.name, max_depth=1).enqueue("d")
     seen = lines_of(caplog)
-    assert [line["action"] for line in seen] == ["queue_kept", "queue_refused", "lock_lost", "queue_full"]
+    assert [line["action"] for line in seen] == ["queue_kept", "argument_refused", "lock_lost", "queue_full"]
     assert {line["queue"] for line in seen} == {queue.name}
     assert all(line["reason"] for line in seen)
     assert [line.get("task") for line in seen] == ["a", None, None, "d"]
@@ -203,7 +203,9 @@ def test_every_failure_is_logged_with_queue_and_id_and_reason(queue: Queue, capl
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """Return what the queue has logged."""
     return [
-        record.msg for record in caplog.records if record.name == "inventory.queue" and isinstance(record.msg, dict)
+        record.msg
+        for record in caplog.records
+        if record.name in ("inventory.queue", "inventory.arguments") and isinstance(record.msg, dict)
     ]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -19,6 +20,7 @@ from inventory.exceptions import InvalidRequest, LockLost
 from inventory.queue import MOST_HAND_OUTS, Dequeued, Queue
 from inventory.queue_checks import check_queue, known_queues
 from tests.road import held_lock, run
+from tests.server_matrix import ON_ONE_KIND
 from tests.waiting import wait_until
 
 
@@ -113,24 +115,79 @@ def test_without_the_lock_nothing_changes(queue: Queue) -> None:
     assert ids(queue.top(5)) == ["a"]
 
 
+def taken(queue: Queue, **arguments: Any) -> Any:
+    return queue.take(**{"token": "t", "call": 1, "batch": 1, **arguments})
+
+
+NAN, HUGE = float("nan"), 10**400
+BAD_ARGUMENTS: dict[str, tuple[Callable[[Queue, Any], Any], tuple[Any, ...]]] = {
+    "client": (lambda queue, bad: Queue(bad, "a"), (None, "redis://", object(), {1})),
+    "name": (lambda queue, bad: Queue(redis.connect(), bad), ("", None, 5, b"a", "a b", "a}", "a" * 201)),
+    "max_depth": (lambda queue, bad: Queue(redis.connect(), "a", max_depth=bad), (0, "5", 1.5, None, True, NAN, HUGE)),
+    "tasks": (lambda queue, bad: queue.enqueue(bad), ([], {}, None, b"ab", 1.5, True, [str(n) for n in range(1001)])),
+    "task_id": (
+        lambda queue, bad: queue.enqueue(bad),
+        ("", ["a", "b c"], [None], [1.5], [b"a"], ["\ud800"], [["a"]], HUGE),
+    ),
+    "payload": (lambda queue, bad: queue.enqueue({"a": bad}), (None, 5, b"a", "\ud800", "x" * 1_000_001)),
+    "delay_ms": (lambda queue, bad: queue.enqueue("a", delay_ms=bad), (-1, "5", None, 0.5, NAN, HUGE)),
+    "count": (lambda queue, bad: queue.pop(bad), (0, 1001, "3", 1.5, NAN, True, HUGE)),
+    "due_us": (lambda queue, bad: queue.dequeue("a", due_us=bad), (None, "abc", "5", -1, 1.5, NAN, HUGE)),
+    "batch": (lambda queue, bad: taken(queue, batch=bad), (0, 1001, None, "3", 1.5, HUGE)),
+    "call": (lambda queue, bad: taken(queue, call=bad), (None, "1", -1, 1.5, HUGE)),
+    "token": (lambda queue, bad: taken(queue, token=bad), (None, 5, b"t", "\ud800", "t" * 501)),
+    "task_ids": (lambda queue, bad: queue.settle(bad, token="t"), ("a", None, 5, {"a": ""}, ["a"] * 1001)),
+}
+ALSO_BAD: list[tuple[str, Callable[[Queue], Any]]] = [
+    ("count", lambda queue: queue.top("3")),  # type: ignore[call-overload]
+    ("count", lambda queue: queue.dead_ids(count=0)),
+    ("call", lambda queue: queue.pop(call=None)),  # type: ignore[call-overload]
+    ("task_id", lambda queue: queue.dequeue(None, due_us=1)),  # type: ignore[arg-type]
+    ("task_id", lambda queue: queue.retry_dead(None)),  # type: ignore[arg-type]
+    ("task_id", lambda queue: queue.discard_dead("")),
+    ("task_id", lambda queue: queue.settle([None], token="t")),  # type: ignore[list-item]
+    ("token", lambda queue: queue.settle([], token=None)),  # type: ignore[arg-type]
+    ("token", lambda queue: queue.give_back(token=None)),  # type: ignore[arg-type]
+    ("token", lambda queue: queue.settle_and_take([], token=None, call=1, batch=1)),  # type: ignore[arg-type]
+]
+
+
 @pytest.mark.parametrize(
     ("argument", "call"),
     [
-        ("name", lambda queue: Queue(redis.connect(), "")),
-        ("max_depth", lambda queue: Queue(redis.connect(), "a", max_depth=0)),
-        ("tasks", lambda queue: queue.enqueue([])),
-        ("task_id", lambda queue: queue.enqueue("")),
-        ("task_id", lambda queue: queue.enqueue(["a", "b c"])),
-        ("delay_ms", lambda queue: queue.enqueue("a", delay_ms=-1)),
-        ("count", lambda queue: queue.pop(0)),
-        ("count", lambda queue: queue.top(1001)),
-        ("batch", lambda queue: queue.take(token="t", call=1, batch=0)),
-        ("task_ids", lambda queue: queue.settle("a", token="t")),
+        *((name, partial(call, bad=bad)) for name, (call, values) in BAD_ARGUMENTS.items() for bad in values),
+        *ALSO_BAD,
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_bad_argument_is_named(queue: Queue, argument: str, call: Callable[[Queue], Any]) -> None:
-    with pytest.raises(InvalidRequest, match=f"^{argument} must"):
+@ON_ONE_KIND  # no server is asked
+def test_a_bad_argument_is_named(
+    queue: Queue, argument: str, call: Callable[[Queue], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error names the argument and its bound, and is logged (S16, S17). The control: a good one is no error."""
+    queue.enqueue("control")
+    assert caplog.records == []
+    with pytest.raises(InvalidRequest, match=rf"^{argument} must"):
         call(queue)
+    logged = [record.msg for record in caplog.records if record.name == "inventory.arguments"]
+    assert [(line["action"], line["argument"]) for line in logged] == [("argument_refused", argument)]
+    assert logged[0]["reason"].startswith(f"{argument} must")
+    assert ids(queue.top(9)) == ["control"]
+
+
+def test_the_names_and_ids_of_the_articles_are_accepted(each_server: str, new_sku: Callable[[], str]) -> None:
+    """A number is an id as its text is: the articles queue the ids of rows."""
+    queue = Queue(redis.connect(), f"Queue:orders_{new_sku()}")
+    assert [each.task_id for each in queue.enqueue([666666, 5, "5"])] == ["666666", "5"]
+    (again,) = queue.enqueue(5, delay_ms=1000)
+    assert (again.task_id, again.code) == ("5", "present")
+    assert queue.dequeue(5, due_us=again.due_us) is Dequeued.REMOVED
+    lock = held_lock(queue.name)
+    assert ids(queue.take(token=lock.token, call=1, batch=9).tasks) == ["666666"]
+    assert queue.settle([666666], token=lock.token) == 1
+    assert lock.release()
+    assert check_queue(redis.connect(), queue.name) == []
+    run(("DEL", keys.queue_state(queue.name)), ("SREM", keys.queues(), queue.name))
 
 
 FAULTS: list[tuple[str, Callable[[str], tuple[str | int, ...]]]] = [
