@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from django.utils import timezone
 
 from inventory import keys, line
 from inventory.database import LastingConnection
+from inventory.exceptions import RedisUnavailable
 from inventory.redis import Client, connect, run_commands
 from loadtest.benchmarks import age_past, expiry_alone
 from loadtest.benchmarks.costs import admit, settle_down
@@ -35,6 +37,8 @@ HOLD_SECONDS = 86_400
 GONE_UNITS, GONE_ROOM = 100, 200
 WATCH_SECONDS = 0.002
 LOOKS = 30
+# Priming is safe to repeat; while a million records are rewritten on disk, one step may take too long.
+PRIME_TRIES, PRIME_AGAIN_SECONDS = 10, 2.0
 MILLISECOND = timedelta(milliseconds=1)
 DECIDED = "SELECT id, seq FROM shop_order WHERE id > %s ORDER BY id"
 # Of the large sale, in percent; its held orders are held for longer than any run.
@@ -151,9 +155,19 @@ def fill_large_sale(*, records: int) -> int:
     age_past.write_orders([written], decided_at=now, hold_end=lambda _: now + timedelta(seconds=HOLD_SECONDS))
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
-    catalogue.prime_sale(written.sale.slug)
+    prime(written.sale.slug)
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     return int(run_commands(client, [("HLEN", keys.records(LARGE))])[0])
+
+
+def prime(slug: str) -> None:
+    """Prime a sale of very many orders. Raises RedisUnavailable when Redis is too slow for it time after time."""
+    for _ in range(PRIME_TRIES - 1):
+        with suppress(RedisUnavailable):
+            catalogue.prime_sale(slug)
+            return
+        time.sleep(PRIME_AGAIN_SECONDS)
+    catalogue.prime_sale(slug)
 
 
 class _Watched(Reconciler):
@@ -220,7 +234,7 @@ def write_ending(*, holds: int, seconds: float) -> tuple[int, float]:
     age_past.write_orders(
         [written], decided_at=now, hold_end=lambda number: begin + timedelta(seconds=seconds) * number / holds
     )
-    catalogue.prime_sale(written.sale.slug)
+    prime(written.sale.slug)
     left = (begin - timezone.now()).total_seconds()
     if left < 0:
         raise LoadFailed(f"the first hold ended {-left:.1f} s before the last was written")
