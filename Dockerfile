@@ -16,8 +16,7 @@ RUN FAIRDROP_ENV=production ALLOWED_HOSTS=localhost DATABASE_URL=postgresql://no
     python manage.py collectstatic --noinput
 USER fairdrop
 EXPOSE 8000
-CMD ["granian", "--interface", "asgi", "--host", "0.0.0.0", "--port", "8000", "--loop", "uvloop", "--no-ws", \
-     "--backlog", "8192", "--backpressure", "20000", "shop.asgi:application"]
+CMD ["python", "manage.py", "run_web", "--host", "0.0.0.0", "--port", "8000"]
 
 FROM shop AS load
 USER root

@@ -56,6 +56,10 @@ test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/
 test-unit: $(VENV)/dev.stamp ## run the tests that need no server, in seconds
 	@exec env $(LOCAL) $(RUN) -m pytest tests/unit tests/rules
 
+.PHONY: test-slow-senders
+test-slow-senders: $(VENV)/dev.stamp ## prove that 20,000 silent and slow senders are ended while a buyer is served
+	@exec env $(LOCAL) SLOW_SENDERS=20000 $(RUN) -m pytest tests/crashes/test_slow_senders.py
+
 .PHONY: test-returning
 test-returning: $(VENV)/dev.stamp ## prove that units that come back are sold to the next in line, with holds of a minute
 	@exec env $(LOCAL) RETURNING_UNITS_HOLD_SECONDS=60 $(RUN) -m pytest tests/journeys/test_returning_units.py
@@ -70,6 +74,10 @@ check: $(VENV)/dev.stamp ## lint, formatting, types, and the house rules (import
 .PHONY: bench-gate
 bench-gate: $(VENV)/dev.stamp ## measure admission, settlement and the whole road; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.gate
+
+.PHONY: profile-gate
+profile-gate: $(VENV)/dev.stamp ## print where the web process's time for one ask goes
+	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.profile_gate
 
 .PHONY: bench-locks
 bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue beside other libraries; fails below a floor

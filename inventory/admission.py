@@ -142,16 +142,8 @@ async def admit_async(client: AsyncClient, line: SaleLine, asks: Sequence[Ask]) 
     and the same asks again find their places.
     """
     if settings.REDIS_REPLICAS:
-        timeout_seconds = settings.REDIS_TIMEOUT_SECONDS
-        return _replicated(await run_commands_async(client, _commands(line, asks), timeout_seconds=timeout_seconds))
-    flat = await run_script_async(
-        client,
-        "admit",
-        keys=_script_keys(line),
-        args=_script_args(line, asks),
-        timeout_seconds=settings.REDIS_TIMEOUT_SECONDS,
-    )
-    return _answers(flat)
+        return _replicated(await run_commands_async(client, _commands(line, asks)))
+    return _answers(await run_script_async(client, "admit", keys=_script_keys(line), args=_script_args(line, asks)))
 
 
 def admit(client: Client, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:

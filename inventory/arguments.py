@@ -68,10 +68,10 @@ def checked_call(value: Callable[..., object] | None, *, argument: str, **whose:
         raise refused(argument, "must be a function or None", value, **whose)
 
 
-def checked_text(value: str, *, argument: str, most: int = LONGEST_TEXT, **whose: str) -> str:
-    """Return a text of at most `most` characters that can be sent as UTF-8."""
-    if not isinstance(value, str) or len(value) > most or not _is_utf8(value):
-        raise refused(argument, f"must be a text of at most {most} characters", value, **whose)
+def checked_text(value: str, *, argument: str, least: int = 0, most: int = LONGEST_TEXT, **whose: str) -> str:
+    """Return a text of `least` to `most` characters that can be sent as UTF-8."""
+    if not isinstance(value, str) or not least <= len(value) <= most or not _is_utf8(value):
+        raise refused(argument, f"must be a text of {least} to {most} characters", value, **whose)
     return value
 
 
@@ -103,7 +103,7 @@ def check_texts(values: Collection[str], *, argument: str, **whose: str) -> None
     except TypeError:  # one is no text
         pass
     for value in values:
-        checked_text(value, argument=argument, most=LONGEST_TEXT, **whose)
+        checked_text(value, argument=argument, least=0, most=LONGEST_TEXT, **whose)
 
 
 def checked_client(client: Client, **whose: str) -> Client:

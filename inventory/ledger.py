@@ -115,7 +115,7 @@ def read_hold(cursor: Cursor) -> StockFigures:
     row = cursor.fetchone()
     if row is None:
         raise LockLost("the stock row changed under this transaction; nothing was written")
-    return _figures(row)
+    return StockFigures(*row)
 
 
 def lock_stock(cursor: Cursor, *, sku: str) -> ClaimedStock:
@@ -139,7 +139,7 @@ def release_units(
     cursor: Cursor, *, stock_id: int, units: Sequence[tuple[str, int]], actor: str, reason: str = ""
 ) -> StockFigures:
     """Make the held units of requests (id, quantity) free again; the row is locked by the caller (I10)."""
-    total = _total(units)
+    total = sum(quantity for _, quantity in units)
     figures = _change(cursor, stock_id=stock_id, available=total, held=-total, sold=0)
     _move_many(cursor, stock_id=stock_id, kind="release", sign=1, units=units, actor=actor, reason=reason)
     return figures
@@ -157,8 +157,11 @@ def ask_sale(cursor: Cursor, *, stock_id: int, units: int) -> None:
 
 
 def read_sale(cursor: Cursor) -> StockFigures:
-    """Return the stock after ask_sale."""
-    return _read_change(cursor)
+    """Return the stock after ask_sale. Raises LockLost when the units were not free."""
+    row = cursor.fetchone()
+    if row is None:
+        raise LockLost("these units are not free; nothing was written")
+    return StockFigures(*row)
 
 
 def retake_units(cursor: Cursor, *, stock_id: int, request_id: str, units: int, actor: str) -> StockFigures:
@@ -193,7 +196,7 @@ def adjust_stock(cursor: Cursor, *, sku: str, units: int, actor: str, reason: st
         taken = stock.held + stock.sold
         raise InvalidRequest(f"{taken} units of {sku} are held or sold; only {stock.available} can be taken away")
     cursor.execute(ADJUST, {"stock_id": stock.stock_id, "units": units})
-    figures = _figures(cursor.fetchone())
+    figures = StockFigures(*cursor.fetchone())
     cursor.execute(
         MOVE_ONE, {"stock_id": stock.stock_id, "kind": "adjust", "delta": units, "actor": actor, "reason": reason}
     )
@@ -202,23 +205,16 @@ def adjust_stock(cursor: Cursor, *, sku: str, units: int, actor: str, reason: st
 
 def figures_of(stock: ClaimedStock) -> StockFigures:
     """Return the figures of a row as it was claimed."""
-    return _figures((stock.available, stock.held, stock.sold, stock.version))
+    return StockFigures(stock.available, stock.held, stock.sold, stock.version)
 
 
 def _change(cursor: Cursor, *, stock_id: int, available: int, held: int, sold: int) -> StockFigures:
     _ask_change(cursor, stock_id=stock_id, available=available, held=held, sold=sold)
-    return _read_change(cursor)
+    return read_sale(cursor)
 
 
 def _ask_change(cursor: Cursor, *, stock_id: int, available: int, held: int, sold: int) -> None:
     cursor.execute(CHANGE, {"stock_id": stock_id, "available": available, "held": held, "sold": sold})
-
-
-def _read_change(cursor: Cursor) -> StockFigures:
-    row = cursor.fetchone()
-    if row is None:
-        raise LockLost("these units are not free; nothing was written")
-    return _figures(row)
 
 
 def _move_many(
@@ -243,13 +239,3 @@ def _move_many(
         "quantities": array(quantity for _, quantity in units),
     }
     cursor.execute(MOVE_MANY, values)
-
-
-def _total(units: Sequence[tuple[str, int]]) -> int:
-    return sum(quantity for _, quantity in units)
-
-
-def _figures(row: Sequence[int]) -> StockFigures:
-    available, held, sold, version = row
-    # Whatever is held may come back.
-    return StockFigures(available=available, held=held, sold=sold, version=version)

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from django.conf import settings
-
 from inventory import keys
 from inventory.line_changes import take_keys
 from inventory.redis import (
@@ -80,15 +78,7 @@ def _places(flat: list[Any]) -> list[Place | None]:
 
 async def places_async(client: AsyncClient, sku: str, request_ids: Sequence[str]) -> list[Place | None]:
     """Return the place of each request (at most 1,000), None for one Redis does not know. Raises RedisUnavailable."""
-    return _places(
-        await run_script_async(
-            client,
-            "status",
-            keys=_status_keys(sku),
-            args=request_ids,
-            timeout_seconds=settings.REDIS_TIMEOUT_SECONDS,
-        )
-    )
+    return _places(await run_script_async(client, "status", keys=_status_keys(sku), args=request_ids))
 
 
 def places(client: Client, sku: str, request_ids: Sequence[str]) -> list[Place | None]:
@@ -141,7 +131,7 @@ def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
 async def figures_async(client: AsyncClient, sales: Sequence[tuple[str, int]]) -> list[LineFigures | None]:
     """Return the figures of each (sku, sale_id), None for one that is not primed. Raises RedisUnavailable."""
     commands = [command for sku, sale_id in sales for command in _figures_commands(sku, sale_id)]
-    rows = await run_commands_async(client, commands, timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
+    rows = await run_commands_async(client, commands)
     return [_figures(*rows[at : at + COMMANDS_A_SALE]) for at in range(0, len(rows), COMMANDS_A_SALE)]
 
 
@@ -156,7 +146,7 @@ async def known_buyers_async(client: AsyncClient, sku: str) -> set[str]:
     cursor = "0"
     while True:
         command = ("HSCAN", keys.records(sku), cursor, "COUNT", 1000)
-        ((cursor, flat),) = await run_commands_async(client, [command], timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
+        ((cursor, flat),) = await run_commands_async(client, [command])
         found.update(map(buyer_in, flat.values()))
         if str(cursor) == "0":
             return found

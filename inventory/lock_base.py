@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Literal, Self
 
 import structlog
@@ -23,10 +23,10 @@ from inventory.arguments import (
     refused,
 )
 from inventory.exceptions import LockInUse, LockLost, RedisUnavailable, Unavailable
-from inventory.lock_hold import Hold, State
+from inventory.lock_hold import Hold, Holding, State
 from inventory.lock_owner import new_token
 from inventory.lock_statistics import STATISTICS
-from inventory.redis import Argument, Client
+from inventory.redis import Client
 from inventory.watchdog import WATCHDOG
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ SHORTEST_TTL_MS = 100
 ExtendMode = Literal["set", "add"]
 
 
-class AnyLock(ABC):
+class AnyLock(Holding):
     """A lock of one name on one server or many. client: the server that keeps the statistics; the rest as in Lock.
 
     An object is one holder: another thread or task that wants the lock makes an object of its own.
@@ -72,24 +72,8 @@ class AnyLock(ABC):
         """Try to take the lock for up to `timeout_seconds` (0: one try, None: without end); say whether it is ours."""
 
     @abstractmethod
-    def release(self) -> bool:
-        """Give the lock back; say whether it was still ours."""
-
-    @abstractmethod
     def extend(self, milliseconds: int, *, mode: ExtendMode = "set") -> bool:
         """Let the lock live `milliseconds` from now, or longer than now; False when it is not ours."""
-
-    @abstractmethod
-    def give_back(self, hold: Hold) -> None:
-        """Remove the key of a hold that is over, if it is still there; never raises RedisUnavailable."""
-
-    @abstractmethod
-    def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]] | None:
-        """Return client, keys and arguments of the extend script, or None when the lock renews itself."""
-
-    @abstractmethod
-    def renew(self, hold: Hold) -> None:
-        """Renew `hold` now."""
 
     @property
     def renewed_with(self) -> object:
@@ -121,7 +105,8 @@ class AnyLock(ABC):
         STATISTICS.count(self._client, self.name, "losses")
         STATISTICS.held(self._client, self.name, seconds=time.monotonic() - hold.since)
         log.warning("lock lost", action="lock_lost", lock=self.name, fence=self.fence, reason=reason)
-        self.lost.set()
+        if hold is self.hold:  # not a later hold of the same object
+            self.lost.set()
         if self._on_lost is not None:
             try:
                 self._on_lost(self)
@@ -158,6 +143,7 @@ class AnyLock(ABC):
             self._taking.release()
             raise LockInUse(f"this object holds the lock of {self.name}; use one object for each caller")
         if self.hold is not None:
+            self.hold.lose_if_over()  # told now: nobody may take it for a loss of the next hold
             self.token, self.hold = new_token(), None
         self.lost.clear()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
@@ -21,24 +22,31 @@ class Holding(Protocol):
     token: str
 
     @property
+    @abstractmethod
     def renewed_with(self) -> object:
         """What this lock is renewed together with."""
 
+    @abstractmethod
     def renewal_call(self) -> tuple[Client, Sequence[str], Sequence[Argument]] | None:
         """Return client, keys and arguments of the extend script, or None when the lock renews itself."""
 
+    @abstractmethod
     def renew(self, hold: Hold) -> None:
         """Renew `hold`; asked only when renewal_call returned None."""
 
+    @abstractmethod
     def release(self) -> bool:
         """Give the lock back."""
 
+    @abstractmethod
     def tell_lost(self, hold: Hold, *, reason: str) -> None:
         """Hear that `hold` was lost; called once."""
 
+    @abstractmethod
     def give_back(self, hold: Hold) -> None:
         """Remove the key of a hold that is over, if it is still there; never raises RedisUnavailable."""
 
+    @abstractmethod
     def count_failed_renewal(self) -> None:
         """Hear that one renewal had no answer."""
 

@@ -121,7 +121,7 @@ def _caller() -> object:
 def _lock_of(name: str | int, lock_id: str | None) -> Lock | None:
     held = _HELD.get(_text(name))
     if lock_id is not None:
-        checked_text(lock_id, argument="lock_id", most=500, lock=_text(name))
+        checked_text(lock_id, argument="lock_id", least=1, most=500, lock=_text(name))
         return held.lock if held and held.lock.token == lock_id else None
     return held.lock if held and held.caller() is _caller() else None
 

@@ -43,12 +43,13 @@ _LETTER = {
 }
 STATE_OF_LETTER = {letter: state for state, letter in _LETTER.items()}
 
-_DECISIONS = frozenset({State.HELD, State.SOLD_OUT, State.REFUSED, State.CANCELLED})
+# An order begins in one of these: a request that only waits has no order.
+FIRST_STATES = frozenset({State.HELD, State.SOLD_OUT, State.REFUSED, State.CANCELLED})
 # The life of a request. Every edge leads to a higher rank (see RANK), so no life has a circle, and the answer that
 # comes late to Redis is recognised by its rank alone.
 ALLOWED: dict[State, frozenset[State]] = {
-    State.QUEUED: _DECISIONS | {State.WAITLISTED},
-    State.WAITLISTED: _DECISIONS,
+    State.QUEUED: FIRST_STATES | {State.WAITLISTED},
+    State.WAITLISTED: FIRST_STATES,
     State.HELD: frozenset({State.PAID, State.EXPIRED, State.CANCELLED}),
     State.EXPIRED: frozenset({State.PAID, State.REFUNDED}),  # a payment that came late: the unit again, or the money
     State.CANCELLED: frozenset({State.REFUNDED}),
@@ -57,7 +58,7 @@ ALLOWED: dict[State, frozenset[State]] = {
     State.REFUSED: frozenset(),
     State.REFUNDED: frozenset(),
 }
-# scripts/settle.lua, change.lua and restore.lua hold the same ranks by letter.
+# scripts/settle.lua holds the same ranks by letter.
 RANK = {
     State.QUEUED: 0,
     State.WAITLISTED: 0,
@@ -70,8 +71,6 @@ RANK = {
     State.REFUNDED: 4,
 }
 
-# An order begins in one of these: a request that only waits has no order.
-FIRST_STATES = _DECISIONS
 # Units of these states count against the buyer's limit.
 LIVE_STATES = frozenset({State.QUEUED, State.WAITLISTED, State.HELD, State.PAID})
 # A request in one of these waits for a decision.

@@ -51,22 +51,11 @@ def microseconds(moment: datetime) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
-def prime_live_units(client: Client, sku: str, *, units_by_field: Sequence[tuple[str, int]]) -> None:
-    """Write live units per "sale_id:buyer", unless the SKU is primed already. Raises RedisUnavailable."""
-    _prime_fields(client, sku, keys.live_units(sku), units_by_field)
+def prime_fields(client: Client, sku: str, *, key: str, pairs: Sequence[tuple[str, str | int]]) -> None:
+    """Write fields and values of a hash of `sku`, unless it is primed already. Raises RedisUnavailable.
 
-
-def prime_records(client: Client, sku: str, *, records: Sequence[tuple[str, str]]) -> None:
-    """Write decided requests (id, record), unless the SKU is primed already: a retry then finds itself (I14)."""
-    _prime_fields(client, sku, keys.records(sku), records)
-
-
-def prime_given_up(client: Client, sku: str, *, count_by_field: Sequence[tuple[str, int]]) -> None:
-    """Write how many requests each buyer has given up, unless the SKU is primed already."""
-    _prime_fields(client, sku, keys.given_up(sku), count_by_field)
-
-
-def _prime_fields(client: Client, sku: str, key: str, pairs: Sequence[tuple[str, str | int]]) -> None:
+    key: of its records (a retry then finds itself, I14), its live units, or what its buyers have given up.
+    """
     for start in range(0, len(pairs), PAIRS_PER_CALL):
         flat = [part for pair in pairs[start : start + PAIRS_PER_CALL] for part in pair]
         run_script(client, "prime_fields", keys=[keys.stock(sku), key], args=flat)

@@ -286,7 +286,7 @@ class Queue:
         return checked_id(task_id, argument="task_id", queue=self.name)
 
     def _check_token(self, token: str) -> None:
-        checked_text(token, argument="token", most=LONGEST_NAME, queue=self.name)
+        checked_text(token, argument="token", least=1, most=LONGEST_NAME, queue=self.name)
 
     def _whole(self, value: int, argument: str, *, least: int = 1, most: int = MOST_PER_CALL) -> int:
         return checked_whole(value, argument=argument, least=least, most=most, queue=self.name)

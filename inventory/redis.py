@@ -137,13 +137,11 @@ def run_script(client: Client, name: str, *, keys: Sequence[str], args: Sequence
         raise RedisUnavailable from error
 
 
-async def run_script_async(
-    client: AsyncClient, name: str, *, keys: Sequence[str], args: Sequence[Argument], timeout_seconds: float
-) -> Any:
-    """As run_script, within `timeout_seconds` in all. Raises RedisUnavailable."""
+async def run_script_async(client: AsyncClient, name: str, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+    """As run_script, within REDIS_TIMEOUT_SECONDS in all. Raises RedisUnavailable."""
     command = ("EVALSHA", script_digest(name), len(keys), *keys, *args)
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
             try:
                 return await client.execute_command(*command)
             except NoScriptError:
@@ -163,12 +161,10 @@ def run_commands(client: Client, commands: Sequence[Sequence[Argument]]) -> list
         raise RedisUnavailable from error
 
 
-async def run_commands_async(
-    client: AsyncClient, commands: Sequence[Sequence[Argument]], *, timeout_seconds: float
-) -> list[Any]:
-    """As run_commands, within `timeout_seconds` in all. Raises RedisUnavailable."""
+async def run_commands_async(client: AsyncClient, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    """As run_commands, within REDIS_TIMEOUT_SECONDS in all. Raises RedisUnavailable."""
     try:
-        async with asyncio.timeout(timeout_seconds):
+        async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
             pipeline = client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)

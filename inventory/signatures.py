@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from collections.abc import Sequence
 from functools import lru_cache
 
 MAC_BYTES = 16
 MAC_LENGTH = 22  # of 16 bytes in base64 without padding
 BLOCK_BYTES = 64  # of SHA-256
+URL_SAFE = bytes.maketrans(b"+/", b"-_")
 INNER, OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 
 
@@ -58,4 +59,4 @@ def mac_text(key: bytes, text: str) -> str:
     inner, outer = began.copy(), ended.copy()
     inner.update(text.encode("utf-8", "surrogatepass"))  # forged text may hold anything; it must be refused, not fail
     outer.update(inner.digest())
-    return urlsafe_b64encode(outer.digest()[:MAC_BYTES])[:MAC_LENGTH].decode()
+    return b2a_base64(outer.digest()[:MAC_BYTES], newline=False)[:MAC_LENGTH].translate(URL_SAFE).decode()

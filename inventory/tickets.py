@@ -108,7 +108,8 @@ class Ticket(NamedTuple):
 
 def sign_ticket(signer: Signer, ticket: Ticket) -> str:
     """Return `ticket` as text that only we could have written: "id.buyer.quantity.seq.terms.ordinal.signature"."""
-    body = ".".join(map(str, ticket))
+    name, buyer, quantity, seq, terms_version, ordinal = ticket
+    body = f"{name}.{buyer}.{quantity}.{seq}.{terms_version}.{ordinal}"
     return f"{body}.{signer.sign(body)}"
 
 

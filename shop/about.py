@@ -15,17 +15,17 @@ from django.http import HttpRequest, JsonResponse
 
 from inventory import redis
 from inventory.exceptions import Unauthenticated, Unavailable
-from shop.api import may_audit, problem_response, read_only
+from shop.api import api_call, may_audit
 
 DATABASE_SETTINGS = ("fsync", "synchronous_commit", "full_page_writes")
 STORE_SETTINGS = ("appendonly", "appendfsync", "maxmemory-policy")
 
 
-@read_only
+@api_call("GET", "HEAD")
 def about(request: HttpRequest) -> JsonResponse:
     """Tell the holder of the audit token, or staff, what runs here."""
     if not may_audit(request):
-        return problem_response(Unauthenticated("this is for staff, or for the holder of the audit token"))
+        raise Unauthenticated("this is for staff, or for the holder of the audit token")
     return JsonResponse(
         {
             "python": platform.python_version(),

@@ -8,14 +8,20 @@ import hmac
 from collections.abc import Callable
 from functools import wraps
 
+import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, JsonResponse
+from django.utils.cache import add_never_cache_headers
 from django.views.decorators.csrf import csrf_exempt
 
 from inventory import redis, server_memory
 from inventory.exceptions import FairdropError, MethodNotAllowed, Unauthenticated, Unavailable
 from shop.audits import audit_sale
+
+log = structlog.get_logger(__name__)
+
+View = Callable[..., JsonResponse]
 
 
 def problem_response(error: FairdropError) -> JsonResponse:
@@ -34,17 +40,31 @@ def problem_response(error: FairdropError) -> JsonResponse:
     return response
 
 
-def read_only(view: Callable[..., JsonResponse]) -> Callable[..., JsonResponse]:
-    """Refuse every method but GET and HEAD with a problem, before the CSRF check would answer with a page."""
+def api_call(*methods: str) -> Callable[[View], View]:
+    """Take `methods` only and answer every fault with a problem.
 
-    @csrf_exempt
-    @wraps(view)
-    def checked(request: HttpRequest, *args: str, **named: str) -> JsonResponse:
-        if request.method not in ("GET", "HEAD"):
-            return problem_response(MethodNotAllowed("this address takes GET only"))
-        return view(request, *args, **named)
+    Without Django's CSRF check: who may make an unsafe call is known by its token, origin or signature.
+    """
 
-    return checked
+    def decorate(view: View) -> View:
+        @csrf_exempt
+        @wraps(view)
+        def checked(request: HttpRequest, *args: str, **named: str) -> JsonResponse:
+            try:
+                if request.method not in methods:
+                    raise MethodNotAllowed(f"this address takes {methods[0]} only")
+                response = view(request, *args, **named)
+            except FairdropError as error:
+                response = problem_response(error)
+            except (DatabaseError, InterfaceError) as error:
+                log.warning("database away or busy", action="call_failed", path=request.path, error=str(error))
+                response = problem_response(Unavailable())
+            add_never_cache_headers(response)
+            return response
+
+        return checked
+
+    return decorate
 
 
 def may_audit(request: HttpRequest) -> bool:
@@ -56,20 +76,15 @@ def may_audit(request: HttpRequest) -> bool:
     return bool(user.is_active and user.is_staff and user.has_perm("shop.view_sale"))
 
 
-@read_only
+@api_call("GET", "HEAD")
 def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
     """GET /api/v1/sales/<slug>/audit: every invariant of the sale, for staff or the holder of the audit token."""
-    try:
-        if not may_audit(request):
-            raise Unauthenticated("the audit is for staff, or for the holder of the audit token")
-        return JsonResponse(audit_sale(slug))
-    except FairdropError as error:
-        return problem_response(error)
-    except (DatabaseError, InterfaceError):
-        return problem_response(Unavailable())
+    if not may_audit(request):
+        raise Unauthenticated("the audit is for staff, or for the holder of the audit token")
+    return JsonResponse(audit_sale(slug))
 
 
-@read_only
+@api_call("GET", "HEAD")
 def readiness(request: HttpRequest) -> JsonResponse:
     """GET /readyz: 200 when both stores answer, else 503 with the one that does not.
 

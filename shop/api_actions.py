@@ -4,64 +4,26 @@ Never serves a hot call, never lets an error out but as a problem. Called by url
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
-import structlog
-from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, JsonResponse
-from django.utils.cache import add_never_cache_headers
-from django.views.decorators.csrf import csrf_exempt
 
 from inventory import line, redis
-from inventory.exceptions import (
-    FairdropError,
-    InvalidRequest,
-    MethodNotAllowed,
-    RequestNotFound,
-    SaleNotFound,
-    TooLarge,
-    Unavailable,
-)
+from inventory.exceptions import InvalidRequest, RequestNotFound, SaleNotFound, TooLarge
 from inventory.outcomes import WAITING_STATES
 from inventory.tickets import sale_id_of
 from shop import catalogue, checkout, holds, payments, requests, restoring
-from shop.api import problem_response
+from shop.api import api_call
 from shop.gate.http import MOST_BODY_BYTES, buyer_of, check_json_content_type, read_json_object
 from shop.payment_providers import default_provider, provider
 from shop.requests import RequestView
 from shop.status_answers import status_answer
 
-log = structlog.get_logger(__name__)
-
-View = Callable[..., JsonResponse]
 # Other companies' notices are longer than our own calls.
 MOST_NOTICE_BYTES = 16 * 1024
 
 
-def action(view: View) -> View:
-    """Take POST only and answer every fault with a problem. CSRF is not asked for: see `caller`, and the signatures."""
-
-    @csrf_exempt
-    @wraps(view)
-    def checked(request: HttpRequest, *args: str, **named: str) -> JsonResponse:
-        try:
-            if request.method != "POST":
-                raise MethodNotAllowed("this address takes POST only")
-            response = view(request, *args, **named)
-        except FairdropError as error:
-            response = problem_response(error)
-        except (DatabaseError, InterfaceError) as error:
-            log.warning("database away or busy", action="call_failed", path=request.path, error=str(error))
-            response = problem_response(Unavailable())
-        add_never_cache_headers(response)
-        return response
-
-    return checked
-
-
-@action
+@api_call("POST")
 def pay(request: HttpRequest, request_id: str) -> JsonResponse:
     """POST /api/v1/requests/<id>/payment: pay a hold at once, or with {"page": true} begin at the provider's page."""
     buyer = caller(request)
@@ -77,7 +39,7 @@ def pay(request: HttpRequest, request_id: str) -> JsonResponse:
     return JsonResponse(answer(requests.look_up(request_id, buyer=buyer)) | page)
 
 
-@action
+@api_call("POST")
 def cancel(request: HttpRequest, request_id: str) -> JsonResponse:
     """POST /api/v1/requests/<id>/cancel: give up a hold, or a place in line."""
     buyer = caller(request)
@@ -91,7 +53,7 @@ def cancel(request: HttpRequest, request_id: str) -> JsonResponse:
     return JsonResponse(answer(requests.look_up(request_id, buyer=buyer)))
 
 
-@action
+@api_call("POST")
 def restore(request: HttpRequest) -> JsonResponse:
     """POST /api/v1/tickets/restore: bring a lost place back (202); what is known is only told (200)."""
     buyer = caller(request)
@@ -102,7 +64,7 @@ def restore(request: HttpRequest) -> JsonResponse:
     return JsonResponse(answer(view), status=202 if restored else 200)
 
 
-@action
+@api_call("POST")
 def take_notice(request: HttpRequest, provider_name: str) -> JsonResponse:
     """POST /api/v1/payments/<provider>/notices: what a provider has to say, proved by its signature alone."""
     body = read_body(request, most_bytes=MOST_NOTICE_BYTES)

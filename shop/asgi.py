@@ -1,5 +1,5 @@
 """The one entry of the web process: the gate in front, Django's pages behind it. Never serves a hot call by Django.
-Called by granian: `granian --interface asgi shop.asgi:application`.
+`manage.py run_web` serves it.
 """
 
 import sys

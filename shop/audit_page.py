@@ -34,11 +34,7 @@ class AuditPage(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def audit_page(self, request: HttpRequest, sale_id: int) -> HttpResponse:
         """Show the audit; with ?watch=1 the browser asks again by itself."""
-        sale = Sale.objects.filter(pk=sale_id).first()
-        if sale is None:
-            raise Http404
-        if not self.has_view_permission(request, sale):
-            raise PermissionDenied
+        sale = self.viewed_sale(request, sale_id)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
             "title": f"Audit of {sale.slug}",
@@ -54,3 +50,12 @@ class AuditPage(admin.ModelAdmin):  # type: ignore[type-arg]
         if "watch" in request.GET:
             answer["Refresh"] = str(WATCH_SECONDS)
         return answer
+
+    def viewed_sale(self, request: HttpRequest, sale_id: int) -> Sale:
+        """Return a sale that this user may look at. Raises Http404, PermissionDenied."""
+        sale = Sale.objects.select_related("stock", "product").filter(pk=sale_id).first()
+        if sale is None:
+            raise Http404
+        if not self.has_view_permission(request, sale):
+            raise PermissionDenied
+        return sale

@@ -4,7 +4,7 @@ Called by the pages, the gate's loader, the admin and the demo.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -16,7 +16,7 @@ from django.db.models import Case, Count, Max, OuterRef, Q, Subquery, Sum, When
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
-from inventory import line_changes, priming, redis
+from inventory import keys, line_changes, priming, redis
 from inventory.exceptions import SaleNotFound, SaleNotPrimed
 from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
@@ -246,12 +246,15 @@ def _prime_requests(client: redis.Client, card: SaleCard, *, empty: bool) -> tup
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             card = find_sale_by_id(card.sale_id)
             _refuse_retired(card)
-            units, given_up, records = list(_units(card.sku)), list(_given_up(card.sku)), list(_records(card.sku))
+            found: dict[str, Sequence[tuple[str, str | int]]] = {
+                keys.live_units(card.sku): list(_units(card.sku)),
+                keys.given_up(card.sku): list(_given_up(card.sku)),
+                keys.records(card.sku): list(_records(card.sku)),
+            }
         last_seq = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last=Max("seq"))["last"] or 0
     if empty:
-        priming.prime_live_units(client, card.sku, units_by_field=units)
-        priming.prime_given_up(client, card.sku, count_by_field=given_up)
-        priming.prime_records(client, card.sku, records=records)
+        for key, pairs in found.items():
+            priming.prime_fields(client, card.sku, key=key, pairs=pairs)
     return card, last_seq
 
 

@@ -61,7 +61,7 @@ class ControlRoom(SaleActs, AuditPage):
 
     def room(self, request: HttpRequest, sale_id: int) -> HttpResponse:
         """Show the room; a module of the page then asks room_live, with ?watch=1 the browser asks again by itself."""
-        sale = self._sale(request, sale_id)
+        sale = self.viewed_sale(request, sale_id)
         room = reading(sale)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
@@ -79,7 +79,7 @@ class ControlRoom(SaleActs, AuditPage):
 
     def room_live(self, request: HttpRequest, sale_id: int) -> JsonResponse:
         """Return {at, summary, ok, parts, points}: what changed in the page, and the points after ?after= (Unix s)."""
-        sale = self._sale(request, sale_id)
+        sale = self.viewed_sale(request, sale_id)
         room = reading(sale)
         try:
             after = float(request.GET.get("after", "0"))
@@ -96,7 +96,7 @@ class ControlRoom(SaleActs, AuditPage):
 
     def room_act(self, request: HttpRequest, sale_id: int, name: str) -> HttpResponse:
         """Ask for a reason and a confirmation; when confirmed, act and go back to the room."""
-        sale = self._sale(request, sale_id)
+        sale = self.viewed_sale(request, sale_id)
         act = ROOM_ACTS.get(name)
         if act is None:
             raise Http404
@@ -131,14 +131,6 @@ class ControlRoom(SaleActs, AuditPage):
             "opts": self.opts,
         }
         return TemplateResponse(request, "admin/shop/sale/room_act.html", context, status=409 if error else 200)
-
-    def _sale(self, request: HttpRequest, sale_id: int) -> Sale:
-        sale = Sale.objects.select_related("stock", "product").filter(pk=sale_id).first()
-        if sale is None:
-            raise Http404
-        if not self.has_view_permission(request, sale):
-            raise PermissionDenied
-        return sale
 
 
 def reading(sale: Sale) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Never changes anything; what one store does not answer is said, and the rest is 
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 from django.db import connection
@@ -23,6 +24,7 @@ MOST_LETTERS = 50
 # Ten minutes at one point every two seconds.
 MOST_POINTS = 300
 SPEED_SECONDS = 10
+LINE_FIELDS = ("waiting", "waitlisted", "flying", "queued", "admitted", "decided", "aside", "waits_for")
 # A point of the charts: Unix s, units free, held, sold, requests waiting, decisions a second, ms p50, ms p99.
 Point = list[float | None]
 
@@ -65,17 +67,10 @@ def _of_redis(sku: str) -> dict[str, Any]:
             "redis_error": "",
             "full": server_memory.look(client, sku),
             "line": {
+                **{name: getattr(look.line, name) for name in LINE_FIELDS},
                 "primed": bool(look.line.primed),
-                "waiting": look.line.waiting,
-                "waitlisted": look.line.waitlisted,
-                "flying": look.line.flying,
-                "queued": look.line.queued,
-                "admitted": look.line.admitted,
-                "decided": look.line.decided,
                 "dead": look.line.dead_letters,
-                "aside": look.line.aside,
                 "oldest_seconds": look.oldest_seconds,
-                "waits_for": look.line.waits_for,
             },
             "lock": _lock(lock, look),
             "workers": [_worker(each) for each in heartbeats.workers(client)],
@@ -113,16 +108,7 @@ def _waiter(token: str) -> str:
 
 
 def _worker(worker: heartbeats.Worker) -> dict[str, Any]:
-    return {
-        "who": worker.who,
-        "name": worker.name,
-        "doing": worker.doing if worker.alive else "silent",
-        "alive": worker.alive,
-        "since_seconds": worker.since_seconds,
-        "silent_seconds": worker.silent_seconds,
-        "done": worker.done,
-        "rate": worker.rate,
-    }
+    return asdict(worker) | {"doing": worker.doing if worker.alive else "silent", "alive": worker.alive}
 
 
 def _letter(letter: dead_letters.DeadLetter) -> dict[str, Any]:

@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import sys
 
+import structlog
+from django.conf import settings
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import add_never_cache_headers
 
 from inventory.exceptions import Unavailable
-from shop.views import show, with_retry_after
+from shop.client_address import client_address
+from shop.views import show
+
+log = structlog.get_logger(__name__)
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -26,11 +31,21 @@ def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:
     return response
 
 
+def locked_out(request: HttpRequest, response: HttpResponse | None = None, *_credentials: object) -> HttpResponse:
+    """Answer a login after too many that failed. The address and the account are in the log."""
+    log.warning("login-refused", action="login_locked", address=client_address(request))
+    seconds = round(settings.AXES_COOLOFF_TIME.total_seconds())
+    answer = show(request, "shop/429.html", {"minutes": seconds // 60}, status=429)
+    answer["Retry-After"] = f"{seconds}"
+    add_never_cache_headers(answer)
+    return answer
+
+
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer a fault of ours.
 
     The session of a page is read behind every view's back; when the database is away that is no fault, but a 503.
     """
     if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
-        return with_retry_after(show(request, "shop/500.html", {}, status=503), Unavailable())
+        return show(request, "shop/500.html", {}, error=Unavailable())
     return show(request, "shop/500.html", {}, status=500)

@@ -115,15 +115,11 @@ def _note_decline(notice: Notice) -> str:
     return "declined" if open_one.update(state=Payment.State.DECLINED, changed_at=Now()) else NOTHING
 
 
-def capture(notice: Notice, *, provider_name: str = "sandbox") -> str:
+def _capture(notice: Notice, target: Target, *, provider_name: str) -> str:
     """Let captured money buy what it was for; what it cannot buy any more is given back at once (I10, I12).
 
     Returns paid, refund_due, or "nothing to change" when this payment was brought in before.
     """
-    return _capture(notice, find_target(notice, provider_name=provider_name), provider_name=provider_name)
-
-
-def _capture(notice: Notice, target: Target, *, provider_name: str) -> str:
     try:
         changes = _sell_held(notice, target, provider_name=provider_name)
     except DataError:

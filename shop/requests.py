@@ -41,10 +41,10 @@ class RequestView:
     quantity: int
     state: State
     seq: int
-    position: int | None
-    hold_expires_at: datetime | None
-    decided_at: datetime | None
-    reason: str
+    position: int | None = None
+    hold_expires_at: datetime | None = None
+    decided_at: datetime | None = None
+    reason: str = ""
     order_number: str = ""
     terms_version: int = 0
     ordinal: int = 0
@@ -81,9 +81,6 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
         state=admission.state_of(answer.code) or State.QUEUED,
         seq=answer.seq,
         position=answer.position or None,
-        hold_expires_at=None,
-        decided_at=None,
-        reason="",
         terms_version=answer.terms_version,
         ordinal=answer.ordinal,
     )
@@ -168,8 +165,6 @@ def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
         record.seq,
         place.position or None,
         None if ends is None else datetime.fromtimestamp(ends / 1000, UTC),
-        None,
-        "",
         terms_version=record.terms_version,
         ordinal=record.ordinal,
     )

@@ -92,7 +92,7 @@ ROOM_ACTS = ACTS | {
     "discard": Act(
         line_care.discard_letters,
         "Discard dead letters",
-        "They leave the list; one that was never decided was then never admitted.",
+        "They leave the list; one that was never decided is refused for good.",
         "shop.discard_dead_letter",
         asks="letters",
         reason_required=True,

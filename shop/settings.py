@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from datetime import timedelta
 from pathlib import Path
 
 import django
@@ -144,6 +145,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django.contrib.postgres",
     "django_structlog",
+    "axes",
     "inventory",
     "shop",
     "shop.sandbox",
@@ -177,7 +179,32 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_structlog.middlewares.RequestMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
+
+# Guesses at passwords: ten from one address, or at one account, and both are locked out for a quarter of an hour. It is
+# kept in the database, because staff must be able to log in while Redis is away. Who is logged in stays so.
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+AXES_HANDLER = "axes.handlers.cache.AxesCacheHandler"
+AXES_CACHE = "logins"
+AXES_FAILURE_LIMIT = 10
+AXES_LOCKOUT_PARAMETERS = ["ip_address", "username"]
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "shop.client_address.client_address"
+AXES_LOCKOUT_CALLABLE = "shop.fault_pages.locked_out"
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
+# How many proxies of ours a request comes through, each of which adds the address it was called from to
+# X-Forwarded-For. 0: nobody is believed, and the address is that of the connection.
+TRUSTED_PROXIES = env.int("FAIRDROP_TRUSTED_PROXIES", default=0)
 
 ROOT_URLCONF = "shop.urls"
 WSGI_APPLICATION = "shop.wsgi.application"
@@ -219,7 +246,12 @@ CACHES = {
         "LOCATION": CACHE_URL,
         "KEY_PREFIX": "fd-cache",
         "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 0.5, "SOCKET_TIMEOUT": 0.8, "IGNORE_EXCEPTIONS": True},
-    }
+    },
+    "logins": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "shop_failed_logins",
+        "OPTIONS": {"MAX_ENTRIES": 10_000},
+    },
 }
 
 # The line: how long a Redis call may take, how many may wait for one, how large a batch is.
@@ -232,7 +264,7 @@ if REDIS_REPLICAS and REDIS_URL.startswith(("redis+cluster", "rediss+cluster")):
 RESTORE_GRACE_SECONDS = env.float("FAIRDROP_RESTORE_GRACE_SECONDS", default=5.0)
 # Less than a second's work of a process: a 503 costs its buyer a second, so waiting that long is better.
 GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=12288)
-# How many live streams one process holds; the server's own limit (--backpressure) must be well above it.
+# How many live streams one process holds; the server's own limit (MAX_CONNECTIONS) must be well above it.
 GATE_MAX_STREAMS = env.int("FAIRDROP_GATE_MAX_STREAMS", default=4000)
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
 LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)

@@ -81,24 +81,26 @@ def page(view: View) -> View:
 
 def error_page(request: HttpRequest, error: FairdropError) -> HttpResponse:
     """Render the page of one of our errors: not found as 404.html, anything else as error.html."""
-    template = "shop/404.html" if error.status == 404 else "shop/error.html"
-    response = show(request, template, {"error": error}, status=error.status)
-    return with_retry_after(response, error)
+    return show(request, "shop/404.html" if error.status == 404 else "shop/error.html", {}, error=error)
 
 
-def with_retry_after(response: HttpResponse, error: FairdropError) -> HttpResponse:
-    if error.retry_after_seconds is not None:
-        response["Retry-After"] = str(error.retry_after_seconds)
-    return response
-
-
-def show(request: HttpRequest, template: str, context: dict[str, Any], *, status: int = 200) -> HttpResponse:
-    """Render a page with the server's moment in it, from which countdown.js counts."""
+def show(
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any],
+    *,
+    status: int = 200,
+    error: FairdropError | None = None,
+) -> HttpResponse:
+    """Render a page with the server's moment in it, from which countdown.js counts; an error has its own status."""
     now: datetime = context.get("now") or timezone.now()
     language = language_of(request)
     more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language, "path": request.path}
     with translation.override(language):
-        response = render(request, template, {**context, **more}, status=status)
+        shown = {**context, **more, "error": error}
+        response = render(request, template, shown, status=error.status if error else status)
+    if error and error.retry_after_seconds is not None:
+        response["Retry-After"] = str(error.retry_after_seconds)
     response["Content-Language"] = language
     patch_vary_headers(response, ["Accept-Language", "Cookie"])
     return response
@@ -244,13 +246,11 @@ def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: Fairdrop
     context = {
         "face": SaleFace(card=card, now=now),
         "now": now,
-        "error": error,
         "quantity": read_quantity(request),
         "idempotency_key": kept_key(request, error=error),
         "ticket": ticket if REQUEST_ID.fullmatch(ticket) else "",
     }
-    response = show(request, "shop/sale.html", context, status=error.status if error else 200)
-    return with_retry_after(response, error) if error else response
+    return show(request, "shop/sale.html", context, error=error)
 
 
 def kept_key(request: HttpRequest, *, error: FairdropError | None) -> str:
@@ -291,13 +291,8 @@ def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError |
         events=tuple(OrderEvent.objects.filter(order__request_id=request_id)) if not waits else (),
         proof=proof_of(found, buyer=buyer) if waits else "",
     )
-    response = show(
-        request,
-        "shop/ticket.html",
-        {"face": face, "now": now, "error": error, "still": "still" in request.GET},
-        status=error.status if error else 200,
-    )
-    return with_retry_after(response, error) if error else response
+    context = {"face": face, "now": now, "still": "still" in request.GET}
+    return show(request, "shop/ticket.html", context, error=error)
 
 
 def find_or_restore(request: HttpRequest, request_id: str, *, buyer: str) -> RequestView:

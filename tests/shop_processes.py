@@ -24,8 +24,7 @@ STOP_SECONDS = 5.0
 def web_process(environment: Mapping[str, str], *, folder: Path) -> Iterator[Caller]:
     """Run the web process with its log in `folder`; give its caller as soon as it serves."""
     port = free_port()
-    options = ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--no-ws"]
-    command = [sys.executable, "-m", "granian", *options, "--loop", "uvloop", "shop.asgi:application"]
+    command = [sys.executable, "manage.py", "run_web", "--port", str(port)]
     with running_process("web", command, environment=environment, folder=folder) as child:
         caller = Caller(port)
         wait_until(lambda: _serves(caller, child), what="the web process serves")

@@ -19,7 +19,7 @@ from inventory.exceptions import FairdropError
 from workers.child_process import ChildProcess
 from workers.demo_guard import only_one, refuse_busy_port
 from workers.demo_steps import Interrupted, run_step, say, step, wait_for_web
-from workers.embedded import postgres_of, start_postgres, start_valkey, valkey_of
+from workers.embedded import start_postgres, start_valkey
 from workers.private_files import write_private
 from workers.server import Server
 from workers.supervisor import Supervisor
@@ -102,10 +102,10 @@ class Demo:
 
     def _start_servers(self) -> None:
         with step("PostgreSQL"):
-            postgres = postgres_of(self.environment) or start_postgres(self.folder)
+            postgres = _server_of(self.environment, "DATABASE_URL") or start_postgres(self.folder)
             self._watch_server(postgres, stage=POSTGRES_STAGE, stop_seconds=POSTGRES_STOP_SECONDS)
         with step("Valkey, every write on disk"):
-            valkey = valkey_of(self.environment) or start_valkey(self.folder)
+            valkey = _server_of(self.environment, "REDIS_URL") or start_valkey(self.folder)
             self._watch_server(valkey, stage=VALKEY_STAGE, stop_seconds=VALKEY_STOP_SECONDS)
         own = {"DATABASE_URL": postgres.url, "REDIS_URL": valkey.url, "FAIRDROP_AUDIT_TOKEN": secrets.token_urlsafe(32)}
         self.environment |= own
@@ -136,11 +136,8 @@ class Demo:
         )
 
     def _web(self) -> ChildProcess:
-        options = ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
-        options += ["--backlog", "8192", "--backpressure", "20000", "--loop", "uvloop", "--no-ws"]
-        return self._child(
-            "web", ["-m", "granian", *options, "shop.asgi:application"], stop_timeout_seconds=WEB_STOP_SECONDS
-        )
+        command = ["manage.py", "run_web", "--port", str(self.port)]
+        return self._child("web", command, stop_timeout_seconds=WEB_STOP_SECONDS)
 
     def _child(self, name: str, arguments: list[str], *, stop_timeout_seconds: float) -> ChildProcess:
         return ChildProcess(
@@ -212,6 +209,12 @@ class Demo:
             say("\nEnding web, workers, Valkey and PostgreSQL …")
         self.supervisor.stop_all()
         (self.state_dir / "demo.env").unlink(missing_ok=True)
+
+
+def _server_of(environment: Mapping[str, str], variable: str) -> Server | None:
+    """Return the server that the environment names, if it does."""
+    url = environment.get(variable)
+    return Server(url=url) if url else None
 
 
 def _listen(stop: threading.Event) -> None:

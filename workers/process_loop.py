@@ -7,7 +7,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from types import FrameType
 
 import structlog
 from django.db import Error as DatabaseError
@@ -21,34 +20,20 @@ log = structlog.get_logger(__name__)
 RETRY_SECONDS = 0.3
 
 
-class StopFlag:
-    """Becomes true at the first SIGTERM or SIGINT; may be asked at any time."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
+class StopFlag(threading.Event):
+    """Is set by the first SIGTERM or SIGINT; may be asked at any time."""
 
     def install(self) -> None:
         """Listen to SIGTERM and SIGINT from now on."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._set)
-
-    def _set(self, _number: int, _frame: FrameType | None) -> None:
-        self._event.set()
-
-    def is_set(self) -> bool:
-        """Say whether we were asked to stop."""
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> None:
-        """Wait up to `seconds`, or until asked to stop."""
-        self._event.wait(seconds)
+            signal.signal(number, lambda *_: self.set())
 
 
 def run_until_stopped(
     step: Callable[[], int],
     *,
     stop: StopFlag,
-    wait_for_work: Callable[[], None],
+    wait_for_work: Callable[[], object],
     heartbeat: Heartbeat | None = None,
 ) -> None:
     """Call `step` until stopped; when it found nothing to do, call `wait_for_work` (which waits at most a second).

@@ -8,20 +8,24 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from loadtest.benchmarks import processes
+from loadtest.benchmarks import machine, processes
 from loadtest.benchmarks.loader import Load, Loader
 from loadtest.benchmarks.rounds import in_turns
 from loadtest.benchmarks.sides import Side
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
+from shop.buyers import issue_buyer
 
 ADMITTED = "202"
+DISTURBED = 0.05
+MOST_REPEATS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
     """A side, the sale it is asked for, and how many fresh buyers a second are enough (0: the same few again).
 
+    name: of what is measured, the side's when it is ''; page: what is read instead, '' to ask for units.
     status: of every answer; any other fails the run.
     """
 
@@ -29,17 +33,28 @@ class Contender:
     slug: str
     buyers_per_second: int
     status: str = ADMITTED
+    name: str = ""
+    page: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One measurement of one side. busy: share of its core that the server used; waits in ms."""
+    """One measurement of one side. busy: share of its core that the server used; waits in ms.
+
+    stolen: share of the machine's time that its host gave to others meanwhile.
+    """
 
     side: str
     per_second: float
     busy: float
     wait_p50_ms: float
     wait_p99_ms: float
+    stolen: float = 0.0
+
+    @property
+    def cpu_us(self) -> float:
+        """The CPU time of the server for one answer, in µs."""
+        return self.busy / self.per_second * 1e6 if self.per_second else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +70,18 @@ class Plan:
 def measure_in_turns(
     contenders: Sequence[Contender], *, plan: Plan, loader_core: int, report: Callable[[Turn], None]
 ) -> list[Turn]:
-    """Measure every contender `plan.rounds` times, one after the other; tell `report` each result."""
+    """Measure every contender `plan.rounds` times, one after the other; tell `report` each result.
+
+    A turn during which the host took more than DISTURBED of the machine is measured again, MOST_REPEATS times at most.
+    """
     turns = []
     for _, contender in in_turns(contenders, rounds=plan.rounds):
-        turns.append(measure(contender, plan=plan, loader_core=loader_core))
-        report(turns[-1])
+        for _ in range(1 + MOST_REPEATS):
+            turn = measure(contender, plan=plan, loader_core=loader_core)
+            report(turn)
+            if turn.stolen <= DISTURBED:
+                break
+        turns.append(turn)
     return turns
 
 
@@ -67,6 +89,7 @@ def measure(contender: Contender, *, plan: Plan, loader_core: int) -> Turn:
     """Measure one side once. Raises LoadFailed when an answer was another than the contender's."""
     side = contender.side
     requests = _requests(contender, seconds=plan.seconds + plan.warm_up_seconds)
+    stolen = machine.Stolen()
     with processes.bound(to={loader_core}):
         used = processes.cpu_seconds(side.child)
         load = Loader(side.port, connections=plan.connections).run(
@@ -75,15 +98,19 @@ def measure(contender: Contender, *, plan: Plan, loader_core: int) -> Turn:
         used = processes.cpu_seconds(side.child) - used
     refuse_other_answers(load, side=side.name, status=contender.status)
     return Turn(
-        side=side.name,
+        side=contender.name or side.name,
         per_second=load.per_second,
         busy=used / (plan.seconds + plan.warm_up_seconds),
         wait_p50_ms=load.wait_ms(0.5),
         wait_p99_ms=load.wait_ms(0.99),
+        stolen=stolen.share(),
     )
 
 
 def _requests(contender: Contender, *, seconds: float) -> Iterable[bytes]:
+    if contender.page:
+        head = f"GET {contender.page} HTTP/1.1\r\nHost: 127.0.0.1:{contender.side.port}\r\n"
+        return itertools.repeat(f"{head}Cookie: buyer={issue_buyer()[1]}\r\n\r\n".encode())
     if not contender.buyers_per_second:
         return itertools.cycle(fresh_wishes(contender.slug, port=contender.side.port, count=1000))
     count = int(contender.buyers_per_second * seconds)

@@ -20,7 +20,7 @@ def main() -> int:
 
 
 def _measure(folder: Path, quick: bool) -> Measured:
-    with own_stores(folder / "young") as young_servers, start_both(folder / "old", environment={}) as old_servers:
+    with own_stores(folder / "young") as young_servers, start_both(folder / "old") as old_servers:
         set_up_django()
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.benchmarks import age_report, machine

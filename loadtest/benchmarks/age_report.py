@@ -31,7 +31,7 @@ LOOK_NAMES = {
     "settler": "lines with work",
     "reconciler": "sales not retired, payments left open",
 }
-PACKAGES = ("django", "redis", "hiredis", "granian", "uvloop")
+PACKAGES = ("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop")
 
 
 def figures_of(results: Results, *, lengths: Lengths) -> list[Figure]:

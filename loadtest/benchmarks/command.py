@@ -56,7 +56,7 @@ def run_command(measure: Callable[[Path, bool], Measured], *, name: str, purpose
 def own_stores(folder: Path) -> Iterator[Servers]:
     """Run both stores for the length of a `with` block, with their data in `folder`; this process works on them."""
     # Addresses in the environment are left out: figures of servers that others use would mean nothing.
-    with start_both(folder, environment={}) as servers:
+    with start_both(folder) as servers:
         os.environ |= servers.environment | environment_of(servers.environment["REDIS_URL"])
         yield servers
 

@@ -21,7 +21,7 @@ from loadtest.benchmarks.figures import number
 from loadtest.benchmarks.report import Comparison, Report
 from loadtest.rivals.strategies import RIVALS
 
-PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop", "rq")
+PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop", "rq")
 NONE = "–"
 
 

@@ -22,7 +22,7 @@ from inventory.redis import connect, run_commands
 from loadtest.benchmarks.compare_wishes import BODY
 from loadtest.benchmarks.goods import Goods, make_goods
 from loadtest.benchmarks.loader import HOST
-from loadtest.benchmarks.sides import ASGI, FLAGS, READY_SECONDS, Place
+from loadtest.benchmarks.sides import GATE, READY_SECONDS, Place
 from loadtest.rivals.models import RivalOrder
 from loadtest.rivals.rival import Rival
 from loadtest.rivals.work import READY
@@ -179,8 +179,7 @@ class ShopSide(Contender):
         return f"/api/v1/sales/{sale}/requests"
 
     def commands(self, sale: str, *, port: int) -> dict[str, list[str]]:
-        web = ["-m", "granian", *FLAGS, "--port", str(port), *ASGI, "shop.asgi:application"]
-        return {"web": web, "settler": ["manage.py", "run_worker", "settler"]}
+        return {"web": [*GATE, "--port", str(port)], "settler": ["manage.py", "run_worker", "settler"]}
 
     def has_begun(self, worker: ChildProcess) -> bool:
         return any(each.who.endswith(f":{worker.pid}") for each in heartbeats.workers(connect()))

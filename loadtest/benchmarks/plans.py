@@ -48,10 +48,10 @@ METHOD = (
     "Everything in one run on one machine; the load comes from an epoll loop of our own, one request in flight on each "
     "of {connections} kept-alive connections, every request by a buyer never seen before; any answer but 202 fails "
     "the run.",
-    "Admission: each server (granian, one worker) is bound to one core, the loader and Valkey to another. "
+    "Admission: each server (one worker) is bound to one core, the loader and Valkey to another. "
     "{rounds} rounds of {seconds:g} s a side in turns, every second round backwards, warm-up not counted; figures are "
     "medians, ratios are of this run.",
-    "No-op: an ASGI application on the same server with the same flags that reads the body and answers 202. "
+    "No-op: an ASGI application on granian, the server of before, that reads the body and answers 202. "
     "Plain view: Django over WSGI with the shop's own middleware, doing the same admission with one script call.",
     "Settlement alone: the line is filled by the admission script, then the real settler empties it; one order a "
     "transaction is the same code with a batch of 1.",

@@ -18,18 +18,26 @@ from loadtest.benchmarks.figures import number
 from loadtest.benchmarks.goods import make_goods
 from loadtest.benchmarks.plans import Lengths, method_of
 from loadtest.benchmarks.report import Report
-from loadtest.benchmarks.settlement_alone import Settlement, measure_settlement
-from loadtest.benchmarks.sides import GATE, NOOP, PLAIN, Place, Side, serving
+from loadtest.benchmarks.settlement_alone import Settlement, fill_line, measure_settlement
+from loadtest.benchmarks.sides import BARE, GATE, NOOP, PLAIN, Place, Side, serving
+from loadtest.benchmarks.sold_out import MOST_BUYERS_PER_SECOND, REFUSED, ROOM, UNITS
 from loadtest.benchmarks.whole_road import Road, measure_road
+from shop.catalogue import prime_sale
 from workers.embedded import start_valkey
 from workers.server import Server
 
 Say = Callable[[str], None]
-PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
+PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop")
 # appendfsync: what Valkey does before it answers a write.
 MODES = ("always", "everysec")
 # Each side, its application, and more fresh buyers a second than it can serve (0: it does not look at them).
-SIDES = (("no-op", NOOP, 0), ("gate", GATE, 45_000), ("gate everysec", GATE, 45_000), ("plain view", PLAIN, 9_000))
+SIDES = (
+    ("no-op", NOOP, 0),
+    ("bare", BARE, 0),
+    ("gate", GATE, 50_000),
+    ("gate everysec", GATE, 50_000),
+    ("plain view", PLAIN, 9_000),
+)
 
 
 def run_all(lengths: Lengths, *, place: Place, quick: bool, say: Say) -> Report:
@@ -67,9 +75,10 @@ def run_all(lengths: Lengths, *, place: Place, quick: bool, say: Say) -> Report:
 
 
 def _admit(lengths: Lengths, *, place: Place, say: Say) -> tuple[list[Turn], dict[str, str]]:
-    """Start the four servers and measure them in turns; return the turns and how the Valkeys keep their data."""
+    """Start the servers and measure them in turns; return the turns and how the Valkeys keep their data."""
     server_core, loader_core = two_cores()
     slug = make_goods("bench-admission").slug
+    gone = make_goods("bench-gone", units=UNITS)
     with ExitStack() as stack:
         stores = {mode: stack.enter_context(_valkey(mode, place=place, core=loader_core)) for mode in MODES}
         sides = [
@@ -80,6 +89,17 @@ def _admit(lengths: Lengths, *, place: Place, say: Say) -> tuple[list[Turn], dic
         contenders = [
             Contender(side=side, slug=slug, buyers_per_second=most)
             for side, (_, _, most) in zip(sides, SIDES, strict=True)
+        ]
+        gate = next(side for side in sides if side.name == "gate")
+        with override_settings(REDIS_URL=stores["always"].url):
+            prime_sale(gone.slug)
+            fill_line(connect(), gone, count=UNITS + ROOM)
+        page = f"/sales/{slug}/"
+        contenders += [
+            Contender(
+                side=gate, slug=gone.slug, buyers_per_second=MOST_BUYERS_PER_SECOND, status=REFUSED, name="sold out"
+            ),
+            Contender(side=gate, slug=slug, buyers_per_second=0, status="200", name="sale page", page=page),
         ]
         turns = measure_in_turns(
             contenders, plan=lengths.admission, loader_core=loader_core, report=lambda turn: say(_line(turn))
@@ -111,7 +131,8 @@ def _mode_of(store: Server) -> str:
 
 def _line(turn: Turn) -> str:
     return (
-        f"  {turn.side:<14} {turn.per_second:>8,.0f}/s   server {turn.busy:>4.0%} busy   "
+        f"  {turn.side:<14} {turn.per_second:>8,.0f}/s   {turn.cpu_us:>6.1f} µs   server {turn.busy:>4.0%} busy   "
+        f"stolen {turn.stolen:>4.1%}   "
         f"p50 {turn.wait_p50_ms:>6.1f} ms   p99 {turn.wait_p99_ms:>6.1f} ms"
     )
 

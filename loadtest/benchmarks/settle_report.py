@@ -23,7 +23,7 @@ from loadtest.benchmarks.settle_bounds import (
 from loadtest.benchmarks.settle_plans import METHOD, Lengths
 from loadtest.benchmarks.settle_run import Results
 
-PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
+PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop")
 OURS = "Fairdrop"
 
 

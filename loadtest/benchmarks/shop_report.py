@@ -28,7 +28,7 @@ from loadtest.benchmarks.shop_plans import Lengths, method_of
 from loadtest.benchmarks.shop_run import Results
 from loadtest.benchmarks.shop_shares import overload_shares, spike_shares
 
-PACKAGES = ("django", "redis", "hiredis", "psycopg", "granian", "uvloop")
+PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop")
 SHARES = (0.5, 0.9, 0.99, 1.0)
 
 

@@ -19,14 +19,14 @@ from workers.server import ServerFailed, free_port
 
 READY_SECONDS = 40.0
 PROBE_SECONDS = 5.0
-# As the demo starts it. Backpressure: open connections of a worker; those beyond it would wait without an answer.
-FLAGS = ["--host", "127.0.0.1", "--backlog", "8192", "--backpressure", "20000", "--no-ws"]
-ASGI = ["--interface", "asgi", "--loop", "uvloop"]
+# Backpressure: open connections of a worker; those beyond it would wait without an answer.
+GRANIAN = ["-m", "granian", "--host", "127.0.0.1", "--backlog", "8192", "--backpressure", "20000", "--no-ws"]
 # The fastest of 1, 2, 4, 8 and 32 threads: while one waits for Redis to reach the disk, another one works.
 WSGI = ["--interface", "wsgi", "--blocking-threads", "4"]
-NOOP = [*ASGI, "loadtest.benchmarks.noop_app:application"]
-GATE = [*ASGI, "shop.asgi:application"]
-PLAIN = [*WSGI, "loadtest.benchmarks.plain_wsgi:application"]
+NOOP = [*GRANIAN, "--interface", "asgi", "--loop", "uvloop", "loadtest.benchmarks.noop_app:application"]
+BARE = ["-m", "loadtest.benchmarks.bare_server"]
+GATE = ["manage.py", "run_web"]  # as the demo starts it
+PLAIN = [*GRANIAN, *WSGI, "loadtest.benchmarks.plain_wsgi:application"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +61,10 @@ class Place:
 def serving(
     name: str, application: list[str], *, place: Place, redis_url: str, slug: str, workers: int = 1
 ) -> Iterator[Side]:
-    """Run granian with `application` for the length of a `with` block; it has answered a purchase of `slug` once."""
+    """Run the server `application` for the length of a `with` block; it has answered a purchase of `slug` once."""
     port = free_port()
-    options = [*FLAGS, "--workers", str(workers), "--port", str(port)]
-    child = place.child(name, ["-m", "granian", *options, *application], redis_url=redis_url)
+    command = [*application, "--workers", str(workers), "--port", str(port)]
+    child = place.child(name, command, redis_url=redis_url)
     try:
         child.start()
         wait_for_admission(child, port=port, slug=slug)

@@ -21,7 +21,7 @@ LEAST_PAGES = 5_000
 KEPT = 0.95
 # Each stream must have news at least every ten seconds, or nothing was measured.
 LEAST_NEWS = 0.1
-PACKAGES = ("django", "redis", "hiredis", "granian", "uvloop")
+PACKAGES = ("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop")
 METHOD = (
     "One web process on one core; Valkey with every write on disk, PostgreSQL, a settler, the loader and the readers "
     "share the others.",

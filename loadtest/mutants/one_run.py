@@ -22,7 +22,7 @@ from workers.embedded import start_both
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RESULT_FILE = "result.json"
-PACKAGES = ("django", "redis", "psycopg", "granian", "locust")
+PACKAGES = ("django", "redis", "psycopg", "uvicorn", "httptools", "locust")
 # Held long enough that on a busy machine too who means to pay does; a line long enough that somebody is sold out.
 UNITS, ROOM, HOLD_SECONDS = 40, 120, 5
 BUYERS, ATTEMPTS, USERS = 600, 4_000, 20
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(folder: Path, *, mutant: str, seed: int) -> dict[str, Any]:
-    with start_both(folder / "servers", environment={}) as servers:
+    with start_both(folder / "servers") as servers:
         environment = _environment(folder, addresses=servers.environment)
         os.environ |= environment
         _make_shop(mutant)

@@ -72,7 +72,7 @@ def running(environment: Mapping[str, str], *, folder: Path) -> Iterator[Process
             return process
 
         port = free_port()
-        web = child("web", *_web_arguments(port))
+        web = child("web", "manage.py", "run_web", "--port", str(port))
         for worker in ("expirer", "reconciler", "sandbox"):
             child(worker, "manage.py", "run_worker", worker)
         names = (*FAULTS, *HEALTHY)
@@ -88,9 +88,3 @@ def running(environment: Mapping[str, str], *, folder: Path) -> Iterator[Process
                 raise RunSpoiled(f"settler {name} did not start; see {folder / name}.log")
         shop.freeze(*names)
         yield shop
-
-
-def _web_arguments(port: int) -> list[str]:
-    options = ["--interface", "asgi", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    options += ["--backlog", "8192", "--backpressure", "8192", "--loop", "uvloop", "--no-ws"]
-    return ["-m", "granian", *options, "shop.asgi:application"]

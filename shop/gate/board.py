@@ -111,6 +111,14 @@ class Board:
         listed = set(map(id, self._listed))
         return [each for each in self._by_slug.values() if id(each) in listed or not each.is_quiet(now)]
 
+    def known(self, slug: str) -> SaleEntry | None:
+        """Return the sale `slug` if it is on the board."""
+        return self._by_slug.get(slug)
+
+    def known_by_id(self, sale_id: int | None) -> SaleEntry | None:
+        """Return the sale with this id if it is on the board."""
+        return self._by_id.get(sale_id) if sale_id is not None else None
+
     @property
     def past(self) -> PastSales:
         """The sales that are not on the board, because they are retired."""

@@ -1,6 +1,5 @@
 """Sends what many callers ask in the same instant as one call, one call in flight at a time.
-Bounded; never waits silently.
-Called by the gate's handlers: one coalescer a sale for admissions, one a SKU for places.
+Bounded; never waits silently: whoever asked is told a reply or an error.
 """
 
 from __future__ import annotations
@@ -18,34 +17,43 @@ Reply = TypeVar("Reply")
 class Coalescer(Generic[Item, Reply]):
     """call: takes up to `most_per_call` items and returns a reply for each, in order.
 
+    tell: gets each item with its reply, or with the error that came instead; it must not wait.
     most_waiting: how many may wait; the next one is refused at once.
     """
 
     def __init__(
         self,
         call: Callable[[Sequence[Item]], Awaitable[Sequence[Reply]]],
+        tell: Callable[[Item, Reply | FairdropError], None],
         *,
         most_per_call: int,
         most_waiting: int,
     ) -> None:
         self._call = call
+        self._tell = tell
         self._most_per_call = most_per_call
         self._most_waiting = most_waiting
-        self._waiting: list[tuple[Item, asyncio.Future[Reply]]] = []
+        self._waiting: list[Item] = []
         self._runner: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, item: Item) -> asyncio.Future[Reply]:
-        """Return the future reply to `item`; it fails with Unavailable when the call does.
-        Raises Unavailable if full.
-        """
+    @property
+    def is_full(self) -> bool:
+        """Say whether the next item would be refused."""
+        return len(self._waiting) >= self._most_waiting
+
+    def submit(self, item: Item) -> None:
+        """Send `item` with the next call. Raises Unavailable if full."""
         if len(self._waiting) >= self._most_waiting:
             raise Unavailable("Too many are asking in this instant; your place, if you have one, is kept.")
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        self._waiting.append((item, future))
+        self._waiting.append(item)
         if self._runner is None:
             self._runner = self._loop.create_task(self._run())
-        return future
+
+    async def finish(self) -> None:
+        """Return when nobody waits any more."""
+        while self._runner is not None:
+            await asyncio.wait([self._runner])
 
     async def _run(self) -> None:
         try:
@@ -56,26 +64,34 @@ class Coalescer(Generic[Item, Reply]):
         finally:
             self._runner = None
 
-    async def _answer(self, batch: Sequence[tuple[Item, asyncio.Future[Reply]]]) -> None:
+    async def _answer(self, batch: Sequence[Item]) -> None:
         try:
-            replies = await self._call([item for item, _ in batch])
+            replies = await self._call(batch)
             if len(replies) != len(batch):
                 raise RuntimeError(f"{len(replies)} replies to {len(batch)} items")
         except FairdropError as error:
-            # Whoever waits behind a failed call has waited as long as it took: all are told now, none waits on.
-            behind, self._waiting = self._waiting, []
-            self._fail([*batch, *behind], error)
+            # Those who wait for the next call have waited as long as this one took: all are told now.
+            waiting, self._waiting = self._waiting, []
+            self._tell_all([*batch, *waiting], error)
         except BaseException as error:
-            self._fail(batch, Unavailable())
+            self._tell_all(batch, Unavailable())
             if not isinstance(error, Exception):
                 raise
-            self._loop.call_exception_handler({"message": "coalesced call failed", "exception": error})
+            self._report(error)
         else:
-            for (_, future), reply in zip(batch, replies, strict=True):
-                if not future.done():
-                    future.set_result(reply)
+            for item, reply in zip(batch, replies, strict=True):
+                try:
+                    self._tell(item, reply)
+                except Exception as error:
+                    self._tell_all([item], Unavailable())
+                    self._report(error)
 
-    def _fail(self, batch: Sequence[tuple[Item, asyncio.Future[Reply]]], error: FairdropError) -> None:
-        for _, future in batch:
-            if not future.done():
-                future.set_exception(error)
+    def _tell_all(self, batch: Sequence[Item], error: FairdropError) -> None:
+        for item in batch:
+            try:
+                self._tell(item, error)
+            except Exception as mistake:
+                self._report(mistake)
+
+    def _report(self, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": "coalesced call failed", "exception": error})

@@ -1,5 +1,5 @@
 """Answers the list of sales and the page of one sale from rendered bytes, the same for every reader who has no ticket.
-Never renders itself: Django does, when what the page shows has changed, once for all who read. Called by the router.
+Never renders itself: Django does, when what the page shows has changed, once for all who read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from inventory.exceptions import SaleNotFound, Unauthenticated, Unavailable
 from shop.buyers import COOKIE_MAX_AGE_SECONDS, COOKIE_NAME, issue_buyer, verify_token
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
-from shop.gate.http import Headers, Receive, Scope, Send, cookie, send_answer
+from shop.gate.http import NOT_MODIFIED, Receive, Scope, Send, cookie, send_answer
+from shop.gate.replies import Head, Header, Headers, Reply
 from shop.languages import LANGUAGE_COOKIE, best_language
 from shop.views import TICKET_COOKIE
 
 log = structlog.get_logger(__name__)
 
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-Header: TypeAlias = tuple[bytes, bytes]
 
 SALE_PATH = re.compile(r"/sales/([-\w]{1,60})/", re.ASCII)
 # The moment in the page, put in anew for every reader: the page's clock begins with it.
@@ -49,7 +49,7 @@ class Page:
 
     key: Hashable
     state: str
-    headers: list[Header]
+    head: Head
     before: bytes
     after: bytes
     etag: bytes
@@ -65,6 +65,22 @@ class FrontPages:
         self._pages: dict[tuple[str, str], Page] = {}
         self._making: dict[tuple[str, str], asyncio.Task[Page | None]] = {}
 
+    def ready(self, path: str, headers: Headers) -> tuple[Page, bool] | None:
+        """Return a front page that is in memory and may be shown now, and whether it gives its reader a buyer."""
+        found = SALE_PATH.fullmatch(path)
+        if not (found or path == "/") or not may_be_shared(headers):
+            return None
+        entry = self._board.known(found[1]) if found else None
+        if found and entry is None:
+            return None
+        page = self._pages.get((path, language_of(headers)))
+        if page is None:
+            return None
+        key, state = what_is_shown(entry)
+        if not self._may_be_shown(page, key, state):
+            return None
+        return page, entry is not None
+
     async def answer(self, scope: Scope, headers: Headers, send: Send) -> bool:
         """Answer a reader of a front page; say False when it is not one, or when Django must answer it."""
         path: str = scope["path"]
@@ -77,20 +93,20 @@ class FrontPages:
                 entry = await self._board.find(found[1])
             except (SaleNotFound, Unavailable):
                 return False
-        language = best_language(
-            cookie(headers, LANGUAGE_COOKIE), headers.get(b"accept-language", b"").decode("latin-1")
-        )
-        page = await self._page(path, language, entry, scope)
+        page = await self._page(path, language_of(headers), entry, scope)
         if page is None:
             return False
-        await send_page(page, headers, send, with_buyer=entry is not None, with_body=scope["method"] == "GET")
+        await send_answer(send, *page_answer(page, headers, with_buyer=entry is not None))
         return True
+
+    def _may_be_shown(self, page: Page, key: Hashable, state: str) -> bool:
+        return page.state == state and (page.key == key or time.monotonic() - page.made_at < LEAST_SECONDS)
 
     async def _page(self, path: str, language: str, entry: SaleEntry | None, scope: Scope) -> Page | None:
         key, state = what_is_shown(entry)
         name, now = (path, language), time.monotonic()
         page = self._pages.get(name)
-        if page is not None and page.state == state and (page.key == key or now - page.made_at < LEAST_SECONDS):
+        if page is not None and self._may_be_shown(page, key, state):
             return page
         making = self._making.get(name)
         if making is None:
@@ -116,13 +132,15 @@ class FrontPages:
                 before.made_at = time.monotonic() + 1 - LEAST_SECONDS  # a database that is away is not asked at once
             return before
         head, tail = body[: parts.start(1)], body[parts.end(1) :]
+        etag = b'W/"%s"' % blake2b(head + tail, digest_size=9).hexdigest().encode()
+        kept = [(n, v) for n, v in headers if n.lower() not in OWN_HEADERS]
         page = Page(
             key=key,
             state=state,
-            headers=[(n, v) for n, v in headers if n.lower() not in OWN_HEADERS] + CACHING,
+            head=Head(200, [*kept, *CACHING, (b"etag", etag)]),
             before=head,
             after=tail,
-            etag=b'W/"%s"' % blake2b(head + tail, digest_size=9).hexdigest().encode(),
+            etag=etag,
             made_at=time.monotonic(),
         )
         if len(self._pages) > 4 * len(self._board.entries()) + 8:
@@ -150,6 +168,11 @@ def may_be_shared(headers: Headers) -> bool:
     return is_own_host(headers.get(b"host", b""))
 
 
+def language_of(headers: Headers) -> str:
+    """Return the language that this reader is shown."""
+    return best_language(cookie(headers, LANGUAGE_COOKIE), headers.get(b"accept-language", b"").decode("latin-1"))
+
+
 @lru_cache(maxsize=64)
 def is_own_host(host: bytes) -> bool:
     """Say whether `host` is a name of this shop."""
@@ -157,22 +180,23 @@ def is_own_host(host: bytes) -> bool:
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
 
 
-async def send_page(page: Page, headers: Headers, send: Send, *, with_buyer: bool, with_body: bool) -> None:
-    """Send a page, or 304 to a reader who has it; a sale's page gives a buyer to who is none yet."""
-    fields = [*page.headers, (b"etag", page.etag)]
-    if with_buyer and not is_buyer(cookie(headers, COOKIE_NAME)):
-        fields.append((b"set-cookie", buyer_cookie()))
-    if page.etag in headers.get(b"if-none-match", b""):
-        await send({"type": "http.response.start", "status": 304, "headers": fields})
-        await send({"type": "http.response.body", "body": b""})
-        return
-    body = b"%s%d%s" % (page.before, time.time_ns() // 1_000_000, page.after)
-    if with_body:
-        await send_answer(send, 200, fields, body)
-    else:
-        fields.append((b"content-length", b"%d" % len(body)))
-        await send({"type": "http.response.start", "status": 200, "headers": fields})
-        await send({"type": "http.response.body", "body": b""})
+def send_page(reply: Reply, shown: tuple[Page, bool], headers: Headers, _body: bytes) -> None:
+    """Answer with a page that is ready."""
+    page, with_buyer = shown
+    reply.send(*page_answer(page, headers, with_buyer=with_buyer))
+
+
+def page_answer(page: Page, headers: Headers, *, with_buyer: bool) -> tuple[Head, bytes]:
+    """Return a page, or 304 for a reader who has it; a sale's page gives a buyer to who is none yet."""
+    head = page.head
+    is_known = page.etag in headers.get(b"if-none-match", b"")
+    new_buyer = with_buyer and not is_buyer(cookie(headers, COOKIE_NAME))
+    if is_known or new_buyer:
+        fields = [*head.headers, (b"set-cookie", buyer_cookie())] if new_buyer else head.headers
+        head = Head(NOT_MODIFIED if is_known else head.status, fields)
+    if is_known:
+        return head, b""
+    return head, b"%b%d%b" % (page.before, time.time_ns() // 1_000_000, page.after)
 
 
 def is_buyer(token: str) -> bool:

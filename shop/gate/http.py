@@ -1,113 +1,53 @@
-"""Reads what the gate needs of an HTTP request and writes its answers. Knows nothing of sales.
-Called by the handlers.
-"""
+"""Reads what the gate needs of an HTTP request: body, buyer, origin, cookies. Knows nothing of sales."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-from inventory.exceptions import FairdropError, ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
+from inventory.exceptions import ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
 from shop.buyers import COOKIE_NAME, verify_token
-from shop.gate.deadlines import Deadlines
+from shop.gate.replies import Head, Headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Headers: TypeAlias = Mapping[bytes, bytes]
 
 MOST_BODY_BYTES = 4096
+# A form of the admin with a long description; the API itself takes 4 KiB.
+MOST_PAGE_BYTES = 64 * 1024
 BODY_SECONDS = 5.0
-BODY_DEADLINES = Deadlines(seconds=BODY_SECONDS)
+NOT_MODIFIED = 304
 # Longer ones are nobody's; they must not fill the memory of what was checked before.
 LONGEST_ORIGIN = 300
-JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
-PROBLEM_HEADERS = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
 
 
-async def send_answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    """Send a whole answer of `body`."""
-    for message in messages_of(status, headers, body):
-        await send(message)
-
-
-def messages_of(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> tuple[Message, Message]:
-    """Return what the server must be sent for a whole answer of `body`."""
-    length = (b"content-length", b"%d" % len(body))
-    start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
-    return start, {"type": "http.response.body", "body": body}
-
-
-async def send_json(send: Send, status: int, value: Any) -> None:
-    """Send `value` as JSON."""
-    await send_answer(send, status, JSON_HEADERS, json.dumps(value).encode())
-
-
-async def send_problem(send: Send, error: FairdropError) -> None:
-    """Send `error` as application/problem+json with its code, status and Retry-After."""
-    if not error.extra:
-        for message in plain_problem(error.code, error.status, error.detail, error.retry_after_seconds):
-            await send(message)
-        return
-    headers = problem_headers(error.retry_after_seconds)
-    await send_answer(send, error.status, headers, json.dumps(problem(error)).encode())
-
-
-@lru_cache(maxsize=64)
-def plain_problem(
-    code: str, status: int, detail: str, retry_after_seconds: int | None = None
-) -> tuple[Message, Message]:
-    """Return both messages of a problem that is text alone: in a flood the same one goes out again and again."""
-    body = json.dumps(problem_object(code, status=status, detail=detail)).encode()
-    return messages_of(status, problem_headers(retry_after_seconds), body)
-
-
-def problem_headers(retry_after_seconds: int | None) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a problem; with Retry-After when the caller shall wait so long."""
-    if retry_after_seconds is None:
-        return PROBLEM_HEADERS
-    return [*PROBLEM_HEADERS, (b"retry-after", b"%d" % retry_after_seconds)]
-
-
-def problem(error: FairdropError) -> dict[str, Any]:
-    """Return the problem object of `error`."""
-    return {**problem_object(error.code, status=error.status, detail=error.detail), **error.extra}
-
-
-def problem_object(code: str, *, status: int, detail: str) -> dict[str, Any]:
-    """Return a problem object without members of its own."""
-    return {
-        "type": f"/problems/{code}",
-        "title": code.replace("_", " "),
-        "status": status,
-        "code": code,
-        "detail": detail,
-    }
+async def send_answer(send: Send, head: Head, body: bytes) -> None:
+    """Send a whole answer through ASGI."""
+    length = [] if head.status == NOT_MODIFIED else [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": head.status, "headers": [*head.headers, *length]})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MOST_BODY_BYTES) -> bytes:
-    """Return the body. Raises TooLarge as soon as it is known to pass `most_bytes`.
+    """Return the body. Raises TooLarge as soon as it is known to pass `most_bytes`, InvalidRequest when it breaks off.
 
-    Raises InvalidRequest when it breaks off or takes longer than BODY_SECONDS: a slow sender must not hold a place.
+    The server ends a body that takes longer than BODY_SECONDS.
     """
     declared = headers.get(b"content-length")
     if declared is not None and (not declared.isdigit() or int(declared[:12]) > most_bytes):
         raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
-    try:
-        with BODY_DEADLINES.kept():
-            message = await receive()
-            body: bytes = message.get("body", b"")
-            while message.get("more_body") and len(body) <= most_bytes:
-                message = await receive()
-                body += message.get("body", b"")
-    except TimeoutError as error:
-        raise InvalidRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s") from error
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body") and len(body) <= most_bytes:
+        message = await receive()
+        body += message.get("body", b"")
     if message["type"] != "http.request":
         raise InvalidRequest("the body broke off")
     if len(body) > most_bytes:

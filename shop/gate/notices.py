@@ -11,7 +11,8 @@ from django.utils.datastructures import CaseInsensitiveMapping
 
 from shop import payments
 from shop.api_actions import MOST_NOTICE_BYTES
-from shop.gate.http import Headers, Receive, Send, read_body, send_json
+from shop.gate.http import Receive, read_body
+from shop.gate.replies import Headers
 from shop.gate.threads import ReaderThreads
 from shop.payment_providers import provider
 
@@ -22,11 +23,10 @@ class Notices:
     def __init__(self) -> None:
         self._threads = ReaderThreads("notices", threads=8, most_waiting=256)
 
-    async def handle(self, provider_name: str, headers: Headers, receive: Receive, send: Send) -> None:
-        """Answer one notice. Raises InvalidRequest, RequestNotFound, TooLarge, Unavailable."""
+    async def handle(self, provider_name: str, headers: Headers, receive: Receive) -> dict[str, str]:
+        """Return the answer to one notice. Raises InvalidRequest, RequestNotFound, TooLarge, Unavailable."""
         body = await read_body(receive, headers, most_bytes=MOST_NOTICE_BYTES)
-        result = await self._threads.read(_take, provider_name, headers, body)
-        await send_json(send, 200, {"result": result})
+        return {"result": await self._threads.read(_take, provider_name, headers, body)}
 
     def close(self) -> None:
         """Take no more; what is under way ends by the database's own timeouts."""

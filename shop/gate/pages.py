@@ -9,12 +9,10 @@ from typing import Any, cast
 
 from a2wsgi import WSGIMiddleware
 
-from shop.gate.http import Receive, Scope, Send, read_body
+from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body
 
 # Django's WSGI handler is several times faster than its ASGI one for ordinary views, and these views block.
 DJANGO_THREADS = 8
-# A form of the admin with a long description; the API itself takes 4 KiB.
-MOST_PAGE_BYTES = 64 * 1024
 
 
 class Pages:

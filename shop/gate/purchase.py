@@ -1,9 +1,11 @@
 """POST /api/v1/sales/<slug>/requests: turns a wish into a place in line through one coalesced script call.
-Touches the database only for a ticket that is shown, never waits without a bound. Called by the gate's router.
+Touches the database only for a ticket, a retired sale or unknown terms; never waits without a bound. An ask whose
+buyer hangs up is decided all the same.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -13,7 +15,7 @@ from django.conf import settings
 
 from inventory import admission
 from inventory.admission import Answer, Ask, Code, SaleLine
-from inventory.exceptions import InvalidRequest, MemoryFull, SaleNotPrimed, SoldOut
+from inventory.exceptions import FairdropError, InvalidRequest, MemoryFull, SaleNotPrimed, SoldOut
 from inventory.redis import AsyncClient
 from inventory.server_memory import WATCH
 from inventory.tickets import Ticket, request_id, sign_ticket
@@ -21,26 +23,30 @@ from shop.buyers import ticket_signer
 from shop.gate.board import Board
 from shop.gate.coalescer import Coalescer
 from shop.gate.entries import SaleEntry
-from shop.gate.http import (
-    JSON_HEADERS,
-    Headers,
-    Receive,
-    Send,
-    buyer_of,
-    check_json_content_type,
-    read_body,
-    read_json_object,
-    send_answer,
-)
+from shop.gate.http import buyer_of, check_json_content_type, read_json_object
 from shop.gate.pace import poll_after_ms
+from shop.gate.replies import (
+    ACCEPTED,
+    OK,
+    REFUSED,
+    Headers,
+    LateAnswers,
+    Reply,
+    problem_answer,
+    refuse,
+    refuse_overload,
+)
 from shop.gate.threads import ReaderThreads
 from shop.refusals import not_open, refusal
-from shop.requests import LONGEST_KEY, MOST_UNITS, RequestView
+from shop.requests import LONGEST_KEY, MOST_UNITS
 from shop.restoring import restore_asked
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
 MAX_VERSION = 2**53
+ADMITTED = int(Code.ADMITTED)  # to look a member of an enumeration up costs more than the comparison
+SOLD_OUT = problem_answer(SoldOut())
+TERMS_CODES = (Code.TERMS_CHANGED, Code.TERMS_UNKNOWN)
 
 
 class Wish(NamedTuple):
@@ -83,72 +89,114 @@ def read_idempotency_key(headers: Headers) -> str:
     return text
 
 
-def asked_before(view: RequestView) -> Answer:
-    """Return what admission would say of a request that it has let in before."""
-    return Answer(Code.KNOWN_BEFORE + ord(view.state.letter), view.seq, 0)
+class Asked(NamedTuple):
+    """One buyer's ask on its way through a batch."""
+
+    reply: Reply
+    entry: SaleEntry
+    ask: Ask
+    is_repeat: bool = False  # the database was asked for the terms already
 
 
 class Purchases:
     """The admission door of one process: a coalescer for each sale."""
 
-    def __init__(self, client: AsyncClient, board: Board) -> None:
+    def __init__(self, client: AsyncClient, board: Board, late: LateAnswers) -> None:
         self._client = client
         self._board = board
-        self._coalescers: dict[int, Coalescer[Ask, Answer]] = {}
+        self._late = late
+        self._coalescers: dict[int, Coalescer[Asked, Answer]] = {}
         self._threads = ReaderThreads("tickets", threads=2, most_waiting=64)
 
-    def close(self) -> None:
-        """End the threads."""
+    async def stop(self) -> None:
+        """Let what was handed over be decided, and end the threads."""
+        await asyncio.gather(*(each.finish() for each in self._coalescers.values()))
         self._threads.close()
 
-    async def handle(self, slug: str, headers: Headers, receive: Receive, send: Send) -> None:
-        """Answer one POST. Raises every FairdropError the contract lists for it."""
-        entry = await self._board.find(slug)
+    def handle(self, reply: Reply, entry: SaleEntry, headers: Headers, body: bytes) -> None:
+        """Answer one POST, now or when its batch is back; an error is answered as a problem."""
+        try:
+            coalescer = self._coalescers.get(entry.card.sale_id)
+            if coalescer is not None and coalescer.is_full:
+                refuse_overload(reply)
+            else:
+                self._ask(reply, entry, headers, body)
+        except Exception as error:
+            refuse(reply, error)
+
+    def _ask(self, reply: Reply, entry: SaleEntry, headers: Headers, body: bytes) -> None:
         buyer = buyer_of(headers, unsafe=True)
         check_json_content_type(headers)
-        body = await read_body(receive, headers)
-        wish = read_wish(body)
+        quantity, terms_version, ticket = read_wish(body)
         key = read_idempotency_key(headers)
         card = entry.card
+        if not ticket and entry.is_surely_sold_out(buyer):
+            REFUSED[SoldOut.code] += 1
+            return reply.send(*SOLD_OUT)
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
-        ask = Ask(name, buyer, wish.quantity, wish.terms_version)
-        if wish.ticket:
-            return await self._answer(entry, ask, await self._restore(ask, wish.ticket), send)
-        if entry.is_surely_sold_out(buyer):
-            raise SoldOut
+        asked = Asked(reply, entry, Ask(name, buyer, quantity, terms_version))
+        if ticket:
+            return self._late.find(reply, self._restore(asked, ticket))
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
         if card.retired_at is not None:
-            answer = asked_before(await self._board.past.find_asked(name, quantity=wish.quantity))
-            return await self._answer(entry, ask, answer, send)
+            return self._late.find(reply, self._look_up(asked))
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
-        answer = await self._coalescer(entry).submit(ask)
-        if answer.code == Code.TERMS_UNKNOWN:
-            await self._board.look_again(entry)
-            answer = await self._coalescer(entry).submit(ask)
-        elif answer.code == Code.TERMS_CHANGED and entry.card.terms_version <= wish.terms_version:
-            await self._board.look_again(entry)
-        return await self._answer(entry, ask, answer, send)
+        return self._coalescer(entry).submit(asked)
 
-    async def _restore(self, ask: Ask, ticket: str) -> Answer:
-        """Return the place that a ticket names, as the admission script would. Raises what restore_asked does."""
+    async def _restore(self, asked: Asked, ticket: str) -> None:
+        """Answer with the place that a ticket names, as the admission script would. Raises what restore_asked does."""
+        ask = asked.ask
         view, restored = await self._threads.read(
             restore_asked, ticket, request_id=ask.request_id, quantity=ask.quantity, buyer=ask.buyer
         )
         code = Code.ADMITTED if restored else Code.KNOWN_BEFORE + ord(view.state.letter)
-        return Answer(code, view.seq, view.position or 0, view.terms_version, view.ordinal)
+        self._answer(asked, Answer(code, view.seq, view.position or 0, view.terms_version, view.ordinal))
 
-    async def _answer(self, entry: SaleEntry, ask: Ask, answer: Answer, send: Send) -> None:
+    async def _look_up(self, asked: Asked) -> None:
+        """Answer for a retired sale what admission would say of a request that it has let in before."""
+        view = await self._board.past.find_asked(asked.ask.request_id, quantity=asked.ask.quantity)
+        self._answer(asked, Answer(Code.KNOWN_BEFORE + ord(view.state.letter), view.seq, 0))
+
+    async def _look_again(self, asked: Asked, answer: Answer) -> None:
+        """Read the sale's terms again: the buyer was shown a version that is not known here."""
+        await self._board.look_again(asked.entry)
+        if answer.code == Code.TERMS_UNKNOWN:
+            self._coalescer(asked.entry).submit(asked._replace(is_repeat=True))
+        else:
+            self._answer(asked, answer)
+
+    def _tell(self, asked: Asked, answer: Answer | FairdropError) -> None:
+        """Pass on what the admission script said of one ask."""
+        if isinstance(answer, FairdropError):
+            refuse(asked.reply, answer)
+        elif answer.code == ADMITTED:
+            self._answer(asked, answer)
+        elif answer.code in TERMS_CODES and self._may_know_more(asked, answer):
+            self._late.find(asked.reply, self._look_again(asked, answer))
+        else:
+            try:
+                self._answer(asked, answer)
+            except FairdropError as error:
+                refuse(asked.reply, error)
+
+    def _may_know_more(self, asked: Asked, answer: Answer) -> bool:
+        if answer.code == Code.TERMS_UNKNOWN:
+            return not asked.is_repeat
+        return asked.entry.card.terms_version <= asked.ask.terms_version
+
+    def _answer(self, asked: Asked, answer: Answer) -> None:
         code, seq, position, terms_version, ordinal = answer
-        if code != Code.ADMITTED and code <= Code.KNOWN_BEFORE:
+        reply, entry, ask, _ = asked
+        if code != ADMITTED and code <= Code.KNOWN_BEFORE:
             if code == Code.NOT_PRIMED:
                 self._board.prime_soon(entry)
                 raise SaleNotPrimed
             raise refusal(code, entry.card, now=datetime.now(UTC)) or SaleNotPrimed
-        if code == Code.ADMITTED:
+        if code == ADMITTED:
             entry.note_admission()
-        state = admission.state_of(code)
+        state = "queued" if code == ADMITTED else admission.state_of(code)
         place = Ticket(ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal)
         ticket = sign_ticket(ticket_signer(), place)
         url = f"/api/v1/requests/{ask.request_id}"
@@ -158,18 +206,18 @@ class Purchases:
             f'"ticket":"{ticket}","status_url":"{url}","events_url":"{url}/events",'
             f'"poll_after_ms":{poll_after_ms(position, seq)}}}'
         )
-        await send_answer(send, 202 if code == Code.ADMITTED else 200, JSON_HEADERS, body.encode())
+        reply.send(ACCEPTED if code == ADMITTED else OK, body.encode())
 
-    def _coalescer(self, entry: SaleEntry) -> Coalescer[Ask, Answer]:
+    def _coalescer(self, entry: SaleEntry) -> Coalescer[Asked, Answer]:
         sale_id = entry.card.sale_id
         coalescer = self._coalescers.get(sale_id)
         if coalescer is None:
             line = SaleLine(sale_id, entry.card.sku)
 
-            async def admit(asks: Sequence[Ask]) -> Sequence[Answer]:
-                return await admission.admit_async(self._client, line, asks)
+            async def admit(batch: Sequence[Asked]) -> Sequence[Answer]:
+                return await admission.admit_async(self._client, line, [each.ask for each in batch])
 
             coalescer = self._coalescers[sale_id] = Coalescer(
-                admit, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
+                admit, self._tell, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
             )
         return coalescer

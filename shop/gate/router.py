@@ -1,44 +1,55 @@
-"""The gate: an ASGI application that answers the hot calls itself and hands everything else to Django.
-Never lets an error out: each becomes a problem answer. Called by the server through shop/asgi.py.
+"""The gate: an ASGI application that answers the shop's own API and hands everything else to Django.
+Never lets an error out: each becomes a problem answer. It also names the hot calls, which a server that knows
+`hot_call` gives to their handlers without ASGI; the answers are the same on both roads.
 """
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-import structlog
 from django.conf import settings
 
 from inventory import redis
-from inventory.exceptions import FairdropError, MethodNotAllowed, Unavailable
+from inventory.exceptions import MethodNotAllowed
+from inventory.tickets import sale_id_of
 from shop.buyers import COOKIE_MAX_AGE_SECONDS, COOKIE_NAME, issue_buyer
 from shop.gate import metrics
 from shop.gate.board import Board
-from shop.gate.front_pages import FrontPages
+from shop.gate.entries import SaleEntry
+from shop.gate.front_pages import FrontPages, send_page
 from shop.gate.http import (
-    JSON_HEADERS,
-    Headers,
     Receive,
     Scope,
     Send,
     buyer_of,
+    check_json_content_type,
     check_origin,
+    read_body,
     send_answer,
-    send_json,
-    send_problem,
 )
 from shop.gate.notices import Notices
 from shop.gate.purchase import Purchases
+from shop.gate.replies import (
+    JSON_HEADERS,
+    OK,
+    AwaitedReply,
+    Head,
+    Headers,
+    HotCall,
+    LateAnswers,
+    Reply,
+    refuse,
+    send_json,
+)
 from shop.gate.sales import page_asked, sale_answer
 from shop.gate.status import Statuses
 from shop.gate.streams import Streams
 
-log = structlog.get_logger(__name__)
-
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 API = "/api/v1/"
+SALES, ASKS, REQUESTS, ALL_SALES = b"/api/v1/sales/", b"/requests", b"/api/v1/requests/", b"/api/v1/sales"
 
 
 class Gate:
@@ -47,6 +58,28 @@ class Gate:
     def __init__(self, behind: Application) -> None:
         self._behind = behind
         self._client: redis.AsyncClient | None = None
+
+    def hot_call(self, method: bytes, target: bytes, headers: Headers) -> HotCall | None:
+        """Return who answers this call without waiting, None when it must take the road of __call__."""
+        if self._client is None:
+            return None
+        if method == b"POST":
+            if target.startswith(SALES) and target.endswith(ASKS):
+                entry = self._board.known(target[len(SALES) : -len(ASKS)].decode("latin-1"))
+                return (self._purchases.handle, entry) if entry is not None else None
+        elif method == b"GET":
+            if target.startswith(REQUESTS):
+                request_id = target[len(REQUESTS) :].decode("latin-1")
+                entry = self._board.known_by_id(sale_id_of(request_id))
+                return (self._statuses.handle, (entry, request_id)) if entry is not None else None
+            if target.startswith(SALES):
+                entry = self._board.known(target[len(SALES) :].decode("latin-1"))
+                return (show_sale, entry) if entry is not None else None
+            if target == ALL_SALES:
+                return show_sales, self._board
+            page = self._front.ready(target.decode("latin-1"), headers)
+            return (send_page, page) if page is not None else None
+        return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request, or follow the server's start and stop."""
@@ -63,29 +96,25 @@ class Gate:
             if path.startswith(API):
                 await self._route_api(path[len(API) :].split("/"), scope, receive, send)
             elif path == "/healthz":
-                await send_json(send, 200, {"ok": True})
+                await send_value(send, {"ok": True})
             elif path == "/metrics":
-                await send_answer(send, 200, metrics.HEADERS, metrics.render(self._board.counted()))
+                await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
             elif not await self._front.answer(scope, headers_of(scope), send):
                 await self._behind(scope, receive, send)
-        except FairdropError as error:
-            metrics.count(error.code)
-            await send_problem(send, error)
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except Exception:
-            log.exception("unexpected error in the gate", action="gate_error", path=scope["path"])
-            await send_problem(send, Unavailable())
+        except Exception as error:
+            reply = AwaitedReply()
+            refuse(reply, error)
+            await send_answer(send, *await reply.answer())
 
     async def _route_api(self, parts: list[str], scope: Scope, receive: Receive, send: Send) -> None:
         match parts:
             case ["sales", slug, "requests"]:
                 allow(scope, "POST")
-                await self._purchases.handle(slug, headers_of(scope), receive, send)
+                await self._ask(await self._board.find(slug), headers_of(scope), receive, send)
             case ["requests", request_id]:
                 allow(scope, "GET")
                 buyer = buyer_of(headers_of(scope), unsafe=False)
-                await send_json(send, 200, await self._statuses.read(request_id, buyer=buyer))
+                await send_value(send, await self._statuses.read(request_id, buyer=buyer))
             case ["requests", request_id, "events"]:
                 allow(scope, "GET")
                 await self._streams.follow_request(request_id, headers_of(scope), receive, send)
@@ -96,28 +125,37 @@ class Gate:
                 allow(scope, "GET")
                 page = page_asked(scope["query_string"])
                 if page is None:
-                    await send_json(send, 200, [sale_answer(entry) for entry in self._board.listed()])
+                    await send_value(send, [sale_answer(entry) for entry in self._board.listed()])
                 else:
-                    await send_json(send, 200, await self._board.past.page(page))
+                    await send_value(send, await self._board.past.page(page))
             case ["sales", slug]:
                 allow(scope, "GET")
-                await send_json(send, 200, sale_answer(await self._board.find(slug)))
+                await send_value(send, sale_answer(await self._board.find(slug)))
             case ["payments", provider_name, "notices"]:
                 allow(scope, "POST")
-                await self._notices.handle(provider_name, headers_of(scope), receive, send)
+                await send_value(send, await self._notices.handle(provider_name, headers_of(scope), receive))
             case ["buyers"]:
                 allow(scope, "POST")
                 await issue(headers_of(scope), send)
             case _:
                 await self._behind(scope, receive, send)
 
+    async def _ask(self, entry: SaleEntry, headers: Headers, receive: Receive, send: Send) -> None:
+        """Answer a purchase that takes the ordinary road: in every word as a hot one."""
+        buyer_of(headers, unsafe=True)  # nobody's body is read
+        check_json_content_type(headers)
+        reply = AwaitedReply()
+        self._purchases.handle(reply, entry, headers, await read_body(receive, headers))
+        await send_answer(send, *await reply.answer())
+
     def _start(self) -> None:
         """Open what belongs to this process's event loop."""
         self._client = redis.connect_async()
         self._board = Board(self._client)
         self._board.start()
-        self._purchases = Purchases(self._client, self._board)
-        self._statuses = Statuses(self._client, self._board)
+        late = LateAnswers()
+        self._purchases = Purchases(self._client, self._board, late)
+        self._statuses = Statuses(self._client, self._board, late)
         self._notices = Notices()
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
@@ -137,8 +175,8 @@ class Gate:
     async def _stop(self) -> None:
         if self._client is not None:
             await self._streams.stop()
+            await self._purchases.stop()
             await self._board.stop()
-            self._purchases.close()
             self._statuses.close()
             self._notices.close()
             await redis.close_async(self._client)
@@ -168,4 +206,19 @@ async def issue(headers: Headers, send: Send) -> None:
     secure = "; Secure" if settings.BEHIND_TLS else ""
     cookie = f"{COOKIE_NAME}={token}; Path=/; Max-Age={COOKIE_MAX_AGE_SECONDS}; HttpOnly; SameSite=Lax{secure}"
     body = f'{{"buyer":"{buyer}","token":"{token}"}}'.encode()
-    await send_answer(send, 201, [*JSON_HEADERS, (b"set-cookie", cookie.encode())], body)
+    await send_answer(send, Head(201, [*JSON_HEADERS, (b"set-cookie", cookie.encode())]), body)
+
+
+async def send_value(send: Send, value: Any) -> None:
+    """Answer 200 with `value` as JSON."""
+    await send_answer(send, OK, json.dumps(value).encode())
+
+
+def show_sale(reply: Reply, entry: SaleEntry, _headers: Headers, _body: bytes) -> None:
+    """GET /api/v1/sales/<slug> of a sale that the board keeps."""
+    send_json(reply, sale_answer(entry))
+
+
+def show_sales(reply: Reply, board: Board, _headers: Headers, _body: bytes) -> None:
+    """GET /api/v1/sales."""
+    send_json(reply, [sale_answer(entry) for entry in board.listed()])

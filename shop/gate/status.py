@@ -1,17 +1,18 @@
 """GET /api/v1/requests/<id>: where one request stands, asked of the line and, when it forgot, of the database.
-Never shows one buyer another's request. Called by the gate's router and by the live stream.
+Never shows one buyer another's request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.conf import settings
 
 from inventory import line
-from inventory.exceptions import RequestNotFound, SaleNotFound
+from inventory.exceptions import FairdropError, RequestNotFound, SaleNotFound
 from inventory.line import Place
 from inventory.redis import AsyncClient
 from inventory.tickets import sale_id_of
@@ -19,6 +20,8 @@ from shop import requests
 from shop.gate.board import Board
 from shop.gate.coalescer import Coalescer
 from shop.gate.entries import SaleEntry
+from shop.gate.http import buyer_of
+from shop.gate.replies import Headers, LateAnswers, Reply, refuse, send_json
 from shop.gate.threads import ReaderThreads
 from shop.models import Order
 from shop.requests import RequestView
@@ -38,15 +41,24 @@ def look_up_forgotten(request_id: str, *, buyer: str) -> RequestView:
         raise RequestNotFound("Nothing is known of this request; its ticket brings it back.", restore=True) from None
 
 
+# A request id, and who gets its place, None when the line does not know it, or the error that came instead.
+Asked: TypeAlias = tuple[str, Callable[[Place | FairdropError | None], None]]
+
+
+def _tell(asked: Asked, place: Place | FairdropError | None) -> None:
+    asked[1](place)
+
+
 class Statuses:
     """The status door of one process: a coalescer for each SKU."""
 
-    def __init__(self, client: AsyncClient, board: Board) -> None:
+    def __init__(self, client: AsyncClient, board: Board, late: LateAnswers) -> None:
         self._client = client
         self._board = board
+        self._late = late
         # Requests that the line forgot are few; somebody who asks for thousands must not hold up priming.
         self._threads = ReaderThreads("status", threads=2, most_waiting=64)
-        self._coalescers: dict[str, Coalescer[str, Place | None]] = {}
+        self._coalescers: dict[str, Coalescer[Asked, Place | None]] = {}
 
     async def entry_of(self, request_id: str) -> SaleEntry:
         """Return the sale that a request is of. Raises RequestNotFound, Unavailable."""
@@ -58,18 +70,54 @@ class Statuses:
         except SaleNotFound as error:
             raise RequestNotFound from error
 
+    def handle(self, reply: Reply, asked: tuple[SaleEntry, str], headers: Headers, _body: bytes) -> None:
+        """Answer one GET of a request of a sale that the board keeps; an error is answered as a problem."""
+        entry, request_id = asked
+        try:
+            buyer = buyer_of(headers, unsafe=False)
+
+            def tell(place: Place | FairdropError | None) -> None:
+                if isinstance(place, FairdropError):
+                    refuse(reply, place)
+                elif place is None:
+                    self._late.find(reply, self._answer_forgotten(reply, entry, request_id, buyer))
+                elif place.record.buyer != buyer:
+                    refuse(reply, RequestNotFound())
+                else:
+                    send_json(reply, self.answer_of(entry, request_id, place))
+
+            self._coalescer(entry.card.sku).submit((request_id, tell))
+        except Exception as error:
+            refuse(reply, error)
+
+    async def _answer_forgotten(self, reply: Reply, entry: SaleEntry, request_id: str, buyer: str) -> None:
+        send_json(reply, await self._look_up(look_up_forgotten, entry, request_id, buyer=buyer))
+
     async def read(self, request_id: str, *, buyer: str) -> dict[str, Any]:
         """Return the status answer of `buyer`'s request. Raises RequestNotFound, Unavailable."""
         entry = await self.entry_of(request_id)
         if entry.card.retired_at is not None:
-            return self._of_view(entry, await self._threads.read(requests.look_up, request_id, buyer=buyer))
-        place = await self._coalescer(entry.card.sku).submit(request_id)
+            return await self._look_up(requests.look_up, entry, request_id, buyer=buyer)
+        place = await self._place(entry.card.sku, request_id)
         if place is None:
-            view = await self._threads.read(look_up_forgotten, request_id, buyer=buyer)
-            return self._of_view(entry, view)
+            return await self._look_up(look_up_forgotten, entry, request_id, buyer=buyer)
         if place.record.buyer != buyer:
             raise RequestNotFound
         return self.answer_of(entry, request_id, place)
+
+    async def _place(self, sku: str, request_id: str) -> Place | None:
+        found: asyncio.Future[Place | FairdropError | None] = asyncio.get_running_loop().create_future()
+        # Whoever waited may have left.
+        self._coalescer(sku).submit((request_id, lambda place: None if found.done() else found.set_result(place)))
+        place = await found
+        if isinstance(place, FairdropError):
+            raise place
+        return place
+
+    async def _look_up(
+        self, look_up: Callable[..., RequestView], entry: SaleEntry, request_id: str, *, buyer: str
+    ) -> dict[str, Any]:
+        return self._of_view(entry, await self._threads.read(look_up, request_id, buyer=buyer))
 
     async def places(self, sku: str, request_ids: Sequence[str]) -> Sequence[Place | None]:
         """Return where some requests of one SKU stand, None for one that the line does not know. Raises Unavailable.
@@ -102,14 +150,14 @@ class Statuses:
     def _of_view(self, entry: SaleEntry, view: RequestView) -> dict[str, Any]:
         return status_answer(view, entry.card, figures=entry.figures, decided_per_second=entry.decided_per_second)
 
-    def _coalescer(self, sku: str) -> Coalescer[str, Place | None]:
+    def _coalescer(self, sku: str) -> Coalescer[Asked, Place | None]:
         coalescer = self._coalescers.get(sku)
         if coalescer is None:
 
-            async def read_places(request_ids: Sequence[str]) -> Sequence[Place | None]:
-                return await line.places_async(self._client, sku, request_ids)
+            async def read_places(batch: Sequence[Asked]) -> Sequence[Place | None]:
+                return await line.places_async(self._client, sku, [request_id for request_id, _ in batch])
 
             coalescer = self._coalescers[sku] = Coalescer(
-                read_places, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
+                read_places, _tell, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
             )
         return coalescer

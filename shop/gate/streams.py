@@ -18,7 +18,8 @@ from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
 from shop.gate.follower import Follower, seen_of, tell, tell_sale
 from shop.gate.followers import HEARTBEAT_SECONDS, Followers
-from shop.gate.http import Headers, Receive, Send, buyer_of
+from shop.gate.http import Receive, Send, buyer_of
+from shop.gate.replies import Headers
 from shop.gate.sales import sale_answer
 from shop.gate.status import Statuses
 

@@ -13,7 +13,7 @@ import pytest
 from tests.crashes.demo_run import END_SECONDS, answers, demo_running, refused_demo, still_there, wait_for
 from workers import demo
 
-WEB, SETTLER, VALKEY, POSTGRES = "granian", "run_worker settler", "valkey-server|redis-server", "postgres -D"
+WEB, SETTLER, VALKEY, POSTGRES = "manage.py run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
 
 
 @pytest.mark.parametrize("killed_first", [None, WEB, SETTLER, VALKEY, POSTGRES])

@@ -11,9 +11,10 @@ import pytest
 
 from inventory import audit_line, keys, line_changes, redis
 from inventory.exceptions import LockLost
+from inventory.locks import Lock
 from inventory.models import Stock
 from shop.catalogue import SaleCard
-from tests.road import held_lock, queue, run, settler, take
+from tests.road import LOCK_TTL_MS, held_lock, queue, run, settler, take
 from tests.shopkeeping import assert_books_balance, audit_of, close_sale, make_sale
 from workers.settler import Settler
 
@@ -71,7 +72,7 @@ def test_who_was_overtaken_raises_nothing(card: SaleCard) -> None:
     sleeper = held_lock(card.sku)
     take(sleeper, batch=3)
     run(("DEL", keys.lock(card.sku)))
-    with held_lock(card.sku) as heir:
+    with Lock(redis.connect(), card.sku, ttl_ms=LOCK_TTL_MS) as heir:
         before = run(("GET", keys.fence(card.sku)))
         late = partial(line_changes.give_back, redis.connect(), card.sku, token=sleeper.token, seen_fence=FAR_AHEAD)
         with pytest.raises(LockLost):
@@ -81,6 +82,6 @@ def test_who_was_overtaken_raises_nothing(card: SaleCard) -> None:
 
 
 def test_the_fence_in_redis_never_falls(card: SaleCard) -> None:
-    with held_lock(card.sku) as lock:
+    with Lock(redis.connect(), card.sku, ttl_ms=LOCK_TTL_MS) as lock:
         line_changes.give_back(redis.connect(), card.sku, token=lock.token, seen_fence=7)
         assert run(("GET", keys.fence(card.sku))) == [str(lock.fence)]

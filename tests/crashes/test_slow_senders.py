@@ -1,10 +1,14 @@
-"""Proves that people who send slowly, or not at all, take nothing from anybody else. Begins with the control:
-the same senders, quick, are answered. Called by pytest.
+"""Proves that people who send slowly, or not at all, take nothing from anybody else, and are ended. Begins with the
+control: the same senders, quick, are answered. `make test-slow-senders` sends ten times as many.
 """
 
 from __future__ import annotations
 
+import os
+import resource
+import selectors
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from shop.gate.http import BODY_SECONDS
+from shop.gate.limits import HEAD_SECONDS
 from tests.http_calls import Caller
 from tests.shop_processes import web_process
 from tests.waiting import assert_waits_at_most, wait_until
@@ -22,6 +27,8 @@ HEAD = (
 )
 # More than Django has threads.
 SENDERS = 12
+SECONDS_TO_END = 60.0
+CROWD = int(os.environ.get("SLOW_SENDERS", "2000"))
 
 
 @pytest.fixture
@@ -64,3 +71,52 @@ def test_a_body_that_never_ends_is_given_up(web: Caller) -> None:
         answer: list[bytes] = []
         wait_until(lambda: answer.append(sender.recv(12)) or bool(answer[0]))
         assert answer[0] == b"HTTP/1.1 400"
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Let this process and its children open a file for every sender."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], CROWD * 2 + 5000), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+BEGINNINGS = (
+    b"",
+    b"POST /api/v1/sales/x/requests HTTP/1.1\r\nHost: a\r\nX-Slow: ",
+    b"POST /api/v1/sales/x/requests HTTP/1.1\r\nHost: a\r\nContent-Length: 400\r\n\r\n{",
+    b"POST /admin/login/ HTTP/1.1\r\nHost: a\r\nContent-Length: 400\r\n\r\n{",
+)
+
+
+def test_a_crowd_of_slow_senders_is_ended_while_a_buyer_is_served(
+    many_files: None, process_environment: dict[str, str], tmp_path: Path
+) -> None:
+    with ExitStack() as running:
+        web = running.enter_context(web_process(process_environment, folder=tmp_path))
+        open_ones = running.enter_context(selectors.DefaultSelector())
+        opened, served = [], 0
+        for number in range(CROWD):
+            sender = running.enter_context(socket.create_connection(("127.0.0.1", web.port), timeout=60))
+            sender.sendall(BEGINNINGS[number % len(BEGINNINGS)])
+            open_ones.register(sender, selectors.EVENT_READ, time.monotonic())
+            if number % (CROWD // 10) == 0:
+                served += web.call("POST", "/api/v1/buyers", timeout_seconds=10).status == 201
+        deadline = time.monotonic() + SECONDS_TO_END
+        while open_ones.get_map() and time.monotonic() < deadline:
+            for key, _ in open_ones.select(timeout=0.1):
+                if not _read(key.fileobj):
+                    opened.append(time.monotonic() - key.data)
+                    open_ones.unregister(key.fileobj)
+            served += web.get("/api/v1/sales", timeout_seconds=10).status == 200
+    assert len(opened) == CROWD
+    assert min(opened) >= HEAD_SECONDS - 2  # the control: none was ended because it was one of many
+    assert served > 10
+
+
+def _read(sender: socket.socket) -> bytes:
+    try:
+        return sender.recv(4096)
+    except ConnectionError:
+        return b""

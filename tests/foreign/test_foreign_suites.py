@@ -47,6 +47,7 @@ def test_python_redis_locks_own_tests_hold() -> None:
 
 def test_a_lock_that_everybody_gets_would_be_found(redis_url: str) -> None:
     """The control: without exclusion the suite fails, and names what failed."""
-    done = run_suite("redis", "tests/test_lock.py", "-predis_py_lock", "-pno_exclusion", f"--redis-url={redis_url}")
+    plugins = ("-predis_py_lock", "-pno_exclusion")
+    done = run_suite("redis", "tests/test_lock.py", *plugins, f"--redis-url={redis_url}", "-k", "competing")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "FAILED tests/test_lock.py::TestLock::test_competing_locks" in done.stdout

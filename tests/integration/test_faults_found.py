@@ -318,13 +318,14 @@ def test_what_is_paid_while_redis_is_primed_is_told_as_held(
     card = make_sale(new_sku(), units=1)
     (name,) = hold(card, buyers=1)
     road.forget(card)
-    write = catalogue.priming.prime_live_units
+    write = catalogue.priming.prime_fields
 
     def pay_meanwhile(*args: Any, **named: Any) -> None:
+        monkeypatch.setattr(catalogue.priming, "prime_fields", write)
         pay(name)  # committed after the snapshot, told before the stock is primed: told to nobody
         write(*args, **named)
 
-    monkeypatch.setattr(catalogue.priming, "prime_live_units", pay_meanwhile)
+    monkeypatch.setattr(catalogue.priming, "prime_fields", pay_meanwhile)
     catalogue.prime_sale(card.slug)
     assert Order.objects.get(request_id=name).state == "paid"
     assert told(card, name) == [State.PAID]
@@ -336,13 +337,14 @@ def test_what_is_restocked_while_redis_is_primed_is_sold_out_at_the_door(
     card = make_sale(new_sku(), units=1)
     pay(*hold(card, buyers=1))
     road.forget(card)
-    write = catalogue.priming.prime_live_units
+    write = catalogue.priming.prime_fields
 
     def restock_meanwhile(*args: Any, **named: Any) -> None:
+        monkeypatch.setattr(catalogue.priming, "prime_fields", write)
         sale_control.restock(card.slug, units=3, actor="olga")
         write(*args, **named)
 
-    monkeypatch.setattr(catalogue.priming, "prime_live_units", restock_meanwhile)
+    monkeypatch.setattr(catalogue.priming, "prime_fields", restock_meanwhile)
     catalogue.prime_sale(card.slug)
     found = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert found is not None

@@ -80,7 +80,7 @@ def test_when_nothing_can_come_back_the_rest_is_told_sold_out(card: SaleCard) ->
     names = fill_line(card, buyers=4)
     road.settle_line(card)
     for name in names[:2]:
-        assert payments.capture(notice_of(begin(name))) == "paid"
+        assert payments.take_notice(notice_of(begin(name)), provider_name="sandbox") == "paid"
     road.settle_line(card)
     assert states(card, names) == [State.PAID, State.PAID, State.SOLD_OUT, State.SOLD_OUT]
     assert_books_balance(card)
@@ -106,9 +106,9 @@ def test_a_late_payment_takes_the_unit_again_when_it_is_free(card: SaleCard) -> 
     payment = begin(names[0])
     let_holds_end(names[0])
     expire(card)
-    assert payments.capture(notice_of(payment)) == "paid"
+    assert payments.take_notice(notice_of(payment), provider_name="sandbox") == "paid"
     assert states(card, names) == [State.PAID, State.HELD]
-    assert payments.capture(notice_of(payment, event="e2")) == "nothing to change"
+    assert payments.take_notice(notice_of(payment, event="e2"), provider_name="sandbox") == "nothing to change"
     assert_books_balance(card)
 
 
@@ -127,7 +127,7 @@ def test_every_change_leaves_one_row_of_history(card: SaleCard) -> None:
 def test_what_is_paid_cannot_be_cancelled(card: SaleCard) -> None:
     (name,) = fill_line(card, buyers=1)
     road.settle_line(card)
-    payments.capture(notice_of(begin(name)))
+    payments.take_notice(notice_of(begin(name)), provider_name="sandbox")
     with pytest.raises(NotPayable):
         holds.cancel(name, buyer="buyer-0000000")
     with transaction.atomic(), connection.cursor() as cursor:

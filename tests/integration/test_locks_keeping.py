@@ -61,6 +61,18 @@ def test_a_lock_is_lengthened_in_both_ways(new_sku: Callable[[], str]) -> None:
         assert 30_000 < pttl(lock) <= 60_000
 
 
+def test_a_renewal_does_not_shorten_what_the_holder_asked_for(new_sku: Callable[[], str]) -> None:
+    """S5. The control is a life that is shorter than the lock's own: the same renewal lengthens it."""
+    with a_lock(new_sku()) as lock:
+        assert lock.hold
+        for asked_ms, least_ms, most_ms in ((60_000, 50_000, 60_000), (3000, 4000, 5000)):
+            assert lock.extend(asked_ms)
+            WATCHDOG.renew([lock.hold])
+            assert least_ms < pttl(lock) <= most_ms
+            left_ms = (lock.hold.deadline - time.monotonic()) * 1000
+            assert least_ms < left_ms < pttl(lock) + 100
+
+
 def test_a_lock_that_is_gone_is_not_made_anew_by_lengthening(new_sku: Callable[[], str]) -> None:
     lock = a_lock(new_sku())
     assert not lock.extend(1000)
@@ -94,7 +106,7 @@ BAD_ARGUMENTS: list[tuple[str, Callable[[Lock, Any], object], tuple[Any, ...]]] 
     ("expire", lambda lock, bad: named_locks.lock(lock.name, expire=bad), (0, *NO_NUMBERS)),
     ("wait_interval", lambda lock, bad: named_locks.lock(lock.name, wait_interval=bad), (0, *NO_NUMBERS)),
     ("seconds", lambda lock, bad: named_locks.expire(lock.name, bad), (0.5, *NO_NUMBERS)),
-    ("lock_id", lambda lock, bad: named_locks.unlock(lock.name, bad), (5, b"a", "a" * 501)),
+    ("lock_id", lambda lock, bad: named_locks.unlock(lock.name, bad), ("", 5, b"a", "a" * 501)),
 ]
 
 

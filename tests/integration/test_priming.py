@@ -120,7 +120,7 @@ def test_live_units_that_admissions_have_moved_are_left_alone(card: SaleCard) ->
     queue(card, "ann")
     before = snapshot(card)
     field = line_changes.live_field(sale_id=card.sale_id, buyer="ann")
-    priming.prime_live_units(redis.connect(), card.sku, units_by_field=[(field, 0)])
+    priming.prime_fields(redis.connect(), card.sku, key=keys.live_units(card.sku), pairs=[(field, 0)])
     assert snapshot(card) == before
 
 

@@ -135,7 +135,7 @@ BAD_ARGUMENTS: dict[str, tuple[Callable[[Queue, Any], Any], tuple[Any, ...]]] = 
     "due_us": (lambda queue, bad: queue.dequeue("a", due_us=bad), (None, "abc", "5", -1, 1.5, NAN, HUGE)),
     "batch": (lambda queue, bad: taken(queue, batch=bad), (0, 1001, None, "3", 1.5, HUGE)),
     "call": (lambda queue, bad: taken(queue, call=bad), (None, "1", -1, 1.5, HUGE)),
-    "token": (lambda queue, bad: taken(queue, token=bad), (None, 5, b"t", "\ud800", "t" * 501)),
+    "token": (lambda queue, bad: taken(queue, token=bad), ("", None, 5, b"t", "\ud800", "t" * 501)),
     "task_ids": (lambda queue, bad: queue.settle(bad, token="t"), ("a", None, 5, {"a": ""}, ["a"] * 1001)),
 }
 ALSO_BAD: list[tuple[str, Callable[[Queue], Any]]] = [

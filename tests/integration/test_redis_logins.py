@@ -50,7 +50,7 @@ def test_a_sentinel_that_asks_for_a_password_gets_its_own(sentinel_port: int, qu
 async def asked_asynchronously() -> object:
     client = redis.connect_async()
     try:
-        return await redis.run_script_async(client, "held", keys=["{a}", "{a}b"], args=["x"], timeout_seconds=5)
+        return await redis.run_script_async(client, "held", keys=["{a}", "{a}b"], args=["x"])
     finally:
         await redis.close_async(client)
 

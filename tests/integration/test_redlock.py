@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from inventory import keys, redis
-from inventory.exceptions import InvalidRequest, LockLost
+from inventory.exceptions import InvalidRequest, LockInUse, LockLost
 from inventory.redlock import Redlock
 from inventory.watchdog import WATCHDOG
 from tests.server_matrix import SERVER, Node, debian_redis, node
@@ -38,8 +38,8 @@ class Nodes:
     servers: list[Node]
     clients: list[redis.Client]
 
-    def lock(self, *, ttl_ms: int = 2000) -> Redlock:
-        return Redlock(self.clients, "kite", ttl_ms=ttl_ms, node_timeout_seconds=0.2)
+    def lock(self, *, ttl_ms: int = 2000, max_hold_ms: int | None = None) -> Redlock:
+        return Redlock(self.clients, "kite", ttl_ms=ttl_ms, max_hold_ms=max_hold_ms, node_timeout_seconds=0.2)
 
     def holders(self) -> list[str | None]:
         """Return the token on each server."""
@@ -81,6 +81,18 @@ def test_one_holder_and_nothing_left_behind(nodes: Nodes) -> None:
     assert set(nodes.holders()) == {None}
     with bob:
         bob.check()
+
+
+def test_a_hold_that_its_cap_ended_and_an_object_in_use(nodes: Nodes) -> None:
+    """The cap leaves no key on any server; the control is the same lock before its cap. One object is one holder."""
+    lock = nodes.lock(ttl_ms=60_000, max_hold_ms=1000)
+    assert lock.acquire()
+    assert set(nodes.holders()) == {lock.token}
+    with pytest.raises(LockInUse):
+        lock.acquire()
+    assert lock.lost.wait(timeout=120)
+    wait_until(lambda: set(nodes.holders()) == {None})
+    assert not lock.release()
 
 
 def test_a_minority_may_be_silent_and_a_late_reply_leaves_nothing(nodes: Nodes) -> None:

@@ -26,6 +26,7 @@ from inventory.exceptions import (
     SaleClosed,
     SaleNotPrimed,
 )
+from inventory.locks import Lock
 from inventory.models import Stock
 from inventory.outcomes import State
 from inventory.tickets import Ticket, sign_ticket
@@ -311,7 +312,7 @@ def test_a_request_that_waits_in_a_sku_that_lives_on_is_never_forgotten(new_sku:
 
 def test_a_lock_that_somebody_holds_is_left_to_them(new_sku: Callable[[], str]) -> None:
     card = sold(new_sku())
-    with road.held_lock(card.sku):
+    with Lock(redis.connect(), card.sku, ttl_ms=road.LOCK_TTL_MS):
         assert retiring.retire(card.slug, actor="olga") == "retired; the reconciler lets Redis forget it"
         assert keys.records(card.sku) in keys_left(card.sku)
     reconcile()

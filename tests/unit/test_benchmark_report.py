@@ -111,16 +111,22 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
         FakeTurn(side, rate)
         for side, rates in {
             "no-op": (10, 50_000, 40_000),
-            "gate": (16_000, 1, 99_000),
-            "gate everysec": (20_000,) * 3,
-            "plain view": (2_000, 1_000, 90_000),
+            "bare": (160_000,) * 3,
+            "gate": (36_000, 1, 99_000),
+            "gate everysec": (45_000,) * 3,
+            "sold out": (60_000,) * 3,
+            "sale page": (50_000,) * 3,
+            "plain view": (1_000, 800, 90_000),
         }.items()
         for rate in rates
     ]
     by_name = {figure.name: figure for figure in admission_figures(turns)}  # type: ignore[arg-type]
-    assert by_name["gate ÷ no-op"].value == pytest.approx(0.4)
-    assert by_name["gate ÷ no-op, per second of server CPU"].value == pytest.approx(0.4)
-    assert by_name["gate ÷ plain view"].value == pytest.approx(8)
+    assert by_name["gate ÷ no-op"].value == pytest.approx(0.9)
+    assert by_name["gate: server CPU for one answer"].value == pytest.approx(0.5e6 / 36_000)
+    assert by_name["gate ÷ bare"].value == pytest.approx(0.225)
+    assert by_name["sold out ÷ no-op"].value == pytest.approx(1.5)
+    assert by_name["gate ÷ plain view"].value == pytest.approx(36)
+    assert by_name["sale page ÷ no-op"].value == pytest.approx(1.25)
     assert by_name["gate, always ÷ everysec"].value == pytest.approx(0.8)
     assert all(figure.ok for figure in by_name.values())
 
@@ -130,6 +136,7 @@ class FakeTurn:
         self.side = side
         self.per_second = per_second
         self.busy = 0.5
+        self.stolen = 0.0
 
 
 @pytest.mark.parametrize(

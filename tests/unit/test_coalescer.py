@@ -46,10 +46,43 @@ class Line:
         return [item * 10 for item in items]
 
 
+class Asked:
+    """A coalescer whose callers wait for a future each."""
+
+    def __init__(
+        self, call: Callable[[Sequence[int]], Awaitable[Sequence[int]]], *, most_per_call: int, most_waiting: int
+    ) -> None:
+        async def call_with_numbers(items: Sequence[tuple[int, asyncio.Future[int]]]) -> Sequence[int]:
+            return await call([number for number, _ in items])
+
+        self.coalescer: Coalescer[tuple[int, asyncio.Future[int]], int] = Coalescer(
+            call_with_numbers, self._tell, most_per_call=most_per_call, most_waiting=most_waiting
+        )
+        self.told: list[int | FairdropError] = []
+        self.refuses_to_hear: set[int] = set()
+
+    def submit(self, number: int) -> asyncio.Future[int]:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.coalescer.submit((number, future))
+        return future
+
+    def _tell(self, item: tuple[int, asyncio.Future[int]], reply: int | FairdropError) -> None:
+        number, future = item
+        self.told.append(reply)
+        if number in self.refuses_to_hear and not isinstance(reply, FairdropError):
+            raise KeyError("ours")
+        if future.done():
+            return
+        if isinstance(reply, FairdropError):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+
 def coalescer(
     call: Callable[[Sequence[int]], Awaitable[Sequence[int]]], *, most_per_call: int = 100, most_waiting: int = 100
-) -> Coalescer[int, int]:
-    return Coalescer(call, most_per_call=most_per_call, most_waiting=most_waiting)
+) -> Asked:
+    return Asked(call, most_per_call=most_per_call, most_waiting=most_waiting)
 
 
 async def until_called(line: Line, *, calls: int = 1) -> None:
@@ -104,7 +137,9 @@ async def test_one_too_many_is_refused_at_once_and_the_others_are_served() -> No
     asked = coalescer(line.call, most_waiting=2)
     under_way = asked.submit(0)
     await until_called(line)
+    assert not asked.coalescer.is_full
     waiting = [asked.submit(number) for number in (1, 2)]
+    assert asked.coalescer.is_full
     with pytest.raises(Unavailable) as refused:
         asked.submit(3)
     assert refused.value.retry_after_seconds == 1
@@ -184,3 +219,29 @@ async def test_a_call_that_answers_too_few_leaves_nobody_waiting() -> None:
     futures = [asked.submit(number) for number in (1, 2, 3)]
     await asyncio.wait(futures, timeout=60)
     assert [each for each in futures if not each.done()] == []
+
+
+@in_a_loop
+async def test_a_mistake_in_telling_one_takes_nobody_along() -> None:
+    reported = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+    asked = coalescer(Line().call)
+    asked.refuses_to_hear = {2}
+    futures = [asked.submit(number) for number in (1, 2, 3)]
+    assert [await outcome(each) for each in futures] == [10, Unavailable, 30]
+    assert [type(each) for each in reported] == [KeyError]
+
+
+@in_a_loop
+async def test_it_finishes_when_everybody_was_told() -> None:
+    line = Line()
+    line.gate.clear()
+    asked = coalescer(line.call, most_per_call=1)
+    futures = [asked.submit(number) for number in (1, 2)]
+    await until_called(line)
+    finish = asyncio.ensure_future(asked.coalescer.finish())
+    await asyncio.sleep(0.01)
+    assert not finish.done()  # the control: somebody waits
+    line.gate.set()
+    await finish
+    assert [future.result() for future in futures] == [10, 20]

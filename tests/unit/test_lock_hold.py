@@ -9,6 +9,8 @@ import threading
 import time
 from types import SimpleNamespace
 
+import pytest
+
 from inventory.lock_hold import Hold
 from inventory.lock_owner import new_token, owner_of
 
@@ -54,6 +56,29 @@ def test_it_knows_why_it_must_not_be_renewed() -> None:
     assert a_hold()[0].trouble() == ""
     assert a_hold(age_seconds=11)[0].trouble() == "not renewed in time"
     assert a_hold(age_seconds=5, max_hold_ms=4000)[0].trouble() == "held longer than max_hold_ms"
+
+
+def test_the_longest_hold_counts_from_the_last_call_of_the_holder() -> None:
+    """The control is a renewal by the watchdog, which moves nothing: a stuck holder must end."""
+    hold, _ = a_hold(max_hold_ms=20_000)
+    now = hold.since
+    assert hold.renewed(since=now + 5, life_ms=10_000)
+    assert hold.ends_by == now + 20
+    assert hold.renewed(since=now + 5, life_ms=10_000, by_holder=True)
+    assert hold.ends_by == now + 25
+    assert hold.renewed(since=now + 5, life_ms=60_000, by_holder=True)
+    assert hold.ends_by == now + 65
+
+
+@pytest.mark.parametrize("has_time_left", [True, False])
+def test_the_key_of_a_hold_that_is_over_is_given_back_when_it_may_be_there(has_time_left: bool) -> None:
+    hold, told = a_hold(age_seconds=5 if has_time_left else 11, max_hold_ms=4000)
+    given_back: list[Hold] = []
+    hold.lock.give_back = given_back.append  # type: ignore[method-assign]
+    assert hold.lose_if_over()
+    assert given_back == ([hold] if has_time_left else [])
+    assert len(told) == 1
+    assert not a_hold()[0].lose_if_over()
 
 
 def test_an_owners_name_can_be_read() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import MutableMapping
-from typing import Any
+import json
 
 import pytest
 
@@ -15,7 +13,7 @@ from loadtest.benchmarks.report import Report, markdown
 from loadtest.benchmarks.shares import GENERATOR, POSTGRES, REDIS, SETTLER, WEB, microseconds_each, used
 from loadtest.benchmarks.shop_shares import overload_shares, spike_shares
 from loadtest.benchmarks.spike import Spike
-from shop.gate.http import send_problem
+from shop.gate.replies import OVERLOAD_RETRY_SECONDS, Head, refuse, refuse_overload
 
 
 def spike(*, web: float, stores: float = 0.0, waits_ms: dict[int, list[float]]) -> Spike:
@@ -67,19 +65,37 @@ def test_the_note_stands_on_the_page() -> None:
     assert note.note in page
 
 
-def sent(error: Any) -> list[MutableMapping[str, Any]]:
-    messages: list[MutableMapping[str, Any]] = []
+class Sent:
+    """A reply that keeps what it was sent."""
 
-    async def send(message: MutableMapping[str, Any]) -> None:
-        messages.append(message)
+    def __init__(self) -> None:
+        self.answers: list[tuple[Head, bytes]] = []
 
-    asyncio.run(send_problem(send, error))
-    return messages
+    def send(self, head: Head, body: bytes) -> None:
+        self.answers.append((head, body))
+
+
+def refused(error: Exception) -> tuple[Head, bytes]:
+    reply = Sent()
+    refuse(reply, error)
+    (answer,) = reply.answers
+    return answer
 
 
 def test_a_refusal_with_a_pause_is_made_once_and_keeps_its_pause() -> None:
-    first, second = sent(Unavailable()), sent(Unavailable())
+    first, second = refused(Unavailable()), refused(Unavailable())
     assert [once is again for once, again in zip(first, second, strict=True)] == [True, True]
-    assert (first[0]["status"], dict(first[0]["headers"])[b"retry-after"]) == (503, b"1")
+    assert (first[0].status, dict(first[0].headers)[b"retry-after"]) == (503, b"1")
     # The control: an error that asks for no pause names none.
-    assert b"retry-after" not in dict(sent(SaleNotFound())[0]["headers"])
+    assert b"retry-after" not in dict(refused(SaleNotFound())[0].headers)
+
+
+def test_who_is_refused_in_an_overload_comes_back_at_different_moments() -> None:
+    reply = Sent()
+    for _ in range(2 * len(OVERLOAD_RETRY_SECONDS)):
+        refuse_overload(reply)
+    pauses = [int(dict(head.headers)[b"retry-after"]) for head, _ in reply.answers]
+    assert sorted(pauses) == sorted(OVERLOAD_RETRY_SECONDS * 2)
+    assert len(set(pauses)) == len(OVERLOAD_RETRY_SECONDS) > 1
+    assert {json.loads(body)["code"] for _, body in reply.answers} == {"unavailable"}
+    assert reply.answers[0][0] is reply.answers[len(OVERLOAD_RETRY_SECONDS)][0]  # the same bytes again

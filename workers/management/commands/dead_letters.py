@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import getpass
 import json
+from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -35,7 +36,7 @@ class Command(BaseCommand):
             done = change(letters, options["ids"], mode=options["mode"])
         except FairdropError as error:
             raise CommandError(error.detail) from error
-        self.stdout.write(json.dumps([vars_of(each) for each in done], indent=2) if options["json"] else as_text(done))
+        self.stdout.write(json.dumps(list(map(asdict, done)), indent=2) if options["json"] else as_text(done))
         kept = [each for each in done if not each.done]
         if kept:
             raise CommandError(f"{len(kept)} of {len(done)} unchanged")
@@ -61,25 +62,9 @@ def change(letters: list[DeadLetter], ids: list[str], *, mode: Any) -> list[Done
     return done
 
 
-def vars_of(done: Done) -> dict[str, Any]:
-    """Return what became of one letter as JSON shows it."""
-    return {"request_id": done.request_id, "done": done.done, "reason": done.reason}
-
-
 def letters_as_json(letters: list[DeadLetter]) -> str:
     """Return the letters as a JSON list."""
-    rows = [
-        {
-            "request_id": each.request_id,
-            "sku": each.sku,
-            "seq": each.seq,
-            "hand_outs": each.hand_outs,
-            "since": each.since.isoformat() if each.since else None,
-            "in_flight": each.in_flight,
-            "record": each.record,
-        }
-        for each in letters
-    ]
+    rows = [asdict(each) | {"since": each.since.isoformat() if each.since else None} for each in letters]
     return json.dumps(rows, indent=2)
 
 

@@ -35,10 +35,8 @@ BEAT_TIMEOUT_SECONDS = 0.3
 CLOCK_TIMEOUT_SECONDS = 1.0
 
 
-def run_settler() -> None:
+def run_settler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Settle until stopped."""
-    stop = StopFlag()
-    stop.install()
     client = redis.connect(timeout_seconds=2)
     wakeups = WakeUps(client)
     settler = Settler(client, batch=settings.SETTLE_BATCH, lock_ttl_ms=settings.LOCK_TTL_MS, stopping=stop.is_set)
@@ -46,35 +44,30 @@ def run_settler() -> None:
         run_until_stopped(
             settler.work_once,
             stop=stop,
-            wait_for_work=lambda: void(wakeups.wait(seconds=SWEEP_SECONDS)),
-            heartbeat=heartbeat_of("settler"),
+            wait_for_work=lambda: wakeups.wait(seconds=SWEEP_SECONDS),
+            heartbeat=heartbeat,
         )
     finally:
         settler.close()
 
 
-def run_expirer() -> None:
+def run_expirer(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """End holds that are due until stopped."""
-    stop = StopFlag()
-    stop.install()
     expirer = Expirer(stopping=stop.is_set)
     try:
         run_until_stopped(
             expirer.work_once,
             stop=stop,
             wait_for_work=lambda: stop.wait(EXPIRY_SECONDS),
-            heartbeat=heartbeat_of("expirer"),
+            heartbeat=heartbeat,
         )
     finally:
         expirer.close()
 
 
-def run_reconciler() -> None:
+def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Compare and mend until stopped."""
-    stop = StopFlag()
-    stop.install()
     client = redis.connect(timeout_seconds=2)
-    heartbeat = heartbeat_of("reconciler")
     tell_alive = partial(heartbeat.note, busy=True)
     reconciler = Reconciler(client, stopping=stop.is_set, gentle=True, tell_alive=tell_alive)
     # What staff asked for is compared to its end: it takes seconds, and a stop is given as long.
@@ -92,25 +85,14 @@ def run_reconciler() -> None:
     run_until_stopped(one_round, stop=stop, wait_for_work=lambda: stop.wait(RECONCILE_SECONDS), heartbeat=heartbeat)
 
 
-def run_sandbox() -> None:
+def run_sandbox(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Send the sandbox's notices until stopped."""
-    stop = StopFlag()
-    stop.install()
     run_until_stopped(
         deliveries.send_due,
         stop=stop,
         wait_for_work=lambda: stop.wait(NOTICE_SECONDS),
-        heartbeat=heartbeat_of("sandbox"),
+        heartbeat=heartbeat,
     )
-
-
-def heartbeat_of(name: str) -> Heartbeat:
-    """Return what this process says of itself, through a client that never waits long."""
-    return Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), name)
-
-
-def void(_value: object) -> None:
-    """Take a value and do nothing with it."""
 
 
 WORKERS = {"settler": run_settler, "expirer": run_expirer, "sandbox": run_sandbox, "reconciler": run_reconciler}
@@ -126,5 +108,8 @@ class Command(BaseCommand):
         self.stderr.write(f"{options['name']} started")
         settle_in()
         check_clock(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
-        WORKERS[options["name"]]()
+        stop = StopFlag()
+        stop.install()
+        heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])
+        WORKERS[options["name"]](stop, heartbeat)
         self.stderr.write(f"{options['name']} stopped")

@@ -26,6 +26,8 @@ ACTS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "terms": (sale_control.change_terms, ("price", "per_buyer_limit"), "a new --price or --limit, for new requests"),
 }
 
+SHOWN = ("slug", "sku", "switch", "pause_reason", "per_buyer_limit", "quantity", "available", "held", "sold")
+
 
 class Command(BaseCommand):
     help = "Open, pause, resume, close, retire, restock or adjust a sale, or give it new terms."
@@ -72,19 +74,11 @@ def row_of(card: catalogue.SaleCard, *, act: str) -> dict[str, Any]:
     """Return the sale after `act` as JSON shows it."""
     return {
         "act": act,
-        "slug": card.slug,
-        "sku": card.sku,
-        "switch": card.switch,
-        "pause_reason": card.pause_reason,
+        **{name: getattr(card, name) for name in SHOWN},
         "price": str(card.price),
-        "per_buyer_limit": card.per_buyer_limit,
         "opens_at": card.opens_at.isoformat(),
         "closes_at": card.closes_at.isoformat(),
         "retired_at": card.retired_at.isoformat() if card.retired_at else None,
-        "quantity": card.quantity,
-        "available": card.available,
-        "held": card.held,
-        "sold": card.sold,
     }
 
 

@@ -7,7 +7,7 @@ from shop.models import InUtc
 
 
 class Migration(migrations.Migration):
-    dependencies = [("shop", "0010_payments_asked_about")]
+    dependencies = [("shop", "0011_failed_logins")]
     operations = [
         migrations.AddIndex(
             "order",

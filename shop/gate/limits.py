@@ -1,0 +1,57 @@
+"""What a connection of the web process may take, in seconds and bytes, and what is said when it takes more. Pure."""
+
+from __future__ import annotations
+
+import time
+from email.utils import formatdate
+from enum import IntEnum
+
+from shop.gate.http import BODY_SECONDS, MOST_PAGE_BYTES
+from shop.gate.replies import plain_problem
+
+HEAD_SECONDS = 5
+IDLE_SECONDS = 75  # longer than a proxy keeps a connection that rests
+LEAVING_SECONDS = 2
+STALLED_SECONDS = 60  # how long a reader may take nothing of an answer
+MAX_HEAD_BYTES = 16 * 1024
+MAX_HEADERS = 100
+# With the overhead of chunks, and with trailers, which nobody reads.
+MAX_MESSAGE_BYTES = 512 * 1024
+# So much is parsed at a time. What comes after an unanswered call waits as it came.
+PORTION_BYTES = 8 * 1024
+MAX_CONNECTIONS = 25_000
+
+
+class Phase(IntEnum):
+    """What a connection waits for."""
+
+    SILENT = 0  # its first byte
+    HEAD = 1
+    BODY = 2
+    ANSWERING = 3  # our answer
+    IDLE = 4  # the next call
+    LEAVING = 5  # its end: everything is said
+
+
+# In seconds, by phase; an answer has no deadline here, because each store that it waits for has one.
+DEADLINES = (HEAD_SECONDS, HEAD_SECONDS, int(BODY_SECONDS), 1 << 30, IDLE_SECONDS, LEAVING_SECONDS)
+SILENT, HEAD, BODY, ANSWERING, IDLE, LEAVING = map(int, Phase)
+BUSY = (ANSWERING, LEAVING)
+BAD_CALL = plain_problem("invalid_request", 400, "This is not a valid HTTP request.")
+HEAD_TOO_LARGE = plain_problem("too_large", 431, f"The headers are larger than {MAX_HEAD_BYTES // 1024} KiB.")
+MESSAGE_TOO_LARGE = plain_problem("too_large", 413, f"The body is larger than {MOST_PAGE_BYTES // 1024} KiB.")
+BODY_BROKE_OFF = plain_problem("invalid_request", 400, "the body broke off")
+BODY_TOO_SLOW = plain_problem("invalid_request", 400, f"the body did not arrive within {BODY_SECONDS:.0f} s")
+TOO_MANY = plain_problem("unavailable", 503, "Too many connections.", 2)
+
+
+class Clock:
+    """Whole seconds since this process began, and the Date header: asking the system for each call costs more."""
+
+    def __init__(self) -> None:
+        self.tick()
+
+    def tick(self) -> None:
+        """Take over the time."""
+        self.now = int(time.monotonic())
+        self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()

@@ -1,0 +1,162 @@
+"""How an answer leaves: at once, when a batch is back, or when a task has found it; and how an error becomes one.
+Knows no sale and no server: a server gives each call a Reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from itertools import cycle
+from typing import Any, Protocol, TypeAlias
+
+import structlog
+
+from inventory.exceptions import FairdropError, Unavailable
+
+log = structlog.get_logger(__name__)
+
+# By code, since this process began. The event loop alone counts: a counter with a lock costs a flood ten times as much.
+REFUSED: Counter[str] = Counter()
+Header: TypeAlias = tuple[bytes, bytes]
+Headers: TypeAlias = Mapping[bytes, bytes]
+# In turns: a crowd that is told the same second comes back as the same crowd.
+OVERLOAD_RETRY_SECONDS = (1, 2, 3, 4)
+JSON_HEADERS: list[Header] = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+PROBLEM_HEADERS: list[Header] = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
+
+
+class Head:
+    """Status and headers of an answer, also as they go over the wire: all but date, length and connection."""
+
+    __slots__ = ("headers", "status", "wire")
+
+    def __init__(self, status: int, headers: list[Header]) -> None:
+        self.status = status
+        self.headers = headers
+        fields = b"".join(b"%b: %b\r\n" % field for field in headers)
+        self.wire = b"HTTP/1.1 %d %b\r\n%b" % (status, HTTPStatus(status).phrase.encode(), fields)
+
+
+OK = Head(200, JSON_HEADERS)
+ACCEPTED = Head(202, JSON_HEADERS)
+
+
+class Reply(Protocol):
+    """Where the answer to one call goes."""
+
+    def send(self, head: Head, body: bytes) -> None:
+        """Send the whole answer. Does nothing when the caller has left. Call it once."""
+
+
+# Answers a call: gets the reply, what was found for it, the headers by lower-case name, and the body.
+Handler: TypeAlias = Callable[[Reply, Any, Headers, bytes], None]
+HotCall: TypeAlias = tuple[Handler, Any]
+
+
+class AwaitedReply:
+    """The reply to a call that came through ASGI."""
+
+    def __init__(self) -> None:
+        self._answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
+
+    def send(self, head: Head, body: bytes) -> None:
+        """Send the whole answer."""
+        if not self._answer.done():
+            self._answer.set_result((head, body))
+
+    async def answer(self) -> tuple[Head, bytes]:
+        """Return the answer as soon as it is there."""
+        return await self._answer
+
+
+class LateAnswers:
+    """The tasks of one process that look for an answer: for the few calls that neither memory nor a batch answers."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def find(self, reply: Reply, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work`, which sends the answer; an error that it raises is the answer instead."""
+        task = asyncio.get_running_loop().create_task(_answered(reply, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _answered(reply: Reply, work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except Exception as error:
+        refuse(reply, error)
+
+
+def refuse(reply: Reply, error: Exception) -> None:
+    """Answer with `error` as a problem, and count it; one that is not ours is logged and shown as Unavailable."""
+    if not isinstance(error, FairdropError):
+        log.error("unexpected error in the gate", action="gate_error", exc_info=error)
+        error = Unavailable()
+    REFUSED[error.code] += 1
+    reply.send(*problem_answer(error))
+
+
+def refuse_overload(reply: Reply) -> None:
+    """Refuse a call because too many wait; those who are refused are asked to come back at different moments."""
+    REFUSED[Unavailable.code] += 1
+    reply.send(*next(OVERLOAD))
+
+
+def problem_answer(error: FairdropError) -> tuple[Head, bytes]:
+    """Return `error` as application/problem+json with its code, status and Retry-After."""
+    if not error.extra:
+        return plain_problem(error.code, error.status, error.detail, error.retry_after_seconds)
+    return problem_head(error.status, error.retry_after_seconds), json.dumps(problem(error)).encode()
+
+
+@lru_cache(maxsize=256)
+def plain_problem(code: str, status: int, detail: str, retry_after_seconds: int | None = None) -> tuple[Head, bytes]:
+    """Return a problem that is text alone: in a flood the same one goes out again and again."""
+    body = json.dumps(problem_object(code, status=status, detail=detail)).encode()
+    return problem_head(status, retry_after_seconds), body
+
+
+def problem_head(status: int, retry_after_seconds: int | None) -> Head:
+    """Return the head of a problem; with Retry-After when the caller shall wait so long."""
+    retry = [] if retry_after_seconds is None else [(b"retry-after", b"%d" % retry_after_seconds)]
+    return Head(status, [*PROBLEM_HEADERS, *retry])
+
+
+def problem(error: FairdropError) -> dict[str, Any]:
+    """Return the problem object of `error`."""
+    return {**problem_object(error.code, status=error.status, detail=error.detail), **error.extra}
+
+
+def problem_object(code: str, *, status: int, detail: str) -> dict[str, Any]:
+    """Return a problem object without members of its own."""
+    return {
+        "type": f"/problems/{code}",
+        "title": code.replace("_", " "),
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
+
+
+def send_json(reply: Reply, value: Mapping[str, Any] | list[Any]) -> None:
+    """Answer 200 with `value` as JSON."""
+    reply.send(OK, json.dumps(value).encode())
+
+
+OVERLOAD = cycle(
+    [
+        plain_problem(
+            Unavailable.code,
+            Unavailable.status,
+            "Too many are asking in this instant; your place, if you have one, is kept.",
+            seconds,
+        )
+        for seconds in OVERLOAD_RETRY_SECONDS
+    ]
+)

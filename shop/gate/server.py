@@ -1,0 +1,74 @@
+"""The HTTP server of the web process: uvicorn with the gate's protocol, deadlines for connections, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from typing import Any
+
+import uvicorn
+
+from shop.gate.protocol import GateProtocol
+
+SWEEP_SECONDS = 1.0
+BACKLOG = 8192
+STOP_SECONDS = 10
+
+
+class Server(uvicorn.Server):
+    """Serves connections, and ends those that are too late."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        self._look_at_the_clock()
+        await super().startup(sockets)
+
+    def _look_at_the_clock(self) -> None:
+        clock = GateProtocol.clock
+        clock.tick()
+        for connection in list(self.server_state.connections):
+            connection.check_deadline(clock.now)  # type: ignore[union-attr]
+        asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._look_at_the_clock)
+
+
+def serve(application: Any, *, host: str, port: int, shared: bool) -> None:
+    """Serve an ASGI application with hot calls until a signal ends it. shared: other processes listen there too.
+
+    Raises SystemExit when the port cannot be had or the application does not start.
+    """
+    # uvicorn raises the signal again when it has stopped; an orderly end is no failure.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: None)
+    server = server_of(application, host=host, port=port)
+    server.run([_shared_socket(host, port)] if shared else None)
+
+
+def server_of(application: Any, *, host: str, port: int) -> Server:
+    """Return a server that does not listen yet."""
+    config = uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        http=GateProtocol,
+        loop="uvloop",
+        interface="asgi3",
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    return Server(config)
+
+
+def _shared_socket(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind(address)
+    return listener

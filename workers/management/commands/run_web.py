@@ -1,0 +1,61 @@
+"""`manage.py run_web`: serves the shop until a signal ends it; with --workers in so many processes on one port.
+Never leaves a process behind, and starts again what died.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from workers.child_process import ChildProcess
+from workers.process_loop import StopFlag
+from workers.supervisor import Supervisor
+
+LOOK_SECONDS = 0.1
+STOP_SECONDS = 12.0
+
+
+class Command(BaseCommand):
+    """The command."""
+
+    help = "Serve the shop: its API, its pages and its live events."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Say where, and in how many processes."""
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--workers", type=int, default=1, help="how many processes, about one a core")
+        parser.add_argument("--shared", action="store_true", help="let other processes listen on the same port")
+
+    def handle(self, *_: Any, host: str, port: int, workers: int, shared: bool, **_options: Any) -> None:
+        """Serve."""
+        if workers > 1:
+            return supervise(workers, arguments=["--host", host, "--port", str(port), "--shared"])
+        from shop.asgi import application
+        from shop.gate.server import serve
+
+        return serve(application, host=host, port=port, shared=shared)
+
+
+def supervise(workers: int, *, arguments: list[str]) -> None:
+    """Run so many processes of this command until a signal ends them."""
+    stop = StopFlag()
+    stop.install()
+    supervisor = Supervisor(report=lambda text: print(text, file=sys.stderr, flush=True))
+    try:
+        for number in range(1, workers + 1):
+            command = [sys.executable, sys.argv[0], "run_web", *arguments]
+            child = ChildProcess(
+                name=f"web {number}", arguments=command, environment=os.environ, stop_timeout_seconds=STOP_SECONDS
+            )
+            supervisor.add(child, stage=0)
+        while not stop.is_set():
+            supervisor.restart_the_dead()
+            stop.wait(LOOK_SECONDS)
+    finally:
+        supervisor.stop_all()
