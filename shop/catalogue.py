@@ -22,7 +22,7 @@ from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
 from inventory.priming import Primed
 from inventory.tickets import Record
-from shop.models import Order, Sale, SaleTerms
+from shop.models import InUtc, Order, Sale, SaleTerms
 from shop.orders import record_of
 
 # Longer than priming and the longest transaction together.
@@ -126,8 +126,10 @@ def _card(sale: Sale) -> SaleCard:
 
 
 def _sales() -> QuerySet[Sale]:
-    holds = Order.objects.filter(sale=OuterRef("pk"), state=State.HELD, hold_expires_at__gte=Now() - OVERDUE)
-    first_end = Subquery(holds.order_by("hold_expires_at").values("hold_expires_at")[:1])
+    # In the terms of the index order_held_by_sale_and_end: the holds of other sales are not read.
+    holds = Order.objects.filter(sale=OuterRef("pk"), state=State.HELD).alias(end=InUtc("hold_expires_at"))
+    holds = holds.filter(end__gte=InUtc(Now() - OVERDUE)).order_by("end")
+    first_end = Subquery(holds.values("hold_expires_at")[:1])
     # Without the condition a sale with nothing held would read the index of all holds.
     next_lapse_at = Case(When(stock__held__gt=0, closes_at__gt=Now(), then=first_end))
     return Sale.objects.select_related("product", "stock").annotate(next_lapse_at=next_lapse_at)

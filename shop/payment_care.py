@@ -38,9 +38,11 @@ def _owed() -> QuerySet[Payment]:
 def collect_lost_notices(*, most: int = MOST_AT_ONCE, first_question: timedelta = FIRST_QUESTION) -> int:
     """Ask the providers about payments of which nothing was heard, at most `most`; return how many brought news.
 
+    A provider that does not answer is asked no more in this call: each question may take as long as its timeout.
     first_question: how old a payment must be at its first one.
     """
-    return sum(_ask(payment) for payment in _silent(first_question)[:most])
+    away: set[str] = set()
+    return sum(_ask(each, away=away) for each in _silent(first_question)[:most] if each.provider not in away)
 
 
 def _silent(first_question: timedelta) -> QuerySet[Payment]:
@@ -56,12 +58,13 @@ def _silent(first_question: timedelta) -> QuerySet[Payment]:
     )
 
 
-def _ask(payment: Payment) -> bool:
+def _ask(payment: Payment, *, away: set[str]) -> bool:
     try:
         notice = provider(payment.provider).look_up(payment.reference)
         if notice is not None:
             payments.take_notice(notice, provider_name=payment.provider)
     except Unavailable as error:
+        away.add(payment.provider)
         log.warning("provider not asked", action="look_up_retry", payment=payment.reference, error=repr(error))
     except FairdropError as error:
         log.error("provider has no answer", action="look_up_failed", payment=payment.reference, error=repr(error))

@@ -14,7 +14,7 @@ from workers.reconcile_report import Drift
 # round of ROUND_SECONDS.
 AT_ONCE = 5_000
 ENTRIES_A_SECOND = 2_000
-ROUND_SECONDS = 480.0
+ROUND_SECONDS = 540.0
 
 # How many entries a step has read, and the differences that were found by then.
 Step = tuple[int, list[Drift]]

@@ -5,6 +5,7 @@ Never admits or settles anybody: a million orders take a minute or two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -51,6 +52,16 @@ class WrittenSale:
     names: list[tuple[str, str]]
 
 
+@contextmanager
+def without_timeout() -> Iterator[None]:
+    """Let statements of this process take as long as they need for the length of a `with` block."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 0")
+        yield
+        cursor.execute("RESET statement_timeout")
+
+
+@without_timeout()
 def write_past(*, sales: int, orders: int, payments: int) -> None:
     """Write `sales` retired sales, each of a SKU of its own, with `orders` and `payments` in all, evenly spread."""
     moment = timezone.now() - PAST

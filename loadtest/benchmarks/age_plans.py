@@ -71,7 +71,7 @@ QUICK = Lengths(
 METHOD = (
     "Two shops on one machine, each with a PostgreSQL (fsync) and a Valkey (every write on disk) of its own, a web "
     "process, a settler, an expirer and a reconciler. All of them and the load generator share all cores; while one "
-    "shop is measured the other one is idle.",
+    "shop is measured the other one is idle, but for the last two measurements.",
     "The old shop has {past_sales:,} retired sales, each of a SKU of its own, with {past_orders:,} orders, "
     "{past_payments:,} payments ({captured:.0%} captured, {declined:.0%} declined, the others never heard of), their "
     "history and movements. Orders and payments are written by COPY. Then VACUUM ANALYZE, as autovacuum has done long "
@@ -96,9 +96,9 @@ METHOD = (
     "one comparison of it to the next, which begins after the reconciler's rest, the CPU time of web, settler, "
     "expirer, reconciler and both stores is read. The benchmark's own process runs the reconciler's loop there, to "
     "know when a comparison begins and ends. Differences found fail the run.",
-    "Ends of holds: in the shop without a past, with nothing but an expirer beside the stores. Sweeping is what the "
-    "expirer and the stores use over {sweep_seconds:g} s less what the stores use without it, first when nothing is "
-    "held, then after {ended_holds:,} holds have ended while no vacuum may run. Then {ending_holds:,} holds whose ends "
-    "are spread over {ending_seconds:g} s: late is the moment of the change, by the database's clock, less the end of "
-    "the hold.",
+    "Ends of holds: meanwhile, in the shop without a past, with nothing but an expirer beside the stores. Sweeping is "
+    "what the expirer and the stores use over {sweep_seconds:g} s less what the stores use without it, first when "
+    "nothing is held, then after {ended_holds:,} holds have ended while no vacuum may run. Then {ending_holds:,} holds "
+    "whose ends are spread over {ending_seconds:g} s: late is the moment of the change, by the database's clock, less "
+    "the end of the hold.",
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import http.client
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -95,15 +95,18 @@ def measure_all(lengths: Lengths, young: Shop, old: Shop, *, say: Say) -> Result
     )
     for one, many in spread:
         say(f"  settled in one SKU {one:,.0f}/s, in {lengths.spread_skus:,} SKUs {many:,.0f}/s")
+    # Last of all: it leaves a million dead entries in the other shop, and a table that no vacuum comes upon.
+    large, ends = measure_large(
+        old, lengths=lengths, say=say, beside=lambda: measure_ends(young, lengths=lengths, say=say)
+    )
     return Results(
         pairs=pairs,
         idle=idle,
         from_memory=from_memory,
         retired_bytes=retired,
         spread=spread,
-        large=measure_large(old, lengths=lengths, say=say),
-        # Last of all: it leaves a million dead entries, and a table that no vacuum comes upon.
-        ends=measure_ends(young, lengths=lengths, say=say),
+        large=large,
+        ends=ends,
         stolen=stolen.share(),
     )
 
@@ -218,18 +221,24 @@ def share_from_memory(shop: Shop, *, lengths: Lengths, say: Say) -> float:
     return 1 - min(leaked, answers) / answers
 
 
-def measure_large(shop: Shop, *, lengths: Lengths, say: Say) -> Large:
-    """Fill a live sale; measure all processes and stores from one comparison of it to the next."""
+def measure_large(shop: Shop, *, lengths: Lengths, say: Say, beside: Callable[[], Ends]) -> tuple[Large, Ends]:
+    """Fill a live sale; measure all processes and stores from one comparison of it to the next.
+
+    beside: what is measured in the other shop meanwhile, for a comparison takes minutes and little of a core.
+    """
     say(f"A live sale with {lengths.large_records:,} records")
     records = shop.hand.ask(age_shops.fill_large_sale, records=lengths.large_records)
     # The hand is the reconciler: it alone knows when a comparison of one SKU begins and ends.
-    with shop.running(workers=[name for name in WORKERS if name != "reconciler"]):
+    with (
+        shop.running(workers=[name for name in WORKERS if name != "reconciler"]),
+        ThreadPoolExecutor(max_workers=1) as pool,
+    ):
         time.sleep(lengths.rest_seconds)
         began, before = time.monotonic(), shop.cpu_seconds()
-        seconds, drifts, own = shop.hand.ask(
-            age_shops.reconcile_large_sale, longest_seconds=lengths.longest_round_seconds
-        )
-        passed, after = time.monotonic() - began, shop.cpu_seconds()
+        comparing = pool.submit(_compare_large, shop, lengths=lengths)
+        ends = beside()
+        (seconds, drifts, own), ended, after = comparing.result()
+    passed = ended - began
     share = (sum(after[name] - before[name] for name in after) + own) / passed
     found = Large(
         records=records, round_seconds=float("nan") if seconds is None else seconds, share=share, drifts=drifts
@@ -237,7 +246,13 @@ def measure_large(shop: Shop, *, lengths: Lengths, say: Say) -> Large:
     say(
         f"  compared in {found.round_seconds:.1f} s; everything together uses {share:.1%} of a core over {passed:.0f} s"
     )
-    return found
+    return found, ends
+
+
+def _compare_large(shop: Shop, *, lengths: Lengths) -> tuple[tuple[float | None, int, float], float, dict[str, float]]:
+    """Return what the hand says of its comparison, when it was over, and the CPU seconds of the processes then."""
+    said = shop.hand.ask(age_shops.reconcile_large_sale, longest_seconds=lengths.longest_round_seconds)
+    return said, time.monotonic(), shop.cpu_seconds()
 
 
 def _line(each: Round) -> str:

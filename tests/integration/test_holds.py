@@ -192,6 +192,36 @@ def blocks_read(cursor: Any, *, ended_within_seconds: int) -> int:
     return int(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
 
 
+def test_the_first_end_of_a_sales_holds_is_found_without_those_of_other_sales(
+    card: SaleCard, new_sku: Callable[[], str]
+) -> None:
+    """Every web process looks once a second, however many units another sale holds."""
+    fill_line(card, buyers=1)
+    road.settle_line(card)
+    other = make_sale(new_sku(), units=1)
+
+    def pages_read() -> int:
+        found = catalogue._sales().filter(pk=card.sale_id)
+        plan = json.loads(found.explain(format="json", analyze=True, buffers=True))[0]["Plan"]
+        return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO shop_order (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason,
+                                       unit_price, currency, hold_expires_at)
+               SELECT 'other-' || n, %s, 'other-' || n, 1, 1, n, 'held', '', 1, 'EUR', now()
+               FROM generate_series(1, 20000) n""",
+            [other.sale_id],
+        )
+        cursor.execute("ANALYZE shop_order")
+        assert pages_read() <= 30
+        # The control: by the index of all holds, those of the other sale are passed first.
+        cursor.execute("DROP INDEX order_held_by_sale_and_end")
+        cursor.execute("DROP INDEX order_by_sale_and_buyer")
+        assert pages_read() > 60
+        transaction.set_rollback(True)
+
+
 def test_when_the_head_of_the_line_leaves_the_next_is_looked_at_at_once(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=3, limit=2)
     road.admit(card, road.ask(card, "ann", quantity=2))

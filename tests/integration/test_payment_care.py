@@ -19,6 +19,7 @@ from shop import holds, payment_care, refunds
 from shop.catalogue import SaleCard
 from shop.models import Order, Payment
 from shop.sandbox.models import Event
+from shop.sandbox.provider import Sandbox
 from tests.paying import again, begin, charge_state, happen, hear, hold, payment_state, state_of
 from tests.shopkeeping import assert_books_balance, let_holds_end
 
@@ -95,6 +96,21 @@ def test_a_captured_payment_whose_notice_was_lost_is_found_after_weeks(card: Sal
     assert payment_care.collect_lost_notices() >= 1
     assert (state_of(name), payment_state(payment)) == ("paid", "captured")
     assert_books_balance(card)
+
+
+@pytest.mark.parametrize(("mischief", "questions"), [(["mute", "away"], 1), (["mute"], 2)], ids=["away", "there"])
+def test_a_provider_that_does_not_answer_is_asked_once_a_round(
+    mischief: list[str], questions: int, card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payments = [begin(name) for name in hold(card, buyers=2)]
+    ours = Payment.objects.filter(pk__in=[payment.pk for payment in payments])
+    ours.update(changed_at=Now() - timedelta(minutes=10), created_at=Now() - timedelta(minutes=10))
+    monkeypatch.setattr(payment_care, "_silent", lambda _: ours)
+    asked, look_up = [], Sandbox.look_up
+    monkeypatch.setattr(Sandbox, "look_up", lambda self, reference: asked.append(reference) or look_up(self, reference))
+    with override_settings(SANDBOX_MISCHIEF=mischief):
+        assert payment_care.collect_lost_notices() == 0
+    assert len(asked) == questions
 
 
 OLD_PAYMENTS = """

@@ -139,11 +139,15 @@ def test_drift_is_mended_on_the_way_and_not_at_the_end(
     record = road.run(("HGET", keys.records(books.sku), first))[0]
     assert Order.objects.get(request_id=first).state != "held"
     road.run(("HSET", keys.records(books.sku), first, "h" + record[1:]))
-    set_pace(monkeypatch, at_once=0, a_second=200)
+    set_pace(monkeypatch, at_once=0, a_second=20)
     reading.records.clear()
-    found = sum(next(watching) for watching in [rounds(watcher_of())] for _ in range(40))
-    assert road.run(("HGET", keys.records(books.sku), first))[0][0] == record[0]
-    assert found >= 1
+    watcher = watcher_of()
+
+    def is_mended() -> bool:
+        watcher.work_once()
+        return bool(road.run(("HGET", keys.records(books.sku), first)) == [record])
+
+    wait_until(is_mended, what="the record says what its order says")
     assert reading.records[books.sku] < ORDERS
 
 
@@ -205,6 +209,6 @@ def test_a_comparison_that_an_error_broke_off_begins_again_soon(
     assert time.monotonic() - reading.began_at < reconciler.REST_SECONDS
 
 
-@pytest.mark.parametrize(("extent", "seconds"), [(0, 60), (100_000, 60), (400_000, 200), (10_000_000, 480)])
+@pytest.mark.parametrize(("extent", "seconds"), [(0, 60), (100_000, 60), (400_000, 200), (10_000_000, 540)])
 def test_the_more_there_is_the_longer_is_the_rest_between_two_rounds(extent: int, seconds: int) -> None:
     assert seconds_between_rounds(extent, least=60) == seconds
