@@ -179,6 +179,7 @@ def test_a_delete_waits_for_an_order_that_is_being_written(shop: dict[str, Any],
 
 def execute_elsewhere(statement: str, values: dict[str, Any]) -> None:
     with own_connection() as other, other.transaction(), psycopg.ClientCursor(other) as cursor:
+        cursor.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")  # it waits as long as we let it
         cursor.execute(statement, values)
 
 
