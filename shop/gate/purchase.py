@@ -28,13 +28,14 @@ from shop.gate.pace import poll_after_ms
 from shop.gate.replies import (
     ACCEPTED,
     OK,
+    OVERLOADED,
     REFUSED,
     Headers,
     LateAnswers,
     Reply,
     problem_answer,
     refuse,
-    refuse_overload,
+    refuse_crowd,
 )
 from shop.gate.threads import ReaderThreads
 from shop.refusals import not_open, refusal
@@ -118,7 +119,7 @@ class Purchases:
         try:
             coalescer = self._coalescers.get(entry.card.sale_id)
             if coalescer is not None and coalescer.is_full:
-                refuse_overload(reply)
+                refuse_crowd(reply, OVERLOADED)
             else:
                 self._ask(reply, entry, headers, body)
         except Exception as error:
@@ -170,7 +171,7 @@ class Purchases:
     def _tell(self, asked: Asked, answer: Answer | FairdropError) -> None:
         """Pass on what the admission script said of one ask."""
         if isinstance(answer, FairdropError):
-            refuse(asked.reply, answer)
+            refuse_crowd(asked.reply, answer)  # it is told to the whole batch
         elif answer.code == ADMITTED:
             self._answer(asked, answer)
         elif answer.code in TERMS_CODES and self._may_know_more(asked, answer):

@@ -24,7 +24,9 @@ REFUSED: Counter[str] = Counter()
 Header: TypeAlias = tuple[bytes, bytes]
 Headers: TypeAlias = Mapping[bytes, bytes]
 # In turns: a crowd that is told the same second comes back as the same crowd.
-OVERLOAD_RETRY_SECONDS = (1, 2, 3, 4)
+CROWD_RETRY_SECONDS = (1, 2, 3, 4)
+_CROWD_RETRY = cycle(CROWD_RETRY_SECONDS)
+OVERLOADED = Unavailable("Too many are asking in this instant; your place, if you have one, is kept.")
 JSON_HEADERS: list[Header] = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
 PROBLEM_HEADERS: list[Header] = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
 
@@ -102,10 +104,10 @@ def refuse(reply: Reply, error: Exception) -> None:
     reply.send(*problem_answer(error))
 
 
-def refuse_overload(reply: Reply) -> None:
-    """Refuse a call because too many wait; those who are refused are asked to come back at different moments."""
-    REFUSED[Unavailable.code] += 1
-    reply.send(*next(OVERLOAD))
+def refuse_crowd(reply: Reply, error: FairdropError) -> None:
+    """Refuse one of many callers who are refused in the same moment, and ask each to come back at another one."""
+    REFUSED[error.code] += 1
+    reply.send(*plain_problem(error.code, error.status, error.detail, next(_CROWD_RETRY)))
 
 
 def problem_answer(error: FairdropError) -> tuple[Head, bytes]:
@@ -147,16 +149,3 @@ def problem_object(code: str, *, status: int, detail: str) -> dict[str, Any]:
 def send_json(reply: Reply, value: Mapping[str, Any] | list[Any]) -> None:
     """Answer 200 with `value` as JSON."""
     reply.send(OK, json.dumps(value).encode())
-
-
-OVERLOAD = cycle(
-    [
-        plain_problem(
-            Unavailable.code,
-            Unavailable.status,
-            "Too many are asking in this instant; your place, if you have one, is kept.",
-            seconds,
-        )
-        for seconds in OVERLOAD_RETRY_SECONDS
-    ]
-)

@@ -13,7 +13,7 @@ from loadtest.benchmarks.report import Report, markdown
 from loadtest.benchmarks.shares import GENERATOR, POSTGRES, REDIS, SETTLER, WEB, microseconds_each, used
 from loadtest.benchmarks.shop_shares import overload_shares, spike_shares
 from loadtest.benchmarks.spike import Spike
-from shop.gate.replies import OVERLOAD_RETRY_SECONDS, Head, refuse, refuse_overload
+from shop.gate.replies import CROWD_RETRY_SECONDS, OVERLOADED, Head, refuse, refuse_crowd
 
 
 def spike(*, web: float, stores: float = 0.0, waits_ms: dict[int, list[float]]) -> Spike:
@@ -90,12 +90,12 @@ def test_a_refusal_with_a_pause_is_made_once_and_keeps_its_pause() -> None:
     assert b"retry-after" not in dict(refused(SaleNotFound())[0].headers)
 
 
-def test_who_is_refused_in_an_overload_comes_back_at_different_moments() -> None:
+def test_those_who_are_refused_in_one_moment_come_back_at_different_moments() -> None:
     reply = Sent()
-    for _ in range(2 * len(OVERLOAD_RETRY_SECONDS)):
-        refuse_overload(reply)
+    for _ in range(2 * len(CROWD_RETRY_SECONDS)):
+        refuse_crowd(reply, OVERLOADED)
     pauses = [int(dict(head.headers)[b"retry-after"]) for head, _ in reply.answers]
-    assert sorted(pauses) == sorted(OVERLOAD_RETRY_SECONDS * 2)
-    assert len(set(pauses)) == len(OVERLOAD_RETRY_SECONDS) > 1
+    assert sorted(pauses) == sorted(CROWD_RETRY_SECONDS * 2)
+    assert len(set(pauses)) == len(CROWD_RETRY_SECONDS) > 1
     assert {json.loads(body)["code"] for _, body in reply.answers} == {"unavailable"}
-    assert reply.answers[0][0] is reply.answers[len(OVERLOAD_RETRY_SECONDS)][0]  # the same bytes again
+    assert reply.answers[0][0] is reply.answers[len(CROWD_RETRY_SECONDS)][0]  # the same bytes again
