@@ -107,6 +107,7 @@ def road_figures(road: Road) -> list[Figure]:
         ),
         Figure(name="whole road: wait for the 202, median", value=road.wait_p50_ms, unit="ms"),
         Figure(name="whole road: wait for the 202, p99", value=road.wait_p99_ms, unit="ms"),
+        Figure(name="whole road: share of 503", value=road.unavailable, at_most=0.001),
         Figure(name="web process after the flood", value=road.web_mib, unit="MiB", at_most=200),
         Figure(name="settler after the flood", value=road.settler_mib, unit="MiB", at_most=150),
     ]

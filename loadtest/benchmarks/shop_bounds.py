@@ -50,6 +50,7 @@ def road_figures(road: Road, *, copied: float) -> list[Figure]:
             limit=copied,
         ),
         Figure(name="sustained: wait for the 202, p99", value=road.wait_p99_ms, unit="ms"),
+        Figure(name="sustained: share of 503", value=road.unavailable, at_most=0.001),
     ]
 
 

@@ -17,7 +17,7 @@ from inventory import audit_line, line
 from inventory.audit import audit
 from inventory.redis import Client, connect
 from loadtest.benchmarks import processes
-from loadtest.benchmarks.admission_rounds import refuse_other_answers
+from loadtest.benchmarks.admission_rounds import ADMITTED, refuse_other_answers
 from loadtest.benchmarks.goods import Goods
 from loadtest.benchmarks.loader import Load, Loader
 from loadtest.benchmarks.plans import Lengths
@@ -28,6 +28,7 @@ from workers.child_process import ChildProcess
 
 # More asks than this ahead of the settlers, and the loader rests: the line neither runs dry nor grows without end.
 MOST_UNDECIDED = 6000
+UNAVAILABLE = "503"
 LOOK_SECONDS = 0.02
 DRAIN_SECONDS = 60.0
 MOST_PER_SECOND = 25_000
@@ -40,7 +41,10 @@ WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s
 
 @dataclass(frozen=True, kw_only=True)
 class Road:
-    """What some seconds of the whole road came to. waits: from the ask to its 202, in ms."""
+    """What some seconds of the whole road came to. waits: from the ask to its answer, in ms.
+
+    unavailable: share of the asks that were answered 503: a store was too slow for a moment.
+    """
 
     decided_per_second: float
     seconds: float
@@ -51,6 +55,7 @@ class Road:
     audit_faults: list[str]
     web_mib: float
     settler_mib: float
+    unavailable: float = 0.0
 
 
 class Backlog:
@@ -110,7 +115,7 @@ def travel(
         web.port, connections=connections, may_send=Backlog(client, goods.sku, sale_id=goods.sale_id).may_ask
     )
     load = loader.run(wishes, seconds=seconds, warm_up_seconds=warm_up_seconds)
-    refuse_other_answers(load, side="the whole road")
+    refuse_other_answers(load, side="the whole road", also=UNAVAILABLE)
     wait_until_decided(client, goods.sku)
     memory = processes.memory_mib(web.child), max(processes.memory_mib(hand) for hand in hands)
     return result(goods, load, memory=memory)
@@ -142,7 +147,7 @@ def result(goods: Goods, load: Load, *, memory: tuple[float, float]) -> Road:
     report = audit(goods.scope)
     faults = [f"{each['id']} {each['name']}: {each['detail']}" for each in report["invariants"] if not each["ok"]]
     # The probe that waited for the server asked once, before the loader did.
-    asked = sum(load.statuses.values())
+    asked = load.statuses[ADMITTED]
     in_books = report["counts"]["orders_held"]
     if held != decided or in_books < asked:
         faults.append(f"{asked} were told 202, {in_books} hold a unit")
@@ -156,4 +161,5 @@ def result(goods: Goods, load: Load, *, memory: tuple[float, float]) -> Road:
         audit_faults=faults,
         web_mib=memory[0],
         settler_mib=memory[1],
+        unavailable=load.statuses[UNAVAILABLE] / sum(load.statuses.values()),
     )

@@ -221,6 +221,7 @@ STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=
     [
         (road_figures(ROAD, copied=1), 0),
         (road_figures(replace(ROAD, decided_per_second=7_999), copied=1), 1),
+        (road_figures(replace(ROAD, unavailable=0.002), copied=1), 1),
         (spike_figures([SPIKE], NOOP), 0),
         (spike_figures([replace(SPIKE, waits_ms={202: [1_501.0], 409: [501.0]})], NOOP), 2),
         (spike_figures([SPIKE, SPIKE, replace(SPIKE, statuses={202: 1, 500: 1})], NOOP), 1),
