@@ -62,6 +62,13 @@ def fill_books(sku: str, *, orders: int) -> Books:
 
     orders: at least 1,000. What is free at the end came back after the last one was told that all is sold out.
     """
+    with transaction.atomic():  # a web process would prime a sale that it sees half made
+        books = _write_books(sku, orders=orders)
+    prime_sale(books.slug)
+    return books
+
+
+def _write_books(sku: str, *, orders: int) -> Books:
     counts = {name: orders * percent // 100 for name, percent in PERCENT.items()}
     counts["held"] = orders - sum(counts.values())
     units = orders - counts["sold_out"]
@@ -78,7 +85,6 @@ def fill_books(sku: str, *, orders: int) -> Books:
     _pay(sku, names["paid"], stock_id=stock_id)
     _pay_late(sku, names["expired"][:LATE], stock_id=stock_id)
     _refund(sku, names["paid"][:REFUNDED], stock_id=stock_id)
-    prime_sale(sale.slug)
     return Books(slug=sale.slug, sku=sku, scope=Scope(sku=sku, stock_id=stock_id, sale_id=sale.pk), names=names)
 
 
