@@ -183,9 +183,12 @@ def execute_elsewhere(statement: str, values: dict[str, Any]) -> None:
         cursor.execute(statement, values)
 
 
-def is_somebody_waiting(connection: Connection) -> bool:
-    waiting = "SELECT 1 FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
-    return connection.execute(waiting).fetchone() is not None
+def is_somebody_waiting(writer: Connection) -> bool:
+    """Say so on another connection: within a transaction the list of activities stays as it was first seen."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+    with connection.cursor() as cursor:
+        cursor.execute(waiting, [writer.info.backend_pid])
+        return cursor.fetchone() is not None
 
 
 def another_sale(card: SaleCard, *, opens_at: datetime, closes_at: datetime) -> Sale:
