@@ -94,13 +94,13 @@ def line_findings(
     """Compare the line, looked at before and after the snapshot, with `books`, the counts of the snapshot."""
     decided = books["decided_in_order"] or 0
     # Where a jump of the ordinals is under way the two stores speak of different requests.
-    incomparable = before.bases != (books["ordinal_base"] or 0)
+    incomparable, moved = (look.bases != (books["ordinal_base"] or 0) for look in (before, after))
     must_be_decided = before.admitted - before.discarded - before.waiting - before.flying
     lost = f"{decided} of {must_be_decided} decided"
     if before.dead:
         lost += f"; dead letters, {before.aside} of them undecided: {before.dead}"
     known = f"{decided} of {after.admitted} asked" if after.primed else "Redis has lost this line; it is not primed yet"
-    asked_for = not after.primed or incomparable or decided <= after.admitted
+    asked_for = not after.primed or incomparable or moved or decided <= after.admitted
     if after.bases:
         known += f"; ordinals went on after {after.bases}, because Redis had lost the line"
     return [

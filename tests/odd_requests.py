@@ -243,6 +243,8 @@ async def read_answer(reader: asyncio.StreamReader, method: str) -> Answer:
 
 
 MATTER = ("content-type", "cache-control", "location", "allow", "vary", "x-frame-options", "connection")
+# What a status says of the stock, which each process has looked at in its own moment: None before its first look.
+ESTIMATED = {"eta_seconds", "eta_range_seconds", "out_of_reach", "holds_ahead", "next_lapse_at"}
 CHANGING = {
     "seq", "position", "ticket", "poll_after_ms", "server_time", "ahead", "eta_seconds", "eta_range_seconds", "buyer",
     "token", "queued", "available", "opens_at", "closes_at", "request_id", "status_url", "events_url", "order_url",
@@ -266,5 +268,6 @@ def _lasting(kind: str, body: bytes) -> Any:
         return body[-8:]
     value = json.loads(body)
     if isinstance(value, dict):
-        return {name: part if name not in CHANGING else type(part).__name__ for name, part in value.items()}
+        told = {name: part for name, part in value.items() if name not in ESTIMATED}
+        return {name: part if name not in CHANGING else type(part).__name__ for name, part in told.items()}
     return type(value).__name__
