@@ -50,7 +50,7 @@ flood: $(VENV)/load.stamp ## flood a running shop and judge it (SHAPE= RATE= USE
 
 .PHONY: test
 test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/races for some of them)
-	@exec env $(LOCAL) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
+	@exec env $(LOCAL) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 .PHONY: test-unit
 test-unit: $(VENV)/dev.stamp ## run the tests that need no server, in seconds

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that need the whole shop at the end, whatever the order of the others.
 
     Its settler and expirer work on every sale there is, and a browser's event loop is in the way of asyncio.run():
-    no other test may come between or after them.
+    no other test may come between or after them. `make test` keeps this order (--no-loadscope-reorder).
     """
     items.sort(key=lambda item: "whole_shop" in getattr(item, "fixturenames", ()))
 
