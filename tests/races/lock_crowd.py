@@ -23,6 +23,7 @@ from tests.waiting import wait_until
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.races.lock_crowd"])
 START_SECONDS = 120.0
+PUSHES = 10
 
 
 class Entry(NamedTuple):
@@ -83,7 +84,9 @@ def take_turns(plan: Plan) -> None:
     plan.wait_for("go")
     while not plan.said("stop"):
         pen.write("asks")
-        if not lock.acquire(timeout_seconds=plan.timeout_seconds):
+        # Pushes in before it waits: a lock that is not fair lets it.
+        pushed_in = any(lock.acquire(blocking=False) for _ in range(PUSHES))
+        if not (pushed_in or lock.acquire(timeout_seconds=plan.timeout_seconds)):
             pen.write("gave up")
             continue
         pen.write("holds", fence=lock.fence)
