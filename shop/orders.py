@@ -36,7 +36,8 @@ FROM (SELECT DISTINCT * FROM unnest(%(sale_ids)s::bigint[], %(buyers)s::text[]) 
 JOIN shop_order o ON o.sale_id = asked.sale_id AND o.buyer = asked.buyer AND o.state IN ('held', 'paid')
 GROUP BY o.sale_id, o.buyer
 """
-# What was promised is read from the terms themselves: a batch has one version of them, or two.
+# What was promised is read from the terms themselves: a batch has one version of them, or two. LEFT JOIN, because a
+# request whose terms were missing must fail the statement (unit_price is NOT NULL), and not be left out.
 INSERT = """
 INSERT INTO shop_order
     (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, actor, reason, unit_price, currency,
@@ -50,7 +51,7 @@ FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[],
             %(terms_versions)s::bigint[], %(ordinals)s::bigint[])
     WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, seq, state, reason, restored, terms_version, ordinal,
                           place)
-    JOIN shop_saleterms t ON t.sale_id = d.sale_id AND t.version = d.terms_version
+    LEFT JOIN shop_saleterms t ON t.sale_id = d.sale_id AND t.version = d.terms_version
 ORDER BY d.place
 """
 

@@ -20,7 +20,7 @@ from inventory.line_changes import StockFigures
 from inventory.models import Stock, StockMovement
 from inventory.outcomes import State
 from inventory.tickets import Record
-from shop import catalogue
+from shop import catalogue, orders
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale, SaleTerms
 from tests.road import own_connection, request
@@ -165,6 +165,24 @@ def test_a_record_without_a_version_has_the_terms_in_force_at_its_seq(
     SaleTerms.objects.create(version=2, until_us=250, price=Decimal("12.00"), **common)
     settle(card, request(card, "ann", seq=seq, version=0))
     assert Order.objects.get(sale_id=card.sale_id).unit_price == Decimal(price)
+
+
+def test_a_request_whose_terms_are_missing_fails_the_batch_and_is_not_left_out(
+    card: SaleCard, settle: Callable[..., Settlement], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The terms go after they were read, as only a hand in the database can do. The control: a batch before it."""
+    assert settle(card, request(card, "ann", seq=1)).figures.held == 1
+    read = orders.read_terms
+
+    def read_and_delete(cursor: Any) -> dict[int, orders.SaleNow]:
+        found = read(cursor)
+        cursor.connection.execute("DELETE FROM shop_saleterms WHERE sale_id = %s", [card.sale_id])
+        return found
+
+    monkeypatch.setattr(orders, "read_terms", read_and_delete)
+    with pytest.raises(psycopg.errors.NotNullViolation):
+        settle(card, request(card, "bob", seq=2))
+    assert Order.objects.filter(sale_id=card.sale_id).count() == 1
 
 
 def test_terms_are_written_once(card: SaleCard) -> None:
