@@ -6,17 +6,13 @@ from __future__ import annotations
 
 import sys
 
-import structlog
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import add_never_cache_headers
 
 from inventory.exceptions import Unavailable
-from shop.client_address import client_address
 from shop.views import show
-
-log = structlog.get_logger(__name__)
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -32,8 +28,7 @@ def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def locked_out(request: HttpRequest, response: HttpResponse | None = None, *_credentials: object) -> HttpResponse:
-    """Answer a login after too many that failed. The address and the account are in the log."""
-    log.warning("login-refused", action="login_locked", address=client_address(request))
+    """Answer a login from an address, or for an account, that is locked after too many failed logins."""
     seconds = round(settings.AXES_COOLOFF_TIME.total_seconds())
     answer = show(request, "shop/429.html", {"minutes": seconds // 60}, status=429)
     answer["Retry-After"] = f"{seconds}"
