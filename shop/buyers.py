@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 import secrets
 import time
@@ -55,16 +56,17 @@ def verify_token(token: str) -> str:
 def token_to_set(token: str) -> str:
     """Return the token that a page gives to who sent `token`: '' when that is kept, a newer one, or a new buyer's.
 
-    A token that has the form of one is never replaced by another buyer's, though this process may not know its key:
-    another process does while keys are rotated, and somebody's place in line hangs on it.
+    A well-formed token is never replaced by another buyer's, even if this process cannot verify it: during a key
+    rotation another process can, and that buyer's place in line depends on it.
     """
     text, _, signature = token.rpartition(".")
     found = SIGNED_TEXT.fullmatch(text)
     if found is None or len(signature) != MAC_LENGTH:
         return issue_buyer()[1]
     signer = token_signer()
-    is_current = found[2] is not None and signer.sign(text) == signature
-    return token_of(found[1]) if not is_current and signer.verify(text, signature) else ""
+    if found[2] is not None and hmac.compare_digest(signer.sign(text).encode(), signature.encode()):
+        return ""
+    return token_of(found[1]) if signer.verify(text, signature) else ""
 
 
 def set_cookie_header(token: str) -> bytes:

@@ -165,7 +165,10 @@ def past_sales(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
-    """Show one sale; a POST asks for units in it, with `new_buyer` as somebody this browser was not before."""
+    """Show one sale; a POST asks for units in it.
+
+    A browser whose token cannot be verified keeps it, and gets 401 for a POST, until it posts `new_buyer`.
+    """
     card = catalogue.find_sale(slug)
     was = request.COOKIES.get(buyers.COOKIE_NAME, "")
     token = buyers.token_to_set(was)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
 
@@ -47,10 +47,16 @@ def ask(web: Caller, card: SaleCard, *, cookie: str, key: str) -> Answer:
     return web.call("POST", f"/api/v1/sales/{card.slug}/requests", body='{"quantity": 1}', headers=headers)
 
 
-def tmp_path_of(folder: Path) -> Path:
-    made = folder / token_hex(4)
-    made.mkdir()
-    return made
+@contextmanager
+def two_processes(environment: dict[str, str], keys: tuple[str, str], *, folder: Path) -> Iterator[list[Caller]]:
+    """Run two web processes, each with its own FAIRDROP_TOKEN_KEYS."""
+    with ExitStack() as running:
+        callers = []
+        for number, own in enumerate(keys):
+            (folder / str(number)).mkdir()
+            process = web_process({**environment, "FAIRDROP_TOKEN_KEYS": own}, folder=folder / str(number))
+            callers.append(running.enter_context(process))
+        yield callers
 
 
 def buyer_of(cookie: str) -> str:
@@ -62,13 +68,7 @@ def test_a_buyer_who_moves_between_processes_stays_the_same(
     step: str, process_environment: dict[str, str], new_sku: Callable[[], str], tmp_path: Path
 ) -> None:
     card = make_sale(new_sku(), units=5)
-    with ExitStack() as running:
-        restarted, other = (
-            running.enter_context(
-                web_process({**process_environment, "FAIRDROP_TOKEN_KEYS": keys}, folder=tmp_path_of(tmp_path))
-            )
-            for keys in STEPS[step]
-        )
+    with two_processes(process_environment, STEPS[step], folder=tmp_path) as (restarted, other):
         for first, second in ((restarted, other), (other, restarted)):
             cookie = page(first, card, cookie="")
             key = token_hex(8)
@@ -86,13 +86,7 @@ def test_a_key_put_in_front_at_once_costs_no_buyer_their_cookie(
 ) -> None:
     """The step that the procedure leaves out: a process without the new key refuses, and leaves the cookie alone."""
     card = make_sale(new_sku(), units=5)
-    with ExitStack() as running:
-        restarted, other = (
-            running.enter_context(
-                web_process({**process_environment, "FAIRDROP_TOKEN_KEYS": keys}, folder=tmp_path_of(tmp_path))
-            )
-            for keys in (f"{NEW},{OLD}", OLD)
-        )
+    with two_processes(process_environment, (f"{NEW},{OLD}", OLD), folder=tmp_path) as (restarted, other):
         cookie, key = page(restarted, card, cookie=""), token_hex(8)
         assert ask(restarted, card, cookie=cookie, key=key).status == 202
         assert page(other, card, cookie=cookie) == cookie

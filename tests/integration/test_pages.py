@@ -281,6 +281,25 @@ def test_the_same_key_with_another_quantity_is_422_and_gets_a_new_key(make_sale:
     assert key_in(answer) != key
 
 
+def test_a_token_of_an_unknown_key_is_kept_until_the_buyer_wants_a_new_one(make_sale: MakeSale) -> None:
+    """Another process may know the key. The control is a cookie that is no token: it is replaced at once."""
+    client, sale = Client(), make_sale()
+    unknown = f"{'b' * 22}.20000.{'s' * 22}"
+    client.cookies[buyers.COOKIE_NAME] = unknown
+    shown = client.get(page_of(sale))
+    assert (shown.status_code, buyers.COOKIE_NAME in shown.cookies) == (200, False)
+    refused = client.post(page_of(sale), form_in(shown))
+    assert (refused.status_code, buyers.COOKIE_NAME in refused.cookies) == (401, False)
+    assert 'name="new_buyer"' in text_of(refused)
+    taken = client.post(page_of(sale), {**form_in(refused), "new_buyer": "1"})
+    assert taken.status_code == 303
+    assert buyers.verify_token(taken.cookies[buyers.COOKIE_NAME].value)
+
+    other = Client()
+    other.cookies[buyers.COOKIE_NAME] = "no token"
+    assert buyers.verify_token(other.get(page_of(sale)).cookies[buyers.COOKIE_NAME].value)
+
+
 def test_redis_away_is_503_with_the_same_key_so_that_a_retry_is_safe(
     make_sale: MakeSale, monkeypatch: pytest.MonkeyPatch
 ) -> None:
