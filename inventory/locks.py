@@ -226,13 +226,13 @@ class Lock(AnyLock):
     def give_back(self, hold: Hold) -> None:
         """Remove the key of a hold that is over, if it is still there; never raises RedisUnavailable."""
         try:
-            self._send_release([hold.token, GRANT_TTL_MS, new_nonce(), int(self._fair)])
+            self._send_release(self.release_args(hold.token))
         except RedisUnavailable as error:
             log.warning("lock left to its TTL", action="release_failed", lock=self.name, error=repr(error.__cause__))
 
-    def release_args(self) -> list[Argument]:
-        """Return the arguments of one release; sent twice, they are one release."""
-        return [self.token, GRANT_TTL_MS, new_nonce(), int(self._fair)]
+    def release_args(self, token: str = "") -> list[Argument]:
+        """Return the arguments of one release; sent twice, they are one release. token: of a hold, by default ours."""
+        return [token or self.token, GRANT_TTL_MS, new_nonce(), int(self._fair)]
 
     @property
     def release_keys(self) -> list[str]:

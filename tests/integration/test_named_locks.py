@@ -179,17 +179,19 @@ def test_what_expire_promised_is_kept_beyond_the_longest_hold(
 
 
 @ON_ONE_KIND
-def test_work_that_calls_expire_in_its_loop_keeps_its_lock(
-    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The longest hold is one life here: without the calls the lock is given up after two seconds."""
-    monkeypatch.setattr(named_locks, "LONGEST_HOLD_LIVES", 1)
+def test_work_that_calls_expire_in_its_loop_keeps_its_lock(new_sku: Callable[[], str]) -> None:
+    """The longest hold counts from the last call on. The control: without one the lock is given up when it was due."""
     name = new_sku()
-    assert named_locks.lock(name, expire=2)
-    ends = time.monotonic() + 5
-    while time.monotonic() < ends:
-        assert named_locks.expire(name, 2)
-        time.sleep(0.2)
+    assert named_locks.lock(name, expire=20)
+    hold = named_locks._HELD[name].lock.hold
+    assert hold is not None
+    due = hold.ends_by
+    assert due - hold.since == pytest.approx(named_locks.LONGEST_HOLD_LIVES * 20)
+    for _ in range(3):
+        assert named_locks.expire(name, 20)
+        assert hold.ends_by > due
+        due = hold.ends_by
+    assert hold.ends_by == due
     assert named_locks.unlock(name)
 
 
