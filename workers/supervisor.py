@@ -13,7 +13,7 @@ from itertools import groupby
 from workers.child_process import ChildProcess, adopt_orphans, reap_adopted
 
 FIRST_PAUSE_SECONDS = 0.5
-# With the start of a web process it is back within five seconds, however often it was ended before.
+# Short, so that with its start a web process is back within about five seconds, however often it ended before.
 LONGEST_PAUSE_SECONDS = 2.0
 # A child that ran this long is healthy: its next death starts with the short pause again.
 HEALTHY_SECONDS = 60.0
