@@ -80,6 +80,18 @@ BEHIND_TLS = env.bool("FAIRDROP_BEHIND_TLS", default=PRODUCTION)
 # Where the world reaches this shop, e.g. https://shop.example; empty: where the call in hand came in.
 PUBLIC_URL = env.str("FAIRDROP_PUBLIC_URL", default="").rstrip("/")
 
+# Pages of the shop that every page links to, by their kind: an https address, a path of this host, or mailto:.
+SHOP_LINKS = {
+    kind: url for kind, _, url in (each.partition("=") for each in env.list("FAIRDROP_SHOP_LINKS", default=[]))
+}
+if not (SHOP_LINKS.keys() <= {"terms", "returns", "imprint", "support"}) or not all(
+    url.startswith(("https://", "/", "mailto:")) for url in SHOP_LINKS.values()
+):
+    raise ImproperlyConfigured(
+        "FAIRDROP_SHOP_LINKS must be kind=address, separated by commas: terms, returns, imprint or support; an address "
+        "begins with https://, / or mailto:"
+    )
+
 # Who takes the money: name → class (shop/payment_providers.py says what it must do); the first is the default.
 SANDBOX = "shop.sandbox.provider.Sandbox"
 NAMED_PROVIDERS: list[str] = env.list("FAIRDROP_PAYMENT_PROVIDERS", default=[]) or [f"sandbox={SANDBOX}"]

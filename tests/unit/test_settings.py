@@ -207,6 +207,14 @@ def test_a_cluster_cannot_be_asked_to_wait_for_replicas(tmp_path: Path) -> None:
     assert start(tmp_path, REDIS_URL="redis+sentinel://:secret@one.example:26379/shop/0", **stores).returncode == 0
 
 
+@pytest.mark.parametrize("links", ["blog=https://shop.example", "terms=javascript:alert(1)", "terms"])
+def test_links_of_the_shop_have_a_known_kind_and_a_safe_address(tmp_path: Path, links: str) -> None:
+    started = start(tmp_path, FAIRDROP_SHOP_LINKS=links)
+    assert started.returncode == 1
+    assert "FAIRDROP_SHOP_LINKS must be kind=address" in started.stderr
+    assert start(tmp_path, FAIRDROP_SHOP_LINKS="terms=/terms/,support=mailto:help@shop.example").returncode == 0
+
+
 def test_production_names_everything_at_once(tmp_path: Path) -> None:
     unsafe = dict.fromkeys(SAFE, "") | {"FAIRDROP_ENV": "production", "DEBUG": "true", "FAIRDROP_AUDIT_TOKEN": "a"}
     assert len(faults(start(tmp_path, **unsafe))) == 10
