@@ -46,13 +46,6 @@ class LockReport:
         return self.fence / 1e6 if self.state == "held" else None
 
 
-def known_names(client: Client) -> list[str]:
-    """Return every name that was ever counted, and every SKU. Raises RedisUnavailable."""
-    counted = run_commands(client, [("SMEMBERS", keys.lock_names())])[0]
-    primed = run_commands(client, [("SMEMBERS", keys.skus())])[0]
-    return sorted({*counted, *primed})
-
-
 def report_locks(client: Client, names: Iterable[str]) -> list[LockReport]:
     """Return one report a name; its parts are read in one round trip. Raises RedisUnavailable."""
     return [_report(client, name) for name in names]

@@ -58,6 +58,10 @@ def connect(*, timeout_seconds: float | None = None) -> Client:
 def _client(url: str, timeout_seconds: float, _process_id: int) -> Client:
     # The process id is part of the key so that a fork never shares its parent's sockets (pitfall L7).
     retry = Retry(ExponentialBackoff(cap=0.2, base=0.02), 2, supported_errors=(RedisConnectionError,))
+    return _open_sync(url, timeout_seconds=timeout_seconds, retry=retry)
+
+
+def _open_sync(url: str, *, timeout_seconds: float, retry: Retry) -> Client:
     try:
         client = _open(redis, url, timeout_seconds=timeout_seconds, retry=retry)
     except FAILURES as error:  # of the three kinds only a Cluster is asked at once
@@ -153,10 +157,7 @@ async def run_script_async(client: AsyncClient, name: str, *, keys: Sequence[str
 def run_commands(client: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
     """Send plain commands, all for one SKU, in one round trip and return their replies. Raises RedisUnavailable."""
     try:
-        pipeline = client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        return list(pipeline.execute())
+        return list(_pipeline(client, commands).execute())
     except FAILURES as error:
         raise RedisUnavailable from error
 
@@ -165,12 +166,16 @@ async def run_commands_async(client: AsyncClient, commands: Sequence[Sequence[Ar
     """As run_commands, within REDIS_TIMEOUT_SECONDS in all. Raises RedisUnavailable."""
     try:
         async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
-            pipeline = client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            return list(await pipeline.execute())
+            return list(await _pipeline(client, commands).execute())
     except FAILURES as error:
         raise RedisUnavailable from error
+
+
+def _pipeline(client: Client | AsyncClient, commands: Sequence[Sequence[Argument]]) -> Any:
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return pipeline
 
 
 def memory_of(client: Client) -> dict[str, tuple[int, int]]:
@@ -243,22 +248,16 @@ def run_script_each(client: Client, name: str, calls: Sequence[tuple[Sequence[st
     """
     commands = [("EVALSHA", script_digest(name), len(keys), *keys, *args) for keys, args in calls]
     try:
-        replies = _run_each(client, commands)
+        replies = list(_pipeline(client, commands).execute(raise_on_error=False))
         unknown = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:  # of a Cluster perhaps one server only: what has run must not run again (L1)
             client.script_load(script_text(name))
-            for number, reply in zip(unknown, _run_each(client, [commands[number] for number in unknown]), strict=True):
+            again = _pipeline(client, [commands[number] for number in unknown]).execute(raise_on_error=False)
+            for number, reply in zip(unknown, again, strict=True):
                 replies[number] = reply
     except FAILURES as error:
         raise RedisUnavailable from error
     return [_unavailable(reply) if isinstance(reply, Exception) else reply for reply in replies]
-
-
-def _run_each(client: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    return list(pipeline.execute(raise_on_error=False))
 
 
 def _unavailable(cause: Exception) -> RedisUnavailable:
@@ -268,18 +267,11 @@ def _unavailable(cause: Exception) -> RedisUnavailable:
 
 
 def connect_once(url: str, *, timeout_seconds: float) -> Client:
-    """Return a new client of one server that sends nothing twice; every socket times out after `timeout_seconds`."""
-    client = redis.Redis.from_url(
-        url,
-        protocol=PROTOCOL,
-        decode_responses=True,
-        socket_timeout=timeout_seconds,
-        socket_connect_timeout=timeout_seconds,
-        retry=Retry(NoBackoff(), 0),
-    )
-    keep_ready(client)
-    _OPENED[client] = (url, timeout_seconds)
-    return client
+    """Return a new client that sends nothing twice; every socket times out after `timeout_seconds`.
+
+    May raise RedisUnavailable.
+    """
+    return _open_sync(url, timeout_seconds=timeout_seconds, retry=Retry(NoBackoff(), 0))
 
 
 # A wait is looked up from at least this often: a signal is a hint only, and it may be lost (L10, L11).
@@ -300,11 +292,7 @@ def sending_once(client: Client) -> Client:
     once = _SENDING_ONCE.get(client)
     if once is None:
         url, timeout_seconds = _OPENED[client]
-        try:
-            once = _open(redis, url, timeout_seconds=timeout_seconds, retry=Retry(NoBackoff(), 0))
-        except FAILURES as error:
-            raise RedisUnavailable from error
-        _SENDING_ONCE[client] = once
+        once = _SENDING_ONCE[client] = connect_once(url, timeout_seconds=timeout_seconds)
     return once
 
 

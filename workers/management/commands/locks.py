@@ -11,8 +11,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
+from inventory.forgetting import skus_known
 from inventory.lock_owner import Owner, owner_of
-from inventory.lock_report import LockReport, known_names, report_locks
+from inventory.lock_report import LockReport, report_locks
 from inventory.locks import force_release
 from inventory.redis import connect
 
@@ -33,7 +34,7 @@ class Command(BaseCommand):
             if force is not None:
                 fence = force_release(client, force)
                 self.stderr.write(f"{force} was taken away; its fence is now {fence}")
-            reports = report_locks(client, names or known_names(client))
+            reports = report_locks(client, names or sorted(skus_known(client)))
         except FairdropError as error:
             raise CommandError(error.detail) from error
         self.stdout.write(as_json(reports) if json else as_text(reports))
