@@ -22,7 +22,7 @@ from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
 from inventory.priming import Primed
 from inventory.tickets import Record
-from shop.models import InUtc, Order, Sale, SaleTerms
+from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
 from shop.orders import record_of
 
 # Longer than priming and the longest transaction together.
@@ -39,12 +39,10 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SaleCard:
+class SaleCard(priming.SaleTerms):
     """A sale with its product and its stock, as one moment saw it. price in units of currency, quantity in pieces."""
 
-    sale_id: int
     slug: str
-    sku: str
     title: str
     tagline: str
     description: str
@@ -52,13 +50,8 @@ class SaleCard:
     price: Decimal
     list_price: Decimal
     currency: str
-    opens_at: datetime
-    closes_at: datetime
-    per_buyer_limit: int
     hold_seconds: int
-    switch: str
     pause_reason: str
-    room: int
     request_key: str
     quantity: int
     available: int
@@ -66,20 +59,13 @@ class SaleCard:
     sold: int
     version: int
     fence: int
-    revision: int
-    terms_version: int
-    ordinal_base: int | None
     # When the first of its holds ends, None when nothing is held; by the card's moment.
     next_lapse_at: datetime | None = None
     retired_at: datetime | None = None
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
-        if self.switch == "closed" or moment >= self.closes_at:
-            return "closed"
-        if moment < self.opens_at:
-            return "scheduled"
-        return "paused" if self.switch == "paused" else "open"
+        return sale_state(self.switch, opens=self.opens_at, closes=self.closes_at, moment=moment)
 
     def is_listed(self, moment: datetime) -> bool:
         """Say whether the list of sales has it as of `moment`: open, coming, or over for less than a day."""
@@ -196,21 +182,10 @@ def _prime(client: redis.Client, card: SaleCard, *, last_seq: int, moved: bool) 
         terms.version: f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
         for terms in SaleTerms.objects.filter(sale_id=card.sale_id)
     }
-    terms = priming.SaleTerms(
-        sale_id=card.sale_id,
-        sku=card.sku,
-        switch=card.switch,
-        opens_at=card.opens_at,
-        closes_at=card.closes_at,
-        limit=card.per_buyer_limit,
-        room=card.room,
-        revision=card.revision,
-        terms_version=card.terms_version,
-        versions=versions,
-        ordinal_base=card.ordinal_base or 0,
-    )
     figures = StockFigures(card.available, card.held, card.sold, card.version)
-    return priming.prime(client, terms, figures=figures, last_seq=last_seq, fence=card.fence, moved=moved)
+    return priming.prime(
+        client, card, versions=versions, figures=figures, last_seq=last_seq, fence=card.fence, moved=moved
+    )
 
 
 def _move_ordinals(card: SaleCard) -> SaleCard:
