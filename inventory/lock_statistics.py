@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import structlog
 
@@ -165,7 +164,7 @@ def _forget_unused(client: Client, *, most: int) -> None:
         run_commands(client, [("SREM", keys.lock_names(), *unused)])
 
 
-def read_statistics(client: Client, name: str) -> dict[str, Any]:
+def read_statistics(client: Client, name: str) -> dict[str, int]:
     """Return every counter of `name` over all processes; empty when it was never counted. Raises RedisUnavailable."""
     found = run_commands(client, [("HGETALL", keys.lock_statistics(name))])[0]
     # Inside a pipeline an older client hands the reply over as a flat list.
