@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -32,6 +33,8 @@ from inventory.redis_connections import Place as Place  # locks keep one
 from inventory.redis_connections import keep_ready, send
 
 SCRIPTS = Path(__file__).parent / "scripts"
+# A line of a script in whose place a function stands that several scripts have.
+SHARED = re.compile(r"^-- Shared: (\w+)\n", re.MULTILINE)
 # Set here, not left to the library: the shape of replies depends on it (ecosystem §0.3).
 PROTOCOL = 2
 
@@ -119,8 +122,9 @@ def connect_async(*, timeout_seconds: float | None = None) -> AsyncClient:
 
 @cache
 def script_text(name: str) -> str:
-    """Return the text of scripts/`name`.lua."""
-    return (SCRIPTS / f"{name}.lua").read_text()
+    """Return the text of scripts/`name`.lua, with the files of scripts/shared that it names put in."""
+    text = (SCRIPTS / f"{name}.lua").read_text()
+    return SHARED.sub(lambda found: (SCRIPTS / "shared" / f"{found[1]}.lua").read_text(), text)
 
 
 @cache
