@@ -5,14 +5,14 @@ Called by the pages, the gate's loader, the admin and the demo.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import structlog
 from django.db import connection, transaction
-from django.db.models import Case, Count, Max, OuterRef, Q, Subquery, Sum, When
+from django.db.models import Case, Count, F, Max, OuterRef, Q, Subquery, Sum, When
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
@@ -76,61 +76,46 @@ class SaleCard(priming.SaleTerms):
         return self.request_key.encode()
 
 
-def _card(sale: Sale) -> SaleCard:
-    product, stock = sale.product, sale.stock
-    return SaleCard(
-        sale_id=sale.pk,
-        slug=sale.slug,
-        sku=stock.sku,
-        title=sale.title,
-        tagline=product.tagline,
-        description=product.description,
-        picture=product.picture,
-        price=sale.price,
-        list_price=product.list_price,
-        currency=sale.currency,
-        opens_at=sale.opens_at,
-        closes_at=sale.closes_at,
-        per_buyer_limit=sale.per_buyer_limit,
-        hold_seconds=sale.hold_seconds,
-        switch=sale.switch,
-        pause_reason=sale.pause_reason,
-        room=sale.room,
-        request_key=sale.request_key,
-        quantity=stock.total,
-        available=stock.available,
-        held=stock.held,
-        sold=stock.sold,
-        version=stock.version,
-        fence=stock.fence,
-        revision=sale.revision,
-        terms_version=sale.terms_version,
-        ordinal_base=sale.ordinal_base,
-        next_lapse_at=getattr(sale, "next_lapse_at", None),  # annotated, not a column
-        retired_at=sale.retired_at,
-    )
+# What a card has of other rows than its sale's.
+OF_OTHER_ROWS = {
+    "sku": F("stock__sku"),
+    "quantity": F("stock__total"),
+    "available": F("stock__available"),
+    "held": F("stock__held"),
+    "sold": F("stock__sold"),
+    "version": F("stock__version"),
+    "fence": F("stock__fence"),
+    "tagline": F("product__tagline"),
+    "description": F("product__description"),
+    "picture": F("product__picture"),
+    "list_price": F("product__list_price"),
+}
+CARD_FIELDS = [field.name for field in fields(SaleCard)]
 
 
-def _sales() -> QuerySet[Sale]:
+def _sales() -> QuerySet[Sale, dict[str, Any]]:
+    """Return the columns of the cards of all sales."""
     # In the terms of the index order_held_by_sale_and_end: the holds of other sales are not read.
     holds = Order.objects.filter(sale=OuterRef("pk"), state=State.HELD).alias(end=InUtc("hold_expires_at"))
     holds = holds.filter(end__gte=InUtc(Now() - OVERDUE)).order_by("end")
     first_end = Subquery(holds.values("hold_expires_at")[:1])
     # Without the condition a sale with nothing held would read the index of all holds.
     next_lapse_at = Case(When(stock__held__gt=0, closes_at__gt=Now(), then=first_end))
-    return Sale.objects.select_related("product", "stock").annotate(next_lapse_at=next_lapse_at)
+    sales = Sale.objects.annotate(sale_id=F("pk"), next_lapse_at=next_lapse_at, **OF_OTHER_ROWS)
+    cards: QuerySet[Sale, dict[str, Any]] = sales.values(*CARD_FIELDS)
+    return cards
 
 
 def list_sales() -> list[SaleCard]:
     """Return every sale that is not retired, the one that opens first first."""
-    return [_card(sale) for sale in _sales().filter(retired_at__isnull=True)]
+    return [SaleCard(**row) for row in _sales().filter(retired_at__isnull=True)]
 
 
 def list_past(page: int) -> tuple[list[SaleCard], bool]:
     """Return one page (from 1) of the sales that are listed no more, the last one first, and whether more follow."""
     past = _sales().filter(Q(retired_at__isnull=False) | Q(closes_at__lte=Now() - LISTED))
     start = (page - 1) * PAST_PAGE
-    found = [_card(sale) for sale in past.order_by("-closes_at", "-pk")[start : start + PAST_PAGE + 1]]
+    found = [SaleCard(**row) for row in past.order_by("-closes_at", "-pk")[start : start + PAST_PAGE + 1]]
     return found[:PAST_PAGE], len(found) > PAST_PAGE
 
 
@@ -145,10 +130,10 @@ def find_sale_by_id(sale_id: int) -> SaleCard:
 
 
 def _find(**wanted: Any) -> SaleCard:
-    sale = _sales().filter(**wanted).first()
-    if sale is None:
+    row = _sales().filter(**wanted).first()
+    if row is None:
         raise SaleNotFound
-    return _card(sale)
+    return SaleCard(**row)
 
 
 def prime_card(card: SaleCard) -> None:
