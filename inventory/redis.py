@@ -182,6 +182,11 @@ def _pipeline(client: Client | AsyncClient, commands: Sequence[Sequence[Argument
     return pipeline
 
 
+def as_dict(reply: Any) -> dict[str, Any]:
+    """Return a reply of names and values as a dict: inside a pipeline the library may hand it over as a flat list."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+
 def memory_of(client: Client) -> dict[str, tuple[int, int]]:
     """Return bytes used and maxmemory of each server that takes writes, by its name: '' when there is but one.
 
