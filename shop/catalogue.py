@@ -243,8 +243,7 @@ def _records(sku: str) -> Iterable[tuple[str, str]]:
 def _records_of(found: QuerySet[Order]) -> Iterable[tuple[str, Record]]:
     fields = ("seq", "quantity", "sale_id", "buyer", "terms_version", "ordinal")
     for name, state, ends, *columns in found.values_list("request_id", "state", "hold_expires_at", *fields).iterator():
-        ends_ms = round(ends.timestamp() * 1000) if ends else None
-        yield name, record_of(State(state), *columns, ends_ms=ends_ms)
+        yield name, record_of(State(state), *columns, ends_at=ends)
 
 
 def prime_sale(slug: str) -> None:
