@@ -205,8 +205,6 @@ AXES_VERBOSE = False
 TRUSTED_PROXIES = env.int("FAIRDROP_TRUSTED_PROXIES", default=0)
 
 ROOT_URLCONF = "shop.urls"
-WSGI_APPLICATION = "shop.wsgi.application"
-ASGI_APPLICATION = "shop.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -276,7 +274,6 @@ if RETIRE_AFTER_SECONDS < 0:
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
-USE_TZ = True
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles" if PRODUCTION else STATE_DIR / "static"
 if not PRODUCTION:
