@@ -222,6 +222,17 @@ class OrderEvent(models.Model):
         return f"{self.from_state} → {self.to_state}"
 
 
+class TicketLink(models.Model):
+    """How often the secret link of a request was replaced; without a row it still has its first one."""
+
+    request_id = models.CharField(max_length=40, primary_key=True)
+    generation = models.PositiveIntegerField(default=1)
+    changed_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.request_id
+
+
 class SaleTerms(models.Model):
     """What a sale promised under one version: a trigger writes it once, with the change of the sale, and never again.
 

@@ -20,6 +20,8 @@ urlpatterns = [
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),
     path("requests/<str:request_id>/cancel/", ticket_actions.cancel, name="ticket-cancel"),
+    path("requests/<str:request_id>/link/", ticket_actions.replace_link, name="ticket-replace-link"),
+    path("links/<str:request_id>/<str:secret>/", ticket_actions.open_link, name="ticket-link"),
     path("language/", languages.choose, name="language"),
     path("admin/inventory/stock/live/", admin.site.admin_view(stock_live), name="stock-live"),
     path("admin/", admin.site.urls),
