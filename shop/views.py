@@ -57,6 +57,9 @@ TICKET_COOKIE = "ticket"
 PROOF_COOKIE = "proof"
 # Keeps the secret of a ticket's link on that ticket's path, in a browser that was opened by the link.
 LINK_COOKIE = "link"
+# Begins the name of a cookie that each ask leaves on the path of shop/my_tickets.py; its value is the signed ticket.
+ASKED_COOKIE = "asked-"
+ASKED_FOR_SECONDS = 2 * 24 * 3600
 # Whoever has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
 FIRST_KEY = "first-press"
 # Of the sales that are over only the latest are listed; each keeps its page.
@@ -124,12 +127,14 @@ def reader_of(request: HttpRequest, request_id: str) -> str:
     return known_buyer(request) or ""
 
 
-def set_cookie(response: HttpResponse, *, name: str, value: str, path: str = "/") -> None:
+def set_cookie(
+    response: HttpResponse, *, name: str, value: str, path: str = "/", max_age: int = buyers.COOKIE_MAX_AGE_SECONDS
+) -> None:
     """Set a cookie that scripts and other sites cannot use."""
     response.set_cookie(
         name,
         value,
-        max_age=buyers.COOKIE_MAX_AGE_SECONDS,
+        max_age=max_age,
         path=path,
         secure=settings.BEHIND_TLS,
         httponly=True,
@@ -216,6 +221,8 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
     proof = proof_of(ticket, buyer=buyer)
     set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
     set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)
+    listed = f"{ASKED_COOKIE}{ticket.request_id}"
+    set_cookie(response, name=listed, value=proof, path=reverse("my-tickets"), max_age=ASKED_FOR_SECONDS)
     return response
 
 

@@ -83,3 +83,22 @@ def test_without_script_the_link_is_text_and_works(
     other.page.reload()
     expect(other.page.locator("h1")).to_be_visible(timeout=PATIENCE_MS)
     assert other.page.locator("[data-ticket]").count() == 0
+
+
+@pytest.mark.parametrize(("locale", "name"), [("en-GB", "My tickets"), ("zh-CN", "我的票")])
+def test_my_tickets_is_a_press_away_and_leads_back(
+    open_sale: MakeSale, visit: OpenVisit, locale: str, name: str
+) -> None:
+    held, full, buyer = open_sale(units=1), open_sale(units=1), visit(locale=locale)
+    take_all(full)
+    ticket = buyer.get_one(held)
+    waiting = buyer.wait_in_line(full)
+    buyer.page.get_by_role("link", name=name, exact=True).click()
+    buyer.page.wait_for_url("**/tickets/")
+    expect(buyer.page.locator(".mine li")).to_have_count(2)
+    assert [waiting in buyer.page.content(), ticket in buyer.page.content()] == [True, True]
+    buyer.check_page()
+    buyer.picture(f"my-tickets-{locale}")
+    buyer.page.locator(".mine a").last.click()
+    buyer.page.wait_for_url(f"**/requests/{ticket}/")
+    buyer.check_page()
