@@ -64,6 +64,11 @@ STILL_ASKED_ABOUT = Q(state="pending") | Q(
 NEXT_QUESTION = InUtc(F("changed_at")) + (F("changed_at") - F("created_at"))
 
 
+# An order in one of these never had units; in a sold-out sale that is nearly all of them.
+WITHOUT_UNITS = (State.SOLD_OUT.value, State.REFUSED.value)
+HAS_UNITS = ~Q(state__in=WITHOUT_UNITS)
+
+
 class Product(models.Model):
     """A thing people line up for; its units are counted by one Stock row."""
 
@@ -199,6 +204,8 @@ class Order(models.Model):
         ]
         indexes = [
             models.Index(fields=["sale", "buyer"], name="order_by_sale_and_buyer"),
+            # For the page of what a buyer has. An order that never had units costs it nothing.
+            models.Index(fields=["buyer", "id"], condition=HAS_UNITS, name="order_with_units_by_buyer"),
             # The sweep's: small, because a hold leaves it when it ends.
             models.Index(fields=["hold_expires_at"], condition=Q(state="held"), name="order_held_by_its_end"),
             # For the first end of each sale's holds, which every web process reads once a second.
@@ -228,6 +235,17 @@ class OrderEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.from_state} → {self.to_state}"
+
+
+class TicketLink(models.Model):
+    """How often the secret link of a request was replaced; without a row it still has its first one."""
+
+    request_id = models.CharField(max_length=40, primary_key=True)
+    generation = models.PositiveIntegerField(default=1)
+    changed_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.request_id
 
 
 class SaleTerms(models.Model):

@@ -111,6 +111,19 @@ def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
     return answer
 
 
+def find_buyer(request_id: str) -> str:
+    """Return whose request it is, '' when it is unknown. Whether the caller may know is the caller's to check.
+
+    Raises Unavailable when the line does not answer.
+    """
+    buyer = Order.objects.filter(request_id=request_id).values_list("buyer", flat=True).first()
+    sale_id = tickets.sale_id_of(request_id)
+    if buyer is not None or sale_id is None:
+        return buyer or ""
+    (place,) = line.places(redis.connect(), catalogue.find_sale_by_id(sale_id).sku, [request_id])
+    return place.record.buyer if place else ""
+
+
 def look_up(request_id: str, *, buyer: str) -> RequestView:
     """Return `buyer`'s own request: decided ones from the database, waiting ones from the line.
 
