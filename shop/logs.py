@@ -4,15 +4,46 @@ Called by settings.
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
 import structlog
+
+
+class Seldom:
+    """Bounds the rate of one kind of line. seconds: at most one line in so many. Used by one thread."""
+
+    def __init__(self, *, seconds: float) -> None:
+        self._seconds = seconds
+        self._next_at = 0.0
+        self._calls = 0
+
+    def count(self) -> int:
+        """Count one call; return how many there were since the last line, or 0 when it is too early for the next."""
+        self._calls += 1
+        now = time.monotonic()
+        if now < self._next_at:
+            return 0
+        calls, self._calls, self._next_at = self._calls, 0, now + self._seconds
+        return calls
+
+
+def drop_client_traceback(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Leave the traceback out of what Django says of a request that it refused: it is no fault of ours."""
+    record = event.get("_record")
+    name, level = (record.name, record.levelno) if record is not None else ("", 0)
+    if name.startswith("django.security.") or (name == "django.request" and level < logging.ERROR):
+        event.pop("exc_info", None)
+    return event
+
 
 SHARED_PROCESSORS: list[Any] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
+    drop_client_traceback,
     structlog.processors.format_exc_info,
 ]
 

@@ -9,13 +9,11 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import structlog
 from django.conf import settings
-from django.http.request import split_domain_port, validate_host
 
 from inventory.exceptions import SaleNotFound, Unavailable
 from shop.buyers import COOKIE_NAME, set_cookie_header, token_to_set
@@ -160,24 +158,15 @@ def what_is_shown(entry: SaleEntry | None) -> tuple[Hashable, str]:
 
 
 def may_be_shared(headers: Headers) -> bool:
-    """Say whether this reader may be shown what everybody is shown: our host, no ticket, no redirect to TLS."""
+    """Say whether this reader may be shown what everybody is shown: no ticket, no redirect to TLS."""
     if headers.get(b"cookie") is not None and cookie(headers, TICKET_COOKIE):
         return False
-    if getattr(settings, "SECURE_SSL_REDIRECT", False) and headers.get(b"x-forwarded-proto") != b"https":
-        return False
-    return is_own_host(headers.get(b"host", b""))
+    return not getattr(settings, "SECURE_SSL_REDIRECT", False) or headers.get(b"x-forwarded-proto") == b"https"
 
 
 def language_of(headers: Headers) -> str:
     """Return the language that this reader is shown."""
     return best_language(cookie(headers, LANGUAGE_COOKIE), headers.get(b"accept-language", b"").decode("latin-1"))
-
-
-@lru_cache(maxsize=64)
-def is_own_host(host: bytes) -> bool:
-    """Say whether `host` is a name of this shop."""
-    domain, _port = split_domain_port(host.decode("latin-1"))
-    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
 
 
 def send_page(reply: Reply, shown: tuple[Page, bool], headers: Headers, _body: bytes) -> None:

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from a2wsgi import WSGIMiddleware
 
-from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body
+from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
+from shop.gate.replies import Header
 
 # Django's WSGI handler is several times faster than its ASGI one for ordinary views, and these views block.
 DJANGO_THREADS = 8
@@ -26,9 +27,14 @@ class Pages:
 
         # Read here, with a limit of size and time: in a thread, eight slow senders would stop every page.
         body = await read_body(receive, dict(scope["headers"]), most_bytes=MOST_PAGE_BYTES)
+        scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_read() -> MutableMapping[str, Any]:
             return parts.pop() if parts else {"type": "http.disconnect"}
 
         await self._application(cast(Any, scope), cast(Any, receive_read), cast(Any, send))
+
+
+def _understood(name: bytes, value: bytes) -> Header:
+    return (name, without_charset(value)) if name == b"content-type" else (name, value)

@@ -22,8 +22,10 @@ from shop.gate.http import (
     Scope,
     Send,
     buyer_of,
+    check_host,
     check_json_content_type,
     check_origin,
+    is_own_host,
     read_body,
     send_answer,
 )
@@ -59,7 +61,7 @@ class Gate:
 
     def hot_call(self, method: bytes, target: bytes, headers: Headers) -> HotCall | None:
         """Return who answers this call without waiting, None when it must take the road of __call__."""
-        if self._client is None:
+        if self._client is None or not is_own_host(headers.get(b"host", b"")):
             return None
         if method == b"POST":
             if target.startswith(SALES) and target.endswith(ASKS):
@@ -91,12 +93,13 @@ class Gate:
             if self._client is None:
                 self._start()
             path: str = scope["path"]
+            if path == "/healthz":
+                return await send_value(send, {"ok": True})
+            if path == "/metrics":
+                return await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
+            check_host(headers_of(scope))  # probes, above, call by address
             if path.startswith(API):
                 await self._route_api(path[len(API) :].split("/"), scope, receive, send)
-            elif path == "/healthz":
-                await send_value(send, {"ok": True})
-            elif path == "/metrics":
-                await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
             elif not await self._front.answer(scope, headers_of(scope), send):
                 await self._behind(scope, receive, send)
         except Exception as error:
