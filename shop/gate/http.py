@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
 import structlog
@@ -12,7 +12,7 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 from inventory.exceptions import ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
-from shop.buyers import COOKIE_NAME, verify_token
+from shop.buyers import token_sent, verify_token
 from shop.gate.replies import Head, Headers
 from shop.logs import Seldom
 
@@ -71,7 +71,7 @@ def buyer_of(headers: Headers, *, unsafe: bool) -> str:
         if scheme.lower() != b"bearer":
             raise Unauthenticated
         return verify_token(token.decode("latin-1"))
-    token_text = cookie(headers, COOKIE_NAME)
+    token_text = token_sent(partial(cookie, headers))
     if unsafe and token_text:
         check_origin(headers, required=True)
     return verify_token(token_text)

@@ -9,6 +9,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+import structlog
+
 from inventory import redis
 from inventory.exceptions import MethodNotAllowed
 from inventory.tickets import sale_id_of
@@ -18,6 +20,7 @@ from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
 from shop.gate.front_pages import FrontPages, send_page
 from shop.gate.http import (
+    Message,
     Receive,
     Scope,
     Send,
@@ -34,6 +37,8 @@ from shop.gate.purchase import Purchases
 from shop.gate.replies import (
     JSON_HEADERS,
     OK,
+    REQUEST_ID,
+    SECURITY_HEADERS,
     AwaitedReply,
     Head,
     Headers,
@@ -41,6 +46,7 @@ from shop.gate.replies import (
     LateAnswers,
     Reply,
     refuse,
+    request_id_of,
     send_json,
 )
 from shop.gate.sales import page_asked, sale_answer
@@ -89,6 +95,7 @@ class Gate:
             await self._live(receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope, send = with_request_id(scope, send)
         try:
             if self._client is None:
                 self._start()
@@ -182,6 +189,22 @@ class Gate:
             self._notices.close()
             await redis.close_async(self._client)
             self._client = None
+
+
+def with_request_id(scope: Scope, send: Send) -> tuple[Scope, Send]:
+    """Give the request its id, for the log and for Django, and have every answer bear it and SECURITY_HEADERS."""
+    name = request_id_of(dict(scope["headers"]))
+    structlog.contextvars.bind_contextvars(request_id=name.decode())
+    fields = [field for field in scope["headers"] if field[0] != REQUEST_ID]
+
+    def send_marked(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            own = {field[0].lower() for field in message["headers"]}
+            missing = [field for field in SECURITY_HEADERS if field[0] not in own]
+            message["headers"] = [*message["headers"], *missing, (REQUEST_ID, name)]
+        return send(message)
+
+    return {**scope, "headers": [*fields, (REQUEST_ID, name)]}, send_marked
 
 
 def headers_of(scope: Scope) -> Headers:
