@@ -35,7 +35,8 @@ API_PATHS = (
 PAGE_PATHS = (
     "/past/", "/sales/{slug}/", "/sales/*/", "/requests/{id}/", "/requests/*/", "/requests/{sale}-*/", "//*", "/../*",
     "/requests/{id}/payment/", "/requests/*/payment/", "/requests/{id}/cancel/", "/requests/{sale}-*/cancel/",
-    "/tickets/", "/links/{id}/*/", "/links/*/*/", "/requests/*/link/", "/language/", "/sandbox/pay/*/", "/static/shop/*", "/static/*", "/favicon.ico", "/*", "*",
+    "/tickets/", "/links/{id}/*/", "/links/*/*/", "/requests/*/link/", "/language/", "/sandbox/pay/*/",
+    "/static/shop/*", "/static/*", "/favicon.ico", "/*", "*",
 )  # fmt: skip
 ADMIN_PATHS = (
     "/admin/", "/admin/login/", "/admin/logout/", "/admin/password_change/", "/admin/jsi18n/", "/admin/*",

@@ -94,6 +94,12 @@ def test_a_charset_or_too_many_fields_are_the_senders_mistake(web: Caller, query
     assert web.call("POST", f"/past/?{query}", headers=headers, body="a=1").status in (400, 403, 405)
 
 
+def test_nul_in_a_query_is_the_senders_mistake_for_staff_too(web: Caller, shop_database: None) -> None:
+    headers = {"Cookie": f"{settings.SESSION_COOKIE_NAME}={browser_of().cookies[settings.SESSION_COOKIE_NAME].value}"}
+    assert web.get("/admin/shop/product/?slug=a%00b", headers=headers).status == 400
+    assert web.get("/admin/shop/product/?slug=a", headers=headers).status == 200
+
+
 def test_a_host_that_is_not_ours_is_one_line_without_traceback(
     process_environment: dict[str, str], tmp_path: Path
 ) -> None:
