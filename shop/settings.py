@@ -318,4 +318,5 @@ if BEHIND_TLS:
 
 # The gate gives each request an id and puts it into the header, whatever came in.
 DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True
-LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION)
+SECRETS = [SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS, AUDIT_TOKEN, SANDBOX_SECRET]
+LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION, secrets=SECRETS)
