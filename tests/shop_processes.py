@@ -28,12 +28,21 @@ def web_process(
 
     program: what Python runs instead of manage.py, to serve with something changed.
     """
+    with web_child(environment, folder=folder, program=program) as (_, caller):
+        yield caller
+
+
+@contextmanager
+def web_child(
+    environment: Mapping[str, str], *, folder: Path, program: Sequence[str] = ("manage.py",)
+) -> Iterator[tuple[ChildProcess, Caller]]:
+    """As web_process, for those who also need the process itself."""
     port = free_port()
     command = [sys.executable, *program, "run_web", "--port", str(port)]
     with running_process("web", command, environment=environment, folder=folder) as child:
         caller = Caller(port)
         wait_until(lambda: _serves(caller, child), what="the web process serves")
-        yield caller
+        yield child, caller
 
 
 @contextmanager
