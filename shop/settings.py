@@ -312,6 +312,6 @@ if BEHIND_TLS:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
 
 LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION)

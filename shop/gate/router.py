@@ -29,6 +29,7 @@ from shop.gate.http import (
 )
 from shop.gate.notices import Notices
 from shop.gate.purchase import Purchases
+from shop.gate.readiness import Readiness
 from shop.gate.replies import (
     JSON_HEADERS,
     OK,
@@ -95,6 +96,8 @@ class Gate:
                 await self._route_api(path[len(API) :].split("/"), scope, receive, send)
             elif path == "/healthz":
                 await send_value(send, {"ok": True})
+            elif path == "/readyz":
+                await send_answer(send, *await self._readiness.answer())
             elif path == "/metrics":
                 await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
             elif not await self._front.answer(scope, headers_of(scope), send):
@@ -157,6 +160,7 @@ class Gate:
         self._notices = Notices()
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
+        self._readiness = Readiness(self._client)
         self._front = FrontPages(self._board, self._behind)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -177,6 +181,7 @@ class Gate:
             await self._board.stop()
             self._statuses.close()
             self._notices.close()
+            self._readiness.close()
             await redis.close_async(self._client)
             self._client = None
 

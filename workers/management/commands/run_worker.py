@@ -10,12 +10,11 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from inventory import redis
+from inventory import clocks, redis
 from inventory.heartbeats import Heartbeat
 from inventory.memory import settle_in
 from inventory.wakeups import WakeUps
 from shop.sandbox import deliveries
-from workers.clock_check import check_clock
 from workers.expirer import Expirer
 from workers.payments import PaymentsWorker
 from workers.process_loop import StopFlag, run_until_stopped
@@ -123,7 +122,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         self.stderr.write(f"{options['name']} started")
         settle_in()
-        check_clock(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
+        clocks.look(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
         stop = StopFlag()
         stop.install()
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])
