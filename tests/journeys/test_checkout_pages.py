@@ -117,7 +117,7 @@ def reach(state: str, card: SaleCard, one: Visit) -> None:
         one.page.reload()
         one.sees_state("expired")
     elif state in {"cancelled", "left"}:
-        one.page.locator("summary").click()
+        one.page.locator(".acts summary").click()
         one.page.locator("details button").click()
         one.sees_state("cancelled")
     elif state == "refused":
@@ -159,6 +159,27 @@ def test_the_other_pages(open_sale: MakeSale, visit: OpenVisit) -> None:
     one.page.wait_for_url("**/sandbox/pay/**")
     one.check_page()
     one.picture("sandbox")
+
+
+def test_a_receipt_prints_on_one_page(open_sale: MakeSale, visit: OpenVisit) -> None:
+    """The control is the same page with a part of it made longer than a page."""
+    one = visit()
+    one.get_one(open_sale(units=1))
+    one.pay()
+    one.sees_state("paid")
+    assert pages_printed(one) == 1
+    one.page.emulate_media(media="print")
+    for name in ("header form", "footer", ".confetti", ".keep"):
+        expect(one.page.locator(name).first).to_be_hidden()
+    expect(one.page.locator("[data-order-number]")).to_be_visible()
+    one.picture("receipt-printed")
+    one.page.evaluate("document.querySelector('.stub').style.height = '400mm'")
+    assert pages_printed(one) > 1
+
+
+def pages_printed(visit: Visit) -> int:
+    """Return how many A4 pages the page that is shown takes."""
+    return len(re.findall(rb"/Type */Page\b", visit.page.pdf(format="A4")))
 
 
 def test_a_refused_press_says_why(open_sale: MakeSale, visit: OpenVisit) -> None:

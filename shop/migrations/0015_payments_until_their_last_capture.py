@@ -24,7 +24,7 @@ OLD_VIEW = f"DROP VIEW inventory_payment; CREATE VIEW inventory_payment AS {COLU
 
 
 class Migration(migrations.Migration):
-    dependencies = [("shop", "0012_first_end_of_each_sale")]
+    dependencies = [("shop", "0014_order_with_units_by_buyer")]
     operations = [
         migrations.RemoveIndex("payment", "payment_asked_about"),
         migrations.AddIndex(
