@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import structlog
 from django.conf import settings
 
+from inventory import clocks
 from inventory.exceptions import SaleNotFound, Unavailable
 from shop.buyers import cookie_to_set, set_cookie_header
 from shop.gate.board import Board
@@ -150,7 +151,7 @@ class FrontPages:
 
 def what_is_shown(entry: SaleEntry | None) -> tuple[Hashable, str]:
     """Return what a page shows, and its state: a page of another state is not shown any more."""
-    now = time.time()
+    now = clocks.seconds()
     if entry is None:
         return int(2 * now), ""
     state = entry.state_at(now)
@@ -186,7 +187,7 @@ def page_answer(page: Page, headers: Headers, *, with_buyer: bool) -> tuple[Head
         head = Head(NOT_MODIFIED if is_known else head.status, fields)
     if is_known:
         return head, b""
-    return head, b"%b%d%b" % (page.before, time.time_ns() // 1_000_000, page.after)
+    return head, b"%b%d%b" % (page.before, int(clocks.seconds() * 1000), page.after)
 
 
 async def call(behind: Application, *, path: str, language: str, scope: Scope) -> tuple[int, list[Header], bytes]:
