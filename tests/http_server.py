@@ -146,9 +146,9 @@ def statuses(answers: bytes) -> list[int]:
 
 
 @contextmanager
-def running_server() -> Iterator[Running]:
+def running_server(application: Application | None = None) -> Iterator[Running]:
     """Run the server until the end of the block."""
-    application = Application()
+    application = application or Application()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -82,6 +82,7 @@ class GateProtocol(HttpToolsProtocol):
         self.feeding = False
         self.behind = False  # the message that is parsed came after an unanswered one
         self.ended = False  # nothing more will come, or be listened to
+        self.hung_up = False  # the other side has sent its end
         self.stopping = False
         self.refusal: tuple[Head, bytes] | None = None  # goes out after what is owed
 
@@ -116,8 +117,14 @@ class GateProtocol(HttpToolsProtocol):
             return None
         if self.phase == BODY and not self.rest:
             self._refuse(BODY_BROKE_OFF)
-        self.ended = True
+        self.ended = self.hung_up = True
+        self._tell_hung_up()
         return True
+
+    def _tell_hung_up(self) -> None:
+        """Wake who works for a caller that sends nothing more, and may have left: its receive returns once more."""
+        if self.hung_up and self.running is not None:
+            self.running.message_event.set()
 
     def shutdown(self) -> None:
         """Answer what was begun, then end. A live stream ends at once: its reader comes back to another process."""
@@ -148,7 +155,7 @@ class GateProtocol(HttpToolsProtocol):
         elif self.transport.is_closing() and self.phase != LEAVING:
             self.phase, self.since = LEAVING, now
         elif now - self.since <= DEADLINES[self.phase]:
-            return
+            self._tell_hung_up()  # again: at the time of the end it may not have listened yet
         elif self.phase == LEAVING:
             self.transport.abort()
         elif self.flow.read_paused or self.behind:

@@ -6,8 +6,7 @@ Never lets an error out: each becomes a problem answer. It also names the hot ca
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from inventory import redis
 from inventory.exceptions import MethodNotAllowed
@@ -16,7 +15,7 @@ from shop.buyers import issue_buyer, set_cookie_header
 from shop.gate import metrics
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
-from shop.gate.front_pages import FrontPages, send_page
+from shop.gate.front_pages import FrontPages, is_shared, send_page
 from shop.gate.http import (
     Receive,
     Scope,
@@ -28,10 +27,12 @@ from shop.gate.http import (
     send_answer,
 )
 from shop.gate.notices import Notices
+from shop.gate.pages import Pages
 from shop.gate.purchase import Purchases
 from shop.gate.replies import (
     JSON_HEADERS,
     OK,
+    OVERLOADED,
     AwaitedReply,
     Head,
     Headers,
@@ -39,21 +40,21 @@ from shop.gate.replies import (
     LateAnswers,
     Reply,
     refuse,
+    refuse_crowd,
     send_json,
 )
 from shop.gate.sales import page_asked, sale_answer
 from shop.gate.status import Statuses
 from shop.gate.streams import Streams
 
-Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 API = "/api/v1/"
 SALES, ASKS, REQUESTS, ALL_SALES = b"/api/v1/sales/", b"/requests", b"/api/v1/requests/", b"/api/v1/sales"
 
 
 class Gate:
-    """behind: the ASGI application for everything that is not the gate's own."""
+    """behind: Django's pages, for everything that is not the gate's own."""
 
-    def __init__(self, behind: Application) -> None:
+    def __init__(self, behind: Pages) -> None:
         self._behind = behind
         self._client: redis.AsyncClient | None = None
 
@@ -75,8 +76,12 @@ class Gate:
                 return (show_sale, entry) if entry is not None else None
             if target == ALL_SALES:
                 return show_sales, self._board
-            page = self._front.ready(target.decode("latin-1"), headers)
-            return (send_page, page) if page is not None else None
+            path = target.decode("latin-1")
+            page = self._front.ready(path, headers)
+            if page is not None:
+                return send_page, page
+            if self._behind.is_full and is_page(path) and not is_shared(path, headers):
+                return refuse_reader, None
         return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -177,6 +182,7 @@ class Gate:
             await self._board.stop()
             self._statuses.close()
             self._notices.close()
+            self._behind.close()
             await redis.close_async(self._client)
             self._client = None
 
@@ -208,6 +214,16 @@ async def issue(headers: Headers, send: Send) -> None:
 async def send_value(send: Send, value: Any) -> None:
     """Answer 200 with `value` as JSON."""
     await send_answer(send, OK, json.dumps(value).encode())
+
+
+def is_page(path: str) -> bool:
+    """Say whether Django answers a GET of `path` with a page of the shop."""
+    return path == "/" or path.startswith(("/sales/", "/requests/"))
+
+
+def refuse_reader(reply: Reply, _nothing: None, _headers: Headers, _body: bytes) -> None:
+    """Answer a reader for whom no thread is free: at once, because a crowd of them must cost little."""
+    refuse_crowd(reply, OVERLOADED)
 
 
 def show_sale(reply: Reply, entry: SaleEntry, _headers: Headers, _body: bytes) -> None:

@@ -4,8 +4,6 @@ control: the same senders, quick, are answered. `make test-slow-senders` sends t
 
 from __future__ import annotations
 
-import os
-import resource
 import selectors
 import socket
 import time
@@ -17,6 +15,7 @@ import pytest
 
 from shop.gate.http import BODY_SECONDS
 from shop.gate.limits import HEAD_SECONDS
+from tests.crashes.conftest import CROWD
 from tests.http_calls import Caller
 from tests.shop_processes import web_process
 from tests.waiting import assert_waits_at_most, wait_until
@@ -28,7 +27,6 @@ HEAD = (
 # More than Django has threads.
 SENDERS = 12
 SECONDS_TO_END = 60.0
-CROWD = int(os.environ.get("SLOW_SENDERS", "2000"))
 
 
 @pytest.fixture
@@ -71,17 +69,6 @@ def test_a_body_that_never_ends_is_given_up(web: Caller) -> None:
         answer: list[bytes] = []
         wait_until(lambda: answer.append(sender.recv(12)) or bool(answer[0]))
         assert answer[0] == b"HTTP/1.1 400"
-
-
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """Let this process and its children open a file for every sender."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = CROWD + 1000
-    # Beyond the hard limit only who may raise it can go; anybody else is told so.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], needed), max(before[1], needed)))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 BEGINNINGS = (
