@@ -97,9 +97,9 @@ class Running:
         """How many connections the server has."""
         return len(self.server.server_state.connections)
 
-    def connect(self) -> socket.socket:
-        """Open a connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+    def connect(self, *, source: str = "127.0.0.1") -> socket.socket:
+        """Open a connection from an address of this machine."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS, source_address=(source, 0))
 
     def talk(self, *parts: bytes, pause_seconds: float = 0.0, ends: bool = True) -> bytes:
         """Send parts one after the other; return all that is answered. ends: say that nothing more will come."""

@@ -28,6 +28,16 @@ NOT_MODIFIED = 304
 LONGEST_ORIGIN = 300
 
 
+def headers_of(scope: Scope) -> Headers:
+    """Return the request's headers by lower-case name."""
+    pairs = scope["headers"]
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        # HTTP/2 may send each cookie as a header of its own.
+        headers[b"cookie"] = b"; ".join(value for name, value in pairs if name == b"cookie")
+    return headers
+
+
 async def send_answer(send: Send, head: Head, body: bytes) -> None:
     """Send a whole answer through ASGI."""
     length = [] if head.status == NOT_MODIFIED else [(b"content-length", b"%d" % len(body))]

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shop.client_address import limited_address
 from shop.gate.http import MOST_BODY_BYTES, MOST_PAGE_BYTES, NOT_MODIFIED
 from shop.gate.limits import (
     ANSWERING,
@@ -37,6 +38,8 @@ from shop.gate.limits import (
     SILENT,
     STALLED_SECONDS,
     TOO_MANY,
+    TOO_MANY_OF_ONE,
+    AddressLimit,
     Clock,
 )
 from shop.gate.replies import Handler, Head, Headers, HotCall
@@ -66,6 +69,8 @@ class GateProtocol(HttpToolsProtocol):
     clock: ClassVar[Clock] = Clock()
     # The connections that have sent nothing, oldest first: they make room for others.
     silent: ClassVar[dict[GateProtocol, None]] = {}
+    # How many connections each address has.
+    addresses: ClassVar[AddressLimit] = AddressLimit(0)
     cycle: Any  # uvicorn's, or ours while the answer to a hot call is owed
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -74,6 +79,7 @@ class GateProtocol(HttpToolsProtocol):
         self.hot_call: Callable[[bytes, bytes, Headers], HotCall | None] = getattr(self.app, "hot_call", _none_is_hot)
         self.hot = HotCycle()
         self.phase: int = SILENT
+        self.address: str | None = None  # for which this connection is counted
         self.since = self.clock.now
         self.unsent = 0  # bytes that the reader had not taken at the last look
         self.handler: Handler | None = None
@@ -91,6 +97,11 @@ class GateProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or make room, or refuse."""
         super().connection_made(transport)
+        address = limited_address(self.client[0]) if self.client else ""
+        if not self.addresses.take(address):
+            self._refuse(TOO_MANY_OF_ONE)
+            return transport.close()  # at once: whoever has so many gets no time to read
+        self.address = address
         self.silent[self] = None
         if len(self.connections) > MAX_CONNECTIONS:
             oldest = next(iter(self.silent))
@@ -98,10 +109,13 @@ class GateProtocol(HttpToolsProtocol):
                 self._refuse(TOO_MANY)
             else:
                 oldest.transport.abort()
+        return None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was not answered. A hot call that was handed over goes on without its caller."""
         self.silent.pop(self, None)
+        if self.address is not None:
+            self.addresses.give_back(self.address)
         self.phase, self.rest = LEAVING, b""
         if self.cycle is self.hot:
             self.cycle = None

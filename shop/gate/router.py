@@ -23,6 +23,7 @@ from shop.gate.http import (
     buyer_of,
     check_json_content_type,
     check_origin,
+    headers_of,
     read_body,
     send_answer,
 )
@@ -120,10 +121,10 @@ class Gate:
                 await send_value(send, await self._statuses.read(request_id, buyer=buyer))
             case ["requests", request_id, "events"]:
                 allow(scope, "GET")
-                await self._streams.follow_request(request_id, headers_of(scope), receive, send)
+                await self._streams.follow_request(request_id, scope, receive, send)
             case ["sales", slug, "events"]:
                 allow(scope, "GET")
-                await self._streams.follow_sale(await self._board.find(slug), headers_of(scope), receive, send)
+                await self._streams.follow_sale(await self._board.find(slug), scope, receive, send)
             case ["sales"]:
                 allow(scope, "GET")
                 page = page_asked(scope["query_string"])
@@ -185,16 +186,6 @@ class Gate:
             self._behind.close()
             await redis.close_async(self._client)
             self._client = None
-
-
-def headers_of(scope: Scope) -> Headers:
-    """Return the request's headers by lower-case name."""
-    pairs = scope["headers"]
-    headers = dict(pairs)
-    if len(headers) != len(pairs):
-        # HTTP/2 may send each cookie as a header of its own.
-        headers[b"cookie"] = b"; ".join(value for name, value in pairs if name == b"cookie")
-    return headers
 
 
 def allow(scope: Scope, method: str) -> None:

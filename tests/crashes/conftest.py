@@ -18,6 +18,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from tests.conftest import MADE_SKUS
 
+READERS = 3_000
 # How many slow senders there are; `make test-slow-senders` sends ten times as many.
 CROWD = int(os.environ.get("SLOW_SENDERS", "2000"))
 
@@ -57,7 +58,7 @@ def road(shop_database: None, new_sku: Callable[[], str]) -> Iterator[Road]:
 def many_files() -> Iterator[None]:
     """Let this process and its children open a file for every member of a crowd."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = CROWD + 5000
+    needed = max(CROWD, READERS) + 1000
     # Beyond the hard limit only who may raise it can go; anybody else is told so.
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], needed), max(before[1], needed)))
     yield

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.crashes.conftest import READERS
 from tests.desk import Desk, open_desk
 from tests.http_calls import Caller
 from tests.shop_processes import running_process
@@ -23,7 +24,7 @@ from tests.shown_sales import shown_sales
 from tests.waiting import assert_waits_at_most, wait_until
 from workers.server import free_port
 
-LOGINS, READERS, PAYMENTS = 100, 3_000, 20
+LOGINS, PAYMENTS = 100, 20
 PAYMENT_SECONDS, READY_SECONDS = 1.0, 3.0
 TIMES_AS_LONG = 3.0
 CSRF = "a" * 32
