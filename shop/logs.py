@@ -1,12 +1,23 @@
-"""Sets structlog up: JSON lines in production, readable ones elsewhere. Never logs tokens or cookies.
-Called by settings.
-"""
+"""Sets structlog up: JSON lines in production, readable ones elsewhere. Never logs tokens, cookies or secret links."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
+
+SECRET_LINK = re.compile(r"(/links/[^/\s]{1,60}/)[^/\s'\"]+")
+
+
+def hide_links(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Take the secret out of every address of a secret link (shop/ticket_links.py)."""
+    for name, value in event.items():
+        if isinstance(value, str) and "/links/" in value:
+            event[name] = SECRET_LINK.sub(r"\1...", value)
+    return event
+
 
 SHARED_PROCESSORS: list[Any] = [
     structlog.contextvars.merge_contextvars,
@@ -14,6 +25,7 @@ SHARED_PROCESSORS: list[Any] = [
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.format_exc_info,
+    hide_links,
 ]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import RangeOperators
@@ -18,10 +19,21 @@ from django.db.models.lookups import LessThan
 from inventory.models import Stock
 from inventory.outcomes import State
 
+Moment = TypeVar("Moment", datetime, float)
+
 
 def new_request_key() -> str:
     """Return 32 random hex digits: the key of one sale's request ids."""
     return secrets.token_hex(16)
+
+
+def sale_state(switch: str, *, opens: Moment, closes: Moment, moment: Moment) -> str:
+    """Return scheduled, open, paused or closed; the three moments are all aware datetimes, or all Unix seconds."""
+    if switch == "closed" or moment >= closes:
+        return "closed"
+    if moment < opens:
+        return "scheduled"
+    return "paused" if switch == "paused" else "open"
 
 
 class TimeRange(Func):
@@ -50,6 +62,11 @@ STILL_ASKED_ABOUT = Q(state="pending") | Q(
 )
 # When the provider is asked next: as long after the last question as the payment was old then.
 NEXT_QUESTION = InUtc(F("changed_at")) + (F("changed_at") - F("created_at"))
+
+
+# An order in one of these never had units; in a sold-out sale that is nearly all of them.
+WITHOUT_UNITS = (State.SOLD_OUT.value, State.REFUSED.value)
+HAS_UNITS = ~Q(state__in=WITHOUT_UNITS)
 
 
 class Product(models.Model):
@@ -136,11 +153,7 @@ class Sale(models.Model):
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
-        if self.switch == self.Switch.CLOSED or moment >= self.closes_at:
-            return "closed"
-        if moment < self.opens_at:
-            return "scheduled"
-        return "paused" if self.switch == self.Switch.PAUSED else "open"
+        return sale_state(self.switch, opens=self.opens_at, closes=self.closes_at, moment=moment)
 
 
 class Order(models.Model):
@@ -191,6 +204,8 @@ class Order(models.Model):
         ]
         indexes = [
             models.Index(fields=["sale", "buyer"], name="order_by_sale_and_buyer"),
+            # For the page of what a buyer has. An order that never had units costs it nothing.
+            models.Index(fields=["buyer", "id"], condition=HAS_UNITS, name="order_with_units_by_buyer"),
             # The sweep's: small, because a hold leaves it when it ends.
             models.Index(fields=["hold_expires_at"], condition=Q(state="held"), name="order_held_by_its_end"),
             # For the first end of each sale's holds, which every web process reads once a second.
@@ -220,6 +235,17 @@ class OrderEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.from_state} → {self.to_state}"
+
+
+class TicketLink(models.Model):
+    """How often the secret link of a request was replaced; without a row it still has its first one."""
+
+    request_id = models.CharField(max_length=40, primary_key=True)
+    generation = models.PositiveIntegerField(default=1)
+    changed_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.request_id
 
 
 class SaleTerms(models.Model):

@@ -111,6 +111,19 @@ def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
     return answer
 
 
+def find_buyer(request_id: str) -> str:
+    """Return whose request it is, '' when it is unknown. Whether the caller may know is the caller's to check.
+
+    Raises Unavailable when the line does not answer.
+    """
+    buyer = Order.objects.filter(request_id=request_id).values_list("buyer", flat=True).first()
+    sale_id = tickets.sale_id_of(request_id)
+    if buyer is not None or sale_id is None:
+        return buyer or ""
+    (place,) = line.places(redis.connect(), catalogue.find_sale_by_id(sale_id).sku, [request_id])
+    return place.record.buyer if place else ""
+
+
 def look_up(request_id: str, *, buyer: str) -> RequestView:
     """Return `buyer`'s own request: decided ones from the database, waiting ones from the line.
 
@@ -155,11 +168,15 @@ def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
     (place,) = line.places(redis.connect(), card.sku, [request_id])
     if place is None or place.record.buyer != buyer:
         raise RequestNotFound
-    record = place.record
-    ends = record.hold_expires_ms
+    return view_of_place(request_id, place, sale_slug=card.slug)
+
+
+def view_of_place(request_id: str, place: line.Place, *, sale_slug: str) -> RequestView:
+    """Return a request as the line knows it."""
+    record, ends = place.record, place.record.hold_expires_ms
     return RequestView(
         request_id,
-        card.slug,
+        sale_slug,
         record.quantity,
         record.state,
         record.seq,

@@ -1,18 +1,19 @@
-"""What the forms of the ticket page do: lead to payment, give a hold or a place back. Each is a POST and a redirect;
-who loads the address of such a form is led to the ticket. Never decides: the services do. Called by urls.py.
+"""What the forms of the ticket page do: lead to payment, give a hold or a place back, replace the secret link; and what
+that link does. Each form is a POST and a redirect; loading the address of such a form leads to the ticket. Never
+decides: the services do.
 """
 
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
-from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
 from inventory.tickets import sale_id_of
-from shop import checkout, holds
+from shop import checkout, holds, requests, ticket_links
 from shop.payment_providers import default_provider
-from shop.views import known_buyer, page, ticket_page
+from shop.views import LINK_COOKIE, known_buyer, page, reader_of, set_cookie, ticket_page
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -24,11 +25,11 @@ def pay(request: HttpRequest, *, request_id: str) -> HttpResponse:
     try:
         url = checkout.begin_page(
             request_id,
-            buyer=known_buyer(request) or "",
+            buyer=reader_of(request, request_id),
             provider_name=default_provider(),
             root=checkout.root_of(request),
         )
-    except NotPayable as error:
+    except (NotPayable, PaymentsLimited) as error:
         return ticket_page(request, request_id, error=error)
     return HttpResponseRedirect(url, status=303) if url else to_ticket(request_id)
 
@@ -42,10 +43,41 @@ def cancel(request: HttpRequest, *, request_id: str) -> HttpResponse:
     if sale_id_of(request_id) is None:
         raise RequestNotFound
     try:
-        holds.cancel(request_id, buyer=known_buyer(request) or "")
+        holds.cancel(request_id, buyer=reader_of(request, request_id))
     except NotPayable as error:
         return ticket_page(request, request_id, error=error)
     return to_ticket(request_id)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def replace_link(request: HttpRequest, *, request_id: str) -> HttpResponse:
+    """Replace the secret link; only the buyer's own browser may, not one that was opened by the link."""
+    if request.method == "POST":
+        requests.look_up(request_id, buyer=known_buyer(request) or "")
+        ticket_links.replace_link(request_id)
+    return to_ticket(request_id)
+
+
+def open_link(request: HttpRequest, *, request_id: str, secret: str) -> HttpResponse:
+    """Exchange the secret of a link for a cookie and lead to the ticket, so that the address with the secret is left.
+
+    No page is shown at that address, and a browser tells nobody that it came from there.
+    """
+    response = exchange(request, request_id=request_id, secret=secret)
+    response["Referrer-Policy"] = "no-referrer"
+    return response
+
+
+@require_safe
+@page
+def exchange(request: HttpRequest, *, request_id: str, secret: str) -> HttpResponse:
+    """Answer a link. Raises RequestNotFound for one that is not valid, or not any more."""
+    if not ticket_links.opens(request_id, secret):
+        raise RequestNotFound
+    response = to_ticket(request_id)
+    set_cookie(response, name=LINK_COOKIE, value=secret, path=response["Location"])
+    return response
 
 
 def to_ticket(request_id: str) -> HttpResponse:

@@ -11,11 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.utils import formats
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext
 
 from inventory.outcomes import WAITING_STATES, State
 from shop.presentation import SaleFace, clock, milliseconds, money
 from shop.status_answers import eta_range_seconds, is_out_of_reach
+from shop.ticket_links import qr_code
 
 if TYPE_CHECKING:
     from inventory.line import LineFigures
@@ -55,6 +57,8 @@ class TicketFace:
     decided_per_second: float = 0.0
     events: Sequence[OrderEvent] = ()
     proof: str = ""
+    link: str = ""
+    by_link: bool = False
 
     @property
     def waits(self) -> bool:
@@ -68,7 +72,8 @@ class TicketFace:
     def poll_after_ms(self) -> int:
         """When ticket.js asks first; every answer then names the next time. 0: nothing can change any more."""
         if self.waits or self.payment_begun or self.is_over:
-            return FIRST_POLL_MS
+            # A browser opened by the link is unknown to the API: ticket.js loads the page each time, which costs more.
+            return 1000 * self.refresh_seconds if self.by_link else FIRST_POLL_MS
         return HELD_POLL_MS if self.ticket.state == State.HELD else 0
 
     @property
@@ -95,7 +100,13 @@ class TicketFace:
     def shown(self) -> str:
         """What this ticket shows, in a word: a page that shows the same need not be put in anew."""
         payment = self.bill.payment_state if self.bill else ""
-        return f"{self.ticket.state} {payment} {self.sale.state}".replace("  ", " ")
+        place = str(self.ticket.position) if self.by_link and self.ticket.position else ""
+        return " ".join(filter(None, (self.ticket.state, payment, self.sale.state, place)))
+
+    @property
+    def qr_code(self) -> str:
+        """The link as a drawing."""
+        return mark_safe(qr_code(self.link))  # noqa: S308 - a drawing of our own, of numbers only
 
     @property
     def line_length(self) -> int:

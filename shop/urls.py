@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop import about, api, api_actions, languages, ticket_actions, views
+from shop import about, api, api_actions, languages, my_tickets, ticket_actions, views
 from shop.admin_stock import stock_live
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
@@ -17,9 +17,12 @@ urlpatterns = [
     path("", views.sale_list, name="sales"),
     path("past/", views.past_sales, name="past-sales"),
     path("sales/<slug:slug>/", views.sale, name="sale"),
+    path("tickets/", my_tickets.my_tickets, name="my-tickets"),
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),
     path("requests/<str:request_id>/cancel/", ticket_actions.cancel, name="ticket-cancel"),
+    path("requests/<str:request_id>/link/", ticket_actions.replace_link, name="ticket-replace-link"),
+    path("links/<str:request_id>/<str:secret>/", ticket_actions.open_link, name="ticket-link"),
     path("language/", languages.choose, name="language"),
     path("admin/inventory/stock/live/", admin.site.admin_view(stock_live), name="stock-live"),
     path("admin/", admin.site.urls),

@@ -35,7 +35,7 @@ from inventory.exceptions import (
 )
 from inventory.outcomes import WAITING_STATES
 from inventory.tickets import Ticket, sign_ticket
-from shop import buyers, catalogue, checkout, restoring
+from shop import buyers, catalogue, checkout, restoring, ticket_links
 from shop import requests as requests_service
 from shop.decision_rates import RATES
 from shop.gate.http import check_origin
@@ -55,6 +55,11 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
 TICKET_COOKIE = "ticket"
 # Keeps the signed ticket on its own page's path, so that the page brings a lost place back also without script.
 PROOF_COOKIE = "proof"
+# Keeps the secret of a ticket's link on that ticket's path, in a browser that was opened by the link.
+LINK_COOKIE = "link"
+# Begins the name of a cookie that each ask leaves on the path of shop/my_tickets.py; its value is the signed ticket.
+ASKED_COOKIE = "asked-"
+ASKED_FOR_SECONDS = 2 * 24 * 3600
 # Whoever has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
 FIRST_KEY = "first-press"
 # Of the sales that are over only the latest are listed; each keeps its page.
@@ -96,6 +101,7 @@ def show(
     now: datetime = context.get("now") or timezone.now()
     language = language_of(request)
     more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language, "path": request.path}
+    more |= {"sandbox": settings.SANDBOX_IN_USE, "links": settings.SHOP_LINKS}
     with translation.override(language):
         shown = {**context, **more, "error": error}
         response = render(request, template, shown, status=error.status if error else status)
@@ -114,12 +120,22 @@ def known_buyer(request: HttpRequest) -> str | None:
         return None
 
 
-def set_cookie(response: HttpResponse, *, name: str, value: str, path: str = "/") -> None:
+def reader_of(request: HttpRequest, request_id: str) -> str:
+    """Return the buyer as whom this browser may read and use one ticket: the one who shared its link, else its own."""
+    secret = request.COOKIES.get(LINK_COOKIE, "")
+    if secret and ticket_links.opens(request_id, secret):
+        return requests_service.find_buyer(request_id)
+    return known_buyer(request) or ""
+
+
+def set_cookie(
+    response: HttpResponse, *, name: str, value: str, path: str = "/", max_age: int = buyers.COOKIE_MAX_AGE_SECONDS
+) -> None:
     """Set a cookie that scripts and other sites cannot use."""
     response.set_cookie(
         name,
         value,
-        max_age=buyers.COOKIE_MAX_AGE_SECONDS,
+        max_age=max_age,
         path=path,
         secure=settings.BEHIND_TLS,
         httponly=True,
@@ -206,6 +222,8 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
     proof = proof_of(ticket, buyer=buyer)
     set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
     set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)
+    listed = f"{ASKED_COOKIE}{ticket.request_id}"
+    set_cookie(response, name=listed, value=proof, path=reverse("my-tickets"), max_age=ASKED_FOR_SECONDS)
     return response
 
 
@@ -284,10 +302,10 @@ def ticket(request: HttpRequest, *, request_id: str) -> HttpResponse:
 def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError | None = None) -> HttpResponse:
     """Render the buyer's own ticket as it is now; error: what stood in the way of what they wanted to do with it."""
     # The bill before the order: a payment captured in between shows as paid, not as a hold nobody pays for.
-    bill, buyer = checkout.find_bill(request_id), known_buyer(request) or ""
+    bill, buyer = checkout.find_bill(request_id), reader_of(request, request_id)
     found = find_or_restore(request, request_id, buyer=buyer)
     card, now = catalogue.find_sale(found.sale_slug), timezone.now()
-    waits = found.state in WAITING_STATES
+    waits, is_own = found.state in WAITING_STATES, buyer == known_buyer(request)
     figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
     face = TicketFace(
         ticket=found,
@@ -297,7 +315,9 @@ def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError |
         figures=figures,
         decided_per_second=RATES.seen(card.sku, decided=figures.decided) if figures else 0.0,
         events=tuple(OrderEvent.objects.filter(order__request_id=request_id)) if not waits else (),
-        proof=proof_of(found, buyer=buyer) if waits else "",
+        proof=proof_of(found, buyer=buyer) if waits and is_own else "",
+        link=ticket_links.link_to(request_id, root=checkout.root_of(request)),
+        by_link=not is_own,
     )
     context = {"face": face, "now": now, "still": "still" in request.GET}
     return show(request, "shop/ticket.html", context, error=error)

@@ -117,7 +117,7 @@ def reach(state: str, card: SaleCard, one: Visit) -> None:
         one.page.reload()
         one.sees_state("expired")
     elif state in {"cancelled", "left"}:
-        one.page.locator("summary").click()
+        one.page.locator(".acts summary").click()
         one.page.locator("details button").click()
         one.sees_state("cancelled")
     elif state == "refused":

@@ -114,7 +114,7 @@ def test_offline_and_back(open_sale: MakeSale, visit: OpenVisit) -> None:
     waiter.wait_in_line(card)
     waiter.context.set_offline(True)
     waiter.sees("Connection lost — your place is kept.")
-    holder.page.locator("summary").click()
+    holder.page.locator(".acts summary").click()
     holder.press("Give it back for good")
     holder.sees_state("cancelled")
     waiter.sees_state("waitlisted")

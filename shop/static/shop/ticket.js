@@ -165,6 +165,7 @@ function fail(retryAfterSeconds) {
 }
 
 async function ask() {
+  if (!url) return void load(); // opened by a secret link: only the page knows this browser
   try {
     const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(8000) });
     if (response.ok) {
@@ -191,7 +192,7 @@ function close() {
 }
 
 function follow() {
-  if (stream || document.hidden || !waits(ticket.dataset.state) || !("EventSource" in window)) return;
+  if (!url || stream || document.hidden || !waits(ticket.dataset.state) || !("EventSource" in window)) return;
   stream = new EventSource(`${url}/events`);
   stream.onmessage = (event) => show(JSON.parse(event.data));
   // It comes back by itself when the connection broke; when it was refused, we poll. Either way we ask now.

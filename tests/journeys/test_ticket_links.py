@@ -1,0 +1,104 @@
+"""A ticket on another device, in a real browser: its link is copied by one press, opens elsewhere, pays there, and both
+browsers show the receipt. With script and without, on a phone and on a desk, in both languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from shop.catalogue import SaleCard
+from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, Visit, take_all
+from tests.shopkeeping import let_holds_end
+
+MakeSale = Callable[..., SaleCard]
+OpenVisit = Callable[..., Visit]
+
+
+def show_link(buyer: Visit) -> str:
+    """Open the part of the ticket that shows its link; return the link."""
+    buyer.page.locator(".keep summary").click()
+    expect(buyer.page.locator(".keep .qr svg")).to_be_visible()
+    return buyer.page.locator(".keep code").inner_text()
+
+
+def copy_link(buyer: Visit) -> str:
+    """Copy the link by one press; return what is on the clipboard."""
+    buyer.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    buyer.page.locator("[data-copy]").click()
+    expect(buyer.page.locator("[data-copy]")).to_have_text("Link copied")
+    copied: str = buyer.page.evaluate("navigator.clipboard.readText()")
+    return copied
+
+
+def test_a_copied_link_opens_the_ticket_on_another_device_which_pays_it(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer, other = open_sale(units=1), visit(viewport=PHONE), visit(viewport=DESKTOP)
+    buyer.get_one(card)
+    link = show_link(buyer)
+    buyer.check_page()
+    buyer.picture("ticket-link")
+    assert copy_link(buyer) == link
+    other.page.goto(link)
+    assert other.page.url == buyer.page.url
+    assert other.page.evaluate("document.referrer") == ""
+    other.sees_state("held")
+    other.pay()
+    for each in (other, buyer):
+        each.page.reload()
+        each.sees_state("paid")
+        each.sees("This page is your receipt")
+    show_link(other)
+    other.sees("You opened this ticket by its link.")
+    other.check_page()
+
+
+def test_a_waiting_ticket_on_another_device_follows_its_turn(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, buyer, other = open_sale(units=1), visit(), visit()
+    holder = take_all(card)
+    buyer.wait_in_line(card)
+    other.page.goto(show_link(buyer))
+    other.sees_state("waitlisted")
+    other.page.evaluate("window.stayed = true")
+    let_holds_end(holder)
+    other.sees_state("held")
+    assert other.page.evaluate("window.stayed")
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP])
+def test_without_script_the_link_is_text_and_works(
+    open_sale: MakeSale, visit: OpenVisit, viewport: dict[str, int]
+) -> None:
+    terms = {"java_script_enabled": False, "locale": "zh-CN", "viewport": viewport}
+    card, buyer, other = open_sale(units=1), visit(**terms), visit(**terms)
+    buyer.get_one(card)
+    buyer.sees("保存此票")
+    link = show_link(buyer)
+    expect(buyer.page.locator("[data-copy]")).to_be_hidden()
+    buyer.picture("ticket-link-zh-no-script")
+    other.page.goto(link)
+    other.sees_state("held")
+    buyer.page.locator(".keep form button").click()
+    other.page.reload()
+    expect(other.page.locator("h1")).to_be_visible(timeout=PATIENCE_MS)
+    assert other.page.locator("[data-ticket]").count() == 0
+
+
+@pytest.mark.parametrize(("locale", "name"), [("en-GB", "My tickets"), ("zh-CN", "我的票")])
+def test_my_tickets_is_a_press_away_and_leads_back(
+    open_sale: MakeSale, visit: OpenVisit, locale: str, name: str
+) -> None:
+    held, full, buyer = open_sale(units=1), open_sale(units=1), visit(locale=locale)
+    take_all(full)
+    ticket = buyer.get_one(held)
+    waiting = buyer.wait_in_line(full)
+    buyer.page.get_by_role("link", name=name, exact=True).click()
+    buyer.page.wait_for_url("**/tickets/")
+    expect(buyer.page.locator(".mine li")).to_have_count(2)
+    assert [waiting in buyer.page.content(), ticket in buyer.page.content()] == [True, True]
+    buyer.check_page()
+    buyer.picture(f"my-tickets-{locale}")
+    buyer.page.locator(".mine a").last.click()
+    buyer.page.wait_for_url(f"**/requests/{ticket}/")
+    buyer.check_page()
