@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextvars import copy_context
 from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple, cast
 
 from a2wsgi.wsgi import build_environ
 
-from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body
+from inventory.exceptions import InvalidRequest
+from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
 from shop.gate.replies import Header
 from shop.gate.threads import ThreadPool
 
@@ -46,7 +46,10 @@ class Pages:
         """Answer one request by a view. Raises Unavailable when its pool is full, or its caller left."""
         # Read here, with a limit of size and time: in a thread, a few slow senders would stop every page.
         body = await read_body(receive, dict(scope["headers"]), most_bytes=MOST_PAGE_BYTES)
-        work = partial(copy_context().run, self._answer, scope, body)
+        scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
+        if b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
+            raise InvalidRequest("a query must not contain NUL")  # PostgreSQL cannot compare with it
+        work = partial(self._answer, scope, body)
         # After the body only one thing can come: that the caller has hung up, or will send nothing more.
         left = asyncio.ensure_future(receive())
         try:
@@ -63,7 +66,7 @@ class Pages:
 
     async def make_shared(self, scope: Scope) -> PageAnswer:
         """Return a page that is shown to many, from a pool that no single reader can fill. Raises Unavailable."""
-        return await self._pools[SHARED].run(partial(copy_context().run, self._answer, scope, b""))
+        return await self._pools[SHARED].run(partial(self._answer, scope, b""))
 
     def close(self) -> None:
         """Take no more; what is under way ends by the database's own timeouts."""
@@ -94,3 +97,7 @@ def pool_of(scope: Scope) -> str:
     if scope["method"] == "POST" and path.startswith(("/api/", "/requests/")):
         return PAYMENTS
     return PAGES
+
+
+def _understood(name: bytes, value: bytes) -> Header:
+    return (name, without_charset(value)) if name == b"content-type" else (name, value)

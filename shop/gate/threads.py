@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -45,7 +46,7 @@ class ThreadPool:
             else:
                 await self._free.acquire()  # at once
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+                return await asyncio.get_running_loop().run_in_executor(self._pool, partial(copy_context().run, call))
             finally:
                 self._free.release()
         finally:

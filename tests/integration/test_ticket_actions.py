@@ -83,6 +83,8 @@ def test_paying_leads_to_the_hosted_page_and_back_to_a_receipt(card: SaleCard) -
     assert (back.status_code, back["Location"]) == (303, f"/requests/{person.request_id}/")
     waiting = person.page
     assert "You went to pay." in waiting
+    # Neither celebrates nor asks for money that may be under way.
+    assert ("Back to the payment page" in waiting, "Pay €" in waiting, "confetti" in waiting) == (True, False, False)
     assert '<meta http-equiv="refresh" content="2">' in waiting
     notice = Sandbox().look_up(payment.reference)
     assert notice
