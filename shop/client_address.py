@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address
+
 from django.conf import settings
 from django.http import HttpRequest
 
@@ -19,3 +21,15 @@ def address_of(forwarded_for: str, *, connection: str) -> str:
     added = [connection, *(each.strip() for each in reversed(forwarded_for.split(",")) if each.strip())]
     proxies: int = settings.TRUSTED_PROXIES
     return added[min(proxies, len(added) - 1)]
+
+
+def limited_address(address: str) -> str:
+    """Return what is counted when something is limited by address: of IPv6 the network, of which a client has all."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = IPv6Address(address)
+    except ValueError:
+        return address
+    mapped = parsed.ipv4_mapped
+    return str(mapped) if mapped else parsed.packed[:8].hex()

@@ -262,6 +262,11 @@ RESTORE_GRACE_SECONDS = env.float("FAIRDROP_RESTORE_GRACE_SECONDS", default=5.0)
 GATE_MAX_WAITING = env.int("FAIRDROP_GATE_MAX_WAITING", default=12288)
 # How many live streams one process holds; the server's own limit (MAX_CONNECTIONS) must be well above it.
 GATE_MAX_STREAMS = env.int("FAIRDROP_GATE_MAX_STREAMS", default=4000)
+# Of both, what one client address may hold in one process; behind our own proxies connections are left to them.
+GATE_MAX_CONNECTIONS_PER_ADDRESS = env.int("FAIRDROP_GATE_MAX_CONNECTIONS_PER_ADDRESS", default=5000)
+GATE_MAX_STREAMS_PER_ADDRESS = env.int("FAIRDROP_GATE_MAX_STREAMS_PER_ADDRESS", default=2000)
+if min(GATE_MAX_CONNECTIONS_PER_ADDRESS, GATE_MAX_STREAMS_PER_ADDRESS) < 0:
+    raise ImproperlyConfigured("FAIRDROP_GATE_MAX_CONNECTIONS_PER_ADDRESS and _STREAMS_PER_ADDRESS: 0 is no limit")
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
 LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)
 SETTLE_BATCH = env.int("FAIRDROP_SETTLE_BATCH", default=500)

@@ -97,9 +97,9 @@ class Running:
         """How many connections the server has."""
         return len(self.server.server_state.connections)
 
-    def connect(self) -> socket.socket:
-        """Open a connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+    def connect(self, *, source: str = "127.0.0.1") -> socket.socket:
+        """Open a connection from an address of this machine."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS, source_address=(source, 0))
 
     def talk(self, *parts: bytes, pause_seconds: float = 0.0, ends: bool = True) -> bytes:
         """Send parts one after the other; return all that is answered. ends: say that nothing more will come."""
@@ -146,9 +146,9 @@ def statuses(answers: bytes) -> list[int]:
 
 
 @contextmanager
-def running_server() -> Iterator[Running]:
+def running_server(application: Application | None = None) -> Iterator[Running]:
     """Run the server until the end of the block."""
-    application = Application()
+    application = application or Application()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]

@@ -7,11 +7,10 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Hashable, MutableMapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeAlias
 
 import structlog
 from django.conf import settings
@@ -21,14 +20,13 @@ from inventory.exceptions import SaleNotFound, Unavailable
 from shop.buyers import cookie_to_set, set_cookie_header
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
-from shop.gate.http import NOT_MODIFIED, Receive, Scope, Send, cookie, send_answer
+from shop.gate.http import NOT_MODIFIED, Scope, Send, cookie, send_answer
+from shop.gate.pages import Pages
 from shop.gate.replies import SECURITY_NAMES, Head, Header, Headers, Reply
 from shop.languages import LANGUAGE_COOKIE, best_language
 from shop.views import TICKET_COOKIE
 
 log = structlog.get_logger(__name__)
-
-Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SALE_PATH = re.compile(r"/sales/([-\w]{1,60})/", re.ASCII)
 # The moment in the page, put in anew for every reader: the page's clock begins with it.
@@ -59,7 +57,7 @@ class Page:
 class FrontPages:
     """The front door of one process. behind: Django's pages."""
 
-    def __init__(self, board: Board, behind: Application) -> None:
+    def __init__(self, board: Board, behind: Pages) -> None:
         self._board = board
         self._behind = behind
         self._pages: dict[tuple[str, str], Page] = {}
@@ -122,7 +120,8 @@ class FrontPages:
         """Let Django render a page for nobody in particular; None when it cannot. The one before is then shown on."""
         before = self._pages.get(name)
         try:
-            status, headers, body = await call(self._behind, path=name[0], language=name[1], scope=scope)
+            asked = shared_scope(scope, path=name[0], language=name[1])
+            status, headers, body = await self._behind.make_shared(asked)
         except Exception as error:
             log.warning("front page not rendered", action="page_retry", path=name[0], error=repr(error))
             return before
@@ -159,6 +158,11 @@ def what_is_shown(entry: SaleEntry | None) -> tuple[Hashable, str]:
     return (entry.shown, state, min(left, COUNTING_SECONDS)), state
 
 
+def is_shared(path: str, headers: Headers) -> bool:
+    """Say whether this reader may be shown the front page `path` that everybody is shown."""
+    return (path == "/" or SALE_PATH.fullmatch(path) is not None) and may_be_shared(headers)
+
+
 def may_be_shared(headers: Headers) -> bool:
     """Say whether this reader may be shown what everybody is shown: no ticket, no redirect to TLS."""
     if headers.get(b"cookie") is not None and cookie(headers, TICKET_COOKIE):
@@ -190,10 +194,10 @@ def page_answer(page: Page, headers: Headers, *, with_buyer: bool) -> tuple[Head
     return head, b"%b%d%b" % (page.before, int(clocks.seconds() * 1000), page.after)
 
 
-async def call(behind: Application, *, path: str, language: str, scope: Scope) -> tuple[int, list[Header], bytes]:
-    """Ask Django for a page as a reader without cookies does; return status, headers, body."""
+def shared_scope(scope: Scope, *, path: str, language: str) -> Scope:
+    """Return the call of a reader without cookies for `path`, made from that of any reader."""
     wanted = [(n, v) for n, v in scope["headers"] if n in (b"host", b"x-forwarded-proto")]
-    inner = {
+    return {
         **scope,
         "method": "GET",
         "path": path,
@@ -201,17 +205,3 @@ async def call(behind: Application, *, path: str, language: str, scope: Scope) -
         "query_string": b"",
         "headers": [*wanted, (b"accept-language", language.encode())],
     }
-    status, headers, body = 0, [], bytearray()
-
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        nonlocal status, headers
-        if message["type"] == "http.response.start":
-            status, headers = message["status"], list(message["headers"])
-        else:
-            body.extend(message.get("body", b""))
-
-    await behind(inner, receive, send)
-    return status, headers, bytes(body)

@@ -33,6 +33,16 @@ log = structlog.get_logger(__name__)
 REFUSED_HOSTS = Seldom(seconds=1.0)
 
 
+def headers_of(scope: Scope) -> Headers:
+    """Return the request's headers by lower-case name."""
+    pairs = scope["headers"]
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        # HTTP/2 may send each cookie as a header of its own.
+        headers[b"cookie"] = b"; ".join(value for name, value in pairs if name == b"cookie")
+    return headers
+
+
 async def send_answer(send: Send, head: Head, body: bytes) -> None:
     """Send a whole answer through ASGI."""
     length = [] if head.status == NOT_MODIFIED else [(b"content-length", b"%d" % len(body))]

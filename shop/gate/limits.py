@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from email.utils import formatdate
 from enum import IntEnum
 
@@ -43,6 +44,28 @@ MESSAGE_TOO_LARGE = plain_problem("too_large", 413, f"The body is larger than {M
 BODY_BROKE_OFF = plain_problem("invalid_request", 400, "the body broke off")
 BODY_TOO_SLOW = plain_problem("invalid_request", 400, f"the body did not arrive within {BODY_SECONDS:.0f} s")
 TOO_MANY = plain_problem("unavailable", 503, "Too many connections.", 2)
+TOO_MANY_OF_ONE = plain_problem("unavailable", 503, "Too many connections from your address.", 2)
+
+
+class AddressLimit:
+    """How much each address holds of something. most: as much as one address may hold; 0: no limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: Counter[str] = Counter()
+
+    def take(self, address: str) -> bool:
+        """Count one more for `address`; say False, and count nothing, when it holds as many as it may."""
+        if self._most and self._held[address] >= self._most:
+            return False
+        self._held[address] += 1
+        return True
+
+    def give_back(self, address: str) -> None:
+        """Count one less for `address`."""
+        self._held[address] -= 1
+        if not self._held[address]:
+            del self._held[address]
 
 
 class Clock:

@@ -13,7 +13,7 @@ from shop import payments
 from shop.api_actions import MOST_NOTICE_BYTES
 from shop.gate.http import Receive, read_body
 from shop.gate.replies import Headers
-from shop.gate.threads import ReaderThreads
+from shop.gate.threads import ThreadPool
 from shop.payment_providers import provider
 
 
@@ -21,7 +21,7 @@ class Notices:
     """The door of one process for all providers."""
 
     def __init__(self) -> None:
-        self._threads = ReaderThreads("notices", threads=8, most_waiting=256)
+        self._threads = ThreadPool("notices", threads=8, most_waiting=256)
 
     async def handle(self, provider_name: str, headers: Headers, receive: Receive) -> dict[str, str]:
         """Return the answer to one notice. Raises InvalidRequest, RequestNotFound, TooLarge, Unavailable."""

@@ -1,42 +1,100 @@
-"""Runs Django's WSGI application behind the gate, in a bounded pool of threads. Never serves a hot call.
-Called by the router for every address that is not the gate's own.
+"""Runs Django's WSGI application in threads: payments, pages and staff in a bounded pool each, so that a crowd in one
+keeps nobody waiting in another. Never serves a hot call, never begins work whose caller has left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
-from typing import Any, cast
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from io import BytesIO
+from typing import Any, NamedTuple, cast
 
-from a2wsgi import WSGIMiddleware
+from a2wsgi.wsgi import build_environ
 
 from inventory.exceptions import InvalidRequest
 from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
 from shop.gate.replies import Header
+from shop.gate.threads import ThreadPool
 
-# Django's WSGI handler is several times faster than its ASGI one for ordinary views, and these views block.
-DJANGO_THREADS = 8
+PAYMENTS, PAGES, STAFF, SHARED = "payments", "pages", "staff", "shared"
+# (threads, calls that may be under way or wait). Pages cost this process's own time, so more threads would not make
+# them quicker. A login costs a third of a second of a core.
+SIZES = {PAYMENTS: (8, 512), PAGES: (4, 256), STAFF: (2, 32), SHARED: (2, 512)}
+
+
+class PageAnswer(NamedTuple):
+    """What a view answered."""
+
+    status: int
+    headers: list[Header]
+    body: bytes
 
 
 class Pages:
     """wsgi: Django's application."""
 
     def __init__(self, wsgi: Callable[..., Any]) -> None:
-        self._application = WSGIMiddleware(wsgi, workers=DJANGO_THREADS)
+        # Django's WSGI handler is several times faster than its ASGI one for ordinary views, and these views block.
+        self._wsgi = wsgi
+        self._pools = {
+            name: ThreadPool(name, threads=threads, most_waiting=most_waiting)
+            for name, (threads, most_waiting) in SIZES.items()
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request by a view."""
-
-        # Read here, with a limit of size and time: in a thread, eight slow senders would stop every page.
+        """Answer one request by a view. Raises Unavailable when its pool is full, or its caller left."""
+        # Read here, with a limit of size and time: in a thread, a few slow senders would stop every page.
         body = await read_body(receive, dict(scope["headers"]), most_bytes=MOST_PAGE_BYTES)
         scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
         if b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
             raise InvalidRequest("a query must not contain NUL")  # PostgreSQL cannot compare with it
-        parts = [{"type": "http.request", "body": body, "more_body": False}]
+        work = partial(self._answer, scope, body)
+        # After the body only one thing can come: that the caller has hung up, or will send nothing more.
+        left = asyncio.ensure_future(receive())
+        try:
+            answer = await self._pools[pool_of(scope)].run(work, left=left)
+        finally:
+            left.cancel()
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "http.response.body", "body": answer.body})
 
-        async def receive_read() -> MutableMapping[str, Any]:
-            return parts.pop() if parts else {"type": "http.disconnect"}
+    @property
+    def is_full(self) -> bool:
+        """Say whether nobody else may wait for a page."""
+        return self._pools[PAGES].is_full
 
-        await self._application(cast(Any, scope), cast(Any, receive_read), cast(Any, send))
+    async def make_shared(self, scope: Scope) -> PageAnswer:
+        """Return a page that is shown to many, from a pool that no single reader can fill. Raises Unavailable."""
+        return await self._pools[SHARED].run(partial(self._answer, scope, b""))
+
+    def close(self) -> None:
+        """Take no more; what is under way ends by the database's own timeouts."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def _answer(self, scope: Scope, body: bytes) -> PageAnswer:
+        """Call Django in a thread. The whole answer is taken at once: no thread waits for a slow reader."""
+        heads: list[tuple[str, list[tuple[str, str]]]] = []
+        environ = build_environ(cast(Any, scope), cast(Any, BytesIO(body)))
+        parts = self._wsgi(environ, lambda *head: heads.append(head))
+        try:
+            whole = b"".join(parts)
+        finally:
+            getattr(parts, "close", lambda: None)()
+        status, pairs = heads[0]
+        headers = [(name.lower().encode("latin-1"), text.strip().encode("latin-1")) for name, text in pairs]
+        return PageAnswer(int(status[:3]), headers, whole)
+
+
+def pool_of(scope: Scope) -> str:
+    """Return the name of the pool that a request belongs to."""
+    path: str = scope["path"]
+    if path.startswith("/admin") or (path.startswith("/api/") and path.endswith("/audit")):
+        return STAFF
+    if path.startswith("/sandbox/") or (scope["method"] == "POST" and path.startswith(("/api/", "/requests/"))):
+        return PAYMENTS
+    return PAGES
 
 
 def _understood(name: bytes, value: bytes) -> Header:

@@ -12,7 +12,7 @@ from inventory.exceptions import SaleNotFound
 from shop import catalogue, requests
 from shop.gate.entries import SaleEntry
 from shop.gate.sales import past_answer
-from shop.gate.threads import ReaderThreads
+from shop.gate.threads import ThreadPool
 from shop.requests import RequestView
 
 # How long a sale, or that there is none, is remembered: a title that staff mend is shown a moment later.
@@ -24,7 +24,7 @@ class PastSales:
     """The retired sales that one process was asked for lately."""
 
     def __init__(self) -> None:
-        self._threads = ReaderThreads("past", threads=2, most_waiting=64)
+        self._threads = ThreadPool("past", threads=2, most_waiting=64)
         self._seen: OrderedDict[Hashable, tuple[float, SaleEntry | None]] = OrderedDict()
 
     def recall(self, name: str | int) -> SaleEntry | None:

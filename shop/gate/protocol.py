@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shop.client_address import limited_address
 from shop.gate.http import MOST_BODY_BYTES, MOST_PAGE_BYTES, NOT_MODIFIED
 from shop.gate.limits import (
     ANSWERING,
@@ -37,6 +38,8 @@ from shop.gate.limits import (
     SILENT,
     STALLED_SECONDS,
     TOO_MANY,
+    TOO_MANY_OF_ONE,
+    AddressLimit,
     Clock,
 )
 from shop.gate.replies import ID_NUMBERS, REQUEST_ID, Handler, Head, Headers, HotCall, request_id_of
@@ -66,6 +69,8 @@ class GateProtocol(HttpToolsProtocol):
     clock: ClassVar[Clock] = Clock()
     # The connections that have sent nothing, oldest first: they make room for others.
     silent: ClassVar[dict[GateProtocol, None]] = {}
+    # How many connections each address has.
+    addresses: ClassVar[AddressLimit] = AddressLimit(0)
     cycle: Any  # uvicorn's, or ours while the answer to a hot call is owed
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -74,6 +79,7 @@ class GateProtocol(HttpToolsProtocol):
         self.hot_call: Callable[[bytes, bytes, Headers], HotCall | None] = getattr(self.app, "hot_call", _none_is_hot)
         self.hot = HotCycle()
         self.phase: int = SILENT
+        self.address: str | None = None  # for which this connection is counted
         self.since = self.clock.now
         self.unsent = 0  # bytes that the reader had not taken at the last look
         self.handler: Handler | None = None
@@ -82,6 +88,7 @@ class GateProtocol(HttpToolsProtocol):
         self.feeding = False
         self.behind = False  # the message that is parsed came after an unanswered one
         self.ended = False  # nothing more will come, or be listened to
+        self.hung_up = False  # the other side has sent its end
         self.stopping = False
         self.refusal: tuple[Head, bytes] | None = None  # goes out after what is owed
 
@@ -90,6 +97,11 @@ class GateProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or make room, or refuse."""
         super().connection_made(transport)
+        address = limited_address(self.client[0]) if self.client else ""
+        if not self.addresses.take(address):
+            self._refuse(TOO_MANY_OF_ONE)
+            return transport.close()  # at once: whoever has so many gets no time to read
+        self.address = address
         self.silent[self] = None
         if len(self.connections) > MAX_CONNECTIONS:
             oldest = next(iter(self.silent))
@@ -97,10 +109,13 @@ class GateProtocol(HttpToolsProtocol):
                 self._refuse(TOO_MANY)
             else:
                 oldest.transport.abort()
+        return None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was not answered. A hot call that was handed over goes on without its caller."""
         self.silent.pop(self, None)
+        if self.address is not None:
+            self.addresses.give_back(self.address)
         self.phase, self.rest = LEAVING, b""
         if self.cycle is self.hot:
             self.cycle = None
@@ -116,8 +131,14 @@ class GateProtocol(HttpToolsProtocol):
             return None
         if self.phase == BODY and not self.rest:
             self._refuse(BODY_BROKE_OFF)
-        self.ended = True
+        self.ended = self.hung_up = True
+        self._tell_hung_up()
         return True
+
+    def _tell_hung_up(self) -> None:
+        """Wake who works for a caller that sends nothing more, and may have left: its receive returns once more."""
+        if self.hung_up and self.running is not None:
+            self.running.message_event.set()
 
     def shutdown(self) -> None:
         """Answer what was begun, then end. A live stream ends at once: its reader comes back to another process."""
@@ -148,7 +169,7 @@ class GateProtocol(HttpToolsProtocol):
         elif self.transport.is_closing() and self.phase != LEAVING:
             self.phase, self.since = LEAVING, now
         elif now - self.since <= DEADLINES[self.phase]:
-            return
+            self._tell_hung_up()  # again: at the time of the end it may not have listened yet
         elif self.phase == LEAVING:
             self.transport.abort()
         elif self.flow.read_paused or self.behind:

@@ -36,7 +36,7 @@ from shop.gate.replies import (
     refuse,
     refuse_crowd,
 )
-from shop.gate.threads import ReaderThreads
+from shop.gate.threads import ThreadPool
 from shop.refusals import not_open, refusal
 from shop.requests import LONGEST_KEY, MOST_UNITS
 from shop.restoring import restore_asked
@@ -106,7 +106,7 @@ class Purchases:
         self._board = board
         self._late = late
         self._coalescers: dict[int, Coalescer[Asked, Answer]] = {}
-        self._threads = ReaderThreads("tickets", threads=2, most_waiting=64)
+        self._threads = ThreadPool("tickets", threads=2, most_waiting=64)
 
     async def stop(self) -> None:
         """Let what was handed over be decided, and end the threads."""

@@ -13,7 +13,7 @@ from django.db import connection
 from inventory import clocks, redis, server_memory
 from inventory.exceptions import RedisUnavailable, Unavailable
 from shop.gate.replies import JSON_HEADERS, Head
-from shop.gate.threads import ReaderThreads
+from shop.gate.threads import ThreadPool
 
 ANSWER_SECONDS = 2.0
 READY, NOT_READY = Head(200, JSON_HEADERS), Head(503, JSON_HEADERS)
@@ -24,7 +24,7 @@ class Readiness:
 
     def __init__(self, client: redis.AsyncClient) -> None:
         self._client = client
-        self._threads = ReaderThreads("readiness", threads=1, most_waiting=1)
+        self._threads = ThreadPool("readiness", threads=1, most_waiting=1)
         self._question: asyncio.Task[bool] | None = None
 
     async def answer(self) -> tuple[Head, bytes]:

@@ -6,8 +6,8 @@ Never lets an error out: each becomes a problem answer. It also names the hot ca
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from collections.abc import Awaitable
+from typing import Any
 
 import structlog
 
@@ -18,7 +18,7 @@ from shop.buyers import issue_buyer, set_cookie_header
 from shop.gate import metrics
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
-from shop.gate.front_pages import FrontPages, send_page
+from shop.gate.front_pages import FrontPages, is_shared, send_page
 from shop.gate.http import (
     Message,
     Receive,
@@ -28,16 +28,19 @@ from shop.gate.http import (
     check_host,
     check_json_content_type,
     check_origin,
+    headers_of,
     is_own_host,
     read_body,
     send_answer,
 )
 from shop.gate.notices import Notices
+from shop.gate.pages import Pages
 from shop.gate.purchase import Purchases
 from shop.gate.readiness import Readiness
 from shop.gate.replies import (
     JSON_HEADERS,
     OK,
+    OVERLOADED,
     REQUEST_ID,
     SECURITY_HEADERS,
     AwaitedReply,
@@ -47,6 +50,7 @@ from shop.gate.replies import (
     LateAnswers,
     Reply,
     refuse,
+    refuse_crowd,
     request_id_of,
     send_json,
 )
@@ -54,15 +58,14 @@ from shop.gate.sales import page_asked, sale_answer
 from shop.gate.status import Statuses
 from shop.gate.streams import Streams
 
-Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 API = "/api/v1/"
 SALES, ASKS, REQUESTS, ALL_SALES = b"/api/v1/sales/", b"/requests", b"/api/v1/requests/", b"/api/v1/sales"
 
 
 class Gate:
-    """behind: the ASGI application for everything that is not the gate's own."""
+    """behind: Django's pages, for everything that is not the gate's own."""
 
-    def __init__(self, behind: Application) -> None:
+    def __init__(self, behind: Pages) -> None:
         self._behind = behind
         self._client: redis.AsyncClient | None = None
 
@@ -84,8 +87,12 @@ class Gate:
                 return (show_sale, entry) if entry is not None else None
             if target == ALL_SALES:
                 return show_sales, self._board
-            page = self._front.ready(target.decode("latin-1"), headers)
-            return (send_page, page) if page is not None else None
+            path = target.decode("latin-1")
+            page = self._front.ready(path, headers)
+            if page is not None:
+                return send_page, page
+            if self._behind.is_full and is_page(path) and not is_shared(path, headers):
+                return refuse_reader, None
         return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,10 +135,10 @@ class Gate:
                 await send_value(send, await self._statuses.read(request_id, buyer=buyer))
             case ["requests", request_id, "events"]:
                 allow(scope, "GET")
-                await self._streams.follow_request(request_id, headers_of(scope), receive, send)
+                await self._streams.follow_request(request_id, scope, receive, send)
             case ["sales", slug, "events"]:
                 allow(scope, "GET")
-                await self._streams.follow_sale(await self._board.find(slug), headers_of(scope), receive, send)
+                await self._streams.follow_sale(await self._board.find(slug), scope, receive, send)
             case ["sales"]:
                 allow(scope, "GET")
                 page = page_asked(scope["query_string"])
@@ -192,6 +199,7 @@ class Gate:
             self._statuses.close()
             self._notices.close()
             self._readiness.close()
+            self._behind.close()
             await redis.close_async(self._client)
             self._client = None
 
@@ -212,16 +220,6 @@ def with_request_id(scope: Scope, send: Send) -> tuple[Scope, Send]:
     return {**scope, "headers": [*fields, (REQUEST_ID, name)]}, send_marked
 
 
-def headers_of(scope: Scope) -> Headers:
-    """Return the request's headers by lower-case name."""
-    pairs = scope["headers"]
-    headers = dict(pairs)
-    if len(headers) != len(pairs):
-        # HTTP/2 may send each cookie as a header of its own.
-        headers[b"cookie"] = b"; ".join(value for name, value in pairs if name == b"cookie")
-    return headers
-
-
 def allow(scope: Scope, method: str) -> None:
     """Raise MethodNotAllowed unless the request's method is `method`."""
     if scope["method"] != method:
@@ -239,6 +237,16 @@ async def issue(headers: Headers, send: Send) -> None:
 async def send_value(send: Send, value: Any) -> None:
     """Answer 200 with `value` as JSON."""
     await send_answer(send, OK, json.dumps(value).encode())
+
+
+def is_page(path: str) -> bool:
+    """Say whether Django answers a GET of `path` with a page of the shop."""
+    return path == "/" or path.startswith(("/sales/", "/requests/"))
+
+
+def refuse_reader(reply: Reply, _nothing: None, _headers: Headers, _body: bytes) -> None:
+    """Answer a reader for whom no thread is free: at once, because a crowd of them must cost little."""
+    refuse_crowd(reply, OVERLOADED)
 
 
 def show_sale(reply: Reply, entry: SaleEntry, _headers: Headers, _body: bytes) -> None:

@@ -8,7 +8,9 @@ import socket
 from typing import Any
 
 import uvicorn
+from django.conf import settings
 
+from shop.gate.limits import AddressLimit
 from shop.gate.protocol import GateProtocol
 
 SWEEP_SECONDS = 1.0
@@ -46,6 +48,9 @@ def serve(application: Any, *, host: str, port: int, shared: bool) -> None:
 
 def server_of(application: Any, *, host: str, port: int) -> Server:
     """Return a server that does not listen yet."""
+    # Behind a proxy of ours all connections come from its address; it limits them itself (docker/nginx.conf).
+    most = 0 if settings.TRUSTED_PROXIES else settings.GATE_MAX_CONNECTIONS_PER_ADDRESS
+    GateProtocol.addresses = AddressLimit(most)
     config = uvicorn.Config(
         application,
         host=host,

@@ -21,7 +21,7 @@ from shop.gate.coalescer import Coalescer
 from shop.gate.entries import SaleEntry
 from shop.gate.http import buyer_of
 from shop.gate.replies import Headers, LateAnswers, Reply, refuse, send_json
-from shop.gate.threads import ReaderThreads
+from shop.gate.threads import ThreadPool
 from shop.models import Order
 from shop.requests import RequestView
 from shop.status_answers import status_answer
@@ -56,7 +56,7 @@ class Statuses:
         self._board = board
         self._late = late
         # Requests that the line forgot are few; somebody who asks for thousands must not hold up priming.
-        self._threads = ReaderThreads("status", threads=2, most_waiting=64)
+        self._threads = ThreadPool("status", threads=2, most_waiting=64)
         self._coalescers: dict[str, Coalescer[Asked, Place | None]] = {}
 
     async def entry_of(self, request_id: str) -> SaleEntry:

@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from django.conf import settings
 
 from inventory.exceptions import Unavailable
+from shop.client_address import address_of, limited_address
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
 from shop.gate.follower import Follower, seen_of, tell, tell_sale
 from shop.gate.followers import HEARTBEAT_SECONDS, Followers
-from shop.gate.http import Receive, Send, buyer_of
+from shop.gate.http import Receive, Scope, Send, buyer_of, headers_of
+from shop.gate.limits import AddressLimit
 from shop.gate.replies import Headers
 from shop.gate.sales import sale_answer
 from shop.gate.status import Statuses
@@ -39,6 +41,7 @@ class Streams:
     def __init__(self, board: Board, statuses: Statuses) -> None:
         self._statuses = statuses
         self._followers = Followers(board, statuses)
+        self._addresses = AddressLimit(settings.GATE_MAX_STREAMS_PER_ADDRESS)
 
     def start(self) -> None:
         """Begin to look for news, until stop."""
@@ -49,33 +52,42 @@ class Streams:
         await self._followers.stop()
 
     @contextmanager
-    def _one_more(self, follower: Follower) -> Iterator[None]:
-        """Keep a stream among the open ones. Raises Unavailable when there are as many as this process may hold."""
-        if len(self._followers) >= settings.GATE_MAX_STREAMS:
+    def _one_more(self, follower: Follower, *, address: str) -> Iterator[None]:
+        """Keep a stream among the open ones. Raises Unavailable when there are, or `address` has, as many as may be."""
+        if len(self._followers) >= settings.GATE_MAX_STREAMS or not self._addresses.take(address):
             raise Unavailable("Too many are watching; ask again by polling.")
         self._followers.add(follower)
         try:
             yield
         finally:
             self._followers.discard(follower)
+            self._addresses.give_back(address)
 
-    async def follow_request(self, request_id: str, headers: Headers, receive: Receive, send: Send) -> None:
+    async def follow_request(self, request_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream one buyer's request until it is decided. Raises RequestNotFound, Unauthenticated, Unavailable."""
+        headers = headers_of(scope)
         buyer = buyer_of(headers, unsafe=False)
         entry = await self._statuses.entry_of(request_id)  # an error here and below is still an ordinary answer
         seen = seen_of(entry)
         status = await self._statuses.read(request_id, buyer=buyer)
         follower = Follower(entry, request_id=request_id, buyer=buyer, name=last_event_id(headers))
-        with self._one_more(follower):
+        with self._one_more(follower, address=caller_address(scope)):
             tell(follower, status, time.monotonic(), seen=seen)
             await stream(follower, receive, send)
 
-    async def follow_sale(self, entry: SaleEntry, headers: Headers, receive: Receive, send: Send) -> None:
+    async def follow_sale(self, entry: SaleEntry, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream one sale's public figures until it closes. Raises Unavailable."""
-        follower = Follower(entry, name=last_event_id(headers))
-        with self._one_more(follower):
+        follower = Follower(entry, name=last_event_id(headers_of(scope)))
+        with self._one_more(follower, address=caller_address(scope)):
             tell_sale(follower, sale_answer(entry), time.monotonic())
             await stream(follower, receive, send)
+
+
+def caller_address(scope: Scope) -> str:
+    """Return the address whose streams are counted: behind proxies of ours the one that they were called from."""
+    forwarded_for = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+    connection = scope["client"][0] if scope.get("client") else ""
+    return limited_address(address_of(forwarded_for.decode("latin-1"), connection=connection))
 
 
 def last_event_id(headers: Headers) -> str:

@@ -1,6 +1,5 @@
-"""Runs the gate's few database reads in threads of their own, so that the event loop never waits for PostgreSQL.
-Never lets a database error out, never queues without a bound: the caller sees Unavailable.
-Called by the board and the status door.
+"""Runs what waits for PostgreSQL, or takes long, in threads, so that the event loop never waits for it.
+Never queues without a bound, and never begins what nobody waits for any more: the caller sees Unavailable.
 """
 
 from __future__ import annotations
@@ -19,27 +18,57 @@ from inventory.exceptions import Unavailable
 Result = TypeVar("Result")
 
 
-class ReaderThreads:
-    """A few threads for one kind of read. threads: how many; most_waiting: how many reads may be under way or wait."""
+class ThreadPool:
+    """A few threads for one kind of work. threads: how many; most_waiting: how many calls may be under way or wait."""
 
     def __init__(self, name: str, *, threads: int, most_waiting: int) -> None:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
+        self._free = asyncio.Semaphore(threads)
         self._most_waiting = most_waiting
         self._waiting = 0
 
-    async def read(self, call: Callable[..., Result], *args: Any, **named: Any) -> Result:
-        """Return what `call` returns. Raises Unavailable when the database is away or too many wait for it."""
-        if self._waiting >= self._most_waiting:
+    @property
+    def is_full(self) -> bool:
+        """Say whether the next call would be refused."""
+        return self._waiting >= self._most_waiting
+
+    async def run(self, call: Callable[[], Result], *, left: asyncio.Future[Any] | None = None) -> Result:
+        """Return what `call` returns. left: is done when nobody waits for it; a call that began goes on all the same.
+
+        Raises Unavailable when too many wait, or when `left` was done before the call could begin.
+        """
+        if self.is_full:
             raise Unavailable
         self._waiting += 1
         try:
-            work = partial(copy_context().run, partial(_with_good_connection, call, *args, **named))
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            if self._free.locked():
+                await self._wait(left)
+            else:
+                await self._free.acquire()  # at once
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._pool, partial(copy_context().run, call))
+            finally:
+                self._free.release()
         finally:
             self._waiting -= 1
 
+    async def _wait(self, left: asyncio.Future[Any] | None) -> None:
+        turn = asyncio.ensure_future(self._free.acquire())
+        if left is not None:
+            left.add_done_callback(lambda _left: turn.cancel())
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if left is not None and left.done():
+                raise Unavailable from None
+            raise
+
+    async def read(self, call: Callable[..., Result], *args: Any, **named: Any) -> Result:
+        """Return what `call` reads. Raises Unavailable when the database is away or too many wait for it."""
+        return await self.run(partial(_with_good_connection, call, *args, **named))
+
     def close(self) -> None:
-        """Take no more reads; what is under way ends by the database's own timeouts."""
+        """Take no more calls; what is under way ends by the database's own timeouts."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

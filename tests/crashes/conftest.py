@@ -6,6 +6,8 @@ in its Redis, take that for a loss, and move the ordinals of the sale.
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -15,6 +17,10 @@ from django.db import connections
 from pytest_django.plugin import DjangoDbBlocker
 
 from tests.conftest import MADE_SKUS
+
+READERS = 3_000
+# How many slow senders there are; `make test-slow-senders` sends ten times as many.
+CROWD = int(os.environ.get("SLOW_SENDERS", "2000"))
 
 if TYPE_CHECKING:
     from tests.crashes.lossy_road import Road
@@ -46,3 +52,14 @@ def road(shop_database: None, new_sku: Callable[[], str]) -> Iterator[Road]:
 
     with lossy_road(new_sku()) as road:
         yield road
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Let this process and its children open a file for every member of a crowd."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = max(CROWD, READERS) + 1000
+    # Beyond the hard limit only who may raise it can go; anybody else is told so.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], needed), max(before[1], needed)))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)

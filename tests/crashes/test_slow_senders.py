@@ -4,19 +4,20 @@ control: the same senders, quick, are answered. `make test-slow-senders` sends t
 
 from __future__ import annotations
 
-import os
-import resource
 import selectors
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shop.gate.http import BODY_SECONDS
 from shop.gate.limits import HEAD_SECONDS
+from tests.crashes.conftest import CROWD
 from tests.http_calls import Caller
 from tests.shop_processes import web_process
 from tests.waiting import assert_waits_at_most, wait_until
@@ -28,7 +29,14 @@ HEAD = (
 # More than Django has threads.
 SENDERS = 12
 SECONDS_TO_END = 60.0
-CROWD = int(os.environ.get("SLOW_SENDERS", "2000"))
+ATTACKER = "127.0.0.2"
+LARGE_HEADS, LARGE_BYTES = 300, 400_000
+SECONDS_TO_CLOSE = 15.0
+MORE_BYTES = 50 * 1024 * 1024
+# Files that a web process has open besides the crowd's connections.
+SPARE_CONNECTIONS = 200
+# The crowd is looked at, and the buyer calls, each time so many more have come.
+LOOK_AFTER, READ_AFTER = CROWD // 10, 50
 
 
 @pytest.fixture
@@ -73,17 +81,6 @@ def test_a_body_that_never_ends_is_given_up(web: Caller) -> None:
         assert answer[0] == b"HTTP/1.1 400"
 
 
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """Let this process and its children open a file for every sender."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = CROWD + 1000
-    # Beyond the hard limit only who may raise it can go; anybody else is told so.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], needed), max(before[1], needed)))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
 BEGINNINGS = (
     b"",
     b"POST /api/v1/sales/x/requests HTTP/1.1\r\nHost: a\r\nX-Slow: ",
@@ -95,30 +92,100 @@ BEGINNINGS = (
 def test_a_crowd_of_slow_senders_is_ended_while_a_buyer_is_served(
     many_files: None, process_environment: dict[str, str], tmp_path: Path
 ) -> None:
+    """They come from so many addresses that the limit of one has no part in it."""
     with ExitStack() as running:
         web = running.enter_context(web_process(process_environment, folder=tmp_path))
-        open_ones = running.enter_context(selectors.DefaultSelector())
-        opened, served = [], 0
+        crowd = Crowd(web, running)
         for number in range(CROWD):
-            sender = running.enter_context(socket.create_connection(("127.0.0.1", web.port), timeout=60))
-            sender.sendall(BEGINNINGS[number % len(BEGINNINGS)])
-            open_ones.register(sender, selectors.EVENT_READ, time.monotonic())
-            if number % (CROWD // 10) == 0:
-                served += web.call("POST", "/api/v1/buyers", timeout_seconds=10).status == 201
-        deadline = time.monotonic() + SECONDS_TO_END
-        while open_ones.get_map() and time.monotonic() < deadline:
-            for key, _ in open_ones.select(timeout=0.1):
-                if not _read(key.fileobj):
-                    opened.append(time.monotonic() - key.data)
-                    open_ones.unregister(key.fileobj)
-            served += web.get("/api/v1/sales", timeout_seconds=10).status == 200
-    assert len(opened) == CROWD
-    assert min(opened) >= HEAD_SECONDS - 2  # the control: none was ended because it was one of many
-    assert served > 10
+            crowd.come(BEGINNINGS[number % len(BEGINNINGS)], address=f"127.1.{number // 200}.{1 + number % 200}")
+        crowd.wait_until_ended()
+    assert len(crowd.lives) == CROWD
+    assert min(crowd.lives) >= HEAD_SECONDS - 2  # the control: none was ended because it was one of many
+    assert crowd.served > 10
 
 
-def _read(sender: socket.socket) -> bytes:
-    try:
-        return sender.recv(4096)
-    except ConnectionError:
-        return b""
+@pytest.mark.parametrize("limit", [CROWD // 4, 0])
+def test_one_address_takes_nothing_from_another(
+    limit: int, many_files: None, process_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The control is no limit: then all of them have a connection at once."""
+    environment = {**process_environment, "FAIRDROP_GATE_MAX_CONNECTIONS_PER_ADDRESS": str(limit)}
+    with ExitStack() as running:
+        web = running.enter_context(web_process(environment, folder=tmp_path))
+        crowd = Crowd(web, running)
+        for _ in range(CROWD):
+            crowd.come(b"", address=ATTACKER)
+        for _ in range(LARGE_HEADS):
+            crowd.come(b"GET / HTTP/1.1\r\nHost: a\r\nX-Large: " + b"a" * LARGE_BYTES, address=ATTACKER)
+        seconds = crowd.wait_until_ended()
+    assert len(crowd.lives) == CROWD + LARGE_HEADS
+    assert crowd.served > 10
+    assert seconds <= SECONDS_TO_CLOSE
+    refused = crowd.refused[b"HTTP/1.1 503"]
+    if limit:
+        assert crowd.most_connections <= limit + SPARE_CONNECTIONS
+        assert refused > 0
+        assert crowd.more_bytes <= MORE_BYTES
+    else:
+        assert (crowd.most_connections > CROWD // 4 + SPARE_CONNECTIONS, refused) == (True, 0)
+
+
+class Crowd:
+    """Connections that are watched until the shop ends them, while a buyer of another address goes on.
+
+    lives: how long each was open, in seconds; served: how often the buyer was; refused: beginnings of answers.
+    """
+
+    def __init__(self, web: Caller, running: ExitStack) -> None:
+        self._web, self._running = web, running
+        self._open = running.enter_context(selectors.DefaultSelector())
+        self._process = next(each for each in psutil.Process().children(recursive=True) if listens(each, web.port))
+        assert web.get("/api/v1/sales").status == 200
+        self._bytes = self._process.memory_info().rss
+        self.more_bytes = self.most_connections = self.served = self._came = 0
+        self.lives: list[float] = []
+        self.refused: Counter[bytes] = Counter()
+
+    def come(self, beginning: bytes, *, address: str) -> None:
+        """Open one connection more, and send what a request begins with."""
+        began = time.monotonic()
+        sender = self._running.enter_context(
+            socket.create_connection(("127.0.0.1", self._web.port), timeout=60, source_address=(address, 0))
+        )
+        with suppress(ConnectionError):  # it may be refused already
+            sender.sendall(beginning)
+        self._open.register(sender, selectors.EVENT_READ, began)
+        self._came += 1
+        if self._came % READ_AFTER == 0:
+            self._read()
+        if self._came % LOOK_AFTER == 0:
+            self._look()
+
+    def wait_until_ended(self) -> float:
+        """Wait until the shop has ended them all; return how many seconds that took."""
+        began = time.monotonic()
+        while self._open.get_map() and time.monotonic() < began + SECONDS_TO_END:
+            self._read(timeout_seconds=0.1)
+            self._look()
+        return time.monotonic() - began
+
+    def _read(self, *, timeout_seconds: float = 0.0) -> None:
+        for key, _ in self._open.select(timeout=timeout_seconds):
+            try:
+                answer = key.fileobj.recv(4096)  # type: ignore[union-attr]
+            except ConnectionError:
+                answer = b""
+            self.refused[answer[:12]] += bool(answer)
+            if not answer:
+                self.lives.append(time.monotonic() - key.data)
+                self._open.unregister(key.fileobj)
+
+    def _look(self) -> None:
+        self.served += self._web.call("POST", "/api/v1/buyers", timeout_seconds=10).status == 201
+        self.more_bytes = max(self.more_bytes, self._process.memory_info().rss - self._bytes)
+        self.most_connections = max(self.most_connections, self._process.num_fds())
+
+
+def listens(process: psutil.Process, port: int) -> bool:
+    """Say whether `process` listens on `port`."""
+    return any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in process.net_connections("tcp"))

@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.test import Client, override_settings
 from structlog.testing import capture_logs
 
-from shop.client_address import address_of
+from shop.client_address import address_of, limited_address
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 PASSWORD = "a long and secret password"
@@ -87,3 +87,18 @@ def test_as_many_proxies_are_believed_as_there_are(proxies: int, address: str) -
 def test_weak_passwords_are_refused(weak: str) -> None:
     with pytest.raises(ValidationError):
         validate_password(weak)
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:0:1::1", "20010db800000001"),
+        ("2001:db8:0:1:ffff::2", "20010db800000001"),
+        ("192.0.2.1:4711", "192.0.2.1:4711"),
+        ("", ""),
+    ],
+)
+def test_limits_count_an_address_or_a_network_of_ipv6(address: str, counted: str) -> None:
+    assert limited_address(address) == counted

@@ -7,6 +7,7 @@ from __future__ import annotations
 import http.client
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -62,13 +63,15 @@ class Peer:
             self._server = None
 
 
-def adapted(folder: Path, peers: list[Peer], *, port: int, peer_options: str, next_upstream: str) -> str:
+def adapted(
+    folder: Path, peers: list[Peer], *, port: int, peer_options: str, next_upstream: str, file: str = FILE
+) -> str:
     """Return the file for this machine: other ports, no resolver of Docker's, nothing written outside `folder`."""
     servers = "\n".join(f"server 127.0.0.1:{peer.port}{peer_options};" for peer in peers)
     paths = "\n".join(
         f"{kind}_temp_path {folder / kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    text = re.sub(r"resolver .*;", paths, FILE)
+    text = re.sub(r"resolver .*;", paths, file)
     text = re.sub(r"server web:8000 .*;", servers, text)
     text = re.sub(r"listen 8080 .*;", f"listen 127.0.0.1:{port};", text)
     text = re.sub(r"proxy_next_upstream .*;", f"proxy_next_upstream {next_upstream};", text)
@@ -83,14 +86,14 @@ def said(name: str, *, after: str) -> str:
 
 
 @contextmanager
-def nginx(folder: Path, peers: list[Peer], *, peer_options: str, next_upstream: str) -> Iterator[Caller]:
+def nginx(folder: Path, peers: list[Peer], **words: str) -> Iterator[Caller]:
     """Run nginx before the peers, with the file's own words or with others."""
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
     if program is None:
         pytest.fail(MISSING)
     caller = Caller(free_port())
     config = folder / "nginx.conf"
-    config.write_text(adapted(folder, peers, port=caller.port, peer_options=peer_options, next_upstream=next_upstream))
+    config.write_text(adapted(folder, peers, port=caller.port, **words))
     running = subprocess.Popen([program, "-p", str(folder), "-c", str(config)], stderr=subprocess.PIPE)
     try:
         wait_until(lambda: status_of(caller, "GET", "/proxy-health") == 200, timeout_seconds=10, what="nginx answers")
@@ -163,3 +166,46 @@ def test_a_post_that_was_sent_is_never_sent_again(
 def test_metrics_stay_inside(tmp_path: Path, peers: list[Peer], own_words: dict[str, str]) -> None:
     with nginx(tmp_path, peers, **own_words) as caller:
         assert [status_of(caller, "GET", path) for path in ("/metrics", "/readyz", "/")] == [404, 404, 200]
+
+
+def test_one_address_is_refused_what_is_too_much_and_another_is_served(
+    tmp_path: Path, peers: list[Peer], own_words: dict[str, str]
+) -> None:
+    """With smaller numbers than the file's; the control is the file as it is."""
+    asks = ASKS * 5
+    with nginx(tmp_path, peers, **own_words) as caller:
+        assert {status_of(caller, "GET") for _ in range(asks)} == {200}
+    file = FILE.replace("rate=500r/s", "rate=1r/s").replace("burst=2000", f"burst={ASKS}")
+    assert file != FILE
+    with nginx(tmp_path, peers, **own_words, file=file) as caller:
+        answers = [caller.get("/api/v1/sales") for _ in range(asks)]
+        refused = [each for each in answers if each.status == 429]
+        assert ASKS <= asks - len(refused) < asks
+        assert refused[-1].json()["code"] == "rate_limited"
+        assert (refused[-1].headers["retry-after"], refused[-1].headers["cache-control"]) == ("1", "no-store")
+        other = http.client.HTTPConnection("127.0.0.1", caller.port, timeout=60, source_address=("127.0.0.2", 0))
+        other.request("GET", "/api/v1/sales")
+        assert other.getresponse().status == 200
+        other.close()
+
+
+def test_one_address_holds_so_many_connections(tmp_path: Path, own_words: dict[str, str]) -> None:
+    """They are counted while they are answered: here by a peer that takes its time."""
+    with ExitStack() as running:
+        slow = running.enter_context(socket.create_server(("127.0.0.1", 0)))
+        peer = Peer()
+        peer.port = slow.getsockname()[1]
+        file = FILE.replace("limit_conn connections 1000", "limit_conn connections 2")
+        caller = running.enter_context(nginx(tmp_path, [peer], **own_words, file=file))
+        for _ in range(2):
+            connection = running.enter_context(socket.create_connection(("127.0.0.1", caller.port), timeout=60))
+            connection.sendall(b"GET /api/v1/sales HTTP/1.1\r\nHost: a\r\n\r\n")
+            running.enter_context(slow.accept()[0])
+        assert status_of(caller, "GET") == 429
+
+
+def test_private_networks_are_not_limited(tmp_path: Path, peers: list[Peer], own_words: dict[str, str]) -> None:
+    """Here the loopback stands for one; the test above is the control."""
+    file = FILE.replace("rate=500r/s", "rate=1r/s").replace("burst=2000", "burst=1")
+    with nginx(tmp_path, peers, **own_words, file=file.replace("10.0.0.0/8", "127.0.0.0/8")) as caller:
+        assert {status_of(caller, "GET") for _ in range(ASKS)} == {200}

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from shop.gate import protocol
+from shop.gate.limits import AddressLimit
 from tests.http_server import SECONDS, Running, bodies, read_to_end, read_until, running_server, statuses
 from tests.waiting import wait_until
 
@@ -254,6 +255,27 @@ def test_too_many_connections_make_room_by_ending_silent_ones(web: Running, monk
         late = stack.enter_context(web.connect())
         late.sendall(get("/hot?3"))
         assert late.recv(1000).endswith(b"hot 3 ")
+
+
+@pytest.mark.parametrize("most", [3, 0])
+def test_one_address_has_so_many_connections_and_another_has_its_own(web: Running, most: int) -> None:
+    """The control is no limit."""
+    protocol.GateProtocol.addresses = AddressLimit(most)
+    with ExitStack() as stack:
+        greedy = [stack.enter_context(web.connect(source="127.0.0.2")) for _ in range(4)]
+        greedy[3].sendall(get("/hot?1"))
+        if most:
+            assert statuses(read_to_end(greedy[3])) == [503]
+        else:
+            assert greedy[3].recv(1000).endswith(b"hot 1 ")
+        other = stack.enter_context(web.connect())
+        other.sendall(get("/hot?2"))
+        assert other.recv(1000).endswith(b"hot 2 ")
+        greedy[0].close()
+        wait_until(lambda: web.connections == 4 - bool(most))
+        again = stack.enter_context(web.connect(source="127.0.0.2"))
+        again.sendall(get("/hot?3"))
+        assert again.recv(1000).endswith(b"hot 3 ")
 
 
 # Deadlines.

@@ -1,0 +1,144 @@
+"""Proves that a crowd at the login, or at the pages, does not keep those waiting who pay. Real web process and stores.
+The control is a web process with one pool for everything, which never notices that a caller has left.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.crashes.conftest import READERS
+from tests.desk import Desk, open_desk
+from tests.http_calls import Caller
+from tests.shop_processes import running_process
+from tests.shown_sales import shown_sales
+from tests.waiting import assert_waits_at_most, wait_until
+from workers.server import free_port
+
+LOGINS, PAYMENTS = 100, 20
+PAYMENT_SECONDS, READY_SECONDS = 1.0, 3.0
+TIMES_AS_LONG = 3.0
+CSRF = "a" * 32
+SECONDS_TO_END = 120.0
+
+
+@contextmanager
+def web_with(pools: str, environment: dict[str, str], *, folder: Path) -> Iterator[Caller]:
+    """Run the web process with its own pools, or with one for everything."""
+    caller = Caller(free_port())
+    command = [sys.executable, "-m", "tests.crashes.shared_pool", pools, str(caller.port)]
+    with running_process("web", command, environment=environment, folder=folder):
+        wait_until(lambda: serves(caller), what="the web process serves")
+        yield caller
+
+
+def serves(caller: Caller) -> bool:
+    try:
+        return caller.get("/readyz", timeout_seconds=5).status == 200
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def open_web(
+    many_files: None, process_environment: dict[str, str], new_sku: Callable[[], str], tmp_path: Path
+) -> Iterator[Callable[[str], Desk]]:
+    """Return a function that starts a web process and makes buyers with holds there."""
+    with ExitStack() as running:
+
+        def start(pools: str) -> Desk:
+            web = running.enter_context(web_with(pools, process_environment, folder=tmp_path))
+            return open_desk(web, shown_sales(web, new_sku), units=PAYMENTS, buyers=PAYMENTS)
+
+        yield start
+
+
+def connect(desk: Desk, number: int) -> socket.socket:
+    """Connect from an address of this machine that few others of the crowd have."""
+    source = (f"127.0.{1 + number // 200}.{1 + number % 200}", 0)
+    return socket.create_connection(("127.0.0.1", desk.web.port), timeout=60, source_address=source)
+
+
+@contextmanager
+def hung_up_logins(desk: Desk) -> Iterator[None]:
+    """Guess a password at so many accounts, from as many addresses, that no guess is locked out; then hang up."""
+    with ExitStack() as running:
+        for number in range(LOGINS):
+            form = urlencode({"username": f"user-{number}", "password": "a guess", "csrfmiddlewaretoken": CSRF})
+            head = (
+                f"POST /admin/login/ HTTP/1.1\r\nHost: 127.0.0.1:{desk.web.port}\r\nCookie: csrftoken={CSRF}\r\n"
+                f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(form)}\r\n\r\n"
+            )
+            running.enter_context(connect(desk, number)).sendall((head + form).encode())
+        time.sleep(0.5)
+    yield
+
+
+@contextmanager
+def readers(desk: Desk, *, cookie: str) -> Iterator[None]:
+    """Ask for a sale's page and wait for nothing; afterwards read each answer."""
+    head = f"GET /sales/{desk.card.slug}/ HTTP/1.1\r\nHost: 127.0.0.1:{desk.web.port}\r\nCookie: {cookie}\r\n\r\n"
+    with ExitStack() as running:
+        waiting = running.enter_context(selectors.DefaultSelector())
+        for number in range(READERS):
+            reader = running.enter_context(connect(desk, number))
+            reader.sendall(head.encode())
+            waiting.register(reader, selectors.EVENT_READ)
+        yield
+        statuses = list(read_all(waiting))
+    assert len(statuses) == READERS
+    assert "200" in statuses
+
+
+def read_all(waiting: selectors.BaseSelector) -> Iterator[str]:
+    """Read each answer, a page or 503 with the time to wait; give its status."""
+    deadline = time.monotonic() + SECONDS_TO_END
+    while waiting.get_map() and time.monotonic() < deadline:
+        for key, _ in waiting.select(timeout=0.1):
+            answer: bytes = key.fileobj.recv(65536)  # type: ignore[union-attr]
+            assert b" 200 " in answer[:20] or (b" 503 " in answer[:20] and b"retry-after: " in answer), answer[:500]
+            waiting.unregister(key.fileobj)
+            yield answer[9:12].decode()
+
+
+def seconds_to_pay(desk: Desk, crowd: AbstractContextManager[None]) -> float:
+    """Return how long the slowest payment took that began after the crowd had asked; /readyz answers in time too."""
+    with crowd:
+        answers = [desk.call("payment", number, body={}) for number in range(PAYMENTS)]
+        ready = desk.web.get("/readyz")
+    assert {answer.status for answer in answers} == {200}
+    assert (ready.status, ready.seconds <= READY_SECONDS) == (200, True), ready.seconds
+    return max(answer.seconds for answer in answers)
+
+
+def test_payments_do_not_wait_for_logins_that_were_hung_up(open_web: Callable[[str], Desk]) -> None:
+    desk = open_web("own")
+    assert_waits_at_most(PAYMENT_SECONDS, lambda: seconds_to_pay(desk, hung_up_logins(desk)))
+
+
+def test_payments_do_not_wait_for_readers_with_a_ticket(open_web: Callable[[str], Desk]) -> None:
+    """So many have to be let in and answered in any case: what they cost when they are shown the page from memory, all
+    of them before the payment, is the measure on a machine that is busy with other things."""
+    desk = open_web("own")
+    from_memory = seconds_to_pay(desk, readers(desk, cookie="ticket="))
+    bound = max(PAYMENT_SECONDS, TIMES_AS_LONG * from_memory)
+    assert_waits_at_most(bound, lambda: seconds_to_pay(desk, readers(desk, cookie="ticket=x")))
+
+
+@pytest.mark.parametrize("crowd", [hung_up_logins, partial(readers, cookie="ticket=x")], ids=["logins", "readers"])
+def test_the_control_with_one_pool_payments_wait(
+    crowd: Callable[[Desk], AbstractContextManager[None]], open_web: Callable[[str], Desk]
+) -> None:
+    desk = open_web("shared")
+    path, headers = f"/api/v1/requests/{desk.ids[0]}/payment", desk.buyers[0].headers
+    with crowd(desk), pytest.raises(TimeoutError):
+        desk.web.call("POST", path, headers=headers, timeout_seconds=5 * PAYMENT_SECONDS)
