@@ -8,13 +8,13 @@ from typing import Any
 
 import structlog
 
-SECRET_LINK = re.compile(r"(/links/[^/\s]{1,60}/)[^/\s'\"]+")
+SECRET_LINK = re.compile(r"(/(?:links|mail/stop)/[^/\s]{1,60}/)[^/\s'\"]+")
 
 
 def hide_links(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Take the secret out of every address of a secret link (shop/ticket_links.py)."""
+    """Take the secret out of every address of a secret link, of a ticket or in a mail."""
     for name, value in event.items():
-        if isinstance(value, str) and "/links/" in value:
+        if isinstance(value, str):
             event[name] = SECRET_LINK.sub(r"\1...", value)
     return event
 
@@ -50,5 +50,7 @@ def logging_config(*, level: str, as_json: bool) -> dict[str, Any]:
             }
         },
         "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
+        # It brings a handler of its own unless it has one.
+        "loggers": {"post_office": {"handlers": ["console"], "level": level, "propagate": False}},
         "root": {"handlers": ["console"], "level": level},
     }

@@ -95,6 +95,24 @@ REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
 CACHE_URL = env.str("CACHE_URL", default=REDIS_URL)
 
 
+# Where mails are handed over: smtp+tls://user:password@host:587 (also smtp+ssl, smtp). Empty: no mails are offered;
+# outside production they go to the page /mailbox/ instead, and to nobody.
+MAIL_URL = env.str("FAIRDROP_MAIL_URL", default="")
+MAILBOX = not MAIL_URL and not PRODUCTION
+MAIL_ON = bool(MAIL_URL) or MAILBOX
+DEFAULT_FROM_EMAIL = env.str("FAIRDROP_MAIL_FROM", default="shop@localhost")
+vars().update(environ.Env.email_url_config(MAIL_URL or "dummymail://"))
+EMAIL_TIMEOUT = 10
+# Sent again every two minutes for a day and a half, should the mail server be away.
+POST_OFFICE = {
+    "THREADS_PER_PROCESS": 4,
+    "BATCH_DELIVERY_TIMEOUT": 60,
+    "MAX_RETRIES": 1000,
+    "RETRY_INTERVAL": timedelta(minutes=2),
+    "LOG_LEVEL": 1,
+}
+
+
 def sandbox_faults() -> list[tuple[bool, str]]:
     """Return what may be wrong with a sandbox in production: (is it so, what must be done)."""
     no_money = "FAIRDROP_PAYMENT_PROVIDERS must name who takes the money, or FAIRDROP_SANDBOX_ALLOWED be true"
@@ -123,6 +141,7 @@ def refuse_unsafe_production() -> None:
         (not env.str("DATABASE_URL", default=""), "DATABASE_URL must be set"),
         (not env.str("REDIS_URL", default=""), "REDIS_URL must be set"),
         *sandbox_faults(),
+        (bool(MAIL_URL) and not PUBLIC_URL, "FAIRDROP_PUBLIC_URL must say where the links in mails lead"),
         (
             "+" in CACHE_URL.partition("://")[0],
             "CACHE_URL must name one plain server: the cache knows neither Sentinel nor Cluster",
@@ -146,6 +165,7 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "django_structlog",
     "axes",
+    "post_office",
     "inventory",
     "shop",
     "shop.sandbox",
