@@ -9,10 +9,11 @@ COPY manage.py ./
 COPY inventory inventory
 COPY shop shop
 COPY workers workers
-# Settings refuse to start in production without secrets; these are used for this one command and kept nowhere.
-RUN FAIRDROP_ENV=production ALLOWED_HOSTS=localhost DATABASE_URL=postgresql://none REDIS_URL=redis://none \
-    SECRET_KEY=only-to-collect-static-files-while-the-image-is-built-0 \
-    FAIRDROP_TOKEN_KEYS=only-to-collect-static-files-while-the-image-is-built-1 FAIRDROP_PAYMENT_PROVIDERS=none=none \
+# Production refuses to start without settings; these are made for this one command and kept nowhere.
+RUN KEY="$(python -c 'import secrets; print(secrets.token_hex(32))')" && \
+    FAIRDROP_ENV=production ALLOWED_HOSTS=localhost FAIRDROP_BEHIND_TLS=false FAIRDROP_PUBLIC_URL=http://localhost \
+    DATABASE_URL=postgresql://none:none@none REDIS_URL=redis://:none@none \
+    SECRET_KEY="$KEY" FAIRDROP_TOKEN_KEYS="$KEY" FAIRDROP_PAYMENT_PROVIDERS=none=none \
     python manage.py collectstatic --noinput
 USER fairdrop
 EXPOSE 8000

@@ -108,7 +108,7 @@ mutants: $(VENV)/dev.stamp ## switch each guard off in a flood of its own: the v
 	@exec env $(LOCAL) $(RUN) -m loadtest.mutants --green $(GREEN) --out docs/benchmarks
 
 .PHONY: compare
-compare: $(VENV)/bench.stamp ## sell the same goods in eight ways, seven of them rivals'; fails below a floor
+compare: $(VENV)/bench.stamp ## sell the same goods in ten ways, nine of them rivals'; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.compare
 
 .PHONY: audit

@@ -89,16 +89,8 @@ def state_of(code: int) -> State | None:
 
 
 def _script_keys(line: SaleLine) -> list[str]:
-    sku = line.sku
-    return [
-        keys.sales(sku),
-        keys.stock(sku),
-        keys.line(sku),
-        keys.in_flight(sku),
-        keys.records(sku),
-        keys.live_units(sku),
-        keys.given_up(sku),
-    ]
+    makers = (keys.sales, keys.stock, keys.line, keys.in_flight, keys.records, keys.live_units, keys.given_up)
+    return [make(line.sku) for make in makers]
 
 
 def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:

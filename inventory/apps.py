@@ -5,4 +5,3 @@ from django.apps import AppConfig
 
 class InventoryConfig(AppConfig):
     name = "inventory"
-    default_auto_field = "django.db.models.BigAutoField"

@@ -13,6 +13,7 @@ from typing import Literal, Self
 
 import structlog
 
+from inventory import keys
 from inventory.arguments import (
     LONGEST_MS,
     LONGEST_SECONDS,
@@ -34,6 +35,11 @@ log = structlog.get_logger(__name__)
 FENCE_TTL_MS = 24 * 3600 * 1000
 SHORTEST_TTL_MS = 100
 ExtendMode = Literal["set", "add"]
+
+
+def lock_keys(name: str) -> list[str]:
+    """Return the keys that scripts/acquire.lua and scripts/force.lua declare."""
+    return [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
 
 
 class AnyLock(Holding):
@@ -62,6 +68,7 @@ class AnyLock(Holding):
         self.lost = threading.Event()
         self.hold: Hold | None = None
         self._client = client
+        self._lock_keys = lock_keys(name)
         self._max_hold_ms = max_hold_ms
         self._on_lost = on_lost
         self._process_id = os.getpid()
@@ -74,6 +81,11 @@ class AnyLock(Holding):
     @abstractmethod
     def extend(self, milliseconds: int, *, mode: ExtendMode = "set") -> bool:
         """Let the lock live `milliseconds` from now, or longer than now; False when it is not ours."""
+
+    @property
+    def release_keys(self) -> list[str]:
+        """The keys of the release script."""
+        return [self._lock_keys[0], *self._lock_keys[2:]]
 
     @property
     def renewed_with(self) -> object:

@@ -49,3 +49,9 @@ def owner_of(token: str) -> Owner | None:
     if len(parts) != 5 or not all(part.isdigit() for part in parts[1:4]):
         return None
     return Owner(parts[0], int(parts[1]), int(parts[2]), int(parts[3]) / 1e9)
+
+
+def in_words(token: str) -> str:
+    """Return where the maker of `token` runs; the token itself when it is none of ours."""
+    owner = owner_of(token)
+    return f"{owner.host} process {owner.process_id}" if owner else token

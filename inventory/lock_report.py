@@ -1,16 +1,12 @@
-"""Reads who holds which lock since when, who waits, and how locks were used. Never changes anything.
-Called by `manage.py locks`.
-"""
+"""Reads who holds which lock since when, and who waits. Never changes anything."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from inventory import keys
-from inventory.lock_owner import Owner, owner_of
-from inventory.lock_statistics import read_statistics
+from inventory.lock_owner import Owner, in_words, owner_of
 from inventory.redis import Client, run_commands
 
 
@@ -26,7 +22,6 @@ class LockReport:
     left_ms: int
     fence: int
     waiters: tuple[str, ...]
-    statistics: dict[str, Any]
 
     @property
     def state(self) -> str:
@@ -41,32 +36,30 @@ class LockReport:
         return owner_of(self.token) if self.token and self.state == "held" else None
 
     @property
+    def holder(self) -> str:
+        """Who holds it in words; '' when nobody does."""
+        return "being handed on" if self.state == "granted" else in_words(self.token or "")
+
+    @property
     def since_unix_seconds(self) -> float | None:
         """When it was taken, by the server's clock: the fence tells; None when nobody holds it."""
         return self.fence / 1e6 if self.state == "held" else None
 
 
-def known_names(client: Client) -> list[str]:
-    """Return every name that was ever counted, and every SKU. Raises RedisUnavailable."""
-    counted = run_commands(client, [("SMEMBERS", keys.lock_names())])[0]
-    primed = run_commands(client, [("SMEMBERS", keys.skus())])[0]
-    return sorted({*counted, *primed})
-
-
-def report_locks(client: Client, names: Iterable[str]) -> list[LockReport]:
-    """Return one report a name; its parts are read in one round trip. Raises RedisUnavailable."""
-    return [_report(client, name) for name in names]
-
-
-def _report(client: Client, name: str) -> LockReport:
-    token, left_ms, fence, waiters = run_commands(
-        client,
-        [
+def report_locks(client: Client, names: Sequence[str]) -> list[LockReport]:
+    """Return one report a name, all read in one round trip. Raises RedisUnavailable."""
+    commands = [
+        command
+        for name in names
+        for command in (
             ("GET", keys.lock(name)),
             ("PTTL", keys.lock(name)),
             ("GET", keys.fence(name)),
             ("ZRANGE", keys.lock_waiters(name), 0, -1),
-        ],
-    )
-    statistics = read_statistics(client, name)
-    return LockReport(name, token, max(int(left_ms), 0), int(fence or 0), tuple(waiters), statistics)
+        )
+    ]
+    parts = iter(run_commands(client, commands))
+    return [
+        LockReport(name, token, max(int(left_ms), 0), int(fence or 0), tuple(waiters))
+        for name, token, left_ms, fence, waiters in zip(names, parts, parts, parts, parts, strict=True)
+    ]

@@ -11,12 +11,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import structlog
 
 from inventory import keys
-from inventory.redis import Client, run_commands, run_script, sending_once
+from inventory.redis import Client, as_dict, run_commands, run_script, sending_once
 
 log = structlog.get_logger(__name__)
 
@@ -165,9 +164,7 @@ def _forget_unused(client: Client, *, most: int) -> None:
         run_commands(client, [("SREM", keys.lock_names(), *unused)])
 
 
-def read_statistics(client: Client, name: str) -> dict[str, Any]:
+def read_statistics(client: Client, name: str) -> dict[str, int]:
     """Return every counter of `name` over all processes; empty when it was never counted. Raises RedisUnavailable."""
-    found = run_commands(client, [("HGETALL", keys.lock_statistics(name))])[0]
-    # Inside a pipeline an older client hands the reply over as a flat list.
-    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-    return {field: int(number) for field, number in sorted(pairs)}
+    (found,) = run_commands(client, [("HGETALL", keys.lock_statistics(name))])
+    return {field: int(number) for field, number in sorted(as_dict(found).items())}

@@ -17,7 +17,7 @@ from inventory import keys
 from inventory.arguments import LONGEST_SECONDS, checked_client, checked_flag, checked_name
 from inventory.exceptions import RedisUnavailable
 from inventory.lock_base import FENCE_TTL_MS as FENCE_TTL_MS  # priming keeps a fence as long
-from inventory.lock_base import AnyLock, ExtendMode
+from inventory.lock_base import AnyLock, ExtendMode, lock_keys
 from inventory.lock_hold import Hold, lease_end
 from inventory.lock_owner import new_nonce, new_token
 from inventory.lock_statistics import STATISTICS
@@ -67,8 +67,6 @@ class Lock(AnyLock):
     ) -> None:
         super().__init__(client, name, ttl_ms=ttl_ms, max_hold_ms=max_hold_ms, on_lost=on_lost)
         self._fair = checked_flag(fair, argument="fair", lock=name)
-        self._lock_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
-        self._release_keys = [self._lock_keys[0], *self._lock_keys[2:]]
 
     def acquire(
         self,
@@ -234,11 +232,6 @@ class Lock(AnyLock):
         """Return the arguments of one release; sent twice, they are one release. token: of a hold, by default ours."""
         return [token or self.token, GRANT_TTL_MS, new_nonce(), int(self._fair)]
 
-    @property
-    def release_keys(self) -> list[str]:
-        """The keys of the release script."""
-        return self._release_keys
-
     @staticmethod
     def is_released(reply: object) -> bool:
         """Say whether a reply of the release script means that the lock was ours until now."""
@@ -250,7 +243,7 @@ class Lock(AnyLock):
         return self._client
 
     def _send_release(self, args: list[Argument]) -> int:
-        return int(run_script(sending_once(self._client), "release", keys=self._release_keys, args=args))
+        return int(run_script(sending_once(self._client), "release", keys=self.release_keys, args=args))
 
 
 def _jitter() -> float:
@@ -297,9 +290,7 @@ def force_release(client: Client, name: str) -> int:
     The old holder hears of it at its next renewal. Raises InvalidRequest, RedisUnavailable.
     """
     checked_client(client, lock=checked_name(name))
-    script_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
-    fence = int(
-        run_script(sending_once(client), "force", keys=script_keys, args=[FENCE_TTL_MS, GRANT_TTL_MS, new_nonce()])
-    )
+    args: list[Argument] = [FENCE_TTL_MS, GRANT_TTL_MS, new_nonce()]
+    fence = int(run_script(sending_once(client), "force", keys=lock_keys(name), args=args))
     log.warning("lock taken away by an operator", action="lock_forced", lock=name, fence=fence)
     return fence

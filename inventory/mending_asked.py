@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from inventory import keys
-from inventory.redis import Client, run_commands
+from inventory.redis import Client, as_dict, run_commands
 
 LIFE_SECONDS = 24 * 3600
 # A comparison that runs for longer was broken off with its process: the next reconciler begins it anew.
@@ -25,9 +25,7 @@ def ask(client: Client, sku: str, *, actor: str) -> None:
 def waiting(client: Client) -> dict[str, dict[str, Any]]:
     """Return what is asked for and not begun, or was broken off, by SKU. Raises RedisUnavailable."""
     (found,) = run_commands(client, [("HGETALL", keys.reconciliations())])
-    # Inside a pipeline an older client hands a hash over as a flat list.
-    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-    asked = {sku: json.loads(text) for sku, text in pairs}
+    asked = {sku: json.loads(text) for sku, text in as_dict(found).items()}
     broken_off = time.time() - BROKEN_OFF_SECONDS
     return {
         sku: each

@@ -21,10 +21,10 @@ PAIRS_PER_CALL = 400
 
 @dataclass(frozen=True, slots=True)
 class SaleTerms:
-    """What admission must know of a sale. limit: units a buyer; room: units that may queue beyond the stock.
+    """What admission must know of a sale. room: units that may queue beyond the stock.
 
     revision: rises with every change, so that an older one never undoes a newer. terms_version: of the terms in force.
-    versions: version → "limit|price|currency" of every terms version there was. ordinal_base: where ordinals go on.
+    ordinal_base: where ordinals go on, None when it was never primed.
     """
 
     sale_id: int
@@ -32,17 +32,16 @@ class SaleTerms:
     switch: str
     opens_at: datetime
     closes_at: datetime
-    limit: int
+    per_buyer_limit: int
     room: int
     revision: int
     terms_version: int
-    versions: Mapping[int, str]
-    ordinal_base: int
+    ordinal_base: int | None
 
     def text(self) -> str:
         """Return it as Redis stores it, but for the moment of the change."""
         opens_us, closes_us = microseconds(self.opens_at), microseconds(self.closes_at)
-        numbers = f"{opens_us}|{closes_us}|{self.limit}|{self.room}|{self.revision}|{self.terms_version}"
+        numbers = f"{opens_us}|{closes_us}|{self.per_buyer_limit}|{self.room}|{self.revision}|{self.terms_version}"
         return f"{self.switch}|{numbers}"
 
 
@@ -70,12 +69,19 @@ class Primed(IntEnum):
 
 
 def prime(
-    client: Client, terms: SaleTerms, *, figures: StockFigures, last_seq: int, fence: int, moved: bool = False
+    client: Client,
+    terms: SaleTerms,
+    *,
+    versions: Mapping[int, str],
+    figures: StockFigures,
+    last_seq: int,
+    fence: int,
+    moved: bool = False,
 ) -> Primed:
     """Write a sale's terms and its stock's figures. Raises RedisUnavailable.
 
+    versions: version → "limit|price|currency" of every terms version there was.
     moved: its ordinals go on above a jump, because the server was started since it was primed.
-
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
     fence: the highest the stock row has seen.
     """
@@ -83,7 +89,7 @@ def prime(
         terms.sale_id,
         terms.text(),
         terms.revision,
-        f"{terms.ordinal_base}{'+' if moved else ''}",
+        f"{terms.ordinal_base or 0}{'+' if moved else ''}",
         *figures,
         last_seq,
         keys.settled_channel(),
@@ -92,21 +98,14 @@ def prime(
         FENCE_TTL_MS,
         round(settings.RESTORE_GRACE_SECONDS * 1_000_000),
     ]
-    for version, text in terms.versions.items():
+    for version, text in versions.items():
         args += (version, text)
-    script_keys = [
-        keys.sales(terms.sku),
-        keys.stock(terms.sku),
-        keys.fence(terms.sku),
-        keys.in_flight(terms.sku),
-        keys.line(terms.sku),
-        keys.records(terms.sku),
-    ]
+    makers = (keys.sales, keys.stock, keys.fence, keys.in_flight, keys.line, keys.records)
     # First of all: a SKU that can be asked for must be one that settlers look at.
     # Not written again: a full Redis refuses SADD, and staff must be able to pause a sale there.
     if not run_commands(client, [("SISMEMBER", keys.skus(), terms.sku)])[0]:
         run_commands(client, [("SADD", keys.skus(), terms.sku)])
-    return Primed(run_script(client, "prime", keys=script_keys, args=args))
+    return Primed(run_script(client, "prime", keys=[make(terms.sku) for make in makers], args=args))
 
 
 def is_primed(client: Client, sku: str) -> bool:

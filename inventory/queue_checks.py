@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from inventory import audit_line, keys
 from inventory.outcomes import WAITING_STATES
 from inventory.queue import MOST_DELAY_MS, Counters, queue_keys
+from inventory.reconciling import place_keys
 from inventory.redis import Client, run_commands, run_script
-from inventory.scanning import pages
+from inventory.scanning import Seen, pages, see
 from inventory.tickets import Record, record_or_none
 
 PAGE = 500
@@ -28,15 +29,6 @@ class Finding(NamedTuple):
     detail: str
 
 
-class _Seen(NamedTuple):
-    """Where one id lay in one moment: places of w, f, d; its score there; its record."""
-
-    task_id: str
-    places: str
-    score: float
-    record: str | None
-
-
 def known_queues(client: Client) -> list[str]:
     """Return every queue that ever had a task, by name. Raises RedisUnavailable."""
     (known,) = run_commands(client, [("SMEMBERS", keys.queues())])
@@ -48,7 +40,7 @@ def check_queue(client: Client, name: str) -> list[Finding]:
     script_keys = queue_keys(name)
     found = _counter_findings(name, run_script(client, "queue_check", keys=script_keys, args=[]))
     for page in _pages(client, script_keys):
-        found += [finding for seen in _look(client, script_keys, page) for finding in _task_findings(name, seen)]
+        found += [finding for seen in see(client, script_keys, page) for finding in _task_findings(name, seen)]
     return found
 
 
@@ -67,29 +59,31 @@ def _counter_findings(name: str, reply: Sequence[Any]) -> list[Finding]:
     ]
 
 
-def _task_findings(name: str, seen: _Seen) -> Iterator[Finding]:
+def _task_findings(name: str, seen: Seen) -> Iterator[Finding]:
     if not seen.places and seen.record is None:
         return  # settled since its page was read
     if len(seen.places) != 1:
-        yield Finding("queue", name, "an id is in exactly one place", f"{seen.task_id} is in {seen.places or 'none'!r}")
+        yield Finding(
+            "queue", name, "an id is in exactly one place", f"{seen.request_id} is in {seen.places or 'none'!r}"
+        )
     if seen.record is None:
-        yield Finding("queue", name, "every task has its record", f"{seen.task_id} has none")
+        yield Finding("queue", name, "every task has its record", f"{seen.request_id} has none")
     if seen.places and not 0 < seen.score < 2**53 - MOST_DELAY_MS:
-        yield Finding("queue", name, "due times are sane", f"{seen.task_id} is due at {seen.score:.0f} µs")
+        yield Finding("queue", name, "due times are sane", f"{seen.request_id} is due at {seen.score:.0f} µs")
 
 
 def check_line(client: Client, sku: str) -> list[Finding]:
     """Return what is wrong with the line of `sku`; an empty list when nothing is (Q4). Raises RedisUnavailable."""
-    script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
+    script_keys = place_keys(sku)
     before = audit_line.look(client, sku)
     found: list[Finding] = []
     units: dict[str, int] = {}  # by id: one that is met in its place and in its record counts once
     for page in _pages(client, script_keys):
-        for seen in _look(client, script_keys, page):
+        for seen in see(client, script_keys, page):
             record = record_or_none(seen.record)
             found += _request_findings(sku, seen, record)
             if record and set(seen.places) & {"w", "f"}:
-                units[seen.task_id] = record.quantity
+                units[seen.request_id] = record.quantity
     after = audit_line.look(client, sku)
     # Units can only be added up while nobody comes or goes.
     there_units = sum(units.values())
@@ -99,21 +93,21 @@ def check_line(client: Client, sku: str) -> list[Finding]:
     return found
 
 
-def _request_findings(sku: str, seen: _Seen, record: Record | None) -> Iterator[Finding]:
+def _request_findings(sku: str, seen: Seen, record: Record | None) -> Iterator[Finding]:
     if not seen.places and seen.record is None:
         return
     if record is None or record.quantity < 1:
-        yield Finding("line", sku, "records can be read", f"{seen.task_id}: {seen.record!r:.200}")
+        yield Finding("line", sku, "records can be read", f"{seen.request_id}: {seen.record!r:.200}")
         return
     waits = record.state in WAITING_STATES
     if {"w", "f"} <= set(seen.places) or {"w", "d"} <= set(seen.places):
-        yield Finding("line", sku, "an id is in exactly one place", f"{seen.task_id} is in {seen.places!r}")
+        yield Finding("line", sku, "an id is in exactly one place", f"{seen.request_id} is in {seen.places!r}")
     if waits != bool(set(seen.places) & {"w", "f"}) and not (waits and seen.places == "d"):
         yield Finding(
-            "line", sku, "who waits is in line, and only they", f"{seen.task_id}: {record.state}, {seen.places!r}"
+            "line", sku, "who waits is in line, and only they", f"{seen.request_id}: {record.state}, {seen.places!r}"
         )
     if seen.places and waits and "d" not in seen.places and seen.score != record.seq:
-        yield Finding("line", sku, "the score is the seq", f"{seen.task_id}: {seen.score:.0f} against {record.seq}")
+        yield Finding("line", sku, "the score is the seq", f"{seen.request_id}: {seen.score:.0f} against {record.seq}")
 
 
 def _pages(client: Client, script_keys: Sequence[str]) -> Iterator[list[str]]:
@@ -121,12 +115,3 @@ def _pages(client: Client, script_keys: Sequence[str]) -> Iterator[list[str]]:
     for scan, key in zip(("ZSCAN", "ZSCAN", "ZSCAN", "HSCAN"), script_keys, strict=False):
         for page in pages(client, scan, key, size=PAGE):
             yield [name for name, _ in page]
-
-
-def _look(client: Client, script_keys: Sequence[str], page: Sequence[str]) -> list[_Seen]:
-    reply = run_script(client, "queue_check", keys=list(script_keys), args=page)
-    parts = iter(reply[5:])
-    return [
-        _Seen(name, places, float(score or 0), record)
-        for name, places, score, record in zip(page, parts, parts, parts, strict=True)
-    ]

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from inventory import keys
 from inventory.line import revision_in
 from inventory.redis import Argument, Client, run_commands, run_script
-from inventory.scanning import pages
+from inventory.scanning import Seen as Seen  # what look() returns
+from inventory.scanning import pages, see
 
 PAGE = 250  # a step of so many takes Redis a millisecond or two
 READ_PAGE = 1_000  # to read so many takes it half a millisecond
@@ -33,14 +34,6 @@ class StockSeen(NamedTuple):
     flying: int
     fence: int
     revisions: tuple[int, ...]
-
-
-class Seen(NamedTuple):
-    """One id in one moment: places of w (in line), f (in flight), d (dead letter); its record."""
-
-    request_id: str
-    places: str
-    record: str | None
 
 
 def stock(client: Client, sku: str, *, sale_ids: Sequence[int]) -> StockSeen | None:
@@ -96,13 +89,12 @@ def queued_pages(client: Client, sku: str) -> Iterator[list[str]]:
 
 def look(client: Client, sku: str, request_ids: Sequence[str]) -> list[Seen]:
     """Return where each id lies, all in one moment; at most PAGE of them. Raises RedisUnavailable."""
-    if not request_ids:
-        return []
-    script_keys = [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
-    parts = iter(run_script(client, "queue_check", keys=script_keys, args=request_ids)[5:])
-    return [
-        Seen(name, places, record) for name, places, _, record in zip(request_ids, parts, parts, parts, strict=True)
-    ]
+    return see(client, place_keys(sku), request_ids) if request_ids else []
+
+
+def place_keys(sku: str) -> list[str]:
+    """Return the keys of a line that scripts/queue_check.lua declares."""
+    return [keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku), keys.records(sku), keys.stock(sku)]
 
 
 def records_of(client: Client, sku: str, request_ids: Sequence[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -32,6 +33,8 @@ from inventory.redis_connections import Place as Place  # locks keep one
 from inventory.redis_connections import keep_ready, send
 
 SCRIPTS = Path(__file__).parent / "scripts"
+# A line of a script in whose place a function stands that several scripts have.
+SHARED = re.compile(r"^-- Shared: (\w+)\n", re.MULTILINE)
 # Set here, not left to the library: the shape of replies depends on it (ecosystem §0.3).
 PROTOCOL = 2
 
@@ -58,6 +61,10 @@ def connect(*, timeout_seconds: float | None = None) -> Client:
 def _client(url: str, timeout_seconds: float, _process_id: int) -> Client:
     # The process id is part of the key so that a fork never shares its parent's sockets (pitfall L7).
     retry = Retry(ExponentialBackoff(cap=0.2, base=0.02), 2, supported_errors=(RedisConnectionError,))
+    return _open_sync(url, timeout_seconds=timeout_seconds, retry=retry)
+
+
+def _open_sync(url: str, *, timeout_seconds: float, retry: Retry) -> Client:
     try:
         client = _open(redis, url, timeout_seconds=timeout_seconds, retry=retry)
     except FAILURES as error:  # of the three kinds only a Cluster is asked at once
@@ -115,8 +122,9 @@ def connect_async(*, timeout_seconds: float | None = None) -> AsyncClient:
 
 @cache
 def script_text(name: str) -> str:
-    """Return the text of scripts/`name`.lua."""
-    return (SCRIPTS / f"{name}.lua").read_text()
+    """Return the text of scripts/`name`.lua, with the files of scripts/shared that it names put in."""
+    text = (SCRIPTS / f"{name}.lua").read_text()
+    return SHARED.sub(lambda found: (SCRIPTS / "shared" / f"{found[1]}.lua").read_text(), text)
 
 
 @cache
@@ -153,10 +161,7 @@ async def run_script_async(client: AsyncClient, name: str, *, keys: Sequence[str
 def run_commands(client: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
     """Send plain commands, all for one SKU, in one round trip and return their replies. Raises RedisUnavailable."""
     try:
-        pipeline = client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        return list(pipeline.execute())
+        return list(_pipeline(client, commands).execute())
     except FAILURES as error:
         raise RedisUnavailable from error
 
@@ -165,12 +170,21 @@ async def run_commands_async(client: AsyncClient, commands: Sequence[Sequence[Ar
     """As run_commands, within REDIS_TIMEOUT_SECONDS in all. Raises RedisUnavailable."""
     try:
         async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
-            pipeline = client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            return list(await pipeline.execute())
+            return list(await _pipeline(client, commands).execute())
     except FAILURES as error:
         raise RedisUnavailable from error
+
+
+def _pipeline(client: Client | AsyncClient, commands: Sequence[Sequence[Argument]]) -> Any:
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    return pipeline
+
+
+def as_dict(reply: Any) -> dict[str, Any]:
+    """Return a reply of names and values as a dict: inside a pipeline the library may hand it over as a flat list."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def memory_of(client: Client) -> dict[str, tuple[int, int]]:
@@ -243,22 +257,16 @@ def run_script_each(client: Client, name: str, calls: Sequence[tuple[Sequence[st
     """
     commands = [("EVALSHA", script_digest(name), len(keys), *keys, *args) for keys, args in calls]
     try:
-        replies = _run_each(client, commands)
+        replies = list(_pipeline(client, commands).execute(raise_on_error=False))
         unknown = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:  # of a Cluster perhaps one server only: what has run must not run again (L1)
             client.script_load(script_text(name))
-            for number, reply in zip(unknown, _run_each(client, [commands[number] for number in unknown]), strict=True):
+            again = _pipeline(client, [commands[number] for number in unknown]).execute(raise_on_error=False)
+            for number, reply in zip(unknown, again, strict=True):
                 replies[number] = reply
     except FAILURES as error:
         raise RedisUnavailable from error
     return [_unavailable(reply) if isinstance(reply, Exception) else reply for reply in replies]
-
-
-def _run_each(client: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    return list(pipeline.execute(raise_on_error=False))
 
 
 def _unavailable(cause: Exception) -> RedisUnavailable:
@@ -268,18 +276,11 @@ def _unavailable(cause: Exception) -> RedisUnavailable:
 
 
 def connect_once(url: str, *, timeout_seconds: float) -> Client:
-    """Return a new client of one server that sends nothing twice; every socket times out after `timeout_seconds`."""
-    client = redis.Redis.from_url(
-        url,
-        protocol=PROTOCOL,
-        decode_responses=True,
-        socket_timeout=timeout_seconds,
-        socket_connect_timeout=timeout_seconds,
-        retry=Retry(NoBackoff(), 0),
-    )
-    keep_ready(client)
-    _OPENED[client] = (url, timeout_seconds)
-    return client
+    """Return a new client that sends nothing twice; every socket times out after `timeout_seconds`.
+
+    May raise RedisUnavailable.
+    """
+    return _open_sync(url, timeout_seconds=timeout_seconds, retry=Retry(NoBackoff(), 0))
 
 
 # A wait is looked up from at least this often: a signal is a hint only, and it may be lost (L10, L11).
@@ -300,11 +301,7 @@ def sending_once(client: Client) -> Client:
     once = _SENDING_ONCE.get(client)
     if once is None:
         url, timeout_seconds = _OPENED[client]
-        try:
-            once = _open(redis, url, timeout_seconds=timeout_seconds, retry=Retry(NoBackoff(), 0))
-        except FAILURES as error:
-            raise RedisUnavailable from error
-        _SENDING_ONCE[client] = once
+        once = _SENDING_ONCE[client] = connect_once(url, timeout_seconds=timeout_seconds)
     return once
 
 

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import structlog
 
-from inventory import keys
 from inventory.arguments import LONGEST_SECONDS, checked_client, checked_flag, refused
 from inventory.exceptions import RedisUnavailable
 from inventory.lock_base import FENCE_TTL_MS, AnyLock, ExtendMode
@@ -78,7 +77,6 @@ class Redlock(AnyLock):
         self._node_timeout_seconds = self._number(
             node_timeout_seconds, "node_timeout_seconds", least=0.001, most=LONGEST_SECONDS
         )
-        self._lock_keys = [keys.lock(name), keys.fence(name), keys.lock_signals(name), keys.lock_waiters(name)]
 
     def acquire(self, *, timeout_seconds: float | None = 0, blocking: bool = True) -> bool:
         """Try to take the lock for up to `timeout_seconds` (0: one try, None: without end); say whether it is ours.
@@ -203,7 +201,7 @@ class Redlock(AnyLock):
 
     def give_back(self, hold: Hold) -> None:
         """Remove the keys of a hold that is over, where they are still there."""
-        self._ask_all("release", self._release_keys, _release_args(hold.token))
+        self._ask_all("release", self.release_keys, _release_args(hold.token))
 
     def _agree(self, votes: Sequence[object]) -> bool:
         return sum(map(bool, votes)) >= self._quorum
@@ -212,14 +210,10 @@ class Redlock(AnyLock):
         return [token or self.token, self._ttl_ms, FENCE_TTL_MS, 0, ""]
 
     def _release_everywhere(self) -> list[Any]:
-        return self._ask_all("release", self._release_keys, _release_args(self.token))
+        return self._ask_all("release", self.release_keys, _release_args(self.token))
 
     def _release_on(self, client: Client, token: str) -> None:
-        _CALLERS.ask(_call(client, "release", self._release_keys, _release_args(token)))
-
-    @property
-    def _release_keys(self) -> list[str]:
-        return [self._lock_keys[0], *self._lock_keys[2:]]
+        _CALLERS.ask(_call(client, "release", self.release_keys, _release_args(token)))
 
     def _ask_all(
         self,

@@ -4,10 +4,10 @@ Never shows one moment: what moves meanwhile may come twice. Called by reconcili
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from inventory.redis import Client, run_commands
+from inventory.redis import Client, run_commands, run_script
 
 
 def pages(client: Client, scan: str, key: str, *, size: int) -> Iterator[list[tuple[str, Any]]]:
@@ -24,6 +24,28 @@ def pages(client: Client, scan: str, key: str, *, size: int) -> Iterator[list[tu
         yield from (pairs[start : start + size] for start in range(0, len(pairs), size))
         if str(cursor) == "0":
             return
+
+
+class Seen(NamedTuple):
+    """One id in one moment: places of w (waits, in line), f (in flight), d (dead letter); its score there; its record.
+
+    request_id: of a request of a line, or of a task of a queue.
+    """
+
+    request_id: str
+    places: str
+    score: float
+    record: str | None
+
+
+def see(client: Client, place_keys: Sequence[str], ids: Sequence[str]) -> list[Seen]:
+    """Return where each id lies, all in one moment; at most 1,000 of them. Raises RedisUnavailable.
+
+    place_keys: as scripts/queue_check.lua declares them.
+    """
+    parts = iter(run_script(client, "queue_check", keys=place_keys, args=ids)[5:])
+    found = zip(ids, parts, parts, parts, strict=True)
+    return [Seen(name, places, float(score or 0), record) for name, places, score, record in found]
 
 
 def _pairs(found: Any) -> list[tuple[str, Any]]:

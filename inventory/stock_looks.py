@@ -7,31 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inventory import keys
 from inventory.audit_line import LineLook, look_keys
-from inventory.lock_owner import owner_of
-from inventory.redis import Client, run_commands, run_script_each
+from inventory.lock_report import LockReport, report_locks
+from inventory.redis import Client, run_script_each
 from inventory.tickets import read_record
-
-
-@dataclass(frozen=True, slots=True)
-class LockLook:
-    """Who holds the lock of a SKU. since_us: by the server's clock, 0 when nobody does; waiters: how many wait."""
-
-    token: str
-    since_us: int
-    fence: int
-    waiters: int
-
-    @property
-    def holder(self) -> str:
-        """Who holds it in words; '' when nobody does."""
-        if not self.token:
-            return ""
-        if self.token.startswith("g:"):
-            return "being handed on"
-        owner = owner_of(self.token)
-        return f"{owner.host} process {owner.process_id}" if owner else self.token
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +18,7 @@ class StockLook:
     """One SKU: its line and its lock, read within the same moment or two."""
 
     line: LineLook
-    lock: LockLook
+    lock: LockReport
 
     @property
     def oldest_seconds(self) -> float | None:
@@ -53,7 +32,8 @@ class StockLook:
     @property
     def lock_seconds(self) -> float | None:
         """How long the lock has been held; None when nobody holds it."""
-        return max(0.0, (self.line.now_us - self.lock.since_us) / 1e6) if self.lock.since_us else None
+        since = self.lock.since_unix_seconds
+        return max(0.0, self.line.now_us / 1e6 - since) if since else None
 
 
 def look_at(client: Client, skus: Sequence[str]) -> dict[str, StockLook]:
@@ -65,17 +45,5 @@ def look_at(client: Client, skus: Sequence[str]) -> dict[str, StockLook]:
     for reply in lines:
         if isinstance(reply, Exception):
             raise reply
-    commands = [
-        command
-        for sku in skus
-        for command in (("GET", keys.lock(sku)), ("GET", keys.fence(sku)), ("ZCARD", keys.lock_waiters(sku)))
-    ]
-    locks = iter(run_commands(client, commands))
-    parts = zip(skus, lines, locks, locks, locks, strict=True)
-    return {sku: StockLook(LineLook(*line), _lock(token, fence, waiters)) for sku, line, token, fence, waiters in parts}
-
-
-def _lock(token: str | None, fence: str | None, waiters: int) -> LockLook:
-    # The fence is the server's time at which the present holder took the lock.
-    held = bool(token) and not str(token).startswith("g:")
-    return LockLook(token or "", int(fence or 0) if held else 0, int(fence or 0), int(waiters))
+    locks = report_locks(client, skus)
+    return {sku: StockLook(LineLook(*line), lock) for sku, line, lock in zip(skus, lines, locks, strict=True)}

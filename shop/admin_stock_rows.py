@@ -62,7 +62,7 @@ class StockRow:
             line, lock = look.line, look.lock
             oldest = _rounded(look.oldest_seconds)
             of_redis = (line.waiting, line.waitlisted, line.flying, line.dead_letters, oldest)
-            of_lock = (lock.holder, _rounded(look.lock_seconds), lock.waiters)
+            of_lock = (lock.holder, _rounded(look.lock_seconds), len(lock.waiters))
         sales = " ".join(f"{slug}:{state}" for _, slug, state in self.sales)
         counts = (stock.sku, sales, stock.total, stock.available, stock.held, stock.sold)
         values = (*counts, *of_redis, self.rate, stock.fence, *of_lock, self.drift)

@@ -18,6 +18,7 @@ from django.views.decorators.csrf import csrf_exempt
 from inventory import redis, server_memory
 from inventory.exceptions import FairdropError, MethodNotAllowed, Unauthenticated, Unavailable
 from shop.audits import audit_sale
+from shop.gate.replies import problem
 
 log = structlog.get_logger(__name__)
 
@@ -26,15 +27,7 @@ View = Callable[..., JsonResponse]
 
 def problem_response(error: FairdropError) -> JsonResponse:
     """Return `error` as application/problem+json."""
-    body = {
-        "type": f"/problems/{error.code}",
-        "title": error.code.replace("_", " "),
-        "status": error.status,
-        "code": error.code,
-        "detail": error.detail,
-        **error.extra,
-    }
-    response = JsonResponse(body, status=error.status, content_type="application/problem+json")
+    response = JsonResponse(problem(error), status=error.status, content_type="application/problem+json")
     if error.retry_after_seconds is not None:
         response["Retry-After"] = str(error.retry_after_seconds)
     return response

@@ -10,7 +10,6 @@ log = structlog.get_logger(__name__)
 
 class ShopConfig(AppConfig):
     name = "shop"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         """Listen to locked logins."""

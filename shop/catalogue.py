@@ -5,14 +5,14 @@ Called by the pages, the gate's loader, the admin and the demo.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import structlog
 from django.db import connection, transaction
-from django.db.models import Case, Count, Max, OuterRef, Q, Subquery, Sum, When
+from django.db.models import Case, Count, F, Max, OuterRef, Q, Subquery, Sum, When
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
@@ -22,7 +22,7 @@ from inventory.line_changes import Settled, StockFigures, live_field
 from inventory.outcomes import State
 from inventory.priming import Primed
 from inventory.tickets import Record
-from shop.models import InUtc, Order, Sale, SaleTerms
+from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
 from shop.orders import record_of
 
 # Longer than priming and the longest transaction together.
@@ -39,12 +39,10 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SaleCard:
+class SaleCard(priming.SaleTerms):
     """A sale with its product and its stock, as one moment saw it. price in units of currency, quantity in pieces."""
 
-    sale_id: int
     slug: str
-    sku: str
     title: str
     tagline: str
     description: str
@@ -52,13 +50,8 @@ class SaleCard:
     price: Decimal
     list_price: Decimal
     currency: str
-    opens_at: datetime
-    closes_at: datetime
-    per_buyer_limit: int
     hold_seconds: int
-    switch: str
     pause_reason: str
-    room: int
     request_key: str
     quantity: int
     available: int
@@ -66,20 +59,13 @@ class SaleCard:
     sold: int
     version: int
     fence: int
-    revision: int
-    terms_version: int
-    ordinal_base: int | None
     # When the first of its holds ends, None when nothing is held; by the card's moment.
     next_lapse_at: datetime | None = None
     retired_at: datetime | None = None
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
-        if self.switch == "closed" or moment >= self.closes_at:
-            return "closed"
-        if moment < self.opens_at:
-            return "scheduled"
-        return "paused" if self.switch == "paused" else "open"
+        return sale_state(self.switch, opens=self.opens_at, closes=self.closes_at, moment=moment)
 
     def is_listed(self, moment: datetime) -> bool:
         """Say whether the list of sales has it as of `moment`: open, coming, or over for less than a day."""
@@ -90,61 +76,46 @@ class SaleCard:
         return self.request_key.encode()
 
 
-def _card(sale: Sale) -> SaleCard:
-    product, stock = sale.product, sale.stock
-    return SaleCard(
-        sale_id=sale.pk,
-        slug=sale.slug,
-        sku=stock.sku,
-        title=sale.title,
-        tagline=product.tagline,
-        description=product.description,
-        picture=product.picture,
-        price=sale.price,
-        list_price=product.list_price,
-        currency=sale.currency,
-        opens_at=sale.opens_at,
-        closes_at=sale.closes_at,
-        per_buyer_limit=sale.per_buyer_limit,
-        hold_seconds=sale.hold_seconds,
-        switch=sale.switch,
-        pause_reason=sale.pause_reason,
-        room=sale.room,
-        request_key=sale.request_key,
-        quantity=stock.total,
-        available=stock.available,
-        held=stock.held,
-        sold=stock.sold,
-        version=stock.version,
-        fence=stock.fence,
-        revision=sale.revision,
-        terms_version=sale.terms_version,
-        ordinal_base=sale.ordinal_base,
-        next_lapse_at=getattr(sale, "next_lapse_at", None),  # annotated, not a column
-        retired_at=sale.retired_at,
-    )
+# What a card has of other rows than its sale's.
+OF_OTHER_ROWS = {
+    "sku": F("stock__sku"),
+    "quantity": F("stock__total"),
+    "available": F("stock__available"),
+    "held": F("stock__held"),
+    "sold": F("stock__sold"),
+    "version": F("stock__version"),
+    "fence": F("stock__fence"),
+    "tagline": F("product__tagline"),
+    "description": F("product__description"),
+    "picture": F("product__picture"),
+    "list_price": F("product__list_price"),
+}
+CARD_FIELDS = [field.name for field in fields(SaleCard)]
 
 
-def _sales() -> QuerySet[Sale]:
+def _sales() -> QuerySet[Sale, dict[str, Any]]:
+    """Return the columns of the cards of all sales."""
     # In the terms of the index order_held_by_sale_and_end: the holds of other sales are not read.
     holds = Order.objects.filter(sale=OuterRef("pk"), state=State.HELD).alias(end=InUtc("hold_expires_at"))
     holds = holds.filter(end__gte=InUtc(Now() - OVERDUE)).order_by("end")
     first_end = Subquery(holds.values("hold_expires_at")[:1])
     # Without the condition a sale with nothing held would read the index of all holds.
     next_lapse_at = Case(When(stock__held__gt=0, closes_at__gt=Now(), then=first_end))
-    return Sale.objects.select_related("product", "stock").annotate(next_lapse_at=next_lapse_at)
+    sales = Sale.objects.annotate(sale_id=F("pk"), next_lapse_at=next_lapse_at, **OF_OTHER_ROWS)
+    cards: QuerySet[Sale, dict[str, Any]] = sales.values(*CARD_FIELDS)
+    return cards
 
 
 def list_sales() -> list[SaleCard]:
     """Return every sale that is not retired, the one that opens first first."""
-    return [_card(sale) for sale in _sales().filter(retired_at__isnull=True)]
+    return [SaleCard(**row) for row in _sales().filter(retired_at__isnull=True)]
 
 
 def list_past(page: int) -> tuple[list[SaleCard], bool]:
     """Return one page (from 1) of the sales that are listed no more, the last one first, and whether more follow."""
     past = _sales().filter(Q(retired_at__isnull=False) | Q(closes_at__lte=Now() - LISTED))
     start = (page - 1) * PAST_PAGE
-    found = [_card(sale) for sale in past.order_by("-closes_at", "-pk")[start : start + PAST_PAGE + 1]]
+    found = [SaleCard(**row) for row in past.order_by("-closes_at", "-pk")[start : start + PAST_PAGE + 1]]
     return found[:PAST_PAGE], len(found) > PAST_PAGE
 
 
@@ -159,10 +130,10 @@ def find_sale_by_id(sale_id: int) -> SaleCard:
 
 
 def _find(**wanted: Any) -> SaleCard:
-    sale = _sales().filter(**wanted).first()
-    if sale is None:
+    row = _sales().filter(**wanted).first()
+    if row is None:
         raise SaleNotFound
-    return _card(sale)
+    return SaleCard(**row)
 
 
 def prime_card(card: SaleCard) -> None:
@@ -196,21 +167,10 @@ def _prime(client: redis.Client, card: SaleCard, *, last_seq: int, moved: bool) 
         terms.version: f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
         for terms in SaleTerms.objects.filter(sale_id=card.sale_id)
     }
-    terms = priming.SaleTerms(
-        sale_id=card.sale_id,
-        sku=card.sku,
-        switch=card.switch,
-        opens_at=card.opens_at,
-        closes_at=card.closes_at,
-        limit=card.per_buyer_limit,
-        room=card.room,
-        revision=card.revision,
-        terms_version=card.terms_version,
-        versions=versions,
-        ordinal_base=card.ordinal_base or 0,
-    )
     figures = StockFigures(card.available, card.held, card.sold, card.version)
-    return priming.prime(client, terms, figures=figures, last_seq=last_seq, fence=card.fence, moved=moved)
+    return priming.prime(
+        client, card, versions=versions, figures=figures, last_seq=last_seq, fence=card.fence, moved=moved
+    )
 
 
 def _move_ordinals(card: SaleCard) -> SaleCard:
@@ -283,8 +243,7 @@ def _records(sku: str) -> Iterable[tuple[str, str]]:
 def _records_of(found: QuerySet[Order]) -> Iterable[tuple[str, Record]]:
     fields = ("seq", "quantity", "sale_id", "buyer", "terms_version", "ordinal")
     for name, state, ends, *columns in found.values_list("request_id", "state", "hold_expires_at", *fields).iterator():
-        ends_ms = round(ends.timestamp() * 1000) if ends else None
-        yield name, record_of(State(state), *columns, ends_ms=ends_ms)
+        yield name, record_of(State(state), *columns, ends_at=ends)
 
 
 def prime_sale(slug: str) -> None:

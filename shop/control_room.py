@@ -18,8 +18,9 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
-from inventory import dead_letters, redis, stock_looks
+from inventory import dead_letters, redis
 from inventory.exceptions import FairdropError, RedisUnavailable
+from inventory.lock_report import LockReport, report_locks
 from shop.audit_page import AuditPage
 from shop.control_room_acts import newest_act, run_act
 from shop.control_room_readings import MOST_LETTERS, read_room
@@ -173,7 +174,7 @@ def _form(sale: Sale, act: Act, data: Any) -> ActForm:
     if act.asks == "letters":
         letters = [(each.request_id, _letter_label(each)) for each in _letters(sale)]
     if act.asks == "lock" and (lock := _lock(sale)) is not None:
-        token = lock.token
+        token = lock.token or ""
     return ActForm(act._replace(reason_required=True), data, letters=letters, token=token)
 
 
@@ -188,9 +189,9 @@ def _letter_label(letter: dead_letters.DeadLetter) -> str:
     return f"{letter.request_id}, handed out {letter.hand_outs} times"
 
 
-def _lock(sale: Sale) -> stock_looks.LockLook | None:
+def _lock(sale: Sale) -> LockReport | None:
     try:
-        return stock_looks.look_at(redis.connect(), [sale.stock.sku])[sale.stock.sku].lock
+        return report_locks(redis.connect(), [sale.stock.sku])[0]
     except RedisUnavailable:
         return None
 

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from inventory import dead_letters, heartbeats, mending_asked, redis, server_memory, stock_looks
 from inventory.exceptions import FairdropError, RedisUnavailable
-from inventory.lock_owner import owner_of
-from inventory.lock_report import LockReport, report_locks
+from inventory.lock_owner import in_words
+from inventory.lock_statistics import read_statistics
 from inventory.models import StockMovement
 from shop.audits import audit_sale
 from shop.models import Sale, StaffAct
@@ -62,7 +62,6 @@ def _of_redis(sku: str) -> dict[str, Any]:
     try:
         client = redis.connect()
         look = stock_looks.look_at(client, [sku])[sku]
-        (lock,) = report_locks(client, [sku])
         return {
             "redis_error": "",
             "full": server_memory.look(client, sku),
@@ -72,7 +71,7 @@ def _of_redis(sku: str) -> dict[str, Any]:
                 "dead": look.line.dead_letters,
                 "oldest_seconds": look.oldest_seconds,
             },
-            "lock": _lock(lock, look),
+            "lock": _lock(look, read_statistics(client, sku)),
             "workers": [_worker(each) for each in heartbeats.workers(client)],
             "letters": [_letter(each) for each in dead_letters.dead_letters(client, sku)[:MOST_LETTERS]],
             "comparison": mending_asked.last(client, sku),
@@ -82,17 +81,17 @@ def _of_redis(sku: str) -> dict[str, Any]:
         return {"redis_error": error.detail, **nothing}
 
 
-def _lock(report: LockReport, look: stock_looks.StockLook) -> dict[str, Any]:
-    numbers = report.statistics
+def _lock(look: stock_looks.StockLook, numbers: dict[str, int]) -> dict[str, Any]:
+    lock = look.lock
     waits, holds = numbers.get("waits", 0), numbers.get("holds", 0)
     return {
-        "state": report.state,
-        "token": report.token or "",
-        "holder": look.lock.holder,
+        "state": lock.state,
+        "token": lock.token or "",
+        "holder": lock.holder,
         "held_seconds": look.lock_seconds,
-        "left_ms": report.left_ms,
-        "fence": report.fence,
-        "waiters": [_waiter(token) for token in report.waiters],
+        "left_ms": lock.left_ms,
+        "fence": lock.fence,
+        "waiters": [in_words(token) for token in lock.waiters],
         "attempts": numbers.get("attempts", 0),
         "contended": numbers.get("contended", 0),
         "losses": numbers.get("losses", 0),
@@ -100,11 +99,6 @@ def _lock(report: LockReport, look: stock_looks.StockLook) -> dict[str, Any]:
         "longest_wait_ms": numbers.get("waits_max_us", 0) / 1000,
         "mean_hold_ms": numbers.get("holds_us", 0) / holds / 1000 if holds else None,
     }
-
-
-def _waiter(token: str) -> str:
-    owner = owner_of(token)
-    return f"{owner.host} process {owner.process_id}" if owner else token
 
 
 def _worker(worker: heartbeats.Worker) -> dict[str, Any]:

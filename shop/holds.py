@@ -40,8 +40,7 @@ JOIN shop_sale s ON s.id = o.sale_id JOIN inventory_stock t ON t.id = s.stock_id
 """
 
 RECORDS = """
-SELECT request_id, seq, quantity, sale_id, buyer, terms_version, ordinal, state,
-       (extract(epoch FROM hold_expires_at) * 1000)::bigint
+SELECT request_id, seq, quantity, sale_id, buyer, terms_version, ordinal, state, hold_expires_at
 FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
 """
 
@@ -112,7 +111,7 @@ def records_now(cursor: Cursor, request_ids: Sequence[str]) -> list[Settled]:
     """Return the record of each request that has an order, as the database knows it now."""
     cursor.execute(RECORDS, {"request_ids": array(request_ids)})
     return [
-        Settled(name, orders.record_of(State(state), *columns, ends_ms=ends))
+        Settled(name, orders.record_of(State(state), *columns, ends_at=ends))
         for name, *columns, state, ends in cursor.fetchall()
     ]
 

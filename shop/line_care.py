@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from inventory import dead_letters, locks, mending_asked, redis, stock_looks
+from inventory import dead_letters, locks, mending_asked, redis
 from inventory.exceptions import InvalidRequest, SaleNotFound
+from inventory.lock_report import report_locks
 from inventory.tickets import record_or_none
 from shop import holds
 from shop.models import Sale, StaffAct
@@ -60,7 +61,7 @@ def take_lock_away(slug: str, *, seen_token: str, actor: str, reason: str) -> st
     """
     sale = _sale(slug)
     sku, client = sale.stock.sku, redis.connect()
-    held = stock_looks.look_at(client, [sku])[sku].lock
+    (held,) = report_locks(client, [sku])
     if not held.token:
         raise InvalidRequest("nobody holds this lock now; nothing was done")
     if held.token != seen_token:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import RangeOperators
@@ -18,10 +19,21 @@ from django.db.models.lookups import LessThan
 from inventory.models import Stock
 from inventory.outcomes import State
 
+Moment = TypeVar("Moment", datetime, float)
+
 
 def new_request_key() -> str:
     """Return 32 random hex digits: the key of one sale's request ids."""
     return secrets.token_hex(16)
+
+
+def sale_state(switch: str, *, opens: Moment, closes: Moment, moment: Moment) -> str:
+    """Return scheduled, open, paused or closed; the three moments are all aware datetimes, or all Unix seconds."""
+    if switch == "closed" or moment >= closes:
+        return "closed"
+    if moment < opens:
+        return "scheduled"
+    return "paused" if switch == "paused" else "open"
 
 
 class TimeRange(Func):
@@ -141,11 +153,7 @@ class Sale(models.Model):
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
-        if self.switch == self.Switch.CLOSED or moment >= self.closes_at:
-            return "closed"
-        if moment < self.opens_at:
-            return "scheduled"
-        return "paused" if self.switch == self.Switch.PAUSED else "open"
+        return sale_state(self.switch, opens=self.opens_at, closes=self.closes_at, moment=moment)
 
 
 class Order(models.Model):

@@ -116,13 +116,19 @@ def record_of(
     terms_version: int | None,
     ordinal: int | None,
     *,
-    ends_ms: int | None = None,
+    ends_at: datetime | None = None,
 ) -> Record:
-    """Return the record of an order by its columns; ends_ms: the end of its hold in Unix ms, kept while it is held."""
-    hold_expires_ms = ends_ms if state is State.HELD else None
-    return Record(
-        state, seq, quantity, sale_id, buyer, hold_expires_ms, terms_version=terms_version or 0, ordinal=ordinal or 0
-    )
+    """Return the record of an order by its columns; ends_at: the end of its hold, kept while it is held."""
+    ends_ms = end_ms(state, ends_at)
+    return Record(state, seq, quantity, sale_id, buyer, ends_ms, terms_version=terms_version or 0, ordinal=ordinal or 0)
+
+
+def end_ms(state: State, ends_at: datetime | None) -> int | None:
+    """Return the end of a hold in Unix ms, None when nothing is held.
+
+    Rounded here only: PostgreSQL rounds otherwise, and the record of an order must not depend on who writes it.
+    """
+    return round(ends_at.timestamp() * 1000) if ends_at and state is State.HELD else None
 
 
 def ask_terms(cursor: Cursor, sale_ids: Sequence[int]) -> None:

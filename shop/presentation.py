@@ -82,6 +82,11 @@ class SaleFace:
         return self.state in {"open", "all_held"}
 
     @property
+    def closed_early(self) -> bool:
+        """Say whether staff closed it before its time."""
+        return self.state == "closed" and self.now < self.card.closes_at
+
+    @property
     def price(self) -> str:
         return money(self.card.price, currency=self.card.currency)
 

@@ -168,11 +168,15 @@ def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
     (place,) = line.places(redis.connect(), card.sku, [request_id])
     if place is None or place.record.buyer != buyer:
         raise RequestNotFound
-    record = place.record
-    ends = record.hold_expires_ms
+    return view_of_place(request_id, place, sale_slug=card.slug)
+
+
+def view_of_place(request_id: str, place: line.Place, *, sale_slug: str) -> RequestView:
+    """Return a request as the line knows it."""
+    record, ends = place.record, place.record.hold_expires_ms
     return RequestView(
         request_id,
-        card.slug,
+        sale_slug,
         record.quantity,
         record.state,
         record.seq,

@@ -15,6 +15,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 
 from shop.logs import logging_config
+from shop.production import refusals
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -79,6 +80,18 @@ BEHIND_TLS = env.bool("FAIRDROP_BEHIND_TLS", default=PRODUCTION)
 # Where the world reaches this shop, e.g. https://shop.example; empty: where the call in hand came in.
 PUBLIC_URL = env.str("FAIRDROP_PUBLIC_URL", default="").rstrip("/")
 
+# Pages of the shop that every page links to, by their kind: an https address, a path of this host, or mailto:.
+SHOP_LINKS = {
+    kind: url for kind, _, url in (each.partition("=") for each in env.list("FAIRDROP_SHOP_LINKS", default=[]))
+}
+if not (SHOP_LINKS.keys() <= {"terms", "returns", "imprint", "support"}) or not all(
+    url.startswith(("https://", "/", "mailto:")) for url in SHOP_LINKS.values()
+):
+    raise ImproperlyConfigured(
+        "FAIRDROP_SHOP_LINKS must be kind=address, separated by commas: terms, returns, imprint or support; an address "
+        "begins with https://, / or mailto:"
+    )
+
 # Who takes the money: name → class (shop/payment_providers.py says what it must do); the first is the default.
 SANDBOX = "shop.sandbox.provider.Sandbox"
 NAMED_PROVIDERS: list[str] = env.list("FAIRDROP_PAYMENT_PROVIDERS", default=[]) or [f"sandbox={SANDBOX}"]
@@ -113,47 +126,31 @@ POST_OFFICE = {
 }
 
 
-def sandbox_faults() -> list[tuple[bool, str]]:
-    """Return what may be wrong with a sandbox in production: (is it so, what must be done)."""
-    no_money = "FAIRDROP_PAYMENT_PROVIDERS must name who takes the money, or FAIRDROP_SANDBOX_ALLOWED be true"
-    used = SANDBOX_IN_USE and SANDBOX_ALLOWED
-    return [
-        (SANDBOX_IN_USE and not SANDBOX_ALLOWED, no_money),
-        (used and len(SANDBOX_SECRET) < 32, "FAIRDROP_SANDBOX_SECRET must have at least 32 characters"),
-        (used and not PUBLIC_URL, "FAIRDROP_PUBLIC_URL must say where the sandbox reaches the shop"),
-        (bool(SANDBOX_MISCHIEF), "FAIRDROP_SANDBOX_MISCHIEF must not be set"),
-    ]
-
-
-def refuse_unsafe_production() -> None:
-    """Raise ImproperlyConfigured naming everything that is unsafe about these production settings."""
-    faults = [
-        (DEBUG, "DEBUG must be off"),
-        (len(SECRET_KEY) < 50, "SECRET_KEY must have at least 50 characters"),
-        (
-            not TOKEN_KEYS or min(map(len, TOKEN_KEYS)) < 32,
-            "FAIRDROP_TOKEN_KEYS must have at least 32 characters",
-        ),
-        (bool(AUDIT_TOKEN) and len(AUDIT_TOKEN) < 32, "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"),
-        (bool(FAULT), "FAIRDROP_FAULT must not be set"),
-        (RIVALS, "FAIRDROP_RIVALS must be off"),
-        (not ALLOWED_HOSTS or "*" in ALLOWED_HOSTS, "ALLOWED_HOSTS must name the hosts of the shop"),
-        (not env.str("DATABASE_URL", default=""), "DATABASE_URL must be set"),
-        (not env.str("REDIS_URL", default=""), "REDIS_URL must be set"),
-        *sandbox_faults(),
-        (bool(MAIL_URL) and not PUBLIC_URL, "FAIRDROP_PUBLIC_URL must say where the links in mails lead"),
-        (
-            "+" in CACHE_URL.partition("://")[0],
-            "CACHE_URL must name one plain server: the cache knows neither Sentinel nor Cluster",
-        ),
-    ]
-    found = [text for wrong, text in faults if wrong]
-    if found:
-        raise ImproperlyConfigured("refusing to start in production: " + "; ".join(found))
-
-
 if PRODUCTION:
-    refuse_unsafe_production()
+    unsafe = refusals(
+        {
+            "DEBUG": DEBUG,
+            "SECRET_KEY": SECRET_KEY,
+            "SECRET_KEY_FALLBACKS": SECRET_KEY_FALLBACKS,
+            "FAIRDROP_TOKEN_KEYS": TOKEN_KEYS,
+            "FAIRDROP_AUDIT_TOKEN": AUDIT_TOKEN,
+            "FAIRDROP_FAULT": FAULT,
+            "FAIRDROP_RIVALS": RIVALS,
+            "ALLOWED_HOSTS": ALLOWED_HOSTS,
+            "FAIRDROP_TRUSTED_ORIGINS": TRUSTED_ORIGINS,
+            "FAIRDROP_BEHIND_TLS": BEHIND_TLS,
+            "FAIRDROP_PUBLIC_URL": PUBLIC_URL,
+            "DATABASE_URL": env.str("DATABASE_URL", default=""),
+            "REDIS_URL": env.str("REDIS_URL", default=""),
+            "CACHE_URL": env.str("CACHE_URL", default=""),
+            "SANDBOX_IN_USE": SANDBOX_IN_USE,
+            "FAIRDROP_SANDBOX_ALLOWED": SANDBOX_ALLOWED,
+            "FAIRDROP_SANDBOX_SECRET": SANDBOX_SECRET,
+            "FAIRDROP_SANDBOX_MISCHIEF": SANDBOX_MISCHIEF,
+        }
+    )
+    if unsafe:
+        raise ImproperlyConfigured("refusing to start in production: " + "; ".join(unsafe))
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -227,8 +224,6 @@ AXES_VERBOSE = False
 TRUSTED_PROXIES = env.int("FAIRDROP_TRUSTED_PROXIES", default=0)
 
 ROOT_URLCONF = "shop.urls"
-WSGI_APPLICATION = "shop.wsgi.application"
-ASGI_APPLICATION = "shop.asgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -298,7 +293,6 @@ if RETIRE_AFTER_SECONDS < 0:
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
-USE_TZ = True
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles" if PRODUCTION else STATE_DIR / "static"
 if not PRODUCTION:
@@ -326,6 +320,9 @@ CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SECURE = BEHIND_TLS
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+if PRODUCTION and not BEHIND_TLS:
+    # Only on this machine, or production has not started: without TLS none of these can be on.
+    SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008", "security.W012", "security.W016"]
 if BEHIND_TLS:
     SECURE_SSL_REDIRECT = env.bool("FAIRDROP_SSL_REDIRECT", default=True)
     SECURE_HSTS_SECONDS = env.int("FAIRDROP_HSTS_SECONDS", default=31_536_000)

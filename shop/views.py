@@ -101,6 +101,7 @@ def show(
     now: datetime = context.get("now") or timezone.now()
     language = language_of(request)
     more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language, "path": request.path}
+    more |= {"sandbox": settings.SANDBOX_IN_USE, "links": settings.SHOP_LINKS}
     with translation.override(language):
         shown = {**context, **more, "error": error}
         response = render(request, template, shown, status=error.status if error else status)

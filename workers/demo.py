@@ -10,7 +10,6 @@ import secrets
 import shutil
 import signal
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from workers.demo_guard import only_one, refuse_busy_port
 from workers.demo_steps import Interrupted, run_step, say, step, wait_for_web
 from workers.embedded import start_postgres, start_valkey
 from workers.private_files import write_private
+from workers.process_loop import StopFlag
 from workers.server import Server
 from workers.supervisor import Supervisor
 
@@ -56,7 +56,7 @@ class Demo:
     # 0: no flood, the shop opens at once.
     attempts: int = ATTEMPTS
     crowd: int = CROWD
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: StopFlag = field(default_factory=StopFlag)
     supervisor: Supervisor = field(default_factory=lambda: Supervisor(report=say))
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -218,7 +218,7 @@ def _server_of(environment: Mapping[str, str], variable: str) -> Server | None:
     return Server(url=url) if url else None
 
 
-def _listen(stop: threading.Event) -> None:
+def _listen(stop: StopFlag) -> None:
     """Set `stop` on Ctrl-C, SIGTERM, and a closed terminal (unless nohup asked to outlive it)."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:

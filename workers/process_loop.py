@@ -23,6 +23,11 @@ RETRY_SECONDS = 0.3
 class StopFlag(threading.Event):
     """Is set by the first SIGTERM or SIGINT; may be asked at any time."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        # The handler runs in the thread that waits, perhaps while that has the lock: it must be able to take it again.
+        self._cond = threading.Condition(threading.RLock())
+
     def install(self) -> None:
         """Listen to SIGTERM and SIGINT from now on."""
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -152,5 +152,5 @@ def _outcomes(
 
 
 def _settled(name: str, record: Record, state: State, hold_end: datetime | None) -> Settled:
-    ends = None if hold_end is None or state is not State.HELD else round(hold_end.timestamp() * 1000)
-    return Settled(name, record._replace(state=state, hold_expires_ms=ends, restored=False))
+    ends_ms = orders.end_ms(state, hold_end)
+    return Settled(name, record._replace(state=state, hold_expires_ms=ends_ms, restored=False))

@@ -15,6 +15,7 @@
 -- record names the terms of this moment (I23); a buyer's live units never pass the limit (I7); units in line never pass
 -- what may still be had plus the room (I15); a line that was full opens only when no process can still remember it as
 -- full. TIME of the server is the only clock.
+-- Shared: head_waits
 local answer = {}
 local ids, buyers, quantities, versions = unpack(cjson.decode(ARGV[6])) -- C code, where a pattern takes 3 us a request
 local count, fields, sale = #ids, {}, ARGV[1] .. ':'
@@ -59,12 +60,6 @@ elseif reopens then
 end
 local last_seq = tonumber(stock[4] or '0')
 
--- All wait for a held unit when the first of them does not fit.
-local function all_wait()
-  local first = redis.call('ZRANGE', KEYS[flying > 0 and 4 or 3], 0, 0)[1]
-  local units = first and tonumber(string.match(redis.call('HGET', KEYS[5], first) or '', '^%a|%d+|(%d+)|') or '')
-  return units and units > available and units <= available + held
-end
 local function terms_of(version)
   local text = redis.call('HGET', KEYS[1], ARGV[1] .. ':terms:' .. version) or ''
   local most, price, currency = string.match(text, '^(%d+)|([%d.]+)|(%u+)$')
@@ -102,7 +97,7 @@ for i = 1, count do
       elseif letter == 'q' and seen[id] then position = position_of[id]
       elseif letter == 'q' then position = (redis.call('ZRANK', KEYS[4], id) or -1) + 1 end
       if letter == 'q' then
-        if waitlist == nil then waitlist = all_wait() or false end
+        if waitlist == nil then waitlist = head_waits(4, 3, 5, available, held) end
         if waitlist or tonumber(seq) <= tonumber(stock[5] or '0') then letter = 'w' end
       end
       local version, number = string.match(rest, '^|(%d+)%.(%d+)')

@@ -8,6 +8,7 @@
 --   what is known of that record's sale ('' for nothing), the first few dead letters (spaces between), the bases added
 --   up, dead letters that were discarded because nobody could read them.
 -- Stays true: reads only.
+-- Shared: head_waits
 local flying = redis.call('ZRANGE', KEYS[2], 0, -1)
 local waiting = redis.call('ZCARD', KEYS[1])
 local both = 0
@@ -30,10 +31,9 @@ end
 
 local first = flying[1] or redis.call('ZRANGE', KEYS[1], 0, 0)[1] or ''
 local record = first ~= '' and redis.call('HGET', KEYS[5], first) or ''
-local quantity, sale = string.match(record, '^%a|%d+|(%d+)|(%d+)|')
-local needs = tonumber(quantity or '0')
+local sale = string.match(record, '^%a|%d+|%d+|(%d+)|')
 local waitlisted = waiting + #flying
-if needs <= number(3) or needs > number(3) + number(4) then
+if not head_waits(2, 1, 5, number(3), number(4)) then
   local told = stock[6] or '0'
   waitlisted = redis.call('ZCOUNT', KEYS[1], '-inf', told) + redis.call('ZCOUNT', KEYS[2], '-inf', told)
 end

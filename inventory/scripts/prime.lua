@@ -12,6 +12,7 @@
 -- Stays true: an older revision or stock version never overwrites a newer one; terms of a version never change; seq and
 -- ordinal never fall below what was given out before (I18); units of a batch that is committed but not answered are not
 -- counted twice; who was told "waitlisted" stays so.
+-- Shared: head_waits
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
 local stock = redis.call('HMGET', KEYS[2], 'version', 'last_seq', 'available', 'held')
@@ -29,13 +30,11 @@ for i = 15, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[1] .. ':terms:' .. ARGV
 local revision = tonumber(string.match(found[1] or '', '^%a+|%d+|%d+|%d+|%d+|(%d+)|') or '-1')
 if tonumber(ARGV[3]) > revision then redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. '|' .. now) end
 
-local first = redis.call('ZRANGE', KEYS[4], 0, 0)[1] or redis.call('ZRANGE', KEYS[5], 0, 0)[1]
 local last_seq = string.format('%.0f', math.max(tonumber(stock[2] or '0'), tonumber(ARGV[9])))
-if first and stock[1] then
-  local available, held = tonumber(stock[3] or '0'), tonumber(stock[4] or '0')
-  local units = tonumber(string.match(redis.call('HGET', KEYS[6], first) or '', '^%a|%d+|(%d+)|') or '0')
-  if units > available and units <= available + held then redis.call('HSET', KEYS[2], 'waitlisted_to', last_seq) end
-elseif not stock[1] and tonumber(ARGV[5]) == 0 and tonumber(ARGV[6]) > 0 then
+if stock[1] then
+  local waits = head_waits(4, 5, 6, tonumber(stock[3] or '0'), tonumber(stock[4] or '0'))
+  if waits then redis.call('HSET', KEYS[2], 'waitlisted_to', last_seq) end
+elseif tonumber(ARGV[5]) == 0 and tonumber(ARGV[6]) > 0 then
   -- Nothing is free: those who come back with a ticket wait for a held unit, as they were told before.
   redis.call('HSET', KEYS[2], 'waitlisted_to', now)
 end
@@ -49,7 +48,7 @@ if not stock[1] and tonumber(ARGV[12]) > 0 then
   -- A settler has been here, so Redis was lost: who has a ticket gets time to bring it before newcomers are decided.
   redis.call('HSET', KEYS[2], 'decide_from_us', string.format('%.0f', tonumber(now) + tonumber(ARGV[14])))
 end
-if not first then redis.call('HSET', KEYS[2], 'queued', 0) end
+if flying + redis.call('ZCARD', KEYS[5]) == 0 then redis.call('HSET', KEYS[2], 'queued', 0) end
 local written = 0
 if not stock[1] or (flying == 0 and tonumber(ARGV[8]) >= tonumber(stock[1])) then
   redis.call('HSET', KEYS[2], 'available', ARGV[5], 'held', ARGV[6], 'sold', ARGV[7], 'version', ARGV[8])

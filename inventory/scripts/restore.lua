@@ -8,11 +8,11 @@
 -- one of two, and new ones stay above it (I8, I18); it is not bound by the room: it was let in before; queued and its
 -- buyer's live units count what its record says (I7, I15); it is marked as brought back, because later ones may have
 -- been decided; who was told "waitlisted" stays so.
+-- Shared: head_waits
 local stock = redis.call('HMGET', KEYS[1], 'version', 'last_seq', 'queued', 'available', 'held')
 if not stock[1] then return -1 end
 local queued, last_seq = tonumber(stock[3] or '0'), tonumber(stock[2] or '0')
-local first = redis.call('ZRANGE', KEYS[5], 0, 0)[1] or redis.call('ZRANGE', KEYS[2], 0, 0)[1]
-local first_record = first and redis.call('HGET', KEYS[3], first) or ''
+local waited = head_waits(5, 2, 3, tonumber(stock[4] or '0'), tonumber(stock[5] or '0'))
 local back = 0
 
 local function put(id, record, seq)
@@ -51,11 +51,7 @@ for i = 3, #ARGV, 2 do
   end
 end
 if back > 0 then
-  local available, held = tonumber(stock[4] or '0'), tonumber(stock[5] or '0')
-  local units = tonumber(string.match(first_record, '^%a|%d+|(%d+)|') or '0')
-  if units > available and units <= available + held then
-    redis.call('HSET', KEYS[1], 'waitlisted_to', stock[2] or '0')
-  end
+  if waited then redis.call('HSET', KEYS[1], 'waitlisted_to', stock[2] or '0') end
   redis.call('HSET', KEYS[1], 'last_seq', string.format('%.0f', last_seq), 'queued', queued)
   redis.call('HINCRBY', KEYS[1], 'changes', 1)
   redis.call('PUBLISH', ARGV[2], ARGV[1])

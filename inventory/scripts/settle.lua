@@ -14,6 +14,7 @@
 -- is settled, so a re-sent call settles nothing twice; only the last take's batch is put back in line, each at its own
 -- seq (I8). Without one nothing in flight is touched, nothing is put back, an empty Redis
 -- stays empty, and a request that was forgotten with its sale is not written again.
+-- Shared: head_waits
 local rank = {q = 0, w = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
 local live = {q = true, w = true, h = true, p = true}
 local locked = ARGV[1] ~= ''
@@ -23,13 +24,8 @@ if not locked and not stock[1] then return 0 end -- priming reads it all from th
 -- Who stays may be handed out again at once; then only the number of the take tells the two batches apart.
 local is_last_batch = stock[3] == ARGV[1] .. '#' .. ARGV[10]
 
-local first = redis.call('ZRANGE', KEYS[2], 0, 0)[1] or redis.call('ZRANGE', KEYS[7], 0, 0)[1]
-if first and stock[1] then
-  local available, held = tonumber(stock[4] or '0'), tonumber(stock[5] or '0')
-  local units = tonumber(string.match(redis.call('HGET', KEYS[3], first) or '', '^%a|%d+|(%d+)|') or '0')
-  if units > available and units <= available + held then
-    redis.call('HSET', KEYS[4], 'waitlisted_to', stock[6] or '0') -- they were told so; it must not be taken back
-  end
+if stock[1] and head_waits(2, 7, 3, tonumber(stock[4] or '0'), tonumber(stock[5] or '0')) then
+  redis.call('HSET', KEYS[4], 'waitlisted_to', stock[6] or '0') -- they were told so; it must not be taken back
 end
 local version = tonumber(stock[1] or '-1')
 if tonumber(ARGV[8]) > version or (locked and tonumber(ARGV[8]) == version) then

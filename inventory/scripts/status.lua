@@ -4,14 +4,13 @@
 -- Returns a flat list, two entries a request: its record ('' when unknown), its position (0 when it does not wait).
 --   A record begins with w, not q, when the first of the line waits for a held unit: its turn comes only after that.
 -- Stays true: reads only; who was told "waitlisted" is not told "queued" after it.
+-- Shared: head_waits
 local answer = {}
 local records = redis.call('HMGET', KEYS[3], unpack(ARGV))
 local in_flight = redis.call('ZCARD', KEYS[2])
 local stock = redis.call('HMGET', KEYS[4], 'available', 'held', 'waitlisted_to')
 local available, held = tonumber(stock[1] or '0'), tonumber(stock[2] or '0')
-local first = redis.call('ZRANGE', KEYS[in_flight > 0 and 2 or 1], 0, 0)[1]
-local units = tonumber(string.match(first and redis.call('HGET', KEYS[3], first) or '', '^%a|%d+|(%d+)|') or '0')
-local all_wait, waited_to = units > available and units <= available + held, tonumber(stock[3] or '0')
+local all_wait, waited_to = head_waits(2, 1, 3, available, held), tonumber(stock[3] or '0')
 for i, id in ipairs(ARGV) do
   local position, record = 0, records[i] or ''
   if string.sub(record, 1, 1) == 'q' then

@@ -17,9 +17,7 @@
 -- nobody after them (I8); a re-sent call
 -- gets the batch it was given before; hand-outs are counted here, before the work (Q12), but not after a holder that
 -- gave its batch back in order. TIME of the server is the only clock.
-local limit, most, give_up = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local aside = {}
-
+-- Shared: hand_out
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local decide_from_us = tonumber(redis.call('HGET', KEYS[5], 'decide_from_us') or '0')
@@ -68,11 +66,9 @@ if ARGV[1] == '' then
   return #decidable(1) > 0 and 1 or 2
 end
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return -1 end
-local call = ARGV[1] .. '#' .. ARGV[2]
-local last = redis.call('HMGET', KEYS[5], 'hand_call', 'hand_kind', 'hand_count', 'hand_aside', 'queued_unsure')
 
 local function take_from_line()
-  local ids, scores, records = decidable(limit)
+  local ids, scores, records = decidable(tonumber(ARGV[3]))
   if #ids == 0 and ARGV[6] == '1' and now_us >= decide_from_us then
     local found = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     if found[1] then ids, scores, records = {found[1]}, {found[2]}, {redis.call('HGET', KEYS[4], found[1]) or ''} end
@@ -82,16 +78,16 @@ local function take_from_line()
     for i, id in ipairs(ids) do moved[i * 2 - 1], moved[i * 2] = scores[i], id end
     redis.call('ZADD', KEYS[3], unpack(moved))
     redis.call('ZREM', KEYS[2], unpack(ids))
-  elseif last[5] and redis.call('ZCARD', KEYS[2]) == 0 then
+  elseif redis.call('HEXISTS', KEYS[5], 'queued_unsure') == 1 and redis.call('ZCARD', KEYS[2]) == 0 then
     -- The units of a damaged record were unknown when it was set aside; now nothing waits and the count is known.
     redis.call('HSET', KEYS[5], 'queued', 0)
     redis.call('HDEL', KEYS[5], 'queued_unsure')
   end
-  return 'fresh', ids, records
+  return ids, records
 end
 
-local function set_aside(id)
-  aside[#aside + 1] = id
+local function set_aside(id, outs)
+  if outs < tonumber(ARGV[5]) then return false end
   redis.call('ZADD', KEYS[9], redis.call('ZSCORE', KEYS[3], id), id)
   redis.call('ZREM', KEYS[3], id)
   redis.call('HDEL', KEYS[6], id)
@@ -103,40 +99,7 @@ local function set_aside(id)
   else
     redis.call('HSET', KEYS[5], 'queued_unsure', 1)
   end
+  return true
 end
 
-local function take_again(left, counted)
-  if redis.call('EXISTS', KEYS[6]) == 0 then
-    if counted then
-      for _, id in ipairs(left) do redis.call('HSET', KEYS[6], id, 1) end
-    end
-    return 'again', left
-  end
-  for _, id in ipairs(left) do
-    local outs
-    if counted then outs = redis.call('HINCRBY', KEYS[6], id, 1)
-    else outs = tonumber(redis.call('HGET', KEYS[6], id) or '0') end
-    if outs < most then return 'again', {id} end
-    redis.call('ZADD', KEYS[7], redis.call('ZSCORE', KEYS[3], id), id)
-    redis.call('HSETNX', KEYS[8], id, outs .. '|' .. string.format('%.0f', now_us))
-    if outs < give_up then return 'dead', {id} end
-    set_aside(id)
-  end
-  if redis.call('ZCARD', KEYS[3]) > 0 then return 'again', {} end
-  return take_from_line()
-end
-
-local left = redis.call('ZRANGE', KEYS[3], 0, limit - 1)
-local kind, ids, records, gone
-if last[1] == call then
-  kind, ids, gone = last[2], {unpack(left, 1, tonumber(last[3]))}, last[4] or ''
-else
-  if #left > 0 then kind, ids, records = take_again(left, last[2] ~= 'given back')
-  else kind, ids, records = take_from_line() end
-  gone = table.concat(aside, ' ')
-  redis.call('HSET', KEYS[5], 'hand_call', call, 'hand_kind', kind, 'hand_count', #ids, 'hand_aside', gone)
-end
-if not records and #ids > 0 then records = redis.call('HMGET', KEYS[4], unpack(ids)) end
-local answer = {kind, gone}
-for i, id in ipairs(ids) do answer[#answer + 1], answer[#answer + 2] = id, records[i] or '' end
-return answer
+return hand_out(string.format('%.0f', now_us), take_from_line, set_aside)

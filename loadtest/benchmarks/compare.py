@@ -1,4 +1,4 @@
-"""`python -m loadtest.benchmarks.compare`: sells the same goods in eight ways on stores of its own, and compares them.
+"""`python -m loadtest.benchmarks.compare`: sells the same goods in ten ways on stores of its own, and compares them.
 Exit code 1 when a promise or a floor is broken, 130 when interrupted. Never leaves a process or data behind.
 Called by `make compare`.
 """
@@ -17,7 +17,7 @@ PICTURE = "compare.svg"
 def main() -> int:
     """Run the command."""
     return run_command(
-        _measure, name="compare", purpose="Sell the same goods in eight ways; fail when a promise or a floor is broken."
+        _measure, name="compare", purpose="Sell the same goods in ten ways; fail when a promise or a floor is broken."
     )
 
 

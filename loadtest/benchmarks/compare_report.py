@@ -30,7 +30,7 @@ def report_of(
 ) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
     return Report(
-        title="Eight ways to sell the same goods: compared",
+        title="Ten ways to sell the same goods: compared",
         command="make compare",
         date=machine.now(),
         revision=machine.revision(CHECKOUT),

@@ -14,10 +14,11 @@ from django.db import connection
 
 from inventory.redis import connect
 from loadtest.benchmarks.arrivals import Answers, Arrivals, evenly
+from loadtest.benchmarks.figures import ratio
 from loadtest.benchmarks.goods import Goods
 from loadtest.benchmarks.knee import Step, knee_of, next_offer, well_after
 from loadtest.benchmarks.settle_bounds import quantile
-from loadtest.benchmarks.shares import Crew, microseconds_each, used
+from loadtest.benchmarks.shares import GENERATOR, Crew, microseconds_each, used
 from loadtest.benchmarks.whole_road import CLIENT_TIMEOUT_SECONDS, wait_until_decided
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import endless_wishes, fresh_wishes
@@ -57,7 +58,7 @@ class Overload:
     """What came of it. Every second of the run: decided, and the p99 in ms to a 202 of those who came in it.
 
     begin, end: of the overload, in those seconds; sent: share of the offered that could be sent; cpu_us: of each part
-    for an answer, over the whole run.
+    for an answer, over the whole run; shop_cpu_us: of all parts but the generator for a decision, over the whole run.
     """
 
     steps: Sequence[Step]
@@ -73,6 +74,7 @@ class Overload:
     normal_p99_ms: float
     well_after_seconds: float
     cpu_us: Mapping[str, float] = field(default_factory=dict)
+    shop_cpu_us: float = float("nan")
 
 
 def measure_overload(
@@ -175,8 +177,15 @@ def _go_beyond(
         statuses=answers.statuses(),
         normal_p99_ms=normal_ms,
         cpu_us=cpu_us,
+        shop_cpu_us=_cpu_of_a_decision(answers, cpu_us),
         well_after_seconds=well_after(p99_ms[end:], normal_ms=normal_ms, tolerance=pressure.tolerance),
     )
+
+
+def _cpu_of_a_decision(answers: Answers, cpu_us: Mapping[str, float]) -> float:
+    """Return the µs of CPU of all parts but the generator for a decision: everybody who was admitted has one by now."""
+    shop_us = len(answers.status) * sum(each for part, each in cpu_us.items() if part != GENERATOR)
+    return ratio(shop_us, answers.statuses().get(ADMITTED, 0))
 
 
 def _decided_each_second(goods: Goods, begin: float, *, seconds: int) -> list[int]:

@@ -51,6 +51,7 @@ METHOD = (
     "Admission: each server (one worker) is bound to one core, the loader and Valkey to another. "
     "{rounds} rounds of {seconds:g} s a side in turns, every second round backwards, warm-up not counted; figures are "
     "medians, ratios are of this run.",
+    "Two gates: the same with two processes, which share that core. A lone ask: the same loader with one connection.",
     "No-op: an ASGI application on granian, the server of before, that reads the body and answers 202. "
     "Plain view: Django over WSGI with the shop's own middleware, doing the same admission with one script call.",
     "Settlement alone: the line is filled by the admission script, then the real settler empties it; one order a "

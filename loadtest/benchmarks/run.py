@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from django.test.utils import override_settings
 
 from inventory.redis import connect
 from loadtest.benchmarks import machine, processes
 from loadtest.benchmarks.admission_rounds import Contender, Turn, measure_in_turns, pin, two_cores
-from loadtest.benchmarks.bounds import admission_figures, road_figures, settlement_figures
+from loadtest.benchmarks.bounds import LONE, admission_figures, road_figures, settlement_figures
 from loadtest.benchmarks.figures import number
 from loadtest.benchmarks.goods import make_goods
 from loadtest.benchmarks.plans import Lengths, method_of
@@ -30,13 +30,14 @@ Say = Callable[[str], None]
 PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop")
 # appendfsync: what Valkey does before it answers a write.
 MODES = ("always", "everysec")
-# Each side, its application, and more fresh buyers a second than it can serve (0: it does not look at them).
+# Each side, its application, its processes, and more fresh buyers a second than it can serve (0: it does not look).
 SIDES = (
-    ("no-op", NOOP, 0),
-    ("bare", BARE, 0),
-    ("gate", GATE, 50_000),
-    ("gate everysec", GATE, 50_000),
-    ("plain view", PLAIN, 9_000),
+    ("no-op", NOOP, 1, 0),
+    ("bare", BARE, 1, 0),
+    ("gate", GATE, 1, 50_000),
+    ("two gates", GATE, 2, 50_000),
+    ("gate everysec", GATE, 1, 50_000),
+    ("plain view", PLAIN, 1, 9_000),
 )
 
 
@@ -82,13 +83,13 @@ def _admit(lengths: Lengths, *, place: Place, say: Say) -> tuple[list[Turn], dic
     with ExitStack() as stack:
         stores = {mode: stack.enter_context(_valkey(mode, place=place, core=loader_core)) for mode in MODES}
         sides = [
-            stack.enter_context(_side(name, application, place=place, stores=stores, slug=slug))
-            for name, application, _ in SIDES
+            stack.enter_context(_side(name, application, place=place, stores=stores, slug=slug, workers=workers))
+            for name, application, workers, _ in SIDES
         ]
         pin(sides, server_core=server_core)
         contenders = [
             Contender(side=side, slug=slug, buyers_per_second=most)
-            for side, (_, _, most) in zip(sides, SIDES, strict=True)
+            for side, (*_, most) in zip(sides, SIDES, strict=True)
         ]
         gate = next(side for side in sides if side.name == "gate")
         with override_settings(REDIS_URL=stores["always"].url):
@@ -101,9 +102,17 @@ def _admit(lengths: Lengths, *, place: Place, say: Say) -> tuple[list[Turn], dic
             ),
             Contender(side=gate, slug=slug, buyers_per_second=0, status="200", name="sale page", page=page),
         ]
-        turns = measure_in_turns(
-            contenders, plan=lengths.admission, loader_core=loader_core, report=lambda turn: say(_line(turn))
-        )
+        turns = [
+            *measure_in_turns(
+                [Contender(side=gate, slug=slug, buyers_per_second=5_000, name=LONE)],
+                plan=replace(lengths.admission, connections=1),
+                loader_core=loader_core,
+                report=lambda turn: say(_line(turn)),
+            ),
+            *measure_in_turns(
+                contenders, plan=lengths.admission, loader_core=loader_core, report=lambda turn: say(_line(turn))
+            ),
+        ]
         return turns, {f"valkey {mode}": _mode_of(store) for mode, store in stores.items()}
 
 
@@ -117,9 +126,11 @@ def _valkey(mode: str, *, place: Place, core: int) -> Iterator[Server]:
 
 
 @contextmanager
-def _side(name: str, application: list[str], *, place: Place, stores: dict[str, Server], slug: str) -> Iterator[Side]:
+def _side(
+    name: str, application: list[str], *, place: Place, stores: dict[str, Server], slug: str, workers: int
+) -> Iterator[Side]:
     store = stores["everysec" if "everysec" in name else "always"]
-    with serving(name, application, place=place, redis_url=store.url, slug=slug) as side:
+    with serving(name, application, place=place, redis_url=store.url, slug=slug, workers=workers) as side:
         yield side
 
 

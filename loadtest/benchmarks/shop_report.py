@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from loadtest.benchmarks import machine
+from loadtest.benchmarks.bounds import median
 from loadtest.benchmarks.command import CHECKOUT
 from loadtest.benchmarks.costs import Cost
 from loadtest.benchmarks.curves import Curve, curves
@@ -42,10 +43,10 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
         revision=machine.revision(CHECKOUT),
         quick=quick,
         figures=[
-            *road_figures(results.road, copied=copied),
+            *road_figures(results.road, copied=copied, noop=median(results.turns, side="no-op")),
             *spike_figures(results.spikes, results.noop_spike),
             *sold_out_figures(results.turns),
-            *overload_figures(results.overload),
+            *overload_figures(results.overload, sustained_us=results.road.shop_cpu_us, web_mib=results.web_mib),
             *cost_figures(costs.by_skus, costs.by_line, copied_us=1_000_000 / copied),
             *limit_figures(results.limits, results.turns),
         ],

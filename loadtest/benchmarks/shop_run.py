@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from inventory.audit import Scope
-from loadtest.benchmarks import raw_limits, raw_rows
+from loadtest.benchmarks import processes, raw_limits, raw_rows
 from loadtest.benchmarks.admission_rounds import Turn
 from loadtest.benchmarks.costs import Costs, measure_costs
 from loadtest.benchmarks.goods import Goods, make_goods
@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Everything measured. noop_spike: the same crowd before a server that does nothing."""
+    """Everything measured. noop_spike: the same crowd before a server that does nothing; web_mib: after all."""
 
     limits: Limits
     turns: Sequence[Turn]
@@ -57,6 +57,7 @@ class Results:
     overload: Overload
     costs: Costs
     faults: Sequence[str]
+    web_mib: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ def measure_all(lengths: Lengths, *, place: Place, servers: Servers, say: Say) -
         say("The knee, and four times that")
         overload = measure_overload(crowded, port=shop.web.port, pressure=lengths.pressure, crew=shop.crew, say=say)
         say(_overload(overload))
+        web_mib = processes.memory_mib(shop.web.child)
     say("Cost of a purchase: more SKUs, longer lines")
     costs = measure_costs(lengths.scale, servers=servers, say=say)
     say("The audit of every sale")
@@ -94,6 +96,7 @@ def measure_all(lengths: Lengths, *, place: Place, servers: Servers, say: Say) -
         overload=overload,
         costs=costs,
         faults=[*road.audit_faults, *_faults(scopes)],
+        web_mib=web_mib,
     )
 
 
@@ -133,6 +136,7 @@ def _sustain(goods: Goods, shop: _Shop, *, lengths: Lengths, say: Say) -> Road:
         warm_up_seconds=lengths.road_warm_up_seconds,
         connections=lengths.road_connections,
         most_per_second=MOST_PER_SECOND,
+        crew=shop.crew,
     )
     say(f"  {road.decided_per_second:,.0f} durable decisions/s; p99 to the 202 {road.wait_p99_ms:.1f} ms")
     return road

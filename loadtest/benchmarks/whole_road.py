@@ -21,6 +21,7 @@ from loadtest.benchmarks.admission_rounds import ADMITTED, refuse_other_answers
 from loadtest.benchmarks.goods import Goods
 from loadtest.benchmarks.loader import Load, Loader
 from loadtest.benchmarks.plans import Lengths
+from loadtest.benchmarks.shares import Crew
 from loadtest.benchmarks.sides import GATE, Place, Side, serving
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
@@ -43,7 +44,8 @@ WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s
 class Road:
     """What some seconds of the whole road came to. waits: from the ask to its answer, in ms.
 
-    unavailable: share of the asks that were answered 503: a store was too slow for a moment.
+    unavailable: share of the asks that were answered 503: a store was too slow for a moment. shop_cpu_us: CPU of web,
+    settlers and stores for one decision, where their processes are known.
     """
 
     decided_per_second: float
@@ -56,6 +58,7 @@ class Road:
     web_mib: float
     settler_mib: float
     unavailable: float = 0.0
+    shop_cpu_us: float = float("nan")
 
 
 class Backlog:
@@ -107,18 +110,24 @@ def travel(
     warm_up_seconds: float,
     connections: int,
     most_per_second: int = MOST_PER_SECOND,
+    crew: Crew | None = None,
 ) -> Road:
-    """Load a running shop, its web and its settlers (`hands`), as measure_road does. Raises LoadFailed."""
+    """Load a running shop, its web and its settlers (`hands`), as measure_road does. Raises LoadFailed.
+
+    crew: every process of the shop, whose CPU time is counted.
+    """
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     wishes = fresh_wishes(goods.slug, port=web.port, count=int(most_per_second * (seconds + warm_up_seconds)))
     loader = Loader(
         web.port, connections=connections, may_send=Backlog(client, goods.sku, sale_id=goods.sale_id).may_ask
     )
+    cpu = sum(crew.read().values()) if crew else float("nan")
     load = loader.run(wishes, seconds=seconds, warm_up_seconds=warm_up_seconds)
     refuse_other_answers(load, side="the whole road", also=UNAVAILABLE)
     wait_until_decided(client, goods.sku)
+    cpu = sum(crew.read().values()) - cpu if crew else cpu
     memory = processes.memory_mib(web.child), max(processes.memory_mib(hand) for hand in hands)
-    return result(goods, load, memory=memory)
+    return result(goods, load, memory=memory, cpu_seconds=cpu)
 
 
 def start_settler(number: int, *, place: Place, stack: ExitStack) -> ChildProcess:
@@ -138,7 +147,7 @@ def wait_until_decided(client: Client, sku: str) -> None:
         time.sleep(0.05)
 
 
-def result(goods: Goods, load: Load, *, memory: tuple[float, float]) -> Road:
+def result(goods: Goods, load: Load, *, memory: tuple[float, float], cpu_seconds: float) -> Road:
     """Count in the database what was decided within the window, and audit the sale."""
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (load.began_at, load.began_at + load.seconds))
     with connection.cursor() as cursor:
@@ -162,4 +171,5 @@ def result(goods: Goods, load: Load, *, memory: tuple[float, float]) -> Road:
         web_mib=memory[0],
         settler_mib=memory[1],
         unavailable=load.statuses[UNAVAILABLE] / sum(load.statuses.values()),
+        shop_cpu_us=cpu_seconds * 1e6 / in_books,
     )

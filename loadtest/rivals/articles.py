@@ -5,16 +5,12 @@ Promises that nothing is oversold, because one process alone counts down. Fails 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-
 from django.db import transaction
 
 from loadtest.rivals.article_queue import ArticleQueue
 from loadtest.rivals.models import RivalOrder, RivalStock
 from loadtest.rivals.rival import Answer, Rival
 
-POLL_SECONDS = 0.1
 # The articles show both one task and many; many is the kinder reading.
 MOST_AT_ONCE = 100
 
@@ -37,13 +33,7 @@ class Articles(Rival):
     def waiting(self, sale: str) -> int:
         return self._queue.length(sale)
 
-    def work(self, sales: Sequence[str]) -> None:
-        while True:
-            if not sum([self.work_once(sale) for sale in sales]):
-                time.sleep(POLL_SECONDS)
-
     def work_once(self, sale: str) -> int:
-        """Decide what is due; return how many wishes that were."""
         tasks = self._queue.pop(sale, count=MOST_AT_ONCE)
         for task in tasks:
             buyer, _, key = task.partition(":")

@@ -11,11 +11,7 @@ from django.db import transaction
 from django.db.models import F
 
 from loadtest.rivals.models import RivalStock
-from loadtest.rivals.rival import AlreadySold, Answer, Rival, write_order
-
-
-class SoldOut(Exception):
-    """No unit is left: the order must not stay."""
+from loadtest.rivals.rival import AlreadySold, Answer, Rival, SoldOut, write_order
 
 
 class ConditionalUpdate(Rival):

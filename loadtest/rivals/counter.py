@@ -1,5 +1,5 @@
-"""A sale's units as one number in Redis, as the two rivals that count there keep it.
-Never goes back to the database for it. Called by counter_alone.py and counter_then_queue.py.
+"""A sale's units as one number in Redis, as the rivals that count there keep it.
+Never goes back to the database for it.
 """
 
 from __future__ import annotations

@@ -28,6 +28,23 @@ class RivalStock(models.Model):
         return self.sale
 
 
+class RivalUnit(models.Model):
+    """One unit of one sale, of the rival that has a row for each."""
+
+    objects: ClassVar[models.Manager[RivalUnit]] = models.Manager()
+
+    sale = models.CharField(max_length=80)
+    taken = models.BooleanField(default=False)
+
+    class Meta:
+        app_label = "rivals"
+        db_table = "rival_unit"
+        indexes: ClassVar = [models.Index(fields=["sale"], condition=models.Q(taken=False), name="rival_unit_free")]
+
+    def __str__(self) -> str:
+        return f"{self.sale}: unit {self.pk}"
+
+
 class RivalOrder(models.Model):
     """What one wish of one buyer came to: one unit, or none. A repeated click is refused by the unique constraint."""
 

@@ -4,6 +4,7 @@ Never sells anything itself. Called by the view, by the workers' command and by 
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ class Rival(ABC):
     workers: ClassVar[int] = 0
     # Of each of the two web processes: what suits it best of 2, 4 and 8.
     threads: ClassVar[int] = 4
+    # How long a worker sleeps when nothing waits.
+    poll_seconds: ClassVar[float] = 0.1
 
     def prepare(self, sale: str, *, units: int) -> None:
         """Put `units` on sale."""
@@ -78,12 +81,22 @@ class Rival(ABC):
 
     def work(self, sales: Sequence[str]) -> None:
         """Decide what waits, until the process is ended. Raises RuntimeError where purchases are decided at once."""
+        while True:
+            if not sum([self.work_once(sale) for sale in sales]):
+                time.sleep(self.poll_seconds)
+
+    def work_once(self, sale: str) -> int:
+        """Decide what waits now; return how many wishes that were. Raises RuntimeError as `work` does."""
         raise RuntimeError(f"{self.name} decides at once: there is nothing for a worker")
 
     def books(self, sale: str) -> Books:
         """Return what the sale came to until now."""
         units, left = RivalStock.objects.values_list("units", "available").get(sale=sale)
         return Books(units=units, orders=held_orders(sale), left=left)
+
+
+class SoldOut(Exception):
+    """No unit is left: the order must not stay."""
 
 
 def held_orders(sale: str) -> int:

@@ -5,6 +5,7 @@ Called by the view, by the workers' command and by the comparison.
 from __future__ import annotations
 
 from loadtest.rivals.articles import Articles
+from loadtest.rivals.batching_writer import BatchingWriter
 from loadtest.rivals.conditional_update import ConditionalUpdate
 from loadtest.rivals.counter_alone import CounterAlone
 from loadtest.rivals.counter_then_queue import CounterThenQueue
@@ -12,6 +13,7 @@ from loadtest.rivals.read_modify_write import ReadModifyWrite
 from loadtest.rivals.redis_lock import RedisLock
 from loadtest.rivals.rival import Rival
 from loadtest.rivals.row_lock import RowLock
+from loadtest.rivals.unit_rows import UnitRows
 
 RIVALS: dict[str, Rival] = {
     rival.name: rival
@@ -20,8 +22,10 @@ RIVALS: dict[str, Rival] = {
         CounterAlone(),
         RowLock(),
         ConditionalUpdate(),
+        UnitRows(),
         RedisLock(),
         Articles(),
         CounterThenQueue(),
+        BatchingWriter(),
     )
 }

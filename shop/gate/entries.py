@@ -8,6 +8,7 @@ import time
 
 from inventory.line import LineFigures
 from shop.catalogue import SaleCard
+from shop.models import sale_state
 
 FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
 RATE_SECONDS = 2.0
@@ -112,11 +113,7 @@ class SaleEntry:
 
     def state_at(self, moment: float) -> str:
         """Return scheduled, open, paused or closed as of `moment`, in seconds since 1970."""
-        if self.card.switch == "closed" or moment >= self.closes:
-            return "closed"
-        if moment < self.opens:
-            return "scheduled"
-        return "paused" if self.card.switch == "paused" else "open"
+        return sale_state(self.card.switch, opens=self.opens, closes=self.closes, moment=moment)
 
     def is_quiet(self, moment: float) -> bool:
         """Say whether this sale is over and nothing moves in its line any more, as of `moment` (seconds since 1970)."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from django.conf import settings
@@ -128,20 +127,7 @@ class Statuses:
 
     def answer_of(self, entry: SaleEntry, request_id: str, place: Place) -> dict[str, Any]:
         """Return the status answer of a request that stands at `place`."""
-        record = place.record
-        ends = record.hold_expires_ms
-        view = RequestView(
-            request_id=request_id,
-            sale_slug=entry.card.slug,
-            quantity=record.quantity,
-            state=record.state,
-            seq=record.seq,
-            position=place.position,
-            hold_expires_at=None if ends is None else datetime.fromtimestamp(ends / 1000, UTC),
-            decided_at=None,
-            reason="",
-        )
-        return self._of_view(entry, view)
+        return self._of_view(entry, requests.view_of_place(request_id, place, sale_slug=entry.card.slug))
 
     def close(self) -> None:
         """End the threads."""

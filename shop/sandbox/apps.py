@@ -6,4 +6,3 @@ from django.apps import AppConfig
 class SandboxConfig(AppConfig):
     name = "shop.sandbox"
     label = "sandbox"
-    default_auto_field = "django.db.models.BigAutoField"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -174,7 +175,7 @@ def test_a_sale_that_is_shut_refuses_and_writes_nothing(
 
 
 def test_an_unprimed_sale_refuses_and_writes_nothing(card: SaleCard, new_sku: Callable[[], str]) -> None:
-    elsewhere = SaleCard(**{name: getattr(card, name) for name in card.__slots__} | {"sku": new_sku()})
+    elsewhere = replace(card, sku=new_sku())
     before = snapshot(elsewhere)
     assert admit(elsewhere, ask(elsewhere, "ann")) == [Answer(Code.NOT_PRIMED, 0, 0)]
     assert snapshot(elsewhere) == before

@@ -101,7 +101,7 @@ def test_the_order_of_coming_holds_for_waits_of_any_length(
     row = Row(holder.name, [0.1, 1, 1, 1])
     everybody_looked = time.monotonic() + 2.5
     wait_until(lambda: time.monotonic() > everybody_looked, timeout_seconds=10)
-    assert blocked_clients() >= 4 or not kept
+    wait_until(lambda: blocked_clients() >= 4 or not kept, what="all four wait at the list")
     assert holder.release()
     assert (row.ends() == [0, 1, 2, 3]) is kept
     assert next(row.asked[0]) > 4  # it did look, and lost no turn by it

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from html.parser import HTMLParser
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, transaction
 from django.http import HttpResponse
-from django.test import Client
+from django.test import Client, RequestFactory, override_settings
 from django.utils import timezone
 
 from inventory import redis
@@ -23,7 +24,7 @@ from inventory.ledger import load_stock
 from shop import buyers, catalogue, sale_control
 from shop import requests as requests_service
 from shop.models import Order, Product, Sale
-from shop.views import MOST_OVER
+from shop.views import MOST_OVER, sale_page
 from tests.staff import count_queries
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -222,6 +223,38 @@ def test_a_sale_that_takes_nobody_says_why(make_sale: MakeSale, terms: dict[str,
     assert answer.status_code == status
     assert words in text_of(answer)
     assert not Order.objects.filter(sale=sale).exists()
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"held": 1, "sold": 4}, ["No unit is free right now.", "1 is held and not paid for yet."]),
+        ({"held": 2, "sold": 3}, ["2 are held and not paid for yet."]),
+        ({"held": 0, "sold": 5}, ["Every unit is paid for. One can only come back by a refund."]),
+    ],
+)
+def test_a_sale_without_a_free_unit_says_what_can_still_happen(
+    make_sale: MakeSale, figures: dict[str, int], words: list[str]
+) -> None:
+    card = replace(catalogue.find_sale(make_sale().slug), available=0, **figures)
+    text = text_of(sale_page(RequestFactory().get("/"), card))
+    assert all(each in text for each in words)
+
+
+def test_a_sale_that_staff_closed_names_no_moment_that_is_still_to_come(make_sale: MakeSale) -> None:
+    early, late = make_sale(switch="closed"), make_sale(opens=-60, closes=-1)
+    assert "The shop closed it early." in text_of(Client().get(page_of(early)))
+    assert "The shop closed it early." not in text_of(Client().get(page_of(late)))
+
+
+@pytest.mark.parametrize("in_use", [True, False])
+def test_the_footer_has_the_pages_of_the_shop_and_the_truth_about_money(in_use: bool) -> None:
+    links = {"terms": "https://shop.example/terms", "support": "mailto:help@shop.example"}
+    with override_settings(SANDBOX_IN_USE=in_use, SHOP_LINKS=links):
+        text = text_of(Client().get("/past/"))
+    assert ("no money moves here" in text) is in_use
+    assert '<a href="https://shop.example/terms">Terms</a> <a href="mailto:help@shop.example">Support</a>' in text
+    assert "Imprint" not in text
 
 
 def test_a_coming_sale_has_a_countdown_and_a_disabled_button(make_sale: MakeSale) -> None:

@@ -33,22 +33,6 @@ def code_of(card: SaleCard, buyer: str, *, key: str = "later", quantity: int = 1
     return admit(card, ask(card, buyer, key=key, quantity=quantity))[0].code
 
 
-def terms_of(card: SaleCard) -> priming.SaleTerms:
-    return priming.SaleTerms(
-        card.sale_id,
-        card.sku,
-        card.switch,
-        card.opens_at,
-        card.closes_at,
-        card.per_buyer_limit,
-        card.room,
-        card.revision,
-        card.terms_version,
-        {},
-        0,
-    )
-
-
 def test_priming_again_changes_nothing(card: SaleCard) -> None:
     queue(card, "ann", "bob")
     settle_line(card, batch=1)
@@ -72,9 +56,9 @@ def test_an_older_card_never_overwrites_newer_stock(card: SaleCard) -> None:
 def test_newer_stock_is_written_and_said_to_be_news(card: SaleCard) -> None:
     newer = StockFigures(available=9, held=0, sold=0, version=card.version + 1)
     older = newer._replace(available=1, version=card.version)
-    client, terms = redis.connect(), terms_of(card)
-    assert priming.prime(client, terms, figures=newer, last_seq=0, fence=0)
-    assert not priming.prime(client, terms, figures=older, last_seq=0, fence=0)
+    client = redis.connect()
+    assert priming.prime(client, card, versions={}, figures=newer, last_seq=0, fence=0)
+    assert not priming.prime(client, card, versions={}, figures=older, last_seq=0, fence=0)
     seen = line.figures(client, card.sku, sale_id=card.sale_id)
     assert seen is not None
     assert seen.available == 9

@@ -381,14 +381,13 @@ def prime(sku: str) -> None:
         switch="on",
         opens_at=now - hour,
         closes_at=now + hour,
-        limit=9,
+        per_buyer_limit=9,
         room=50,
         revision=1,
         terms_version=1,
-        versions={},
         ordinal_base=0,
     )
-    priming.prime(redis.connect(), terms, figures=FIGURES, last_seq=0, fence=0)
+    priming.prime(redis.connect(), terms, versions={}, figures=FIGURES, last_seq=0, fence=0)
 
 
 def held(record: Record) -> Record:

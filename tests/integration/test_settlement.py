@@ -20,11 +20,11 @@ from inventory.line_changes import StockFigures
 from inventory.models import Stock, StockMovement
 from inventory.outcomes import State
 from inventory.tickets import Record
-from shop import catalogue, orders
+from shop import catalogue, holds, orders
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale, SaleTerms
 from tests.road import own_connection, request
-from tests.shopkeeping import make_sale
+from tests.shopkeeping import make_sale, rewrite
 from workers.settlement import Settlement, settle_batch
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -208,6 +208,20 @@ def test_a_hold_ends_by_the_clock_of_the_database(card: SaleCard, settle: Callab
     order, hold = Order.objects.get(sale_id=card.sale_id), timedelta(seconds=card.hold_seconds)
     assert before + hold <= order.hold_expires_at <= database_time() + hold
     assert settled.record.hold_expires_ms == round(order.hold_expires_at.timestamp() * 1000)
+
+
+def test_a_hold_has_one_end_whoever_writes_its_record(card: SaleCard, settle: Callable[..., Settlement]) -> None:
+    """Settlement, priming and the reconciler make the same record of an end that lies halfway between two ms."""
+    ann = request(card, "ann", seq=1)
+    settle(card, ann)
+    now = database_time().replace(microsecond=500)
+    for end in (now + timedelta(seconds=second, milliseconds=second) for second in range(8)):
+        rewrite(ann[0], hold_expires_at=end)
+        (answered,) = settle(card, ann).settled
+        with django_connection.cursor() as cursor:
+            (told,) = holds.records_now(cursor, [ann[0]])
+        primed = dict(catalogue._records_of(Order.objects.filter(request_id=ann[0])))
+        assert answered.record == told.record == primed[ann[0]]
 
 
 def test_one_batch_may_span_several_sales(card: SaleCard, settle: Callable[..., Settlement]) -> None:

@@ -108,7 +108,7 @@ def test_giving_a_hold_back_tells_the_next_one(card: SaleCard) -> None:
     first, second = settled(card, 2)
     page = second.page
     assert 'data-state="waitlisted"' in page
-    assert "All units are held by people before you." in page
+    assert "No unit is free right now." in page
     assert '<meta http-equiv="refresh" content="2">' in page
     assert "data-holds>1<" in page
     assert "The next may lapse at" in page

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from inventory import keys, redis
-from inventory.lock_report import known_names
+from inventory.forgetting import skus_known
 from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import Lock, force_release
 from tests.races.lock_crowd import Pen, Plan, crowd
@@ -129,12 +129,12 @@ def test_a_name_whose_counts_have_ended_is_forgotten() -> None:
     gone, kept = (f"kite-{os.getpid()}-{name}" for name in ("gone", "kept"))
     client.delete(keys.lock_names())  # those of other tests: which of many is drawn is a matter of time
     client.sadd(keys.lock_names(), gone)
-    assert gone in known_names(client)
+    assert gone in skus_known(client)
 
     def count() -> bool:
         with Lock(client, kept, ttl_ms=5000):
             STATISTICS.flush()
-        return gone not in known_names(client)
+        return gone not in skus_known(client)
 
     wait_until(count, what="the unused name is forgotten")
-    wait_until(lambda: kept in known_names(client))
+    wait_until(lambda: kept in skus_known(client))

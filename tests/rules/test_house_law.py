@@ -15,6 +15,7 @@ from inventory.exceptions import FairdropError
 from tests.rules.sources import FLOORS, ROOT, python_files, tree_of
 
 SCRIPTS = sorted((ROOT / "inventory" / "scripts").glob("*.lua"))
+SHARED = sorted((ROOT / "inventory" / "scripts" / "shared").glob("*.lua"))
 LONGEST_FUNCTION = 60
 HEAD_WORDS = ("KEYS", "ARGV", "Returns", "Stays true")
 
@@ -94,7 +95,7 @@ def test_every_redis_key_is_made_in_one_file() -> None:
     in_python = {
         relative(path) for path in python_files(*FLOORS) if any("fd:" in text for text in texts(tree_of(path)))
     }
-    in_lua = {relative(path) for path in SCRIPTS if "fd:" in path.read_text()}
+    in_lua = {relative(path) for path in (*SCRIPTS, *SHARED) if "fd:" in path.read_text()}
     assert in_python | in_lua == {"inventory/keys.py"}
 
 
@@ -106,7 +107,7 @@ def test_every_script_has_a_head(script: Path) -> None:
     assert [word for word in HEAD_WORDS if not any(line.startswith(f"-- {word}") for line in head)] == []
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", [*SCRIPTS, *SHARED], ids=lambda path: path.stem)
 def test_every_script_touches_declared_keys_only(script: Path) -> None:
     calls = re.findall(r"redis\.p?call\('(\w+)'(?:, *([^,)\]]+\]?))?", script.read_text())
     assert calls
@@ -118,6 +119,15 @@ def test_every_script_touches_declared_keys_only(script: Path) -> None:
 def test_every_script_is_used() -> None:
     named = {text for path in python_files("inventory") for text in texts(tree_of(path))}
     assert [script.stem for script in SCRIPTS if script.stem not in named] == []
+
+
+def test_every_shared_text_is_used_by_several_scripts_and_says_what_it_does() -> None:
+    texts_of_scripts = [script.read_text() for script in SCRIPTS]
+    for path in SHARED:
+        assert sum(f"\n-- Shared: {path.stem}\n" in text for text in texts_of_scripts) > 1, path
+        assert path.read_text().startswith("-- "), path
+    named = {name for text in texts_of_scripts for name in re.findall(r"^-- Shared: (.*)$", text, flags=re.MULTILINE)}
+    assert named == {path.stem for path in SHARED}
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -113,6 +113,8 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
             "no-op": (10, 50_000, 40_000),
             "bare": (160_000,) * 3,
             "gate": (36_000, 1, 99_000),
+            "two gates": (33_000,) * 3,
+            "lone ask": (1_000,) * 3,
             "gate everysec": (45_000,) * 3,
             "sold out": (60_000,) * 3,
             "sale page": (50_000,) * 3,
@@ -128,7 +130,12 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
     assert by_name["gate ÷ plain view"].value == pytest.approx(36)
     assert by_name["sale page ÷ no-op"].value == pytest.approx(1.25)
     assert by_name["gate, always ÷ everysec"].value == pytest.approx(0.8)
+    assert by_name["two gates ÷ gate, server CPU for one answer"].value == pytest.approx(36 / 33)
     assert all(figure.ok for figure in by_name.values())
+    slower = [turn for turn in turns if turn.side != "two gates"] + [FakeTurn("two gates", 32_000)] * 3
+    assert [figure.name for figure in admission_figures(slower) if not figure.ok] == [  # type: ignore[arg-type]
+        "two gates ÷ gate, server CPU for one answer"
+    ]
 
 
 class FakeTurn:
@@ -136,6 +143,7 @@ class FakeTurn:
         self.side = side
         self.per_second = per_second
         self.busy = 0.5
+        self.wait_p50_ms = 1.5
         self.stolen = 0.0
 
 

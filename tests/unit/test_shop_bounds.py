@@ -197,20 +197,20 @@ def test_cpu_time_of_a_process_that_ended_is_not_forgotten(tmp_path: Path) -> No
 
 ROAD = Road(
     decided_per_second=8_000, seconds=60, asked=1, decided=1, wait_p50_ms=1, wait_p99_ms=1, audit_faults=[],
-    web_mib=1, settler_mib=1,
+    web_mib=1, settler_mib=1, shop_cpu_us=90,
 )  # fmt: skip
 SPIKE = Spike(
-    waits_ms={202: [1_500.0], 409: [500.0]}, statuses={202: 1, 409: 1}, shed=0, silent=0, last_decision_seconds=5
+    waits_ms={202: [1_500.0], 409: [200.0]}, statuses={202: 1, 409: 1}, shed=0, silent=0, last_decision_seconds=5
 )
 NOOP = Spike(waits_ms={202: [250.0]}, statuses={202: 1}, shed=0, silent=0)
 TURNS = [
     Turn(side=side, per_second=rate, busy=1, wait_p50_ms=1, wait_p99_ms=1)
-    for side, rate in (("no-op", 50_000), ("sold out", 30_000))
+    for side, rate in (("no-op", 20_000), ("sold out", 30_000))
 ]
 SLOW_TURNS = [replace(turn, per_second=turn.per_second / 2) for turn in TURNS]
 OVERLOAD = Overload(
     steps=[], knee=Step(offered=10_000, goodput=10_000), begin=1, end=2, decided=[], p99_ms=[], offered=40_000,
-    goodput=8_000, sent=1.0, statuses={}, normal_p99_ms=1, well_after_seconds=10,
+    goodput=8_000, sent=1.0, statuses={}, normal_p99_ms=1, well_after_seconds=5, shop_cpu_us=100,
 )  # fmt: skip
 FLAT = {1: Cost(cpu_us=85, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=1, bytes=310)}
 STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=1, bytes=330)}
@@ -219,22 +219,23 @@ STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=
 @pytest.mark.parametrize(
     ("figures", "broken"),
     [
-        (road_figures(ROAD, copied=1), 0),
-        (road_figures(replace(ROAD, decided_per_second=7_999), copied=1), 1),
-        (road_figures(replace(ROAD, unavailable=0.002), copied=1), 1),
+        (road_figures(ROAD, copied=1, noop=26_000), 0),
+        (road_figures(replace(ROAD, decided_per_second=7_999), copied=1, noop=26_000), 1),
+        (road_figures(ROAD, copied=1, noop=27_000), 1),
+        (road_figures(replace(ROAD, unavailable=0.002), copied=1, noop=26_000), 1),
         (spike_figures([SPIKE], NOOP), 0),
-        (spike_figures([replace(SPIKE, waits_ms={202: [1_501.0], 409: [501.0]})], NOOP), 2),
+        (spike_figures([replace(SPIKE, waits_ms={202: [1_501.0], 409: [201.0]})], NOOP), 2),
         (spike_figures([SPIKE, SPIKE, replace(SPIKE, statuses={202: 1, 500: 1})], NOOP), 1),
         (spike_figures([replace(SPIKE, silent=1)], NOOP), 1),
         (spike_figures([replace(SPIKE, last_decision_seconds=5.1)], NOOP), 1),
-        (spike_figures([replace(SPIKE, waits_ms={202: [1.0]})], NOOP), 1),  # nobody was refused: nothing was shown
+        (spike_figures([replace(SPIKE, waits_ms={202: [1.0]})], NOOP), 2),  # nobody was refused: nothing was shown
         (sold_out_figures(TURNS), 0),
         (sold_out_figures([TURNS[0], replace(TURNS[1], per_second=29_999)]), 1),
         # A machine that is slow for a round, or for one side of a round, changes nothing.
-        (sold_out_figures([*TURNS, *SLOW_TURNS, replace(TURNS[0], per_second=10_000), TURNS[1]]), 0),
-        (overload_figures(OVERLOAD), 0),
-        (overload_figures(replace(OVERLOAD, goodput=7_999, well_after_seconds=11)), 2),
-        (overload_figures(replace(OVERLOAD, well_after_seconds=math.inf)), 1),
+        (sold_out_figures([*TURNS, *SLOW_TURNS, replace(TURNS[0], per_second=4_000), TURNS[1]]), 0),
+        (overload_figures(OVERLOAD, sustained_us=90, web_mib=120), 0),
+        (overload_figures(replace(OVERLOAD, shop_cpu_us=101, well_after_seconds=6), sustained_us=90, web_mib=120), 2),
+        (overload_figures(replace(OVERLOAD, well_after_seconds=math.inf), sustained_us=90, web_mib=121), 2),
         (cost_figures(FLAT, FLAT, copied_us=50), 0),
         (cost_figures(STEEP, FLAT, copied_us=50), 2),
         (cost_figures(FLAT, STEEP, copied_us=50), 2),
@@ -246,7 +247,7 @@ def test_a_missed_floor_is_seen(figures: list[Figure], broken: int) -> None:
 
 def test_figures_are_held_against_their_limit() -> None:
     found = {figure.name: figure.of_limit for figure in spike_figures([SPIKE], NOOP)}
-    assert found["spike: refused, p99"] == pytest.approx(2)
+    assert found["spike: refused, p99"] == pytest.approx(0.8)
 
 
 def test_the_method_names_the_numbers_of_its_run() -> None:

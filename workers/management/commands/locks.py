@@ -11,11 +11,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
+from inventory.forgetting import skus_known
 from inventory.lock_owner import Owner, owner_of
-from inventory.lock_report import LockReport, known_names, report_locks
+from inventory.lock_report import LockReport, report_locks
+from inventory.lock_statistics import read_statistics
 from inventory.locks import force_release
 from inventory.redis import connect
 
+# How each lock was used, by its name.
+Used = dict[str, dict[str, int]]
 COUNTERS = ("attempts", "contended", "timeouts", "losses", "failed_renewals", "waiters_max")
 
 
@@ -33,15 +37,18 @@ class Command(BaseCommand):
             if force is not None:
                 fence = force_release(client, force)
                 self.stderr.write(f"{force} was taken away; its fence is now {fence}")
-            reports = report_locks(client, names or known_names(client))
+            reports = report_locks(client, names or sorted(skus_known(client)))
+            used = {report.name: read_statistics(client, report.name) for report in reports}
         except FairdropError as error:
             raise CommandError(error.detail) from error
-        self.stdout.write(as_json(reports) if json else as_text(reports))
+        self.stdout.write(as_json(reports, used) if json else as_text(reports, used))
 
 
-def as_json(reports: list[LockReport]) -> str:
+def as_json(reports: list[LockReport], used: Used) -> str:
     """Return the reports as one JSON object, by name."""
-    return json.dumps({report.name: _as_dict(report) for report in reports}, indent=2)
+    return json.dumps(
+        {report.name: _as_dict(report) | {"statistics": used[report.name]} for report in reports}, indent=2
+    )
 
 
 def _as_dict(report: LockReport) -> dict[str, Any]:
@@ -53,22 +60,21 @@ def _as_dict(report: LockReport) -> dict[str, Any]:
         "left_ms": report.left_ms,
         "fence": report.fence,
         "waiters": list(report.waiters),
-        "statistics": report.statistics,
     }
 
 
-def as_text(reports: list[LockReport]) -> str:
+def as_text(reports: list[LockReport], used: Used) -> str:
     """Return the reports as lines for people: each lock, its holder, its waiters, its counters and times."""
-    return "\n".join(line for report in reports for line in _lines(report)) or "no lock is known"
+    return "\n".join(line for report in reports for line in _lines(report, used[report.name])) or "no lock is known"
 
 
-def _lines(report: LockReport) -> list[str]:
+def _lines(report: LockReport, numbers: dict[str, int]) -> list[str]:
     lines = [f"{report.name}  {report.state}  fence {report.fence}"]
     if report.since_unix_seconds is not None:
         since = datetime.fromtimestamp(report.since_unix_seconds, tz=UTC).isoformat(timespec="milliseconds")
         lines.append(f"    held since {since} by {_named(report.owner, report.token)}, {report.left_ms:,} ms left")
     lines += [f"    waits: {_named(owner_of(token), token)}" for token in report.waiters]
-    if numbers := report.statistics:
+    if numbers:
         lines.append("    " + "  ".join(f"{name} {numbers.get(name, 0):,}" for name in COUNTERS))
         lines += [f"    {kind}: {_times(kind, numbers)}" for kind in ("waits", "holds") if numbers.get(kind)]
     return lines
@@ -78,6 +84,6 @@ def _named(owner: Owner | None, token: str | None) -> str:
     return f"{owner.host} process {owner.process_id} thread {owner.thread_id}" if owner else str(token)
 
 
-def _times(kind: str, numbers: dict[str, Any]) -> str:
+def _times(kind: str, numbers: dict[str, int]) -> str:
     count, total, longest = numbers[kind], numbers.get(f"{kind}_us", 0), numbers.get(f"{kind}_max_us", 0)
     return f"{count:,}, mean {total / count / 1000:,.2f} ms, longest {longest / 1000:,.2f} ms"

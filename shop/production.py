@@ -1,0 +1,158 @@
+"""What production refuses to start with: a rule for each setting that would be unsafe, with its cure.
+Pure: knows the values of the settings, never reads the environment. The table in docs/operations.md has the same rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+Values: TypeAlias = Mapping[str, Any]
+FEWEST_CHARACTERS = 10  # different ones, in a key that is random
+# SHA-256 of keys that were published with this project, in images and examples.
+PUBLISHED = frozenset(
+    {
+        "2fe6491ae448acac533cfd0487e4aff5e0a383ddd3014b4be16a3de4c2d4920e",
+        "c9b223b3c953292dbce8a47eff6a1b4c8fc8961864d245661ce33a7a43719abc",
+    }
+)
+RANDOM = "must be random: openssl rand -hex 32"
+LONG_KEYS = {"SECRET_KEY": 50, "FAIRDROP_TOKEN_KEYS": 32, "FAIRDROP_AUDIT_TOKEN": 32, "FAIRDROP_SANDBOX_SECRET": 32}
+
+
+class Rule(NamedTuple):
+    """One reason not to start. refused: which values, in words; cure: what the variable must be instead."""
+
+    variable: str
+    refused: str
+    cure: str
+    is_broken: Callable[[Values], bool]
+
+
+def is_weak(key: str) -> bool:
+    """Say whether `key` has too few different characters to be random, or was published."""
+    return len(set(key)) < FEWEST_CHARACTERS or hashlib.sha256(key.encode()).hexdigest() in PUBLISHED
+
+
+def is_local(host: str) -> bool:
+    """Say whether `host` names this machine, or one of a private network of containers: no name with a dot does."""
+    name = host.strip("[]")
+    return name in ("127.0.0.1", "::1") or re.fullmatch(r"[a-z][a-z0-9_-]*", name) is not None
+
+
+def is_origin(origin: str) -> bool:
+    """Say whether `origin` is one exact https origin, or an http one of this machine."""
+    parts = urlsplit(origin)
+    host = parts.hostname or ""
+    secure = parts.scheme == "https" or (parts.scheme == "http" and is_local(host))
+    return secure and bool(host) and "*" not in origin and origin == f"{parts.scheme}://{parts.netloc}"
+
+
+def lacks_password(url: str) -> bool:
+    """Say whether `url` names a server, not a socket file, and no password for it."""
+    servers = url.partition("://")[2].partition("/")[0]
+    credentials, at, _ = servers.rpartition("@")
+    return bool(servers) and not (at and credentials.partition(":")[2])
+
+
+def _short(name: str, *, is_needed: Callable[[Values], bool] = lambda _: True) -> Rule:
+    least = LONG_KEYS[name]
+
+    def is_broken(values: Values) -> bool:
+        keys = _keys(values[name])
+        return any(len(key) < least for key in keys) or (not keys and is_needed(values))
+
+    return Rule(name, f"a key shorter than {least} characters", f"must have at least {least} characters", is_broken)
+
+
+def _weak(name: str) -> Rule:
+    refused = f"a key of fewer than {FEWEST_CHARACTERS} different characters, or one from an example"
+    return Rule(name, refused, RANDOM, lambda values: any(map(is_weak, _keys(values[name]))))
+
+
+def _with_password(name: str) -> Rule:
+    return Rule(
+        name, "a server without a password", "must have a password", lambda values: lacks_password(values[name])
+    )
+
+
+def _sells_for_nothing(values: Values) -> bool:
+    return bool(values["SANDBOX_IN_USE"] and values["FAIRDROP_SANDBOX_ALLOWED"])
+
+
+def _keys(value: str | list[str]) -> list[str]:
+    keys = [value] if isinstance(value, str) else value
+    return [key for key in keys if key]
+
+
+RULES = (
+    Rule("DEBUG", "on", "must be off", lambda values: values["DEBUG"]),
+    _short("SECRET_KEY"),
+    _weak("SECRET_KEY"),
+    Rule(
+        "SECRET_KEY_FALLBACKS",
+        "a key that SECRET_KEY could not be",
+        "must be old values of SECRET_KEY as strong as a new one, or empty",
+        lambda values: any(
+            len(key) < LONG_KEYS["SECRET_KEY"] or is_weak(key) for key in values["SECRET_KEY_FALLBACKS"]
+        ),
+    ),
+    _short("FAIRDROP_TOKEN_KEYS"),
+    _weak("FAIRDROP_TOKEN_KEYS"),
+    _short("FAIRDROP_AUDIT_TOKEN", is_needed=lambda _: False),
+    _weak("FAIRDROP_AUDIT_TOKEN"),
+    Rule("FAIRDROP_FAULT", "set", "must not be set", lambda values: bool(values["FAIRDROP_FAULT"])),
+    Rule("FAIRDROP_RIVALS", "on", "must be off", lambda values: values["FAIRDROP_RIVALS"]),
+    Rule(
+        "ALLOWED_HOSTS",
+        "empty, or with a wildcard (`*`, `.example`)",
+        "must name the hosts of the shop, each in full",
+        lambda values: not values["ALLOWED_HOSTS"] or any(host[:1] in ("*", ".") for host in values["ALLOWED_HOSTS"]),
+    ),
+    Rule(
+        "FAIRDROP_TRUSTED_ORIGINS",
+        "an origin with a wildcard, or without https",
+        "must be whole https origins, for example https://shop.example",
+        lambda values: not all(map(is_origin, values["FAIRDROP_TRUSTED_ORIGINS"])),
+    ),
+    Rule(
+        "FAIRDROP_BEHIND_TLS",
+        "off, when `ALLOWED_HOSTS` has a name that is not of this machine",
+        "must be true: only a shop on this machine may do without TLS",
+        lambda values: not values["FAIRDROP_BEHIND_TLS"] and not all(map(is_local, values["ALLOWED_HOSTS"])),
+    ),
+    Rule(
+        "FAIRDROP_PUBLIC_URL",
+        "empty, or without https (http is enough for a name of this machine)",
+        "must say where the world reaches this shop, for example https://shop.example",
+        lambda values: not is_origin(values["FAIRDROP_PUBLIC_URL"]),
+    ),
+    Rule("DATABASE_URL", "empty", "must be set", lambda values: not values["DATABASE_URL"]),
+    Rule("REDIS_URL", "empty", "must be set", lambda values: not values["REDIS_URL"]),
+    *map(_with_password, ("DATABASE_URL", "REDIS_URL", "CACHE_URL")),
+    Rule(
+        "CACHE_URL",
+        "Sentinel or a Cluster, also by way of `REDIS_URL`",
+        "must name one plain server: the cache knows neither Sentinel nor Cluster",
+        lambda values: "+" in (values["CACHE_URL"] or values["REDIS_URL"]).partition("://")[0],
+    ),
+    Rule(
+        "FAIRDROP_PAYMENT_PROVIDERS",
+        "the sandbox, when `FAIRDROP_SANDBOX_ALLOWED` is off",
+        "must name who takes the money, or FAIRDROP_SANDBOX_ALLOWED be true",
+        lambda values: values["SANDBOX_IN_USE"] and not values["FAIRDROP_SANDBOX_ALLOWED"],
+    ),
+    _short("FAIRDROP_SANDBOX_SECRET", is_needed=_sells_for_nothing),
+    _weak("FAIRDROP_SANDBOX_SECRET"),
+    Rule(
+        "FAIRDROP_SANDBOX_MISCHIEF", "set", "must not be set", lambda values: bool(values["FAIRDROP_SANDBOX_MISCHIEF"])
+    ),
+)
+
+
+def refusals(values: Values) -> list[str]:
+    """Return what is unsafe about these settings, each with its cure. values: by the names of the variables."""
+    return [f"{rule.variable} {rule.cure}" for rule in RULES if rule.is_broken(values)]
