@@ -67,6 +67,7 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
 
     Raises InvalidRequest for what is no address, RateLimited when the link was sent too often.
     """
+    _check_mail_is_on()
     try:
         validate_email(address)
     except ValidationError:
@@ -88,6 +89,7 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
 
 def send_link_again(order: Order) -> None:
     """Queue the link of an order to the address that is kept, and to no other. Raises InvalidRequest without one."""
+    _check_mail_is_on()
     contact = Contact.objects.filter(request_id=order.request_id).exclude(address="").first()
     if contact is None:
         raise InvalidRequest("no address is kept for this order; nothing was sent")
@@ -157,6 +159,11 @@ def _note_told(contact: Contact, last: OrderEvent | None) -> None:
     """Note the last change that need not be told any more."""
     if last is not None:
         contact.told_event, contact.is_over = last.pk, last.to_state != State.HELD
+
+
+def _check_mail_is_on() -> None:
+    if not settings.MAIL_ON:
+        raise InvalidRequest("this shop sends no mails")
 
 
 def _is_nearly_over(order: Order) -> bool:

@@ -341,6 +341,19 @@ def test_what_is_no_address_is_refused_and_changes_nothing(new_card: Callable[..
     assert (Email.objects.count(), Contact.objects.count()) == (0, 0)
 
 
+def test_a_shop_without_a_mail_server_takes_no_address_and_sends_nothing(
+    new_card: Callable[..., SaleCard], settings: Any
+) -> None:
+    reader, waiting = Reader(new_card()), Reader(new_card())
+    waiting.give()
+    settings.MAIL_ON = False
+    assert "/mail/" not in reader.text
+    form = {"csrfmiddlewaretoken": reader.client.cookies["csrftoken"].value, "address": ADDRESS}
+    assert reader.client.post(f"{reader.page}mail/", form).status_code == 400
+    assert (reader.subjects, mails.find_address(reader.request_id), tell_all()) == ([], "", 0)
+    assert waiting.last.status == STATUS.queued
+
+
 def test_nobody_floods_a_mailbox_from_one_ticket(new_card: Callable[..., SaleCard]) -> None:
     reader = Reader(new_card())
     for number in range(mails.MAX_LINK_MAILS):
