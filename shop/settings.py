@@ -111,6 +111,8 @@ CACHE_URL = env.str("CACHE_URL", default=REDIS_URL)
 # Where mails are handed over: smtp+tls://user:password@host:587 (also smtp+ssl, smtp). Empty: no mails are offered;
 # outside production they go to the page /mailbox/ instead, and to nobody.
 MAIL_URL = env.str("FAIRDROP_MAIL_URL", default="")
+if MAIL_URL and not MAIL_URL.startswith(("smtp://", "smtp+tls://", "smtp+ssl://")):
+    raise ImproperlyConfigured("FAIRDROP_MAIL_URL must begin with smtp://, smtp+tls:// or smtp+ssl://")
 MAILBOX = not MAIL_URL and not PRODUCTION
 MAIL_ON = bool(MAIL_URL) or MAILBOX
 DEFAULT_FROM_EMAIL = env.str("FAIRDROP_MAIL_FROM", default="shop@localhost")

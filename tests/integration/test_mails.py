@@ -5,7 +5,9 @@ at least once whatever dies, in their reader's language; and an address goes for
 from __future__ import annotations
 
 import html
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,7 @@ from shop import buyers, holds, mails, refunds
 from shop.catalogue import SaleCard
 from shop.models import Contact, Order, OrderEvent, StaffAct
 from tests import road
+from tests.mail_server import mail_server
 from tests.shop_processes import running_process
 from tests.shopkeeping import let_holds_end, make_sale, pay
 from tests.staff import browser_of
@@ -256,6 +259,29 @@ def test_a_killed_mailer_loses_and_doubles_nothing(
     with running_process("next", command, environment=process_environment, folder=tmp_path):
         wait_until(lambda: Email.objects.filter(status=STATUS.sent).count() == 6, what="all mails are sent")
     assert [reader.subjects for reader in readers] == [[LINK, TURN]] * len(readers)
+
+
+def test_a_mail_whose_acceptance_was_lost_is_sent_again_under_the_same_id(
+    new_card: Callable[..., SaleCard], process_environment: dict[str, str], tmp_path: Path
+) -> None:
+    reader = Reader(new_card())
+    reader.give()
+    command = [sys.executable, "manage.py", "run_worker", "mailer"]
+    with mail_server() as server:
+        environment = {**process_environment, "FAIRDROP_MAIL_URL": server.url}
+        server.is_silent = True
+        with running_process("killed", command, environment=environment, folder=tmp_path) as child:
+            wait_until(lambda: len(server.taken) == 1, what="the mail is taken")
+            os.kill(child.pid, signal.SIGKILL)
+        assert reader.last.status == STATUS.queued
+        server.is_silent = False
+        with running_process("next", command, environment=environment, folder=tmp_path):
+            wait_until(lambda: reader.last.status == STATUS.sent, what="the mail is sent")
+    assert len(server.taken) == 2
+    for name in ("Message-ID", "To", "Subject", "List-Unsubscribe", mails.REQUEST_HEADER):
+        assert server.taken[0][name] == server.taken[1][name]
+    assert (server.taken[0]["To"], server.taken[0]["Subject"]) == (ADDRESS, LINK)
+    assert server.taken[0]["Message-ID"] == reader.last.message_id
 
 
 def test_an_address_given_while_a_change_commits_misses_nothing(new_card: Callable[..., SaleCard]) -> None:
