@@ -20,9 +20,9 @@ OpenVisit = Callable[..., Visit]
 
 def show_link(buyer: Visit) -> str:
     """Open the part of the ticket that shows its link; return the link."""
-    buyer.page.locator(".keep summary").click()
-    expect(buyer.page.locator(".keep .qr svg")).to_be_visible()
-    return buyer.page.locator(".keep code").inner_text()
+    buyer.page.locator("details.keep summary").click()
+    expect(buyer.page.locator("details.keep .qr svg")).to_be_visible()
+    return buyer.page.locator("details.keep code").inner_text()
 
 
 def copy_link(buyer: Visit) -> str:
@@ -80,7 +80,7 @@ def test_without_script_the_link_is_text_and_works(
     buyer.picture("ticket-link-zh-no-script")
     other.page.goto(link)
     other.sees_state("held")
-    buyer.page.locator(".keep form button").click()
+    buyer.page.locator("details.keep form button").click()
     other.page.reload()
     expect(other.page.locator("h1")).to_be_visible(timeout=PATIENCE_MS)
     assert other.page.locator("[data-ticket]").count() == 0
