@@ -8,19 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from inventory.outcomes import State
+from inventory.tickets import Record
 
 
 class Claim(NamedTuple):
-    """A request to decide; seq in µs, quantity in units."""
+    """A request to decide, as its record has it."""
 
     request_id: str
-    sale_id: int
-    buyer: str
-    quantity: int
-    seq: int
-    restored: bool = False
-    terms_version: int = 0
-    ordinal: int = 0
+    record: Record
 
 
 class Decision(NamedTuple):
@@ -50,18 +45,19 @@ def allocate(
     """
     had = dict(live_units)
     decisions: list[Decision] = []
-    for claim in sorted(claims, key=lambda each: each.seq):
-        owner = (claim.sale_id, claim.buyer)
-        if claim.sale_id in paused and claim.sale_id not in over:
+    for claim in sorted(claims, key=lambda each: each.record.seq):
+        sale_id, quantity = claim.record.sale_id, claim.record.quantity
+        owner = (sale_id, claim.record.buyer)
+        if sale_id in paused and sale_id not in over:
             return decisions
-        if had.get(owner, 0) + claim.quantity > limits[claim.request_id]:
+        if had.get(owner, 0) + quantity > limits[claim.request_id]:
             decisions.append(Decision(claim, State.REFUSED, "limit_reached"))
-        elif claim.quantity <= available:
-            available -= claim.quantity
-            held += claim.quantity
-            had[owner] = had.get(owner, 0) + claim.quantity
+        elif quantity <= available:
+            available -= quantity
+            held += quantity
+            had[owner] = had.get(owner, 0) + quantity
             decisions.append(Decision(claim, State.HELD))
-        elif claim.quantity <= available + held and claim.sale_id not in over:
+        elif quantity <= available + held and sale_id not in over:
             return decisions
         else:
             decisions.append(Decision(claim, State.SOLD_OUT))

@@ -17,6 +17,7 @@ FairdropError
 ├── IdempotencyMismatch     422 idempotency_mismatch
 ├── SaleNotOpen             425 sale_not_open
 ├── RateLimited             429 rate_limited
+│   └── PaymentsLimited         too many payments were declined
 └── Unavailable             503 unavailable
     ├── RedisUnavailable        Redis did not answer in time
     ├── LineNotTold             it is committed, but the line has not heard of it
@@ -133,6 +134,12 @@ class RateLimited(FairdropError):
     """Too many calls: slow down."""
 
     code, status = "rate_limited", 429
+
+
+class PaymentsLimited(RateLimited):
+    """Too many payments were declined. Your units stay held until their end; the shop can help you."""
+
+    retry_after_seconds = 3600
 
 
 class Unavailable(FairdropError):

@@ -6,6 +6,7 @@ import hmac
 import re
 import secrets
 import time
+from collections.abc import Callable
 from functools import cache
 
 from django.conf import settings
@@ -13,7 +14,9 @@ from django.conf import settings
 from inventory.exceptions import Unauthenticated
 from inventory.signatures import MAC_LENGTH, Signer
 
-COOKIE_NAME = "buyer"
+COOKIE_NAME = f"{settings.COOKIE_PREFIX}buyer"
+# Under TLS too, before the prefix: read until the last of those cookies has ended.
+OLD_COOKIE_NAME = "buyer"
 COOKIE_MAX_AGE_SECONDS = 180 * 24 * 3600
 DAY_SECONDS = 24 * 3600
 # The buyer and the day, counted from 1970, on which the token was signed. One from before tokens had a day has none.
@@ -67,6 +70,24 @@ def token_to_set(token: str) -> str:
     if found[2] is not None and hmac.compare_digest(signer.sign(text).encode(), signature.encode()):
         return ""
     return token_of(found[1]) if signer.verify(text, signature) else ""
+
+
+def token_sent(cookie: Callable[[str], str]) -> str:
+    """Return the token that a browser sent, '' for none. cookie: gives a cookie by its name."""
+    return cookie(COOKIE_NAME) or cookie(OLD_COOKIE_NAME)
+
+
+def cookie_to_set(cookie: Callable[[str], str]) -> str:
+    """As token_to_set, for a browser's cookies: a token of OLD_COOKIE_NAME is given again, under the new name."""
+    token = token_sent(cookie)
+    newer = token_to_set(token)
+    if newer or cookie(COOKIE_NAME):
+        return newer
+    try:
+        verify_token(token)
+    except Unauthenticated:
+        return ""  # another process may know it
+    return token
 
 
 def set_cookie_header(token: str) -> bytes:

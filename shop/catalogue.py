@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 from django.db import connection, transaction
-from django.db.models import Case, Count, F, Max, OuterRef, Q, Subquery, Sum, When
+from django.db.models import Aggregate, Case, Count, F, Max, OuterRef, Q, Subquery, Sum, When
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
@@ -207,9 +207,11 @@ def _prime_requests(client: redis.Client, card: SaleCard, *, empty: bool) -> tup
             card = find_sale_by_id(card.sale_id)
             _refuse_retired(card)
             found: dict[str, Sequence[tuple[str, str | int]]] = {
-                keys.live_units(card.sku): list(_units(card.sku)),
-                keys.given_up(card.sku): list(_given_up(card.sku)),
-                keys.records(card.sku): list(_records(card.sku)),
+                keys.live_units(card.sku): _by_buyer(card.sku, [State.HELD, State.PAID], Sum("quantity")),
+                keys.given_up(card.sku): _by_buyer(card.sku, [State.CANCELLED, State.EXPIRED], Count("id")),
+                keys.records(card.sku): [
+                    (name, record.text()) for name, record in _records_of(_orders(card.sku).order_by("id"))
+                ],
             }
         last_seq = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last=Max("seq"))["last"] or 0
     if empty:
@@ -223,21 +225,10 @@ def _orders(sku: str) -> QuerySet[Order]:
     return Order.objects.filter(sale__stock__sku=sku, sale__retired_at__isnull=True)
 
 
-def _units(sku: str) -> Iterable[tuple[str, int]]:
-    live = _orders(sku).filter(state__in=["held", "paid"]).order_by()
-    for sale_id, buyer, units in live.values_list("sale_id", "buyer").annotate(units=Sum("quantity")):
-        yield live_field(sale_id=sale_id, buyer=buyer), units
-
-
-def _given_up(sku: str) -> Iterable[tuple[str, int]]:
-    ended = _orders(sku).filter(state__in=["cancelled", "expired"]).order_by()
-    for sale_id, buyer, count in ended.values_list("sale_id", "buyer").annotate(count=Count("id")):
-        yield live_field(sale_id=sale_id, buyer=buyer), count
-
-
-def _records(sku: str) -> Iterable[tuple[str, str]]:
-    for name, record in _records_of(_orders(sku).order_by("id")):
-        yield name, record.text()
+def _by_buyer(sku: str, states: Sequence[State], what: Aggregate) -> list[tuple[str, int]]:
+    """Return what the orders in some states come to, by the field of their buyer in the hashes of the SKU."""
+    found = _orders(sku).filter(state__in=states).order_by().values_list("sale_id", "buyer").annotate(what=what)
+    return [(live_field(sale_id=sale_id, buyer=buyer), number) for sale_id, buyer, number in found]
 
 
 def _records_of(found: QuerySet[Order]) -> Iterable[tuple[str, Record]]:

@@ -35,7 +35,8 @@ def root_of(request: HttpRequest) -> str:
 def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -> None:
     """Let `buyer` pay a hold with what the provider has of them; a request that is paid stays so. root: see root_of.
 
-    Raises RequestNotFound, NotPayable (not held, declined, too late: then the money goes back), Unavailable.
+    Raises RequestNotFound, NotPayable (not held, declined, too late: then the money goes back), PaymentsLimited,
+    Unavailable.
     """
     order = find_payable(request_id, buyer=buyer)
     payment = _begin(order, provider_name=provider_name)
@@ -57,7 +58,7 @@ def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -
 def begin_page(request_id: str, *, buyer: str, provider_name: str, root: str) -> str:
     """Return the address of the page where `buyer` pays a hold, '' when it is paid already.
 
-    Raises RequestNotFound, NotPayable, Unavailable.
+    Raises RequestNotFound, NotPayable, PaymentsLimited, Unavailable.
     """
     order = find_payable(request_id, buyer=buyer)
     payment = _begin(order, provider_name=provider_name)

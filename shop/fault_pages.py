@@ -11,13 +11,18 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.utils.cache import add_never_cache_headers
 
-from inventory.exceptions import Unavailable
+from inventory.exceptions import InvalidRequest, Unavailable
 from shop.views import show
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer an unknown address."""
     return show(request, "shop/404.html", {}, status=404)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer a request that cannot be read. Django's own view for it reads the form, and so would fail once more."""
+    return show(request, "shop/error.html", {}, error=InvalidRequest())
 
 
 def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -11,7 +11,7 @@ import structlog
 from django.db import connection, transaction
 
 from inventory import ledger, line, line_changes, redis
-from inventory.allocation import Decision
+from inventory.allocation import Claim, Decision
 from inventory.database import Cursor, array
 from inventory.exceptions import LineNotTold, NotPayable, RedisUnavailable, RequestNotFound
 from inventory.line_changes import Settled, StockFigures
@@ -209,12 +209,11 @@ def _decide_waiting(request_id: str, record: Record, *, sku: str, state: State, 
         orders.ask_decided(cursor, [request_id])
         if orders.read_decided(cursor):
             return False
-        claim = orders.claim_of(request_id, record)
         orders.ask_terms(cursor, [record.sale_id])
         terms = orders.read_terms(cursor)[record.sale_id].terms_for(record.terms_version, seq=record.seq)
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
-        decision = Decision(claim, state, reason)
+        decision = Decision(Claim(request_id, record), state, reason)
         orders.insert_orders(cursor, [decision], terms={request_id: terms}, moment=now, actor=actor)
     gone = record._replace(state=state, restored=False)
     tell(Changes(sku, ledger.figures_of(stock), [Settled(request_id, gone)]))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from inventory.allocation import Claim, Decision
+from inventory.allocation import Decision
 from inventory.database import Cursor, array
 from inventory.outcomes import State
 from inventory.tickets import Record
@@ -93,20 +93,6 @@ class Decided(NamedTuple):
     ordinal: int
 
 
-def claim_of(name: str, record: Record) -> Claim:
-    """Return the request `name` as settlement decides it."""
-    return Claim(
-        name,
-        record.sale_id,
-        record.buyer,
-        record.quantity,
-        record.seq,
-        record.restored,
-        record.terms_version,
-        record.ordinal,
-    )
-
-
 def record_of(
     state: State,
     seq: int,
@@ -182,19 +168,20 @@ def insert_orders(
 
     terms: request_id → what it was promised; moment: when this is decided, by the database's clock.
     """
-    claims = [decision.claim for decision in decisions]
+    names = [decision.claim.request_id for decision in decisions]
+    records = [decision.claim.record for decision in decisions]
     values: dict[str, Any] = {
         "moment": moment,
         "actor": actor,
-        "request_ids": array(claim.request_id for claim in claims),
-        "sale_ids": array(claim.sale_id for claim in claims),
-        "buyers": array(claim.buyer for claim in claims),
-        "quantities": array(claim.quantity for claim in claims),
-        "seqs": array(claim.seq for claim in claims),
+        "request_ids": array(names),
+        "sale_ids": array(record.sale_id for record in records),
+        "buyers": array(record.buyer for record in records),
+        "quantities": array(record.quantity for record in records),
+        "seqs": array(record.seq for record in records),
         "states": array(decision.state.value for decision in decisions),
         "reasons": array(decision.reason or "NULL" for decision in decisions),
-        "restored": array("t" if claim.restored else "f" for claim in claims),
-        "terms_versions": array(terms[claim.request_id].version for claim in claims),
-        "ordinals": array(claim.ordinal for claim in claims),
+        "restored": array("t" if record.restored else "f" for record in records),
+        "terms_versions": array(terms[name].version for name in names),
+        "ordinals": array(record.ordinal for record in records),
     }
     cursor.execute(INSERT, values)

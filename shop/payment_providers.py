@@ -4,6 +4,7 @@ Called by payments.py, the payment pages and the reconciler.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,6 +16,9 @@ from django.utils.module_loading import import_string
 from inventory.exceptions import InvalidRequest
 
 Kind = Literal["captured", "declined", "refunded"]
+EVENT_NAME = re.compile(r"[!-~]{1,64}", re.ASCII)
+CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
+MAX_AMOUNT = Decimal(10) ** 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,16 @@ class Notice:
     reference: str
     amount: Decimal
     currency: str
+
+    def __post_init__(self) -> None:
+        """Raise InvalidRequest for a field that the database could not keep: a signature does not make it right."""
+        names = (self.event_id, self.reference)
+        if not all(isinstance(name, str) and EVENT_NAME.fullmatch(name) for name in names):
+            raise InvalidRequest("id and reference must be 1 to 64 printable ASCII characters")
+        if not isinstance(self.currency, str) or not CURRENCY.fullmatch(self.currency):
+            raise InvalidRequest("currency must be three capital letters")
+        if not self.amount.is_finite() or not 0 <= self.amount < MAX_AMOUNT:
+            raise InvalidRequest("amount must be a number from 0")
 
 
 class Provider(Protocol):

@@ -5,6 +5,7 @@ notices and the reconciler.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import uuid4
 
 import structlog
@@ -13,11 +14,11 @@ from django.db.models.functions import Now
 
 from inventory import ledger
 from inventory.database import Cursor, pipeline_of
-from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
 from inventory.line_changes import Settled, StockFigures
 from inventory.outcomes import State
 from shop.holds import Changes, catch_up, tell
-from shop.models import Order, Payment, PaymentNotice
+from shop.models import HAS_UNITS, Order, Payment, PaymentNotice
 from shop.payment_providers import Notice
 from shop.payment_rows import (
     NOTHING,
@@ -36,6 +37,9 @@ from shop.refunds import refund_now, take_refund
 log = structlog.get_logger(__name__)
 
 ACTOR = "payment"
+# A thief tries many cards on one hold; a buyer tries a few.
+MOST_DECLINED_PER_HOLD, MOST_DECLINED_PER_BUYER = 5, 15
+DECLINES_COUNT_FOR = timedelta(days=1)
 LIVE_UNITS = """
 SELECT coalesce(sum(quantity), 0) FROM shop_order
 WHERE sale_id = %(sale_id)s AND buyer = %(buyer)s AND state IN ('held', 'paid')
@@ -56,7 +60,7 @@ def find_payable(request_id: str, *, buyer: str) -> Order:
 def begin(order: Order, *, provider_name: str) -> Payment:
     """Return the open payment of a held order, making it when there is none: the amount is the order's own (I12).
 
-    Raises NotPayable when the order is not held any more.
+    Raises NotPayable when the order is not held any more, PaymentsLimited after too many that were declined.
     """
     with transaction.atomic():
         # Two clicks make one payment: the order's row is what they meet at.
@@ -64,6 +68,8 @@ def begin(order: Order, *, provider_name: str) -> Payment:
         if locked.state != State.HELD:
             raise NotPayable(f"this request is {locked.state}; it cannot be paid")
         found = locked.payments.filter(state=Payment.State.PENDING, provider=provider_name).first()
+        if found is None:
+            _refuse_card_testing(locked)
         return found or Payment.objects.create(
             order=locked,
             provider=provider_name,
@@ -71,6 +77,18 @@ def begin(order: Order, *, provider_name: str) -> Payment:
             amount=locked.unit_price * locked.quantity,
             currency=locked.currency,
         )
+
+
+def _refuse_card_testing(order: Order) -> None:
+    """Raise PaymentsLimited when too many payments of this hold, or of this buyer since a day, were declined."""
+    orders = Order.objects.filter(HAS_UNITS, buyer=order.buyer)
+    declined = Payment.objects.filter(
+        order__in=orders, state=Payment.State.DECLINED, created_at__gt=Now() - DECLINES_COUNT_FOR
+    )
+    found = list(declined.values_list("order_id", flat=True)[:MOST_DECLINED_PER_BUYER])
+    if len(found) >= MOST_DECLINED_PER_BUYER or found.count(order.pk) >= MOST_DECLINED_PER_HOLD:
+        log.warning("payment refused", action="payments_limited", request=order.request_id, declined=len(found))
+        raise PaymentsLimited
 
 
 def take_notice(notice: Notice, *, provider_name: str) -> str:

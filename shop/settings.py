@@ -313,6 +313,10 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+# Under TLS a browser takes such a cookie from this host only: no other host of the domain can set it.
+COOKIE_PREFIX = "__Host-" if BEHIND_TLS else ""
+SESSION_COOKIE_NAME = f"{COOKIE_PREFIX}sessionid"
+CSRF_COOKIE_NAME = f"{COOKIE_PREFIX}csrftoken"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = BEHIND_TLS
@@ -333,4 +337,7 @@ if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 
-LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION)
+# The gate gives each request an id and puts it into the header, whatever came in.
+DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True
+SECRETS = [SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS, AUDIT_TOKEN, SANDBOX_SECRET]
+LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION, secrets=SECRETS)

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
-from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
 from inventory.tickets import sale_id_of
 from shop import checkout, holds, requests, ticket_links
 from shop.payment_providers import default_provider
@@ -29,7 +29,7 @@ def pay(request: HttpRequest, *, request_id: str) -> HttpResponse:
             provider_name=default_provider(),
             root=checkout.root_of(request),
         )
-    except NotPayable as error:
+    except (NotPayable, PaymentsLimited) as error:
         return ticket_page(request, request_id, error=error)
     return HttpResponseRedirect(url, status=303) if url else to_ticket(request_id)
 

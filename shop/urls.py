@@ -45,5 +45,6 @@ if settings.MAILBOX:
 if settings.RIVALS:
     urlpatterns.append(path("rivals/", include("loadtest.rivals.urls")))
 
+handler400 = "shop.fault_pages.bad_request"
 handler404 = "shop.fault_pages.page_not_found"
 handler500 = "shop.fault_pages.server_error"

@@ -115,9 +115,14 @@ def show(
 def known_buyer(request: HttpRequest) -> str | None:
     """Return the buyer of a valid cookie, else None."""
     try:
-        return buyers.verify_token(request.COOKIES.get(buyers.COOKIE_NAME, ""))
+        return buyers.verify_token(buyers.token_sent(cookies_of(request)))
     except Unauthenticated:
         return None
+
+
+def cookies_of(request: HttpRequest) -> Callable[[str], str]:
+    """Return a function that gives a cookie of `request` by its name, '' for none."""
+    return lambda name: request.COOKIES.get(name, "")
 
 
 def reader_of(request: HttpRequest, request_id: str) -> str:
@@ -186,8 +191,7 @@ def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
     A browser whose token cannot be verified keeps it, and gets 401 for a POST, until it posts `new_buyer`.
     """
     card = catalogue.find_sale(slug)
-    was = request.COOKIES.get(buyers.COOKIE_NAME, "")
-    token = buyers.token_to_set(was)
+    was, token = buyers.token_sent(cookies_of(request)), buyers.cookie_to_set(cookies_of(request))
     try:
         buyer = buyers.verify_token(token or was)
     except Unauthenticated as error:

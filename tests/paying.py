@@ -35,9 +35,9 @@ ROOT = Path(__file__).resolve().parent.parent
 NOWHERE = "http://127.0.0.1:9/notices"
 
 
-def hold(card: SaleCard, *, buyers: int) -> list[str]:
+def hold(card: SaleCard, *, buyers: int, named: str = "buyer") -> list[str]:
     """Let buyers ask and be settled; return their request ids in the order of the line."""
-    names = fill_line(card, buyers=buyers)
+    names = fill_line(card, buyers=buyers, named=named)
     road.settle_line(card)
     return names
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,14 +21,28 @@ STOP_SECONDS = 5.0
 
 
 @contextmanager
-def web_process(environment: Mapping[str, str], *, folder: Path) -> Iterator[Caller]:
-    """Run the web process with its log in `folder`; give its caller as soon as it serves."""
+def web_process(
+    environment: Mapping[str, str], *, folder: Path, program: Sequence[str] = ("manage.py",)
+) -> Iterator[Caller]:
+    """Run the web process with its log in `folder`; give its caller as soon as it serves.
+
+    program: what Python runs instead of manage.py, to serve with something changed.
+    """
+    with web_child(environment, folder=folder, program=program) as (_, caller):
+        yield caller
+
+
+@contextmanager
+def web_child(
+    environment: Mapping[str, str], *, folder: Path, program: Sequence[str] = ("manage.py",)
+) -> Iterator[tuple[ChildProcess, Caller]]:
+    """As web_process, for those who also need the process itself."""
     port = free_port()
-    command = [sys.executable, "manage.py", "run_web", "--port", str(port)]
+    command = [sys.executable, *program, "run_web", "--port", str(port)]
     with running_process("web", command, environment=environment, folder=folder) as child:
         caller = Caller(port)
         wait_until(lambda: _serves(caller, child), what="the web process serves")
-        yield caller
+        yield child, caller
 
 
 @contextmanager

@@ -91,9 +91,9 @@ def assert_books_balance(card: SaleCard) -> dict[str, Any]:
     return report["counts"]
 
 
-def fill_line(card: SaleCard, *, buyers: int, quantity: int = 1) -> list[str]:
+def fill_line(card: SaleCard, *, buyers: int, quantity: int = 1, named: str = "buyer") -> list[str]:
     """Let `buyers` new buyers ask in the line without HTTP; return their request ids in the order of the line."""
-    names = [f"buyer-{number:07d}" for number in range(buyers)]
+    names = [f"{named}-{number:07d}" for number in range(buyers)]
     asks = [
         admission.Ask(
             request_id(sale_id=card.sale_id, request_key=card.request_id_key(), buyer=name, idempotency_key=""),

@@ -57,10 +57,9 @@ def settle_batch(
         }
         if later:
             orders.renumber(connection.cursor(), later)
-        claims = [orders.claim_of(name, record) for name, record in requests if name not in known.decided]
+        claims = [Claim(name, record) for name, record in requests if name not in known.decided]
         terms = {
-            claim.request_id: known.sales[claim.sale_id].terms_for(claim.terms_version, seq=claim.seq)
-            for claim in claims
+            name: known.sales[record.sale_id].terms_for(record.terms_version, seq=record.seq) for name, record in claims
         }
         decisions = _refuse(claims) if dead else _allocate(claims, known, terms)
         figures = _write(connection, pipeline, decisions, known=known, terms=terms, fence=fence)
@@ -133,7 +132,7 @@ def _write(
         return unchanged
     inserts, update, moves = (connection.cursor(binary=True) for _ in range(3))
     orders.insert_orders(inserts, decisions, terms=terms, moment=known.now, actor=ACTOR)
-    holds = [(each.claim.request_id, each.claim.quantity) for each in decisions if each.state is State.HELD]
+    holds = [(each.claim.request_id, each.claim.record.quantity) for each in decisions if each.state is State.HELD]
     if not holds:
         return unchanged
     ledger.hold_units(update, moves, stock_id=stock.stock_id, fence=fence, holds=holds, actor=ACTOR)

@@ -4,7 +4,10 @@ Never looks at the request. Called by granian in the benchmark.
 
 from __future__ import annotations
 
-from shop.gate.http import Receive, Scope, Send
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shop.gate.http import Receive, Scope, Send
 
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"2")]
 

@@ -9,20 +9,19 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import structlog
 from django.conf import settings
-from django.http.request import split_domain_port, validate_host
 
 from inventory.exceptions import SaleNotFound, Unavailable
-from shop.buyers import COOKIE_NAME, set_cookie_header, token_to_set
+from shop.buyers import cookie_to_set, set_cookie_header
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
 from shop.gate.http import NOT_MODIFIED, Receive, Scope, Send, cookie, send_answer
-from shop.gate.replies import Head, Header, Headers, Reply
+from shop.gate.replies import SECURITY_NAMES, Head, Header, Headers, Reply
 from shop.languages import LANGUAGE_COOKIE, best_language
 from shop.views import TICKET_COOKIE
 
@@ -39,7 +38,7 @@ LEAST_SECONDS = 0.25
 STALE_SECONDS = 1.0
 COUNTING_SECONDS = 30
 # What Django says of one reader, or what is said anew for each.
-OWN_HEADERS = {b"set-cookie", b"cache-control", b"expires", b"vary", b"content-length", b"date", b"server"}
+OWN_HEADERS = {b"set-cookie", b"cache-control", b"expires", b"vary", b"content-length", *SECURITY_NAMES}
 CACHING: list[Header] = [(b"cache-control", b"private, no-cache"), (b"vary", b"Accept-Language, Cookie")]
 
 
@@ -160,24 +159,15 @@ def what_is_shown(entry: SaleEntry | None) -> tuple[Hashable, str]:
 
 
 def may_be_shared(headers: Headers) -> bool:
-    """Say whether this reader may be shown what everybody is shown: our host, no ticket, no redirect to TLS."""
+    """Say whether this reader may be shown what everybody is shown: no ticket, no redirect to TLS."""
     if headers.get(b"cookie") is not None and cookie(headers, TICKET_COOKIE):
         return False
-    if getattr(settings, "SECURE_SSL_REDIRECT", False) and headers.get(b"x-forwarded-proto") != b"https":
-        return False
-    return is_own_host(headers.get(b"host", b""))
+    return not getattr(settings, "SECURE_SSL_REDIRECT", False) or headers.get(b"x-forwarded-proto") == b"https"
 
 
 def language_of(headers: Headers) -> str:
     """Return the language that this reader is shown."""
     return best_language(cookie(headers, LANGUAGE_COOKIE), headers.get(b"accept-language", b"").decode("latin-1"))
-
-
-@lru_cache(maxsize=64)
-def is_own_host(host: bytes) -> bool:
-    """Say whether `host` is a name of this shop."""
-    domain, _port = split_domain_port(host.decode("latin-1"))
-    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
 
 
 def send_page(reply: Reply, shown: tuple[Page, bool], headers: Headers, _body: bytes) -> None:
@@ -190,7 +180,7 @@ def page_answer(page: Page, headers: Headers, *, with_buyer: bool) -> tuple[Head
     """Return a page, or 304 for a reader who has it; a sale's page gives a token to who needs one."""
     head = page.head
     is_known = page.etag in headers.get(b"if-none-match", b"")
-    token = token_to_set(cookie(headers, COOKIE_NAME)) if with_buyer else ""
+    token = cookie_to_set(partial(cookie, headers)) if with_buyer else ""
     if is_known or token:
         fields = [*head.headers, (b"set-cookie", set_cookie_header(token))] if token else head.headers
         head = Head(NOT_MODIFIED if is_known else head.status, fields)

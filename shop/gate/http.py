@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
+import structlog
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 from inventory.exceptions import ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
-from shop.buyers import COOKIE_NAME, verify_token
+from shop.buyers import token_sent, verify_token
 from shop.gate.replies import Head, Headers
+from shop.logs import Seldom
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -26,6 +28,9 @@ BODY_SECONDS = 5.0
 NOT_MODIFIED = 304
 # Longer ones are nobody's; they must not fill the memory of what was checked before.
 LONGEST_ORIGIN = 300
+
+log = structlog.get_logger(__name__)
+REFUSED_HOSTS = Seldom(seconds=1.0)
 
 
 async def send_answer(send: Send, head: Head, body: bytes) -> None:
@@ -66,7 +71,7 @@ def buyer_of(headers: Headers, *, unsafe: bool) -> str:
         if scheme.lower() != b"bearer":
             raise Unauthenticated
         return verify_token(token.decode("latin-1"))
-    token_text = cookie(headers, COOKIE_NAME)
+    token_text = token_sent(partial(cookie, headers))
     if unsafe and token_text:
         check_origin(headers, required=True)
     return verify_token(token_text)
@@ -100,14 +105,30 @@ def check_origin(headers: Headers, *, required: bool) -> None:
         raise ForbiddenOrigin
 
 
+@lru_cache(maxsize=64)
+def is_own_host(host: bytes) -> bool:
+    """Say whether `host` is a name of this shop, by Django's rule for ALLOWED_HOSTS."""
+    domain, _port = split_domain_port(host.decode("latin-1"))
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+def check_host(headers: Headers) -> None:
+    """Raise InvalidRequest unless the call is to a host of this shop."""
+    host = headers.get(b"host", b"")
+    if is_own_host(host):
+        return
+    if calls := REFUSED_HOSTS.count():
+        log.warning("host not allowed", action="host_refused", host=host[:100].decode("latin-1"), calls=calls)
+    raise InvalidRequest("This shop has no such host.")
+
+
 @lru_cache(maxsize=256)
 def is_own_origin(origin: str, host: str) -> bool:
     """Say whether `origin` is this shop under an allowed `host`, or a trusted origin."""
     if origin in settings.TRUSTED_ORIGINS:
         return True
-    domain, _port = split_domain_port(host)
     scheme, _, rest = origin.partition("://")
-    return scheme in ("http", "https") and rest == host and validate_host(domain, settings.ALLOWED_HOSTS)
+    return scheme in ("http", "https") and rest == host and is_own_host(host.encode("latin-1"))
 
 
 def refuse_constant(name: str) -> Any:
@@ -139,3 +160,19 @@ def check_json_content_type(headers: Headers) -> None:
     kind = headers.get(b"content-type", b"")
     if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
         raise InvalidRequest("Content-Type must be application/json")
+
+
+def without_charset(content_type: bytes) -> bytes:
+    """Return `content_type` without its charset: text is read as UTF-8. Raises InvalidRequest for another charset.
+
+    Django reads the query again as soon as a charset is named, outside of what turns its errors into answers.
+    """
+    kept = []
+    for part in content_type.decode("latin-1").split(";"):
+        name, _, value = part.partition("=")
+        name = name.strip().lower()
+        if name.endswith("*") or (name.startswith("charset") and value.strip('" ').lower() != "utf-8"):
+            raise InvalidRequest("text must be in UTF-8")
+        if not name.startswith("charset"):
+            kept.append(part)
+    return ";".join(kept).encode("latin-1")

@@ -7,7 +7,7 @@ from email.utils import formatdate
 from enum import IntEnum
 
 from shop.gate.http import BODY_SECONDS, MOST_PAGE_BYTES
-from shop.gate.replies import plain_problem
+from shop.gate.replies import ID_PREFIX, REQUEST_ID, plain_problem
 
 HEAD_SECONDS = 5
 IDLE_SECONDS = 75  # longer than a proxy keeps a connection that rests
@@ -46,7 +46,10 @@ TOO_MANY = plain_problem("unavailable", 503, "Too many connections.", 2)
 
 
 class Clock:
-    """Whole seconds since this process began, and the Date header: asking the system for each call costs more."""
+    """Whole seconds since this process began, and what follows a head: asking the system for each call costs more.
+
+    date: the Date header and the name of the request's id. made: the same and the beginning of an id of this process.
+    """
 
     def __init__(self) -> None:
         self.tick()
@@ -54,4 +57,5 @@ class Clock:
     def tick(self) -> None:
         """Take over the time."""
         self.now = int(time.monotonic())
-        self.date = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+        self.date = b"date: %b\r\n%b: " % (formatdate(usegmt=True).encode(), REQUEST_ID)
+        self.made = self.date + ID_PREFIX

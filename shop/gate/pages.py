@@ -9,7 +9,9 @@ from typing import Any, cast
 
 from a2wsgi import WSGIMiddleware
 
-from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body
+from inventory.exceptions import InvalidRequest
+from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
+from shop.gate.replies import Header
 
 # Django's WSGI handler is several times faster than its ASGI one for ordinary views, and these views block.
 DJANGO_THREADS = 8
@@ -26,9 +28,16 @@ class Pages:
 
         # Read here, with a limit of size and time: in a thread, eight slow senders would stop every page.
         body = await read_body(receive, dict(scope["headers"]), most_bytes=MOST_PAGE_BYTES)
+        scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
+        if b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
+            raise InvalidRequest("a query must not contain NUL")  # PostgreSQL cannot compare with it
         parts = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_read() -> MutableMapping[str, Any]:
             return parts.pop() if parts else {"type": "http.disconnect"}
 
         await self._application(cast(Any, scope), cast(Any, receive_read), cast(Any, send))
+
+
+def _understood(name: bytes, value: bytes) -> Header:
+    return (name, without_charset(value)) if name == b"content-type" else (name, value)

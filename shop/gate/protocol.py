@@ -39,7 +39,7 @@ from shop.gate.limits import (
     TOO_MANY,
     Clock,
 )
-from shop.gate.replies import Handler, Head, Headers, HotCall
+from shop.gate.replies import ID_NUMBERS, REQUEST_ID, Handler, Head, Headers, HotCall, request_id_of
 
 
 class Refused(Exception):
@@ -324,12 +324,16 @@ class GateProtocol(HttpToolsProtocol):
         hot.response_complete = True
         if self.phase == LEAVING or self.transport.is_closing():
             return
-        if hot.keep_alive and head.status != NOT_MODIFIED:
-            self.transport.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (head.wire, self.clock.date, len(body), body))
+        if hot.keep_alive and head.status != NOT_MODIFIED and REQUEST_ID not in self.fields:
+            self.transport.write(
+                b"%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
+                % (head.wire, self.clock.made, next(ID_NUMBERS), len(body), body)
+            )
         else:
             length = b"" if head.status == NOT_MODIFIED else b"content-length: %d\r\n" % len(body)
             end = b"" if hot.keep_alive else b"connection: close\r\n"
-            self.transport.write(b"%b%b%b%b\r\n%b" % (head.wire, self.clock.date, length, end, body))
+            name = request_id_of(self.fields)
+            self.transport.write(b"%b%b%b\r\n%b%b\r\n%b" % (head.wire, self.clock.date, name, length, end, body))
         if not hot.keep_alive:
             self._leave()
         if self.ended or self.rest or self.pipeline or self.phase != ANSWERING or self.flow.read_paused:
@@ -392,8 +396,8 @@ class GateProtocol(HttpToolsProtocol):
     def _send_refusal(self, refusal: tuple[Head, bytes]) -> None:
         head, body = refusal
         if not self.transport.is_closing():
-            length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-            self.transport.write(head.wire + self.clock.date + length + body)
+            length = b"%x\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (next(ID_NUMBERS), len(body))
+            self.transport.write(head.wire + self.clock.made + length + body)
         self._leave()
 
     def _leave(self) -> None:

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import secrets
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache
 from http import HTTPStatus
-from itertools import cycle
+from itertools import count, cycle
 from typing import Any, Protocol, TypeAlias
 
 import structlog
+from django.conf import settings
 
 from inventory.exceptions import FairdropError, Unavailable
 
@@ -31,8 +34,41 @@ JSON_HEADERS: list[Header] = [(b"content-type", b"application/json"), (b"cache-c
 PROBLEM_HEADERS: list[Header] = [(b"content-type", b"application/problem+json"), (b"cache-control", b"no-store")]
 
 
+def security_headers() -> list[Header]:
+    """Return what every answer tells a browser, pages and errors too."""
+    fields = [
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", settings.SECURE_REFERRER_POLICY.encode()),
+        (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    ]
+    if settings.BEHIND_TLS:
+        lifetime = b"max-age=%d; includeSubDomains; preload" % settings.SECURE_HSTS_SECONDS
+        fields.append((b"strict-transport-security", lifetime))
+    return fields
+
+
+SECURITY_HEADERS = security_headers()
+SECURITY_NAMES = {name for name, _value in SECURITY_HEADERS}
+_SECURITY_WIRE = b"".join(b"%b: %b\r\n" % field for field in SECURITY_HEADERS)
+
+# A request's own id, by which an answer is found in the log. One that the sender or a proxy gave is kept.
+REQUEST_ID = b"x-request-id"
+GIVEN_ID = re.compile(rb"[\w.-]{1,64}", re.ASCII)
+ID_PREFIX = b"%b-" % secrets.token_hex(4).encode()
+ID_NUMBERS = count(1)
+
+
+def request_id_of(headers: Headers) -> bytes:
+    """Return the id that came with a request if it is well-formed, else a new one."""
+    given = headers.get(REQUEST_ID)
+    return given if given is not None and GIVEN_ID.fullmatch(given) else b"%b%x" % (ID_PREFIX, next(ID_NUMBERS))
+
+
 class Head:
-    """Status and headers of an answer, also as they go over the wire: all but date, length and connection."""
+    """Status and headers of an answer, also as they go over the wire: all but date, id, length and connection.
+
+    `headers` are without those of SECURITY_HEADERS, which every answer has.
+    """
 
     __slots__ = ("headers", "status", "wire")
 
@@ -40,7 +76,7 @@ class Head:
         self.status = status
         self.headers = headers
         fields = b"".join(b"%b: %b\r\n" % field for field in headers)
-        self.wire = b"HTTP/1.1 %d %b\r\n%b" % (status, HTTPStatus(status).phrase.encode(), fields)
+        self.wire = b"HTTP/1.1 %d %b\r\n%b%b" % (status, HTTPStatus(status).phrase.encode(), _SECURITY_WIRE, fields)
 
 
 OK = Head(200, JSON_HEADERS)

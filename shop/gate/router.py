@@ -9,6 +9,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+import structlog
+
 from inventory import redis
 from inventory.exceptions import MethodNotAllowed
 from inventory.tickets import sale_id_of
@@ -18,12 +20,15 @@ from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
 from shop.gate.front_pages import FrontPages, send_page
 from shop.gate.http import (
+    Message,
     Receive,
     Scope,
     Send,
     buyer_of,
+    check_host,
     check_json_content_type,
     check_origin,
+    is_own_host,
     read_body,
     send_answer,
 )
@@ -32,6 +37,8 @@ from shop.gate.purchase import Purchases
 from shop.gate.replies import (
     JSON_HEADERS,
     OK,
+    REQUEST_ID,
+    SECURITY_HEADERS,
     AwaitedReply,
     Head,
     Headers,
@@ -39,6 +46,7 @@ from shop.gate.replies import (
     LateAnswers,
     Reply,
     refuse,
+    request_id_of,
     send_json,
 )
 from shop.gate.sales import page_asked, sale_answer
@@ -59,7 +67,7 @@ class Gate:
 
     def hot_call(self, method: bytes, target: bytes, headers: Headers) -> HotCall | None:
         """Return who answers this call without waiting, None when it must take the road of __call__."""
-        if self._client is None:
+        if self._client is None or not is_own_host(headers.get(b"host", b"")):
             return None
         if method == b"POST":
             if target.startswith(SALES) and target.endswith(ASKS):
@@ -87,16 +95,18 @@ class Gate:
             await self._live(receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope, send = with_request_id(scope, send)
         try:
             if self._client is None:
                 self._start()
             path: str = scope["path"]
+            if path == "/healthz":
+                return await send_value(send, {"ok": True})
+            if path == "/metrics":
+                return await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
+            check_host(headers_of(scope))  # probes, above, call by address
             if path.startswith(API):
                 await self._route_api(path[len(API) :].split("/"), scope, receive, send)
-            elif path == "/healthz":
-                await send_value(send, {"ok": True})
-            elif path == "/metrics":
-                await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
             elif not await self._front.answer(scope, headers_of(scope), send):
                 await self._behind(scope, receive, send)
         except Exception as error:
@@ -179,6 +189,22 @@ class Gate:
             self._notices.close()
             await redis.close_async(self._client)
             self._client = None
+
+
+def with_request_id(scope: Scope, send: Send) -> tuple[Scope, Send]:
+    """Give the request its id, for the log and for Django, and have every answer bear it and SECURITY_HEADERS."""
+    name = request_id_of(dict(scope["headers"]))
+    structlog.contextvars.bind_contextvars(request_id=name.decode())
+    fields = [field for field in scope["headers"] if field[0] != REQUEST_ID]
+
+    def send_marked(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            own = {field[0].lower() for field in message["headers"]}
+            missing = [field for field in SECURITY_HEADERS if field[0] not in own]
+            message["headers"] = [*message["headers"], *missing, (REQUEST_ID, name)]
+        return send(message)
+
+    return {**scope, "headers": [*fields, (REQUEST_ID, name)]}, send_marked
 
 
 def headers_of(scope: Scope) -> Headers:

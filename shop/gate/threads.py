@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,7 +33,7 @@ class ReaderThreads:
             raise Unavailable
         self._waiting += 1
         try:
-            work = partial(_with_good_connection, call, *args, **named)
+            work = partial(copy_context().run, partial(_with_good_connection, call, *args, **named))
             return await asyncio.get_running_loop().run_in_executor(self._pool, work)
         finally:
             self._waiting -= 1

@@ -60,7 +60,7 @@ class WorkerShop:
         """Start a worker and return when it works; fault: what it meets (see inventory/faults.py)."""
         environment = {**self.environment, "FAIRDROP_FAULT": fault}
         child = self.running.enter_context(worker_process(worker, environment, folder=self.folder, name=name))
-        wait_until(lambda: f"{worker} started" in self.log_of(child), what=f"the {worker} starts")
+        wait_until(lambda: "worker_started" in self.log_of(child), what=f"the {worker} starts")
         self.started.append(child)
         return child
 

@@ -6,6 +6,7 @@ line stays there.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from django.test.utils import override_settings
 
 from tests.http_calls import Caller
 from tests.server_matrix import KINDS, ServerGroups
-from tests.shop_processes import settler_process, web_process
+from tests.shop_processes import settler_process, web_child
 from workers.child_process import ChildProcess
 
 if TYPE_CHECKING:
@@ -33,8 +34,28 @@ def server_groups() -> Iterator[ServerGroups]:
     groups.close()
 
 
+@pytest.fixture(scope="session")
+def lasting_processes() -> list[ChildProcess]:
+    """Return the processes of the shop that live as long as the run, as far as they were started."""
+    return []
+
+
+@pytest.fixture
+def alone(lasting_processes: list[ChildProcess]) -> Iterator[None]:
+    """Let the processes that live as long as the run stand still for the length of a test.
+
+    A web process primes every sale that its own Redis does not know; for a test that makes a Redis forget, or works on
+    another one, it would put back what must be missing, and move the ordinals of the sale.
+    """
+    for child in lasting_processes:
+        os.kill(child.pid, signal.SIGSTOP)
+    yield
+    for child in lasting_processes:
+        os.kill(child.pid, signal.SIGCONT)
+
+
 @pytest.fixture(params=KINDS)
-def each_server(request: pytest.FixtureRequest, server_groups: ServerGroups) -> Iterator[str]:
+def each_server(request: pytest.FixtureRequest, server_groups: ServerGroups, alone: None) -> Iterator[str]:
     """Run the test once on every kind of Redis: Valkey, Debian's Redis, a Cluster, Sentinel; give the kind."""
     with override_settings(REDIS_URL=server_groups.url(request.param)):
         yield request.param
@@ -47,10 +68,16 @@ def shop_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def web(shop_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
+def web(
+    shop_environment: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+    lasting_processes: list[ChildProcess],
+) -> Iterator[Caller]:
     """Return the caller of a real web process on the test database and the test Redis."""
-    with web_process(shop_environment, folder=tmp_path_factory.mktemp("web")) as caller:
+    with web_child(shop_environment, folder=tmp_path_factory.mktemp("web")) as (child, caller):
+        lasting_processes.append(child)
         yield caller
+        lasting_processes.remove(child)
 
 
 @pytest.fixture

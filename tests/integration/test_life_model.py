@@ -400,7 +400,7 @@ def test_the_model_sees_a_line_that_passes_those_who_wait(
     """The control: who finds no unit free is sent away, though units may come back."""
 
     def impatient(claims: Sequence[Claim], **known: Any) -> list[Decision]:
-        return allocate(claims, **{**known, "over": {claim.sale_id for claim in claims}})
+        return allocate(claims, **{**known, "over": {claim.record.sale_id for claim in claims}})
 
     monkeypatch.setattr("workers.settlement.allocate", impatient)
     MUST_WAIT.take_away(monkeypatch.setattr)

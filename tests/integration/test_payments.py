@@ -10,10 +10,11 @@ from decimal import Decimal
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.functions import Now
 from django.test.utils import override_settings
 
 from inventory import ledger, line, redis
-from inventory.exceptions import InvalidRequest, NotPayable, RequestNotFound, Unavailable
+from inventory.exceptions import InvalidRequest, NotPayable, PaymentsLimited, RequestNotFound, Unavailable
 from inventory.outcomes import State
 from shop import checkout, holds, payments, refunds
 from shop.catalogue import SaleCard
@@ -241,6 +242,36 @@ def test_a_payment_whose_answer_was_lost_is_made_once(card: SaleCard) -> None:
     assert state_of(name) == "paid"
     assert Event.objects.filter(charge__reference=payment.reference).count() == 1
     assert Payment.objects.filter(order__request_id=name).count() == 1
+
+
+def decline(name: str, *, times: int) -> None:
+    for _ in range(times):
+        assert hear(happen(begin(name), "declined")) == "declined"
+
+
+def test_declined_payments_of_one_hold_are_limited(card: SaleCard) -> None:
+    """The control: another buyer's hold is paid meanwhile, and money that was captured after all buys the unit."""
+    name, other = hold(card, buyers=2, named="many-cards")
+    decline(name, times=payments.MOST_DECLINED_PER_HOLD - 1)
+    last = begin(name)
+    assert begin(name) == last  # what is open is not one more try
+    assert hear(happen(last, "declined")) == "declined"
+    with pytest.raises(PaymentsLimited):
+        begin(name)
+    assert (state_of(name), Payment.objects.filter(order__request_id=name).count()) == ("held", 5)
+    assert hear(happen(begin(other), "captured")) == "paid"
+    assert hear(again(happen(last, "captured"))) == "paid"
+
+
+def test_declined_payments_of_one_buyer_are_limited_for_a_day(new_sku: Callable[[], str]) -> None:
+    orders = [hold(make_sale(new_sku(), units=1), buyers=1, named="many-holds")[0] for _ in range(4)]
+    for name in orders[:3]:
+        decline(name, times=payments.MOST_DECLINED_PER_HOLD)
+    with pytest.raises(PaymentsLimited):
+        begin(orders[3])
+    tries = Payment.objects.filter(order__buyer="many-holds-0000000")
+    tries.update(created_at=Now() - payments.DECLINES_COUNT_FOR)
+    assert begin(orders[3]).state == "pending"
 
 
 def test_a_declined_payment_leaves_the_hold(card: SaleCard) -> None:

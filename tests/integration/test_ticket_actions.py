@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 from django.db import connection, transaction
 from django.http import HttpResponse
-from django.test import Client
+from django.test import Client, override_settings
 
-from shop import buyers, holds, sale_control
+from shop import buyers, holds, payments, sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, Payment, Sale
 from shop.order_numbers import order_number
@@ -83,6 +83,8 @@ def test_paying_leads_to_the_hosted_page_and_back_to_a_receipt(card: SaleCard) -
     assert (back.status_code, back["Location"]) == (303, f"/requests/{person.request_id}/")
     waiting = person.page
     assert "You went to pay." in waiting
+    # Neither celebrates nor asks for money that may be under way.
+    assert ("Back to the payment page" in waiting, "Pay €" in waiting, "confetti" in waiting) == (True, False, False)
     assert '<meta http-equiv="refresh" content="2">' in waiting
     notice = Sandbox().look_up(payment.reference)
     assert notice
@@ -102,6 +104,18 @@ def test_a_declined_payment_says_so_and_offers_another(card: SaleCard) -> None:
     hear(happen(payment, "declined"))
     assert "The payment was declined and nothing was charged." in person.page
     assert person.press("payment")["Location"] != first
+
+
+def test_after_too_many_declined_payments_the_page_says_who_can_help(card: SaleCard) -> None:
+    (person,) = settled(card, 1)
+    for _ in range(payments.MOST_DECLINED_PER_HOLD):
+        assert person.press("payment").status_code == 303
+        hear(happen(Payment.objects.filter(order__request_id=person.request_id).latest("id"), "declined"))
+    with override_settings(SHOP_LINKS={"support": "mailto:help@shop.example"}):
+        refused = person.press("payment")
+    assert (refused.status_code, refused["Retry-After"]) == (429, "3600")
+    assert '<a href="mailto:help@shop.example">Ask the shop for help.</a>' in refused.content.decode()
+    assert person.state == "held"
 
 
 def test_giving_a_hold_back_tells_the_next_one(card: SaleCard) -> None:

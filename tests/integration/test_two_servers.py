@@ -171,7 +171,7 @@ def test_the_same_without_the_fault_is_answered_and_so_is_what_follows(web: Call
 MEANT = {
     "the same length twice": [404, 200],
     "bare line feeds only": [200, 200],
-    "no host": [404, 200],
+    "no host": [400, 200],
     "two hosts": [404, 200],
 }
 

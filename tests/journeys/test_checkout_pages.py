@@ -161,6 +161,27 @@ def test_the_other_pages(open_sale: MakeSale, visit: OpenVisit) -> None:
     one.picture("sandbox")
 
 
+def test_a_receipt_prints_on_one_page(open_sale: MakeSale, visit: OpenVisit) -> None:
+    """The control is the same page with a part of it made longer than a page."""
+    one = visit()
+    one.get_one(open_sale(units=1))
+    one.pay()
+    one.sees_state("paid")
+    assert pages_printed(one) == 1
+    one.page.emulate_media(media="print")
+    for name in ("header form", "footer", ".confetti", ".keep"):
+        expect(one.page.locator(name).first).to_be_hidden()
+    expect(one.page.locator("[data-order-number]")).to_be_visible()
+    one.picture("receipt-printed")
+    one.page.evaluate("document.querySelector('.stub').style.height = '400mm'")
+    assert pages_printed(one) > 1
+
+
+def pages_printed(visit: Visit) -> int:
+    """Return how many A4 pages the page that is shown takes."""
+    return len(re.findall(rb"/Type */Page\b", visit.page.pdf(format="A4")))
+
+
 def test_a_refused_press_says_why(open_sale: MakeSale, visit: OpenVisit) -> None:
     one, card = visit(), open_sale(units=5)
     one.get_one(card)

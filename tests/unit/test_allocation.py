@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from inventory.allocation import Claim, Decision, allocate
 from inventory.outcomes import State
+from inventory.tickets import Record
 
 SALES = (1, 2)
 BUYERS = ("ann", "bob", "eve")
@@ -26,12 +27,12 @@ def batches(draw: st.DrawFn) -> list[Claim]:
     claims = []
     for seq in seqs:
         sale_id, buyer = draw(OWNERS)
-        claims.append(Claim(f"id-{seq}", sale_id, buyer, draw(st.integers(1, 5)), seq))
+        claims.append(claim(seq, sale_id=sale_id, buyer=buyer, quantity=draw(st.integers(1, 5))))
     return claims
 
 
 def held_units(decisions: list[Decision]) -> int:
-    return sum(each.claim.quantity for each in decisions if each.state is State.HELD)
+    return sum(each.claim.record.quantity for each in decisions if each.state is State.HELD)
 
 
 def decide(
@@ -45,7 +46,7 @@ def decide(
     paused: tuple[int, ...] = (),
 ) -> list[Decision]:
     """Allocate with the limits of whole sales."""
-    of_requests = {each.request_id: limits[each.sale_id] for each in claims}
+    of_requests = {each.request_id: limits[each.record.sale_id] for each in claims}
     return allocate(
         claims, available=available, held=held, limits=of_requests, live_units=live_units, over=over, paused=paused
     )
@@ -60,12 +61,12 @@ def at_the_end(
     return decisions
 
 
-def claim(seq: int, *, quantity: int = 1, buyer: str = "") -> Claim:
-    return Claim(f"id-{seq}", 1, buyer or f"buyer-{seq}", quantity, seq)
+def claim(seq: int, *, quantity: int = 1, buyer: str = "", sale_id: int = 1) -> Claim:
+    return Claim(f"id-{seq}", Record(State.QUEUED, seq, quantity, sale_id, buyer or f"buyer-{seq}"))
 
 
 def states(decisions: list[Decision]) -> list[tuple[int, str]]:
-    return [(each.claim.seq, each.state.value) for each in decisions]
+    return [(each.claim.record.seq, each.state.value) for each in decisions]
 
 
 @given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
@@ -80,7 +81,7 @@ def test_decides_every_claim_once_in_order_of_seq(
     claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
     decided = [each.claim for each in at_the_end(claims, available=available, limits=limits, live_units=live)]
-    assert decided == sorted(claims, key=lambda each: each.seq)
+    assert decided == sorted(claims, key=lambda each: each.record.seq)
 
 
 @given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
@@ -90,7 +91,7 @@ def test_nobody_passes_the_limit_by_what_they_are_given(
     given_now: Counter[tuple[int, str]] = Counter()
     for each in at_the_end(claims, available=available, limits=limits, live_units=live):
         if each.state is State.HELD:
-            given_now[each.claim.sale_id, each.claim.buyer] += each.claim.quantity
+            given_now[each.claim.record.sale_id, each.claim.record.buyer] += each.claim.record.quantity
     for (sale_id, buyer), units in given_now.items():
         assert live.get((sale_id, buyer), 0) + units <= limits[sale_id]
 
@@ -101,15 +102,15 @@ def test_each_refusal_was_true_at_its_turn(
 ) -> None:
     had, free = Counter(live), available
     for each in at_the_end(claims, available=available, limits=limits, live_units=live):
-        owner, quantity = (each.claim.sale_id, each.claim.buyer), each.claim.quantity
+        owner, quantity = (each.claim.record.sale_id, each.claim.record.buyer), each.claim.record.quantity
         if each.state is State.HELD:
             free, had[owner] = free - quantity, had[owner] + quantity
         elif each.state is State.SOLD_OUT:
             assert quantity > free
-            assert had[owner] + quantity <= limits[each.claim.sale_id]
+            assert had[owner] + quantity <= limits[each.claim.record.sale_id]
         else:
             assert (each.state, each.reason) == (State.REFUSED, "limit_reached")
-            assert had[owner] + quantity > limits[each.claim.sale_id]
+            assert had[owner] + quantity > limits[each.claim.record.sale_id]
 
 
 @given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE)
@@ -118,20 +119,20 @@ def test_what_is_left_over_fits_nobody_who_was_told_sold_out(
 ) -> None:
     decisions = at_the_end(claims, available=available, limits=limits, live_units=live)
     left = available - held_units(decisions)
-    assert [each for each in decisions if each.state is State.SOLD_OUT and each.claim.quantity <= left] == []
+    assert [each for each in decisions if each.state is State.SOLD_OUT and each.claim.record.quantity <= left] == []
 
 
 @given(claims=batches(), available=st.integers(0, 40), limits=LIMITS, live=LIVE, cut=st.integers(0, 25))
 def test_two_batches_decide_as_one_would(
     claims: list[Claim], available: int, limits: dict[int, int], live: dict[tuple[int, str], int], cut: int
 ) -> None:
-    in_line = sorted(claims, key=lambda each: each.seq)
+    in_line = sorted(claims, key=lambda each: each.record.seq)
     whole = at_the_end(in_line, available=available, limits=limits, live_units=live)
     first = at_the_end(in_line[:cut], available=available, limits=limits, live_units=live)
     had = Counter(live)
     for each in first:
         if each.state is State.HELD:
-            had[each.claim.sale_id, each.claim.buyer] += each.claim.quantity
+            had[each.claim.record.sale_id, each.claim.record.buyer] += each.claim.record.quantity
     second = at_the_end(in_line[cut:], available=available - held_units(first), limits=limits, live_units=had)
     assert first + second == whole
 
@@ -152,7 +153,7 @@ def test_units_that_a_buyer_has_already_count_against_the_limit() -> None:
 
 
 def test_a_limit_in_one_sale_says_nothing_about_another() -> None:
-    elsewhere = Claim("id-1", 2, "ann", 1, 1)
+    elsewhere = claim(1, sale_id=2, buyer="ann")
     decisions = at_the_end([elsewhere], available=1, limits={1: 1, 2: 1}, live_units={(1, "ann"): 1})
     assert states(decisions) == [(1, "held")]
 
@@ -168,10 +169,10 @@ def test_nobody_passes_one_who_waits_for_a_unit_to_come_back(
     claims: list[Claim], available: int, held: int, limits: dict[int, int], live: dict[tuple[int, str], int]
 ) -> None:
     decisions = decide(claims, available=available, held=held, limits=limits, live_units=live)
-    in_line = sorted(claims, key=lambda each: each.seq)
+    in_line = sorted(claims, key=lambda each: each.record.seq)
     assert [each.claim for each in decisions] == in_line[: len(decisions)]
     if len(decisions) < len(in_line):
-        free, wanted = available - held_units(decisions), in_line[len(decisions)].quantity
+        free, wanted = available - held_units(decisions), in_line[len(decisions)].record.quantity
         assert free < wanted <= free + held + held_units(decisions)
 
 
@@ -182,9 +183,9 @@ def test_sold_out_is_said_only_when_not_enough_can_come_back(
     free, may_return = available, held
     for each in decide(claims, available=available, held=held, limits=limits, live_units=live):
         if each.state is State.HELD:
-            free, may_return = free - each.claim.quantity, may_return + each.claim.quantity
+            free, may_return = free - each.claim.record.quantity, may_return + each.claim.record.quantity
         elif each.state is State.SOLD_OUT:
-            assert each.claim.quantity > free + may_return
+            assert each.claim.record.quantity > free + may_return
 
 
 def test_who_comes_after_the_last_unit_waits_until_it_is_paid() -> None:

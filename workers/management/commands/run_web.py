@@ -9,11 +9,14 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
+import structlog
 from django.core.management.base import BaseCommand
 
 from workers.child_process import ChildProcess
 from workers.process_loop import StopFlag
 from workers.supervisor import Supervisor
+
+log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.1
 STOP_SECONDS = 12.0
@@ -46,7 +49,7 @@ def supervise(workers: int, *, arguments: list[str]) -> None:
     """Run so many processes of this command until a signal ends them."""
     stop = StopFlag()
     stop.install()
-    supervisor = Supervisor(report=lambda text: print(text, file=sys.stderr, flush=True))
+    supervisor = Supervisor(report=lambda text: log.warning(text, action="process_restarted"))
     try:
         for number in range(1, workers + 1):
             command = [sys.executable, sys.argv[0], "run_web", *arguments]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
@@ -22,6 +23,8 @@ from workers.process_loop import StopFlag, run_until_stopped
 from workers.reconcile_asked import compare_asked
 from workers.reconciler import Reconciler
 from workers.settler import Settler
+
+log = structlog.get_logger(__name__)
 
 # The sweep: how soon work is found when its hint was lost, or its holder died.
 SWEEP_SECONDS = 0.5
@@ -119,11 +122,11 @@ class Command(BaseCommand):
         parser.add_argument("name", choices=sorted(WORKERS))
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.stderr.write(f"{options['name']} started")
+        log.info("worker started", action="worker_started", worker=options["name"])
         settle_in()
         check_clock(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
         stop = StopFlag()
         stop.install()
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])
         WORKERS[options["name"]](stop, heartbeat)
-        self.stderr.write(f"{options['name']} stopped")
+        log.info("worker stopped", action="worker_stopped", worker=options["name"])
