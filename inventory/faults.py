@@ -26,7 +26,9 @@ EXPIRER_POINTS = ("before_expire", "in_expire", "after_expire")
 RECONCILER_POINTS = ("before_reconcile", "before_repair", "in_repair", "after_reconcile")
 # Of one sale that is retired: marked but not forgotten, forgotten by half, forgotten.
 RETIRING_POINTS = ("before_forget", "in_forget", "after_forget")
-FAULT_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS + RETIRING_POINTS
+# Of one mail: queued but not noted as told, and about to be sent.
+MAILER_POINTS = ("in_mail", "before_mail")
+FAULT_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS + RETIRING_POINTS + MAILER_POINTS
 ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": None}
 
 

@@ -22,19 +22,19 @@ from inventory.exceptions import FairdropError, InvalidRequest
 from inventory.models import StockMovement
 from inventory.outcomes import WAITING_STATES, State
 from inventory.tickets import sale_id_of
-from shop import catalogue, holds, refunds
+from shop import catalogue, holds, mails, refunds
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
 from shop.order_numbers import order_number, read_order_number
 from shop.sale_control import LONGEST_REASON
 
 
 class OrderAct(NamedTuple):
-    """One act: its service, name and meaning, the state an order must be in, and the right it needs."""
+    """One act: its service, name and meaning, the state an order must be in (None: any), and the right it needs."""
 
     service: Callable[..., str]
     title: str
     meaning: str
-    state: State
+    state: State | None
     permission: str
 
 
@@ -61,6 +61,18 @@ def refund_order(order: Order, *, actor: str, reason: str) -> str:
     return "its units are free and the money went back"
 
 
+def send_link(order: Order, *, actor: str, reason: str) -> str:
+    """Send the secret link again, to the address that is kept and to no other. Raises InvalidRequest without one."""
+    mails.send_link_again(order)
+    return "queued for the address that its buyer gave"
+
+
+def delete_address(order: Order, *, actor: str, reason: str) -> str:
+    """Delete the address of an order's buyer, and the mails to it."""
+    mails.forget_address(order.request_id)
+    return "no address is kept"
+
+
 ORDER_ACTS = {
     "cancel": OrderAct(
         cancel_order,
@@ -75,6 +87,20 @@ ORDER_ACTS = {
         "The whole amount goes back to the buyer, and the units are free again.",
         State.PAID,
         "shop.refund_order",
+    ),
+    "mail": OrderAct(
+        send_link,
+        "Send the link",
+        "The secret link goes to the address that the buyer gave, and to no other. Nobody here sees either.",
+        None,
+        "shop.mail_order",
+    ),
+    "forget": OrderAct(
+        delete_address,
+        "Delete the address",
+        "The buyer's e-mail address is deleted, and every mail to it that is kept or waits.",
+        None,
+        "shop.mail_order",
     ),
 }
 
@@ -164,10 +190,12 @@ class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
         order = self.get_object(request, object_id)
         shown: dict[str, Any] = {}
         if order is not None and self.has_view_permission(request, order):
+            has_address = bool(mails.find_address(order.request_id))
             allowed = [
                 (name, act)
                 for name, act in ORDER_ACTS.items()
-                if order.state == act.state and request.user.has_perm(act.permission)
+                if (act.state == order.state or (act.state is None and has_address))
+                and request.user.has_perm(act.permission)
             ]
             shown = {"number": order_number(order.pk), "timeline": timeline(order), "order_acts": allowed}
         answer: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
@@ -208,7 +236,7 @@ def _do(order: Order, name: str, act: OrderAct, *, actor: str, reason: str) -> s
     Returns what came of it. Raises InvalidRequest when the order is not in the state that its page had shown; else
     as the service.
     """
-    if order.state != act.state:
+    if act.state not in (None, order.state):
         raise InvalidRequest(f"this order is {order.state.replace('_', ' ')} by now; nothing was done")
     told = act.service(order, actor=actor, reason=reason)
     StaffAct.objects.create(

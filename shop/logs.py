@@ -18,7 +18,7 @@ SECRET_FIELD = re.compile(r"authorization|cookie|password|secret|session|signatu
 # What proves somebody's right, or who somebody is, wherever it stands in a line. No pattern takes a quotation mark or a
 # backslash: the line stays what it was, JSON or not.
 SECRET_TEXTS = [
-    (re.compile(r"(/links/[^/\s\\]{1,60}/)[^/\s'\"\\]+"), r"\1" + HIDDEN),
+    (re.compile(r"(/(?:links|mail/stop)/[^/\s\\]{1,60}/)[^/\s'\"\\]+"), r"\1" + HIDDEN),
     (re.compile(r"(://[^:/@\s'\"\\]*:)[^@/\s'\"\\]+@"), rf"\1{HIDDEN}@"),
     (re.compile(r"\b(bearer|basic) +[^\s'\",\\]+", re.IGNORECASE), rf"\1 {HIDDEN}"),
     (re.compile(r"\b((?:buyer|csrftoken|link|proof|sessionid|ticket)=)[^;&\s'\"\\]+"), r"\1" + HIDDEN),
@@ -120,7 +120,11 @@ def logging_config(*, level: str, as_json: bool, secrets: Iterable[str] = ()) ->
             }
         },
         "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "lines"}},
-        # That a process begins or ends is told at every level.
-        "loggers": {"workers.management": {"level": "INFO"}},
+        "loggers": {
+            # That a process begins or ends is told at every level.
+            "workers.management": {"level": "INFO"},
+            # It brings a handler of its own unless it has one, which would show what is hidden here.
+            "post_office": {"handlers": ["console"], "level": level, "propagate": False},
+        },
         "root": {"handlers": ["console"], "level": level},
     }

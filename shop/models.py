@@ -192,6 +192,7 @@ class Order(models.Model):
         permissions = [
             ("cancel_order", "Can cancel a held order"),
             ("refund_order", "Can refund a paid order"),
+            ("mail_order", "Can send an order's link to its buyer, and delete their address"),
         ]
         constraints = [
             # Not `unique=True`, which would bring a second index for LIKE: every index is paid for by each order.
@@ -246,6 +247,33 @@ class TicketLink(models.Model):
     request_id = models.CharField(max_length=40, primary_key=True)
     generation = models.PositiveIntegerField(default=1)
     changed_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.request_id
+
+
+class Contact(models.Model):
+    """Where the news of one request go. Personal data: nothing else keeps an address, but the mails to it.
+
+    The row stays without an address when it was deleted, so that the mails of one request stay few.
+    """
+
+    request_id = models.CharField(max_length=40)
+    address = models.EmailField(blank=True)
+    language = models.CharField(max_length=10, blank=True)
+    # Where its buyer reached the shop: a worker that writes a mail has no call to read it from.
+    root = models.CharField(max_length=200, blank=True)
+    # The last change of the order that was told, or that its buyer had seen before the address was given.
+    told_event = models.BigIntegerField(default=0)
+    is_warned = models.BooleanField(default=False)
+    # Decided, and not held any more: only a late payment or a refund may still be told.
+    is_over = models.BooleanField(default=False)
+    link_mails = models.PositiveSmallIntegerField(default=0)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request_id"], name="contact_once_per_request")]
+        indexes = [models.Index(fields=["is_over", "id"], name="contact_to_look_at")]
 
     def __str__(self) -> str:
         return self.request_id

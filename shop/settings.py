@@ -108,6 +108,26 @@ REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
 CACHE_URL = env.str("CACHE_URL", default=REDIS_URL)
 
 
+# Where mails are handed over: smtp+tls://user:password@host:587 (also smtp+ssl, smtp). Empty: no mails are offered;
+# outside production they go to the page /mailbox/ instead, and to nobody.
+MAIL_URL = env.str("FAIRDROP_MAIL_URL", default="")
+if MAIL_URL and not MAIL_URL.startswith(("smtp://", "smtp+tls://", "smtp+ssl://")):
+    raise ImproperlyConfigured("FAIRDROP_MAIL_URL must begin with smtp://, smtp+tls:// or smtp+ssl://")
+MAILBOX = not MAIL_URL and not PRODUCTION
+MAIL_ON = bool(MAIL_URL) or MAILBOX
+DEFAULT_FROM_EMAIL = env.str("FAIRDROP_MAIL_FROM", default="shop@localhost")
+vars().update(environ.Env.email_url_config(MAIL_URL or "dummymail://"))
+EMAIL_TIMEOUT = 10
+# Sent again every two minutes for a day and a half, should the mail server be away.
+POST_OFFICE = {
+    "THREADS_PER_PROCESS": 4,
+    "BATCH_DELIVERY_TIMEOUT": 60,
+    "MAX_RETRIES": 1000,
+    "RETRY_INTERVAL": timedelta(minutes=2),
+    "LOG_LEVEL": 1,
+}
+
+
 if PRODUCTION:
     unsafe = refusals(
         {
@@ -144,6 +164,7 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "django_structlog",
     "axes",
+    "post_office",
     "inventory",
     "shop",
     "shop.sandbox",

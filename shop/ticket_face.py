@@ -59,6 +59,7 @@ class TicketFace:
     proof: str = ""
     link: str = ""
     by_link: bool = False
+    mail_address: str = ""
 
     @property
     def waits(self) -> bool:

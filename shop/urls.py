@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop import about, api, api_actions, languages, my_tickets, ticket_actions, views
+from shop import about, api, api_actions, languages, mail_pages, my_tickets, ticket_actions, views
 from shop.admin_stock import stock_live
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
@@ -22,6 +22,8 @@ urlpatterns = [
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),
     path("requests/<str:request_id>/cancel/", ticket_actions.cancel, name="ticket-cancel"),
     path("requests/<str:request_id>/link/", ticket_actions.replace_link, name="ticket-replace-link"),
+    path("requests/<str:request_id>/mail/", mail_pages.change_address, name="ticket-mail"),
+    path("mail/stop/<str:request_id>/<str:secret>/", mail_pages.stop, name="mail-stop"),
     path("links/<str:request_id>/<str:secret>/", ticket_actions.open_link, name="ticket-link"),
     path("language/", languages.choose, name="language"),
     path("admin/inventory/stock/live/", admin.site.admin_view(stock_live), name="stock-live"),
@@ -37,6 +39,8 @@ urlpatterns = [
 ]
 if settings.SANDBOX_IN_USE:
     urlpatterns.append(path("sandbox/", include("shop.sandbox.urls")))
+if settings.MAILBOX:
+    urlpatterns.append(path("mailbox/", mail_pages.mailbox, name="mailbox"))
 if settings.RIVALS:
     urlpatterns.append(path("rivals/", include("loadtest.rivals.urls")))
 

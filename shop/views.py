@@ -35,7 +35,7 @@ from inventory.exceptions import (
 )
 from inventory.outcomes import WAITING_STATES
 from inventory.tickets import Ticket, sign_ticket
-from shop import buyers, catalogue, checkout, restoring, ticket_links
+from shop import buyers, catalogue, checkout, mails, restoring, ticket_links
 from shop import requests as requests_service
 from shop.decision_rates import RATES
 from shop.gate.http import check_origin
@@ -322,8 +322,10 @@ def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError |
         proof=proof_of(found, buyer=buyer) if waits and is_own else "",
         link=ticket_links.link_to(request_id, root=checkout.root_of(request)),
         by_link=not is_own,
+        mail_address=mails.find_address(request_id) if settings.MAIL_ON and is_own else "",
     )
-    context = {"face": face, "now": now, "still": "still" in request.GET}
+    offers_mail = settings.MAIL_ON and is_own
+    context = {"face": face, "now": now, "still": "still" in request.GET, "offers_mail": offers_mail}
     return show(request, "shop/ticket.html", context, error=error)
 
 

@@ -25,7 +25,7 @@ from workers.server import Server
 from workers.supervisor import Supervisor
 
 # Each is a name of `manage.py run_worker`, and how many of it run.
-WORKERS = {"settler": 2, "expirer": 1, "payments": 1, "reconciler": 1, "sandbox": 1}
+WORKERS = {"settler": 2, "expirer": 1, "payments": 1, "reconciler": 1, "sandbox": 1, "mailer": 1}
 BUYERS = 3_000
 ATTEMPTS = 20_000
 FLOOD_SALES = "lantern-drop,teapot-drop,sneaker-drop"
@@ -183,6 +183,7 @@ class Demo:
             f"\n  Shop   {self.url}/   a new edition goes on sale every two minutes; {self.crowd} simulated people come"
         )
         say(f"  Admin  {self.url}/admin/   user admin, password {password} (made for this run)")
+        say(f"  Mails  {self.url}/mailbox/   sent to nobody, to be read here")
         say("\n  Ctrl-C ends everything.")
         while not self.stop.wait(WATCH_SECONDS):
             self.supervisor.restart_the_dead()

@@ -118,7 +118,7 @@ def reach(state: str, card: SaleCard, one: Visit) -> None:
         one.sees_state("expired")
     elif state in {"cancelled", "left"}:
         one.page.locator(".acts summary").click()
-        one.page.locator("details button").click()
+        one.page.locator(".acts details button").click()
         one.sees_state("cancelled")
     elif state == "refused":
         rewrite(one.request_id, state="refused", reason="limit_reached", hold_expires_at=None)

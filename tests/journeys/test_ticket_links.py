@@ -5,6 +5,7 @@ browsers show the receipt. With script and without, on a phone and on a desk, in
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -19,9 +20,9 @@ OpenVisit = Callable[..., Visit]
 
 def show_link(buyer: Visit) -> str:
     """Open the part of the ticket that shows its link; return the link."""
-    buyer.page.locator(".keep summary").click()
-    expect(buyer.page.locator(".keep .qr svg")).to_be_visible()
-    return buyer.page.locator(".keep code").inner_text()
+    buyer.page.locator("details.keep summary").click()
+    expect(buyer.page.locator("details.keep .qr svg")).to_be_visible()
+    return buyer.page.locator("details.keep code").inner_text()
 
 
 def copy_link(buyer: Visit) -> str:
@@ -79,7 +80,7 @@ def test_without_script_the_link_is_text_and_works(
     buyer.picture("ticket-link-zh-no-script")
     other.page.goto(link)
     other.sees_state("held")
-    buyer.page.locator(".keep form button").click()
+    buyer.page.locator("details.keep form button").click()
     other.page.reload()
     expect(other.page.locator("h1")).to_be_visible(timeout=PATIENCE_MS)
     assert other.page.locator("[data-ticket]").count() == 0
@@ -102,3 +103,31 @@ def test_my_tickets_is_a_press_away_and_leads_back(
     buyer.page.locator(".mine a").last.click()
     buyer.page.wait_for_url(f"**/requests/{ticket}/")
     buyer.check_page()
+
+
+@pytest.mark.parametrize("terms", [{}, {"locale": "zh-CN", "java_script_enabled": False, "viewport": DESKTOP}])
+def test_an_address_on_the_ticket_brings_the_link(open_sale: MakeSale, visit: OpenVisit, terms: dict[str, Any]) -> None:
+    card, buyer, other = open_sale(units=1), visit(**terms), visit()
+    ticket = buyer.get_one(card)
+    address = f"ada-{ticket[-6:].strip('-_')}@example.com"
+    buyer.page.locator("details:has([type=email]) summary").click()
+    buyer.page.locator("[type=email]").fill(address)
+    buyer.picture(f"ticket-mail-{len(terms)}")
+    if not terms:
+        buyer.check_page()
+    buyer.page.locator("form:has([type=email]) button").click()
+    buyer.sees(address)
+    other.go("/mailbox/")
+    other.page.locator("li", has_text=address).locator("a").first.click()
+    other.sees_state("held")
+    assert other.request_id == ticket
+    if not terms:
+        other.go("/mailbox/")
+        other.check_page()
+        other.picture("mailbox")
+        other.page.locator("li", has_text=address).locator("a").last.click()
+        other.check_page()
+        other.page.locator("main button").click()
+        other.sees("Your address was deleted.")
+        buyer.page.reload()
+        expect(buyer.page.get_by_text(address)).to_have_count(0)

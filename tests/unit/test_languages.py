@@ -21,6 +21,7 @@ CATALOGUE = ROOT / "shop" / "locale" / "zh_Hans" / "LC_MESSAGES"
 TEMPLATES = sorted(
     [
         *(ROOT / "shop" / "templates" / "shop").glob("*.html"),
+        *(ROOT / "shop" / "templates" / "shop").glob("*.txt"),
         *(ROOT / "shop" / "sandbox" / "templates").rglob("*.html"),
     ]
 )

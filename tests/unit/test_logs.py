@@ -35,6 +35,7 @@ SECRETS = {
     f"{BUYER}.{TOKEN.rpartition('.')[2]}": TOKEN.rpartition(".")[2],
     f"ticket {TICKET}": TICKET.rpartition(".")[2],
     f"GET /links/2a-{'b' * 22}/0.{'c' * 22}/ HTTP": "c" * 22,
+    f"POST /mail/stop/2a-{'b' * 22}/{'c' * 22}/ HTTP": "c" * 22,
     "Authorization: Bearer some-audit-token": "some-audit-token",
     "Cookie: a=b; __Host-sessionid=k3y0fs3ss10n; csrftoken=f0rmt0k3n": "k3y0fs3ss10n",
     "mail to anna.maria+shop@post.example failed": "anna.maria",

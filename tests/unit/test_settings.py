@@ -229,3 +229,31 @@ def test_a_laptop_needs_none_of_them(tmp_path: Path) -> None:
 def test_the_secret_of_a_laptop_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     start(tmp_path, FAIRDROP_ENV="development", SECRET_KEY="")
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
+
+
+SHOW_MAIL = """
+from django.conf import settings as s
+print(s.MAIL_ON, s.MAILBOX, s.EMAIL_BACKEND.split(".")[-2], s.EMAIL_HOST, s.EMAIL_PORT, s.EMAIL_HOST_USER,
+      s.EMAIL_HOST_PASSWORD, s.EMAIL_USE_TLS, s.EMAIL_TIMEOUT)
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, "False False dummy"),
+        ({"FAIRDROP_ENV": "development"}, "True True dummy"),
+        (
+            {"FAIRDROP_MAIL_URL": "smtp+tls://ada:a%40b@mx.example:587"},
+            "True False smtp mx.example 587 ada a@b True 10",
+        ),
+    ],
+)
+def test_mails_go_where_the_setting_says(tmp_path: Path, changes: dict[str, str], shown: str) -> None:
+    started = start(tmp_path, "-c", SHOW_MAIL, DJANGO_SETTINGS_MODULE="shop.settings", **changes)
+    assert (started.returncode, started.stdout.startswith(shown)) == (0, True), started.stdout + started.stderr
+
+
+def test_a_mail_server_that_is_no_such_address_is_refused(tmp_path: Path) -> None:
+    started = start(tmp_path, FAIRDROP_MAIL_URL="mx.example:25")
+    assert "FAIRDROP_MAIL_URL must begin with smtp://" in started.stderr

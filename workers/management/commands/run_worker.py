@@ -17,6 +17,7 @@ from inventory.memory import settle_in
 from inventory.wakeups import WakeUps
 from shop.sandbox import deliveries
 from workers.expirer import Expirer
+from workers.mailer import Mailer
 from workers.payments import PaymentsWorker
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.reconcile_asked import compare_asked
@@ -35,6 +36,8 @@ NOTICE_SECONDS = 0.3
 PAYMENTS_SECONDS = 2.0
 # How long the reconciler rests between two rounds; each SKU has its own pace (workers/reconciler.py).
 RECONCILE_SECONDS = 1.0
+# How long a mail may wait before the mailer looks.
+MAIL_SECONDS = 1.0
 # A sign of life may hold no worker up for longer.
 BEAT_TIMEOUT_SECONDS = 0.3
 CLOCK_TIMEOUT_SECONDS = 1.0
@@ -107,12 +110,18 @@ def run_sandbox(stop: StopFlag, heartbeat: Heartbeat) -> None:
     )
 
 
+def run_mailer(stop: StopFlag, heartbeat: Heartbeat) -> None:
+    """Queue and send mails until stopped."""
+    run_until_stopped(Mailer().work_once, stop=stop, wait_for_work=lambda: stop.wait(MAIL_SECONDS), heartbeat=heartbeat)
+
+
 WORKERS = {
     "settler": run_settler,
     "expirer": run_expirer,
     "payments": run_payments,
     "reconciler": run_reconciler,
     "sandbox": run_sandbox,
+    "mailer": run_mailer,
 }
 
 

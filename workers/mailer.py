@@ -1,0 +1,75 @@
+"""Queues the mails that orders with an address call for, and sends what is queued, each at least once.
+
+Any number of mailers may run: one works at a time. Never sends inside a transaction, and keeps no mail for longer than
+a week after it was queued.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+from post_office import mail
+from post_office.models import Email
+
+from inventory.faults import fault_point
+from shop import mails
+
+# A look at so many addresses takes some milliseconds. Those of orders that are over can only be told of a refund.
+OPEN_A_LOOK = 2000
+OVER_A_LOOK = 500
+KEPT_FOR = timedelta(days=7)
+CLEANED_EVERY_SECONDS = 3600.0
+# A number of our own among PostgreSQL's advisory locks; it is given back with the connection when a mailer dies.
+LOCK = 7_305_117
+
+
+class Mailer:
+    """One mailer. Between two steps it remembers how far it has looked."""
+
+    def __init__(self) -> None:
+        self._looked_at = {False: 0, True: 0}
+        self._cleaned_at = float("-inf")
+
+    def work_once(self) -> int:
+        """Queue the news of one page of addresses, send what is queued; return how many mails that were.
+
+        In a shop without a mail server nothing is queued, and what is queued waits for one.
+        """
+        if not settings.MAIL_ON:
+            return 0
+        with alone() as is_alone:
+            return self._work() if is_alone else 0
+
+    def _work(self) -> int:
+        queued = self._queue_news(over=False, most=OPEN_A_LOOK) + self._queue_news(over=True, most=OVER_A_LOOK)
+        if time.monotonic() - self._cleaned_at > CLEANED_EVERY_SECONDS:
+            self._cleaned_at = time.monotonic()
+            Email.objects.filter(created__lt=timezone.now() - KEPT_FOR).delete()
+        if not mail.get_queued().exists():
+            return queued
+        fault_point("before_mail")
+        sent, _failed, _put_off = mail.send_queued()
+        return queued + int(sent)
+
+    def _queue_news(self, *, over: bool, most: int) -> int:
+        found, self._looked_at[over] = mails.find_news(over=over, after=self._looked_at[over], most=most)
+        return sum(mails.tell_news(contact_id) for contact_id in found)
+
+
+@contextmanager
+def alone() -> Iterator[bool]:
+    """Say whether this is the one mailer that works now; the lock is the database connection's."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
+        (is_alone,) = cursor.fetchone()
+        try:
+            yield is_alone
+        finally:
+            if is_alone and connection.is_usable():
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
