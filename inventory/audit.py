@@ -17,6 +17,8 @@ from inventory.database import Cursor
 
 HOLD_GRACE_SECONDS = 5  # the expirer's rounds, and a busy moment
 REFUND_GRACE_SECONDS = 60
+# A provider ends a charge that nobody paid; until then each question comes when the payment's age has doubled.
+ANSWER_GRACE_SECONDS = 5 * 86_400
 # A holder that died keeps the lock for its life; then another must have taken over. A line that a lost message left
 # asleep is probed within ten seconds.
 TAKE_OVER_MS = 15_000
@@ -112,6 +114,7 @@ def read_books(cursor: Cursor, scope: Scope) -> Books:
         "sale_id": scope.sale_id,
         "hold_grace": HOLD_GRACE_SECONDS,
         "refund_grace": REFUND_GRACE_SECONDS,
+        "answer_grace": ANSWER_GRACE_SECONDS,
         "places": [place for place, _ in guards],
         "guards": [guard for _, guard in guards],
         "sealed": [*SEALED, *scope.sealed],

@@ -54,7 +54,7 @@ moves AS MATERIALIZED (
     SELECT id, kind, {mark_of_movement()} AS mark, delta, request_id, fence, actor, reason, created_at
     FROM inventory_stockmovement WHERE stock_id = %(stock_id)s),
 payments AS MATERIALIZED (
-    SELECT request_id, reference, state, amount, currency, changed_at,
+    SELECT request_id, reference, state, amount, currency, changed_at, created_at, provider,
            (amount, currency) = (due, due_currency) AS agreed
     FROM inventory_payment WHERE stock_id = %(stock_id)s),
 tally AS MATERIALIZED (
@@ -248,6 +248,14 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         "I23",
         "every order has the terms under which its place was given",
         "SELECT request_id || ' has other terms than its version' FROM orders WHERE terms_broken LIMIT 1",
+    ),
+    (
+        "I24",
+        "every payment was answered by its provider",
+        """SELECT 'payment ' || reference || ' of ' || request_id || ' is pending for '
+                  || round(extract(epoch FROM now() - created_at) / 86400) || ' days at ' || provider
+           FROM payments WHERE state = 'pending' AND created_at < now() - make_interval(secs => %(answer_grace)s)
+           ORDER BY created_at LIMIT 1""",
     ),
 )
 

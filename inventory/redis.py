@@ -187,6 +187,25 @@ def as_dict(reply: Any) -> dict[str, Any]:
     return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
+def time_of(client: Client) -> float:
+    """Return what a server's clock says, in seconds since 1970. Raises RedisUnavailable."""
+    try:
+        seconds, microseconds = client.time()
+    except FAILURES as error:
+        raise RedisUnavailable from error
+    return float(seconds + microseconds / 1e6)
+
+
+async def time_of_async(client: AsyncClient) -> float:
+    """As time_of, within REDIS_TIMEOUT_SECONDS in all."""
+    try:
+        async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
+            seconds, microseconds = await client.time()
+    except FAILURES as error:
+        raise RedisUnavailable from error
+    return float(seconds + microseconds / 1e6)
+
+
 def memory_of(client: Client) -> dict[str, tuple[int, int]]:
     """Return bytes used and maxmemory of each server that takes writes, by its name: '' when there is but one.
 

@@ -1,4 +1,4 @@
-"""The calls of the API that are not hot: a sale's audit, readiness, and the answer to unknown addresses.
+"""The calls of the API that are not hot: a sale's audit, and the answer to unknown addresses.
 Never changes anything. Called by urls.py.
 """
 
@@ -10,12 +10,11 @@ from functools import wraps
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, JsonResponse
 from django.utils.cache import add_never_cache_headers
 from django.views.decorators.csrf import csrf_exempt
 
-from inventory import redis, server_memory
 from inventory.exceptions import FairdropError, MethodNotAllowed, Unauthenticated, Unavailable
 from shop.audits import audit_sale
 from shop.gate.replies import problem
@@ -75,36 +74,6 @@ def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
     if not may_audit(request):
         raise Unauthenticated("the audit is for staff, or for the holder of the audit token")
     return JsonResponse(audit_sale(slug))
-
-
-@api_call("GET", "HEAD")
-def readiness(request: HttpRequest) -> JsonResponse:
-    """GET /readyz: 200 when both stores answer, else 503 with the one that does not.
-
-    A Redis that is nearly full is reported in `detail`; the shop stays ready, because admitted buyers go on.
-    """
-    redis_answers, detail = _redis_answers()
-    stores = {"redis": redis_answers, "database": _database_answers()}
-    ok = all(stores.values())
-    more = {"detail": detail} if detail else {}
-    return JsonResponse({"ok": ok, "stores": stores, **more}, status=200 if ok else 503)
-
-
-def _redis_answers() -> tuple[bool, str]:
-    try:
-        redis.run_commands(redis.connect(), [("PING",)])
-        return True, server_memory.look(redis.connect())
-    except Unavailable:
-        return False, ""
-
-
-def _database_answers() -> bool:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except (DatabaseError, InterfaceError):
-        return False
-    return True
 
 
 class NotFound(FairdropError):

@@ -55,11 +55,14 @@ class InUtc(Func):
     output_field = models.DateTimeField()
 
 
-# Of a payment: nothing was heard of it yet, or it was declined less than half a day after it began: another card may
-# have paid it since. The row alone decides, so an index can have it as its condition.
-STILL_ASKED_ABOUT = Q(state="pending") | Q(
-    LessThan(F("changed_at") - F("created_at"), timedelta(hours=12)), state="declined"
-)
+# How long a provider lets a buyer pay a charge; a payment that is older is begun again.
+CHARGE_LIFE = timedelta(days=1)
+# The charge is made within CHARGE_LIFE of its payment and ends within another one: what was not collected by then never
+# will be.
+LAST_CAPTURE = 2 * CHARGE_LIFE
+# Of a payment: nothing was heard of it yet, or it was declined when last asked about and may still be paid.
+# The row alone decides, so an index can have it as its condition.
+STILL_ASKED_ABOUT = Q(state="pending") | Q(LessThan(F("changed_at") - F("created_at"), LAST_CAPTURE), state="declined")
 # When the provider is asked next: as long after the last question as the payment was old then.
 NEXT_QUESTION = InUtc(F("changed_at")) + (F("changed_at") - F("created_at"))
 

@@ -1,48 +1,73 @@
-"""Brings to an end what payments left open: refunds that are due, notices that were lost. Never decides anything anew.
-Called by the reconciler, again and again; each call is bounded and may be repeated by anyone at any time.
+"""Brings to an end what payments left open: notices that were lost, refunds that are due. Never decides what is paid.
+Each round is bounded and may be repeated by anyone at any time; a payment is asked about until its provider answers.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
-from inventory.exceptions import FairdropError, Unavailable
+from inventory.audit import ANSWER_GRACE_SECONDS
+from inventory.exceptions import LineNotTold, Unavailable
 from shop import payments
-from shop.models import NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
+from shop.models import LAST_CAPTURE, NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
 from shop.payment_providers import provider
-from shop.refunds import refund_now
+from shop.refunds import ask_refund
 
 log = structlog.get_logger(__name__)
 
-MOST_AT_ONCE = 100
+MAX_AT_ONCE = 100
 # A notice that has not come by then may be lost; after each vain question we wait as long again as the payment is old.
 FIRST_QUESTION = timedelta(seconds=10)
+NEVER_COLLECTED = "nothing was collected in time"
+# The question after LAST_CAPTURE comes before twice that age. What is open a day later has a provider that does not
+# answer, or nobody asks (I24).
+MAX_OPEN = timedelta(seconds=ANSWER_GRACE_SECONDS)
 
 
-def retry_refunds(*, most: int = MOST_AT_ONCE) -> int:
-    """Ask again for refunds that are due, at most `most`; return how many were given back now.
+def bring_on(
+    *,
+    before_each: Callable[[], object] = lambda: None,
+    max_at_once: int = MAX_AT_ONCE,
+    first_question: timedelta = FIRST_QUESTION,
+) -> Counter[str]:
+    """Ask every provider about its open payments; return how many came to an end, as lost_notice and refund_due.
 
-    They come in any order: a few that no provider gives back must not keep all others waiting for ever.
+    A provider's first Unavailable ends its round: each question may take as long as its timeout.
+    before_each: called before each question; what it raises ends the round. max_at_once: questions of each kind to a
+    provider. first_question: how old a payment must be at its first one.
     """
-    return sum(refund_now(payment.reference) for payment in _owed()[:most])
+    found: Counter[str] = Counter()
+    for name in settings.PAYMENT_PROVIDERS:
+        # Refunds last and in any order: one that its provider never gives back must not keep the others waiting.
+        silent = _silent(first_question).filter(provider=name)[:max_at_once]
+        owed = _owed().filter(provider=name)[:max_at_once]
+        questions = [("lost_notice", partial(_look_up, each)) for each in silent]
+        questions += [("refund_due", partial(ask_refund, each.reference)) for each in owed]
+        try:
+            for kind, question in questions:
+                before_each()
+                found[kind] += _ask(question)
+        except Unavailable as error:
+            log.warning("provider not asked", action="look_up_retry", provider=name, error=repr(error))
+    return found
 
 
-def _owed() -> QuerySet[Payment]:
-    return Payment.objects.filter(state=Payment.State.REFUND_DUE).order_by("?")
-
-
-def collect_lost_notices(*, most: int = MOST_AT_ONCE, first_question: timedelta = FIRST_QUESTION) -> int:
-    """Ask the providers about payments of which nothing was heard, at most `most`; return how many brought news.
-
-    A provider that does not answer is asked no more in this call: each question may take as long as its timeout.
-    first_question: how old a payment must be at its first one.
-    """
-    away: set[str] = set()
-    return sum(_ask(each, away=away) for each in _silent(first_question)[:most] if each.provider not in away)
+def find_left_open() -> list[str]:
+    """Return the references of payments that have been open for longer than MAX_OPEN, some of them."""
+    pending = Q(state=Payment.State.PENDING, created_at__lt=Now() - MAX_OPEN)
+    owed = Q(state=Payment.State.REFUND_DUE, changed_at__lt=Now() - MAX_OPEN)
+    return list(Payment.objects.filter(pending | owed).values_list("reference", flat=True)[:MAX_AT_ONCE])
 
 
 def _silent(first_question: timedelta) -> QuerySet[Payment]:
@@ -58,16 +83,30 @@ def _silent(first_question: timedelta) -> QuerySet[Payment]:
     )
 
 
-def _ask(payment: Payment, *, away: set[str]) -> bool:
+def _owed() -> QuerySet[Payment]:
+    return Payment.objects.filter(state=Payment.State.REFUND_DUE).order_by("?")
+
+
+def _ask(question: Callable[[], bool]) -> bool:
+    """Ask one thing; say whether it came to an end. Raises Unavailable; what else a provider raises is its own."""
     try:
-        notice = provider(payment.provider).look_up(payment.reference)
-        if notice is not None:
+        return question()
+    except (Unavailable, DatabaseError):
+        raise
+    except Exception:
+        log.exception("provider has no answer", action="look_up_failed", question=repr(question))
+        return False
+
+
+def _look_up(payment: Payment) -> bool:
+    """Ask what became of a payment; say whether it changed. Raises Unavailable when its provider does not answer."""
+    same = Payment.objects.filter(pk=payment.pk, state=payment.state)
+    same.update(changed_at=Now())  # counted from here whatever comes of it: one that fails must not be the first again
+    notice = provider(payment.provider).look_up(payment.reference)
+    if notice is not None:
+        with suppress(LineNotTold):  # it is in the books; the reconciler tells the line
             payments.take_notice(notice, provider_name=payment.provider)
-    except Unavailable as error:
-        away.add(payment.provider)
-        log.warning("provider not asked", action="look_up_retry", payment=payment.reference, error=repr(error))
-    except FairdropError as error:
-        log.error("provider has no answer", action="look_up_failed", payment=payment.reference, error=repr(error))
-    # When nothing changed, this is the moment from which the next question is counted.
-    same = Payment.objects.filter(pk=payment.pk, state=payment.state).update(changed_at=Now())
-    return not same
+    elif payment.state == Payment.State.PENDING:
+        over = same.filter(created_at__lt=Now() - LAST_CAPTURE)
+        over.update(state=Payment.State.DECLINED, reason=NEVER_COLLECTED, changed_at=Now())
+    return not same.exists()

@@ -69,7 +69,10 @@ class Provider(Protocol):
         """Give back all that was captured, whatever it was; asked again, it is one refund."""
 
     def look_up(self, reference: str) -> Notice | None:
-        """Return what became of a charge, None while nothing has: for notices that were lost."""
+        """Return what became of a charge, None while nothing has: for notices that were lost.
+
+        A charge that nobody paid within CHARGE_LIFE (shop/models.py) must not be captured after that.
+        """
 
     def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice:
         """Return the notice in `body`. Raises InvalidRequest when its signature is missing, wrong or too old."""

@@ -1,6 +1,6 @@
 """Begins payments, and brings what providers say into orders: exactly one of paid, expired, cancelled wins a hold.
 Never trusts an amount but the order's own; never keeps money without goods. Called by the payment calls, the provider's
-notices and the reconciler.
+notices and the payments worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
 from inventory.line_changes import Settled, StockFigures
 from inventory.outcomes import State
 from shop.holds import Changes, catch_up, tell
-from shop.models import HAS_UNITS, Order, Payment, PaymentNotice
+from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
 from shop.payment_providers import Notice
 from shop.payment_rows import (
     NOTHING,
@@ -67,7 +67,8 @@ def begin(order: Order, *, provider_name: str) -> Payment:
         locked = Order.objects.select_for_update(of=("self",)).get(pk=order.pk)
         if locked.state != State.HELD:
             raise NotPayable(f"this request is {locked.state}; it cannot be paid")
-        found = locked.payments.filter(state=Payment.State.PENDING, provider=provider_name).first()
+        open_ones = locked.payments.filter(state=Payment.State.PENDING, provider=provider_name)
+        found = open_ones.filter(created_at__gt=Now() - CHARGE_LIFE).first()
         if found is None:
             _refuse_card_testing(locked)
         return found or Payment.objects.create(

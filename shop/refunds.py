@@ -1,5 +1,5 @@
 """Gives money back: for staff, for money that came in vain, and when the provider says that it did.
-Never takes goods without their money having gone, never pays twice. Called by payments.py, staff and the reconciler.
+Never takes goods without their money having gone, never pays twice. Called by payments.py, staff and payment_care.py.
 """
 
 from __future__ import annotations
@@ -83,16 +83,21 @@ def _take_goods_back(
 def refund_now(reference: str) -> bool:
     """Ask the provider to give the money of a refund_due payment back; say whether it did.
 
-    When it cannot, the payment stays refund_due and the reconciler asks again.
+    When it cannot, the payment stays refund_due and the payments worker asks again.
     """
-    payment = Payment.objects.get(reference=reference)
-    if payment.state != Payment.State.REFUND_DUE:
-        return payment.state == Payment.State.REFUNDED
     try:
-        provider(payment.provider).refund(reference)
+        return ask_refund(reference)
     except FairdropError as error:
         log.warning("refund put off", action="refund_retry", payment=reference, error=repr(error))
         return False
+
+
+def ask_refund(reference: str) -> bool:
+    """As refund_now, for a caller that must know why not. Raises Unavailable, and what else the provider raises."""
+    payment = Payment.objects.get(reference=reference)
+    if payment.state != Payment.State.REFUND_DUE:
+        return payment.state == Payment.State.REFUNDED
+    provider(payment.provider).refund(reference)
     Payment.objects.filter(reference=reference, state=Payment.State.REFUND_DUE).update(
         state=Payment.State.REFUNDED, changed_at=Now()
     )

@@ -7,9 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.utils import timezone
-
-from inventory import admission, line, redis, server_memory, tickets
+from inventory import admission, clocks, line, redis, server_memory, tickets
 from inventory.exceptions import (
     IdempotencyMismatch,
     InvalidRequest,
@@ -71,7 +69,7 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
         card = catalogue.find_sale_by_id(card.sale_id)
         catalogue.prime_card(card)
         answer = _admit(card, wish)
-    error = refusal(answer.code, card, now=timezone.now())
+    error = refusal(answer.code, card, now=clocks.now())
     if error is not None:
         raise error
     return RequestView(

@@ -319,7 +319,7 @@ if BEHIND_TLS:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
 
 # The gate gives each request an id and puts it into the header, whatever came in.
 DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True

@@ -34,7 +34,6 @@ urlpatterns = [
     path("api/v1/payments/<slug:provider_name>/notices", api_actions.take_notice, name="payment-notices"),
     path("favicon.ico", RedirectView.as_view(url=FAVICON)),
     path("api/<path:rest>", api.unknown_address),
-    path("readyz", api.readiness, name="readyz"),
 ]
 if settings.SANDBOX_IN_USE:
     urlpatterns.append(path("sandbox/", include("shop.sandbox.urls")))

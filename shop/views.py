@@ -22,7 +22,7 @@ from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
-from inventory import line, redis
+from inventory import clocks, line, redis
 from inventory.exceptions import (
     FairdropError,
     ForbiddenOrigin,
@@ -152,7 +152,7 @@ def set_cookie(
 @page
 def sale_list(request: HttpRequest) -> HttpResponse:
     """Show the sales that are listed: open now, coming up, over for less than a day."""
-    now = timezone.now()
+    now = clocks.now()
     groups: dict[str, list[SaleFace]] = {"open": [], "coming": [], "over": []}
     for card in catalogue.list_sales():
         face = SaleFace(card=card, now=now)
@@ -171,7 +171,7 @@ def past_sales(request: HttpRequest) -> HttpResponse:
     if not PAGE.fullmatch(number):
         raise InvalidRequest("page must be a whole number from 1")
     cards, more = catalogue.list_past(int(number))
-    now = timezone.now()
+    now = clocks.now()
     context = {
         "faces": [SaleFace(card=card, now=now) for card in cards],
         "now": now,
@@ -271,7 +271,7 @@ def read_quantity(request: HttpRequest) -> int:
 
 def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: FairdropError | None = None) -> HttpResponse:
     """Render the sale; after an error the same form, so that trying again is the same request."""
-    now = timezone.now()
+    now = clocks.now()
     ticket = request.COOKIES.get(TICKET_COOKIE, "").partition(".")[0]
     context = {
         "face": SaleFace(card=card, now=now),

@@ -15,6 +15,7 @@ from urllib.parse import quote_from_bytes
 
 CONNECTIONS = 12
 ANSWER_SECONDS = 30.0
+TIMES_AGAIN = 5
 MAX_KEPT = 20  # answers of 5xx that are kept with their requests
 
 # {slug}, {id}, {sale}, {sale_id}: words of the run. * is replaced by something odd. Those of the gate are cheap.
@@ -141,10 +142,14 @@ class Request:
 
 @dataclass
 class Result:
-    """How the server answered. server_errors: the first requests that got 5xx, with the answers' beginnings."""
+    """How the server answered. server_errors: the first requests that got 5xx, with the answers' beginnings.
+
+    unavailable: those that got 503 and are to be sent again, as the contract says; a store was slow for a moment.
+    """
 
     statuses: Counter[int] = field(default_factory=Counter)
     server_errors: list[tuple[bytes, bytes]] = field(default_factory=list)
+    unavailable: list[Request] = field(default_factory=list)
 
 
 def malformed_requests(count: int, *, seed: int, words: Words) -> Iterable[Request]:
@@ -287,9 +292,19 @@ def _multipart(lots: random.Random) -> bytes:
 
 
 async def send_all(requests: Iterable[Request], *, port: int) -> Result:
-    """Send every request to 127.0.0.1:`port`, over a few connections that are kept as long as the server keeps them."""
+    """Send every request to 127.0.0.1:`port`, over a few connections that are kept as long as the server keeps them.
+
+    What gets 503 is sent again, alone; it counts as a server error only when it never gets another answer.
+    """
     result, waiting = Result(), iter(requests)
     await asyncio.gather(*(_send_some(waiting, result, port=port) for _ in range(CONNECTIONS)))
+    for _ in range(TIMES_AGAIN):
+        again, result.unavailable = result.unavailable, []
+        if again:
+            await asyncio.sleep(1)
+            await _send_some(iter(again), result, port=port)
+    result.statuses[503] += len(result.unavailable)
+    result.server_errors += [(request.text, b"503 each time") for request in result.unavailable]
     return result
 
 
@@ -325,8 +340,11 @@ async def _send(
         result.statuses[0] += 1  # ended without an answer
         return False
     status = int(head.split(maxsplit=2)[1])
-    result.statuses[status] += 1
-    if status >= 500 and len(result.server_errors) < MAX_KEPT:
+    if status == 503:
+        result.unavailable.append(request)
+    else:
+        result.statuses[status] += 1
+    if status >= 500 and status != 503 and len(result.server_errors) < MAX_KEPT:
         result.server_errors.append((request.text[:3000], head))
     with suppress(ConnectionError, EOFError):
         return await _read_rest(reader, head, method=request.method, status=status) and b"connection: close" not in head

@@ -25,7 +25,7 @@ from workers.server import Server
 from workers.supervisor import Supervisor
 
 # Each is a name of `manage.py run_worker`, and how many of it run.
-WORKERS = {"settler": 2, "expirer": 1, "reconciler": 1, "sandbox": 1}
+WORKERS = {"settler": 2, "expirer": 1, "payments": 1, "reconciler": 1, "sandbox": 1}
 BUYERS = 3_000
 ATTEMPTS = 20_000
 FLOOD_SALES = "lantern-drop,teapot-drop,sneaker-drop"

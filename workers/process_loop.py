@@ -1,5 +1,5 @@
 """Runs a worker's step again and again until SIGTERM or SIGINT; waits for a hint or a second between empty steps, and
-says once a second that it lives. Never ends because Redis or PostgreSQL is away; never breaks a step off.
+says once a second that it lives. Never ends because Redis or PostgreSQL is away; a long step ends itself by Stopped.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from inventory.heartbeats import Heartbeat
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS = 0.3
+
+
+class Stopped(Exception):
+    """The process was asked to stop: a long step ended between two of its parts, and nothing is half done."""
 
 
 class StopFlag(threading.Event):
@@ -55,6 +59,8 @@ def run_until_stopped(
                 heartbeat.note(done=done)
             if done == 0:
                 wait_for_work()
+        except Stopped:
+            break
         except RedisUnavailable as error:
             log.warning("the line is away", action="redis_retry", error=repr(error.__cause__))
             if heartbeat:
@@ -63,6 +69,8 @@ def run_until_stopped(
         except DatabaseError as error:
             log.warning("database away or busy", action="database_retry", error=str(error))
             connections.close_all()
+            if heartbeat:
+                heartbeat.note()
             stop.wait(RETRY_SECONDS)
     if heartbeat:
         heartbeat.end()

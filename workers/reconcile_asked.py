@@ -1,5 +1,5 @@
 """Compares the SKUs that staff asked for, at once and whether or not their time has come; tells what was found.
-Never raises what a comparison raised: the next round goes on. Called by `manage.py run_worker reconciler`.
+Never raises what the database raised: the next round goes on. A stop leaves the rest to the next process.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from collections import Counter
 
 import structlog
 from django.db import Error as DatabaseError
-from django.db import close_old_connections
 
 from inventory import mending_asked
 from inventory.redis import Client
+from workers.process_loop import Stopped
 from workers.reconcile_books import SkuOnSale, skus_on_sale
 from workers.reconcile_report import ALARM, Drift, tell_of
 from workers.reconciler import Reconciler
@@ -20,16 +20,15 @@ log = structlog.get_logger(__name__)
 
 
 def compare_asked(reconciler: Reconciler, client: Client) -> int:
-    """Compare each SKU that was asked for; return how many differences were found. Raises RedisUnavailable."""
-    asked = mending_asked.waiting(client)
-    if not asked:
-        return 0
-    close_old_connections()
+    """Compare each SKU that was asked for; return how many differences were found. Raises RedisUnavailable, Stopped."""
     found = 0
-    for sku, each in asked.items():
+    for sku, each in mending_asked.waiting(client).items():
         mending_asked.answer(client, sku, state=mending_asked.RUNNING, actor=each["actor"])
         try:
             drifts = reconciler.compare(sku, sale_ids=skus_on_sale().get(sku, SkuOnSale([], 0)).sale_ids)
+        except Stopped:
+            mending_asked.ask(client, sku, actor=each["actor"])
+            raise
         except DatabaseError as error:
             log.warning("database away or busy", action="reconcile_retry", sku=sku, error=str(error))
             mending_asked.answer(

@@ -1,6 +1,6 @@
 """Compares Redis, orders and ledger of every SKU again and again; mends what is safe, alarms on the rest.
-Never changes a count, an order or a payment's truth; mending twice changes nothing. However many records there are,
-a round over them takes minutes, and little of a core.
+Never changes a count, an order or a payment; mending twice changes nothing. However many records there are, a round
+over them takes ten minutes at most, and little of a core; a SKU that fails keeps no other from being compared.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 from django.db import Error as DatabaseError
-from django.db import close_old_connections, connection
+from django.db import connection
 
 from inventory import reconciling
-from inventory.exceptions import FairdropError
+from inventory.exceptions import RedisUnavailable
 from inventory.faults import FaultRaised, fault_point
 from inventory.priming import is_primed
 from inventory.reconciling import Standing
 from inventory.redis import Client
+from workers.process_loop import Stopped
 from workers.reconcile_books import SkuOnSale, check_books, skus_on_sale
 from workers.reconcile_pace import Comparison, Step, seconds_between_rounds
-from workers.reconcile_payments import care_for_payments
 from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift, tell_of
 from workers.reconcile_requests import PLACED_UNKNOWN, settle_suspects, suspects
 from workers.reconcile_retired import Retirement
@@ -35,17 +35,12 @@ LOOK_AGAIN_SECONDS = 0.5
 # A SKU in which something moves is compared this often; one that rests, and was clean, so much more rarely.
 BUSY_SECONDS = 3.0
 REST_SECONDS = 60.0
-PAYMENTS_SECONDS = 2.0
 # An alarm that stays is told again after so long.
 ALARM_AGAIN_SECONDS = 300.0
 
 
-class _Stopped(Exception):
-    """We were asked to stop in the middle of a comparison."""
-
-
 class Reconciler:
-    """One reconciler; any number may run. stopping: says whether to end after the present page.
+    """One reconciler; any number may run. stopping: asked after each page; when it says so, the work ends by Stopped.
 
     repair: mend what is safe, or only say what is wrong. gentle: rest after each page for as long as it took.
     tell_alive: called between two pages, for a comparison may take long.
@@ -68,50 +63,39 @@ class Reconciler:
         self._breathed_at = time.monotonic()
         self._comparisons: dict[str, Comparison] = {}
         self._alarmed: dict[tuple[str, str, str], float] = {}
-        self._payments_at = float("-inf")
+        self._last_sku = ""
         self._retirement = Retirement(client, breathe=self._breathe)
 
     def work_once(self, *, between_skus: Callable[[], object] = lambda: None) -> int:
-        """Compare every SKU whose time has come; return how many differences were found. Raises RedisUnavailable.
+        """Compare every SKU whose time has come; return how many differences were found.
 
+        A store that fails at a SKU ends the round, and the next round begins after that SKU.
         between_skus: called before each SKU, for a round over many takes long, and others may wait for an answer.
+        Raises RedisUnavailable, DatabaseError, Stopped.
         """
-        close_old_connections()
         self._breathed_at = time.monotonic()
-        try:
-            drifts = self._care_for_payments()
-            if self._repair:
-                self._retirement.work_once()
-            on_sale_now = skus_on_sale()
-            self._comparisons = {sku: last for sku, last in self._comparisons.items() if sku in on_sale_now}
-            for sku, on_sale in on_sale_now.items():
-                if self._stopping():
-                    break
-                between_skus()
-                drifts += self._compare_safely(sku, on_sale)
-        except DatabaseError as error:
-            log.warning("database away or busy", action="reconcile_retry", error=str(error))
-            connection.close()
-            return 0
-        except _Stopped:
-            return 0
-        return len(drifts)
+        if self._repair:
+            self._retirement.work_once()
+        on_sale_now = skus_on_sale()
+        self._comparisons = {sku: last for sku, last in self._comparisons.items() if sku in on_sale_now}
+        # By name, those after the last one first: every SKU gets its turn.
+        found = 0
+        for sku in sorted(on_sale_now, key=lambda sku: (sku <= self._last_sku, sku)):
+            self._breathe()
+            between_skus()
+            self._last_sku = sku
+            found += len(self._compare_safely(sku, on_sale_now[sku]))
+        return found
 
     def _compare_safely(self, sku: str, on_sale: SkuOnSale) -> list[Drift]:
         """Compare one SKU if its time has come; what is wrong with it never keeps the others from being compared."""
         try:
             return self._compare_if_due(sku, on_sale)
-        except (DatabaseError, FairdropError, _Stopped, FaultRaised):
+        except (DatabaseError, RedisUnavailable, Stopped, FaultRaised):
             raise
         except Exception:
             log.exception("not compared", action="reconcile_failed", sku=sku)
             return []
-
-    def _care_for_payments(self) -> list[Drift]:
-        if time.monotonic() - self._payments_at < PAYMENTS_SECONDS:
-            return []
-        self._payments_at = time.monotonic()
-        return care_for_payments() if self._repair else []
 
     def _compare_if_due(self, sku: str, on_sale: SkuOnSale) -> list[Drift]:
         # The row's version tells of a COMMIT that the line was never told of.
@@ -223,7 +207,7 @@ class Reconciler:
     def _breathe(self) -> None:
         """Rest as long as the last page took: a long comparison must not keep Redis and PostgreSQL from the buyers."""
         if self._stopping():
-            raise _Stopped  # between two pages nothing is half done
+            raise Stopped
         self._tell_alive()
         if self._gentle:
             time.sleep(min(time.monotonic() - self._breathed_at, 0.1))

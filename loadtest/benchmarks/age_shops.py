@@ -23,12 +23,11 @@ from loadtest.benchmarks.goods import make_goods
 from loadtest.benchmarks.rounds import in_turns
 from loadtest.benchmarks.settlement_alone import BATCH, CLIENT_TIMEOUT_SECONDS, fill_line, fresh_ask, warm_settler
 from loadtest.benchmarks.wire import LoadFailed
-from shop import catalogue, holds, retiring, sale_control
+from shop import catalogue, holds, payment_care, retiring, sale_control
 from workers.expirer import MOST_A_ROUND, RECENT_SECONDS
 from workers.management.commands.run_worker import RECONCILE_SECONDS
 from workers.reconcile_books import skus_on_sale
 from workers.reconcile_pace import Step
-from workers.reconcile_payments import care_for_payments
 from workers.reconciler import Reconciler
 
 LIVE, GONE, FORGOTTEN, LARGE = "age-live", "age-gone", "age-forgotten", "age-large"
@@ -106,7 +105,7 @@ def looks_ms() -> dict[str, list[float]]:
 
     def look_at_books() -> None:
         skus_on_sale()
-        care_for_payments()
+        payment_care.bring_on()
 
     looks = {"expirer": find_due, "settler": lambda: void(line.look_for_work(client)), "reconciler": look_at_books}
     try:

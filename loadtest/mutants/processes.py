@@ -73,7 +73,7 @@ def running(environment: Mapping[str, str], *, folder: Path) -> Iterator[Process
 
         port = free_port()
         web = child("web", "manage.py", "run_web", "--port", str(port))
-        for worker in ("expirer", "reconciler", "sandbox"):
+        for worker in ("expirer", "payments", "reconciler", "sandbox"):
             child(worker, "manage.py", "run_worker", worker)
         names = (*FAULTS, *HEALTHY)
         settlers = {

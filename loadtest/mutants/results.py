@@ -16,8 +16,9 @@ from loadtest.mutants.one_run import ATTEMPTS, BUYERS, HOLD_SECONDS, UNITS
 AS_IT_IS = "the shop as it is"
 HEAD = ("mutant", "the promise", "switched off", "verdict", "checks that named it", "invariants that named it", "s")
 METHOD = (
-    "Each run is a shop of its own: PostgreSQL and Valkey with every write on disk, web, expirer, reconciler, sandbox, "
-    "five settlers. A run ends with the verdict of the standard flood (`loadtest/run_flood.py`), here "
+    "Each run is a shop of its own: PostgreSQL and Valkey with every write on disk, web, expirer, payments, "
+    "reconciler, sandbox, five settlers. A run ends with the verdict of the standard flood (`loadtest/run_flood.py`), "
+    "here "
     f"{BUYERS} buyers with {ATTEMPTS:,} attempts at three sales of {UNITS} units, held for {HOLD_SECONDS} s. One sale "
     "allows two units a buyer, the others one.",
     "Every run, mutated or not, meets the same trouble in its rush: one settler is killed with a batch in its hands, "

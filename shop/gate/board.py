@@ -8,12 +8,11 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
-from inventory import line, server_memory
+from inventory import clocks, line, server_memory
 from inventory.exceptions import RedisUnavailable, SaleNotFound, Unavailable
 from inventory.line import LineFigures
 from inventory.redis import AsyncClient
@@ -107,7 +106,7 @@ class Board:
 
     def counted(self) -> list[SaleEntry]:
         """Return the listed sales, and of all others those in whose lines something is left to do."""
-        now = time.time()
+        now = clocks.seconds()
         listed = set(map(id, self._listed))
         return [each for each in self._by_slug.values() if id(each) in listed or not each.is_quiet(now)]
 
@@ -182,7 +181,7 @@ class Board:
                 self.prime_soon(entry)
         self._by_slug = by_slug
         self._by_id = {entry.card.sale_id: entry for entry in by_slug.values()}
-        now = datetime.now(UTC)
+        now = clocks.now()
         self._listed = [entry for entry in by_slug.values() if entry.card.is_listed(now)]
 
     async def _keep_catalogue(self) -> None:
@@ -198,6 +197,7 @@ class Board:
         while True:
             try:
                 await server_memory.look_async(self._client)
+                await clocks.look_async(self._client)
                 await self._refresh_figures()
             except Exception as error:
                 # Whatever it is, the board must go on looking: what is old is not used.
@@ -237,7 +237,7 @@ class Board:
 
     def _choose(self) -> list[SaleEntry]:
         """Return whom to look at now: all that run or soon will, and of those that are over and rest the next few."""
-        now = time.time()
+        now = clocks.seconds()
         near = [entry for entry in self._by_slug.values() if entry.opens <= now + SOON_SECONDS]
         quiet = [entry for entry in near if entry.is_quiet(now)]
         start = self._quiet_from if self._quiet_from < len(quiet) else 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 
+from inventory import clocks
 from inventory.line import LineFigures
 from shop.catalogue import SaleCard
 from shop.models import sale_state
@@ -87,7 +88,7 @@ class SaleEntry:
 
     def is_sold_out(self) -> bool:
         """Say whether this sale is open and has no room, by what Redis last said."""
-        return self.figures is not None and (self.room() or 0) <= 0 and self.state_at(time.time()) == "open"
+        return self.figures is not None and (self.room() or 0) <= 0 and self.state_at(clocks.seconds()) == "open"
 
     def forget_known_buyers(self) -> None:
         """Keep nobody's id: nobody is refused from memory now."""
@@ -122,5 +123,5 @@ class SaleEntry:
         return at_rest and self.state_at(moment) == "closed" and moment > self.closes + QUIET_SECONDS
 
     def opens_in_seconds(self) -> float:
-        """Return the seconds until this sale opens, by this process's clock."""
-        return self.opens - time.time()
+        """Return the seconds until this sale opens, by the clock of the line."""
+        return self.opens - clocks.seconds()

@@ -15,6 +15,7 @@ from hashlib import blake2b
 import structlog
 from django.conf import settings
 
+from inventory import clocks
 from inventory.exceptions import SaleNotFound, Unavailable
 from shop.buyers import cookie_to_set, set_cookie_header
 from shop.gate.board import Board
@@ -149,7 +150,7 @@ class FrontPages:
 
 def what_is_shown(entry: SaleEntry | None) -> tuple[Hashable, str]:
     """Return what a page shows, and its state: a page of another state is not shown any more."""
-    now = time.time()
+    now = clocks.seconds()
     if entry is None:
         return int(2 * now), ""
     state = entry.state_at(now)
@@ -190,7 +191,7 @@ def page_answer(page: Page, headers: Headers, *, with_buyer: bool) -> tuple[Head
         head = Head(NOT_MODIFIED if is_known else head.status, fields)
     if is_known:
         return head, b""
-    return head, b"%b%d%b" % (page.before, time.time_ns() // 1_000_000, page.after)
+    return head, b"%b%d%b" % (page.before, int(clocks.seconds() * 1000), page.after)
 
 
 def shared_scope(scope: Scope, *, path: str, language: str) -> Scope:

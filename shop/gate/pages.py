@@ -92,7 +92,7 @@ def pool_of(scope: Scope) -> str:
     path: str = scope["path"]
     if path.startswith("/admin") or (path.startswith("/api/") and path.endswith("/audit")):
         return STAFF
-    if path == "/readyz" or path.startswith("/sandbox/"):
+    if path.startswith("/sandbox/"):
         return PAYMENTS
     if scope["method"] == "POST" and path.startswith(("/api/", "/requests/")):
         return PAYMENTS

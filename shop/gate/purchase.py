@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
 from django.conf import settings
 
-from inventory import admission
+from inventory import admission, clocks
 from inventory.admission import Answer, Ask, Code, SaleLine
 from inventory.exceptions import FairdropError, InvalidRequest, MemoryFull, SaleNotPrimed, SoldOut
 from inventory.redis import AsyncClient
@@ -139,7 +138,7 @@ class Purchases:
         if ticket:
             return self._late.find(reply, self._restore(asked, ticket))
         if entry.opens_in_seconds() > EARLY_SECONDS:
-            raise not_open(opens_at=card.opens_at, now=datetime.now(UTC))
+            raise not_open(opens_at=card.opens_at, now=clocks.now())
         if card.retired_at is not None:
             return self._late.find(reply, self._look_up(asked))
         if WATCH.full_servers(self._client, card.sku):
@@ -194,7 +193,7 @@ class Purchases:
             if code == Code.NOT_PRIMED:
                 self._board.prime_soon(entry)
                 raise SaleNotPrimed
-            raise refusal(code, entry.card, now=datetime.now(UTC)) or SaleNotPrimed
+            raise refusal(code, entry.card, now=clocks.now()) or SaleNotPrimed
         if code == ADMITTED:
             entry.note_admission()
         state = "queued" if code == ADMITTED else admission.state_of(code)

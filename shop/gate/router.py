@@ -36,6 +36,7 @@ from shop.gate.http import (
 from shop.gate.notices import Notices
 from shop.gate.pages import Pages
 from shop.gate.purchase import Purchases
+from shop.gate.readiness import Readiness
 from shop.gate.replies import (
     JSON_HEADERS,
     OK,
@@ -109,6 +110,8 @@ class Gate:
             path: str = scope["path"]
             if path == "/healthz":
                 return await send_value(send, {"ok": True})
+            if path == "/readyz":
+                return await send_answer(send, *await self._readiness.answer())
             if path == "/metrics":
                 return await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
             check_host(headers_of(scope))  # probes, above, call by address
@@ -174,6 +177,7 @@ class Gate:
         self._notices = Notices()
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
+        self._readiness = Readiness(self._client)
         self._front = FrontPages(self._board, self._behind)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -195,6 +199,7 @@ class Gate:
             self._statuses.close()
             self._notices.close()
             self._behind.close()
+            self._readiness.close()
             await redis.close_async(self._client)
             self._client = None
 

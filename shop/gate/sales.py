@@ -5,10 +5,10 @@ Never asks a store itself.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs
 
+from inventory import clocks
 from inventory.exceptions import InvalidRequest
 from inventory.line import LineFigures
 from shop.catalogue import SaleCard
@@ -45,7 +45,7 @@ def page_asked(query: bytes) -> int | None:
 
 
 def _answer(card: SaleCard, *, stock: LineFigures | SaleCard, queued: int) -> dict[str, Any]:
-    now = datetime.now(UTC)
+    now = clocks.now()
     return {
         "slug": card.slug,
         "sku": card.sku,

@@ -57,7 +57,7 @@ def record(reference: str, kind: Kind, *, told_after_seconds: float | None) -> t
     """Let `kind` happen to a charge; return its latest event and whether it happened now.
 
     told_after_seconds: when the shop is told; None: never, it has to ask. Raises InvalidRequest when there is no such
-    charge, or nothing has happened to it and this cannot.
+    charge, or nothing has happened to it and this cannot, or it is over.
     """
     with transaction.atomic():
         charge = Charge.objects.select_for_update().filter(reference=reference).first()
@@ -65,6 +65,8 @@ def record(reference: str, kind: Kind, *, told_after_seconds: float | None) -> t
             raise InvalidRequest("there is no such charge")
         if charge.state not in ALLOWED[kind]:
             return _last_event(charge), False
+        if kind == "captured" and charge.is_over:
+            raise InvalidRequest("it is too late to pay this charge; begin again in the shop")
         charge.state = Charge.State(kind)
         charge.save(update_fields=["state"])
         return Event.objects.create(charge=charge, kind=kind, due_at=_due(told_after_seconds)), True

@@ -9,6 +9,9 @@ import secrets
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils import timezone
+
+from shop.models import CHARGE_LIFE
 
 
 def new_event_id() -> str:
@@ -40,6 +43,11 @@ class Charge(models.Model):
 
     def __str__(self) -> str:
         return f"{self.reference} {self.state}"
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether it is too late to pay this charge."""
+        return bool(timezone.now() - self.created_at >= CHARGE_LIFE)
 
 
 class Event(models.Model):

@@ -41,7 +41,7 @@ def pay(request: HttpRequest, *, reference: str) -> HttpResponse:
         raise RequestNotFound("there is no such charge")
     if request.method != "POST":
         amount = money(charge.amount, currency=charge.currency)
-        payable = charge.state in accounts.ALLOWED["captured"]
+        payable = charge.state in accounts.ALLOWED["captured"] and not charge.is_over
         return show(request, "sandbox/pay.html", {"charge": charge, "amount": amount, "payable": payable})
     choice = CHOICES.get(request.POST.get("choice", ""))
     if choice is None:

@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Protocol
 from urllib.parse import urlsplit
 
+import psutil
+
 from tests.servers import PREFIX
 from tests.shop_processes import run_manage
 from workers.child_process import ChildProcess
@@ -54,11 +56,16 @@ class OwnStore:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Make it a black hole for the length of a block: it takes connections and never says a word."""
-        os.kill(self.child.pid, signal.SIGSTOP)
+        leader = psutil.Process(self.child.pid)
+        # PostgreSQL answers by a process for each connection.
+        processes = [leader, *leader.children(recursive=True)]
+        for process in processes:
+            process.suspend()
         try:
             yield
         finally:
-            os.kill(self.child.pid, signal.SIGCONT)
+            for process in processes:
+                process.resume()
 
     def start_again(self) -> None:
         """Start it where it was: same port, same data."""

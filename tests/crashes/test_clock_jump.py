@@ -4,6 +4,7 @@ The clock is moved by libfaketime under a real Valkey; the settlers and PostgreS
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,14 +15,16 @@ import pytest
 from django.test.utils import override_settings
 from structlog.testing import capture_logs
 
-from inventory import keys, line_changes, redis
+from inventory import clocks, keys, line_changes, redis
 from inventory.exceptions import FenceRefused, LockLost
 from inventory.locks import Lock
+from shop.catalogue import SaleCard
+from tests.http_calls import Caller
 from tests.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
 from tests.server_matrix import SERVER, Node, node
+from tests.shop_processes import web_process
 from tests.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.waiting import wait_until
-from workers.clock_check import check_clock
 from workers.settlement import settle_batch
 
 EARLY = tuple(f"early-{number}" for number in range(10))
@@ -85,17 +88,63 @@ def test_the_clock_really_jumps(clock: Clock) -> None:
     lock.release()
 
 
-def test_a_worker_that_starts_beside_a_wrong_clock_says_so(clock: Clock) -> None:
+def test_a_worker_that_starts_beside_a_wrong_clock_says_so(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = clocks.ClockWatch("Redis")
+    monkeypatch.setattr(clocks, "LINE", watch)
     with capture_logs() as told:
-        right = check_clock(redis.connect())
-    assert right is not None
-    assert abs(right) < 1
+        clocks.look(redis.connect())
+    assert abs(watch.ahead_seconds) < 1
     assert told == []
     clock.jump(-120)
     with capture_logs() as told:
-        wrong = check_clock(redis.connect())
-    assert wrong == pytest.approx(-120, abs=5)
+        clocks.look(redis.connect())
+    assert watch.ahead_seconds == pytest.approx(-120, abs=5)
     assert [each["action"] for each in told] == ["clock_differs"]
+
+
+@pytest.fixture
+def web(clock: Clock, process_environment: dict[str, str], tmp_path: Path) -> Iterator[Caller]:
+    """Run a web process on that server, with its log in tmp_path/web.log."""
+    url = f"redis://127.0.0.1:{clock.server.port}/0"
+    with web_process({**process_environment, "REDIS_URL": url, "CACHE_URL": url}, folder=tmp_path) as caller:
+        yield caller
+
+
+def shown_and_done(web: Caller, card: SaleCard) -> tuple[str, str, int]:
+    """Return the state of a sale by its call and by its page, and what a buyer who asks is told."""
+    page = re.search(rb'data-state="(\w+)"', web.get(f"/sales/{card.slug}/").body)
+    called = web.get(f"/api/v1/sales/{card.slug}").json().get("state", "")
+    return called, page[1].decode() if page else "", web.ask(card.slug, web.new_buyer()).status
+
+
+OPEN, NOT_OPEN = ("open", "open", 202), ("scheduled", "scheduled", 425)
+
+
+@pytest.mark.parametrize(
+    ("opens_in_seconds", "jump", "before", "after"),
+    [(-1000, -3600, OPEN, NOT_OPEN), (600, 3600, NOT_OPEN, OPEN)],
+    ids=["an hour back", "an hour ahead"],
+)
+def test_what_is_shown_goes_by_the_clock_that_opens_the_door(
+    opens_in_seconds: float,
+    jump: int,
+    before: tuple[str, str, int],
+    after: tuple[str, str, int],
+    clock: Clock,
+    web: Caller,
+    new_sku: Callable[[], str],
+    tmp_path: Path,
+) -> None:
+    """Whichever clock is the wrong one: the web process's goes as wrong beside Redis as Redis's beside it."""
+    card = make_sale(new_sku(), units=15, opens_in_seconds=opens_in_seconds, closes_in_seconds=7200)
+    wait_until(lambda: shown_and_done(web, card) == before, what="the sale is shown")
+    assert "detail" not in web.get("/readyz").json()
+    clock.jump(jump)
+    wait_until(lambda: shown_and_done(web, card) == after, timeout_seconds=20, what="all go by the line's clock")
+    ready = web.get("/readyz")
+    assert ready.status == 200
+    assert "the clock of Redis" in ready.json()["detail"]
+    assert "clock_differs" in (tmp_path / "web.log").read_text()
 
 
 @pytest.mark.parametrize("seconds", [60, -120], ids=["60 s ahead", "120 s back"])

@@ -190,6 +190,14 @@ DAMAGE: dict[str, tuple[str, str, list[str]]] = {
         "{kim}",
         [SET_PAYMENT.format("state = 'refund_due', changed_at = now() - interval '61 s'", "%(kim_no)s")],
     ),
+    "a payment that its provider never answered": (
+        "I24",
+        "{dan}",
+        [
+            "INSERT INTO shop_payment (order_id, provider, reference, amount, currency, state, reason, created_at)"
+            " VALUES (%(dan_no)s, 'sandbox', 'unanswered', 15, 'EUR', 'pending', '', now() - interval '121 hours')"
+        ],
+    ),
     "a state that no history led to": (
         "I13",
         "{eve}",
@@ -339,5 +347,5 @@ def test_every_invariant_of_the_database_has_its_control(card: SaleCard) -> None
 def test_the_report_names_every_invariant_but_the_load_test_s(card: SaleCard) -> None:
     numbers = [each["id"] for each in audit_sale(card.slug)["invariants"]]
     assert numbers == [
-        "I1", "I2", "I2b", "I3", "I4", "I5", "I5b", *(f"I{number}" for number in range(6, 22)), "I23",
+        "I1", "I2", "I2b", "I3", "I4", "I5", "I5b", *(f"I{number}" for number in range(6, 22)), "I23", "I24",
     ]  # fmt: skip

@@ -206,12 +206,12 @@ def test_a_refund_that_never_works_keeps_the_others_from_being_asked_for(new_sku
     Payment.objects.filter(pk=bad.pk).update(provider="gone", changed_at=Now())
     Payment.objects.filter(pk=good.pk).update(changed_at=Now())
     for _ in range(40):  # in any order that is fair
-        payment_care.retry_refunds(most=1)
+        payment_care.bring_on(max_at_once=1)
     try:
         assert Payment.objects.get(pk=good.pk).state == "refunded"
     finally:
         Payment.objects.filter(pk=bad.pk).update(provider="sandbox")
-        payment_care.retry_refunds()
+        payment_care.bring_on()
 
 
 def test_a_part_refund_that_overtakes_its_capture_keeps_the_money_without_goods(new_sku: Callable[[], str]) -> None:

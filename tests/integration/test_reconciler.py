@@ -6,24 +6,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
-from decimal import Decimal
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
-from django.test.utils import override_settings
-from django.utils import timezone
 
 from inventory import keys, ledger, line, line_changes, redis
 from inventory.outcomes import State
 from inventory.tickets import Record
 from shop import holds
 from shop.catalogue import SaleCard
-from shop.models import Order, Payment, Sale
-from tests import paying, road
+from shop.models import Order, Sale
+from tests import road
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, pay, rewrite
 from workers.management.commands.reconcile import run
 from workers.reconcile_books import SkuOnSale
@@ -347,28 +343,3 @@ def test_a_round_over_many_skus_lets_others_in_between(card: SaleCard, monkeypat
     reconciler.work_once(between_skus=lambda: between.append(len(compared)))
     assert compared == [card.sku, "sku-of-nobody"]
     assert between == [0, 1]
-
-
-def test_a_refund_put_off_and_a_lost_notice_are_brought_to_an_end(
-    card: SaleCard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The provider was away when money had to go back; and of another payment nobody ever told us."""
-    monkeypatch.setattr("workers.reconciler.skus_on_sale", dict)
-    reconciler = Reconciler(redis.connect(), stopping=lambda: False)
-    lost, wrong = held(card), Order.objects.get(sale_id=card.sale_id, buyer="buyer-0000003").request_id
-    assert lost != wrong
-    with paying.quiet_sandbox():
-        unheard = paying.begin(lost)
-        paying.happen(unheard, "captured")
-        payment = paying.begin(wrong)
-        notice = paying.again(paying.happen(payment, "captured"), amount=Decimal("0.01"))
-        with override_settings(SANDBOX_MISCHIEF=["mute", "away"]):
-            assert paying.hear(notice) == "refund_due"
-        ago = timezone.now() - timedelta(minutes=1)
-        Payment.objects.filter(pk=unheard.pk).update(created_at=ago, changed_at=ago)
-        payment.refresh_from_db()
-        assert (payment.state, Order.objects.get(request_id=lost).state) == ("refund_due", "held")
-        assert reconciler.work_once() >= 2
-    payment.refresh_from_db()
-    assert (payment.state, Order.objects.get(request_id=lost).state) == ("refunded", "paid")
-    assert_books_balance(card)

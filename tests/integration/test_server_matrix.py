@@ -5,6 +5,7 @@ Real Redis and PostgreSQL. Called by pytest.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -107,3 +108,15 @@ def test_each_server_says_how_full_it_is(on_it: None, new_sku: Callable[[], str]
     watch.note({name: server_memory.Memory(9 if name == full else 1, 10) for name in found})
     refused = {sku for sku in skus if watch.full_servers(client, sku)}
     assert refused == {sku for sku in skus if redis.node_of(client, keys.stock(sku)) == full}
+
+
+def test_both_doors_tell_the_clock(on_it: None) -> None:
+    async def ask() -> float:
+        client = redis.connect_async()
+        try:
+            return await redis.time_of_async(client)
+        finally:
+            await redis.close_async(client)
+
+    for moment in (redis.time_of(redis.connect()), asyncio.run(ask())):
+        assert moment == pytest.approx(time.time(), abs=60)

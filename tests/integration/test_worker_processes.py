@@ -41,7 +41,7 @@ def seen(child: ChildProcess) -> list[Worker]:
     return [each for each in workers(redis.connect()) if each.who.endswith(f":{child.pid}")]
 
 
-@pytest.mark.parametrize("name", ["settler", "expirer", "reconciler", "sandbox"])
+@pytest.mark.parametrize("name", ["settler", "expirer", "payments", "reconciler", "sandbox"])
 def test_each_worker_speaks_while_it_runs(process_environment: dict[str, str], tmp_path: Path, name: str) -> None:
     with worker(name, process_environment, tmp_path) as child:
         (first,) = wait_until(lambda: seen(child), what=f"{name} speaks")

@@ -43,6 +43,7 @@ def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
         settler_process(environment, folder=folder, name="settler-1"),
         settler_process(environment, folder=folder, name="settler-2"),
         worker_process("expirer", environment, folder=folder),
+        worker_process("payments", environment, folder=folder),
         worker_process("reconciler", environment, folder=folder),
         worker_process("sandbox", environment, folder=folder),
         web_process(environment, folder=folder) as caller,

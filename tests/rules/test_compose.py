@@ -30,7 +30,7 @@ def test_is_valid_by_the_compose_schema() -> None:
 
 
 def test_holds_every_part_of_the_picture() -> None:
-    workers = {"settler", "expirer", "reconciler"}
+    workers = {"settler", "expirer", "payments", "reconciler"}
     assert {"postgres", "redis", "migrate", "web", "proxy", "locust-master", "locust-worker"} | workers == set(SERVICES)
     assert [name for name, service in SERVICES.items() if service.get("profiles") == ["load"]] == [
         "locust-master",

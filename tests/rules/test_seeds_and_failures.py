@@ -18,7 +18,7 @@ FAILURES, _, OPEN = (ROOT / "docs" / "failure-cases.md").read_text().partition("
 PAGES = SEEDS + FAILURES + OPEN
 
 # How many of each there are: the lists themselves are not part of the repository.
-NUMBERS = {"S": 23, "L": 26, "Q": 18, "R": 25, "I": 22}
+NUMBERS = {"S": 23, "L": 26, "Q": 18, "R": 28, "I": 22}
 # What has no guard, or a guard that no test shows. Nobody adds to it without a word.
 KNOWN_OPEN = {"L16", "L21", "Q17", "I18"}
 # What cannot happen in this shop.

@@ -24,8 +24,9 @@ GOOD = [10.0] * 98
 @pytest.mark.parametrize(
     ("figures", "broken"),
     [
-        (settlement_figures([1, 8_000, 9_000], [400], [30_000]), []),
-        (settlement_figures([1, 7_999, 9_000], [400], [30_000]), ["settlement, batch 500"]),
+        (settlement_figures([1, 8_000, 9_000], [400], [10_600]), []),
+        (settlement_figures([1, 7_999, 9_000], [400], [10_600]), ["settlement, batch 500"]),
+        (settlement_figures([1, 8_000, 9_000], [400], [10_700]), ["settlement ÷ the same rows copied"]),
         (expiry_figures([2.9, 3.0, 9.0], [0.5], holds=10_000), []),
         (expiry_figures([2.9, 3.1, 9.0], [0.5], holds=10_000), ["expiry of 10,000 due holds"]),
         (payment_figures(confirm_ms=[*GOOD, 50.0, 50.0], commit_ms=[1.0], call_ms=[1.0]), []),

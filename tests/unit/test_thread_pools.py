@@ -145,7 +145,6 @@ def test_who_waits_and_has_only_stopped_sending_is_told(staff: SlowStaff) -> Non
         ("POST", "/api/v1/requests/1-a/payment", pages.PAYMENTS),
         ("POST", "/api/v1/tickets/restore", pages.PAYMENTS),
         ("GET", "/sandbox/pay/a/", pages.PAYMENTS),
-        ("GET", "/readyz", pages.PAYMENTS),
         ("POST", "/admin/login/", pages.STAFF),
         ("GET", "/api/v1/sales/a/audit", pages.STAFF),
     ],

@@ -12,8 +12,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from inventory import redis
 from inventory.exceptions import FairdropError
 from shop import catalogue
+from workers.payments import end_open_payments, left_open
 from workers.reconcile_books import SkuOnSale, skus_on_sale
-from workers.reconcile_payments import care_for_payments
 from workers.reconcile_report import Drift, as_dict, as_text, tell_of
 from workers.reconciler import Reconciler
 
@@ -43,7 +43,8 @@ def run(*, sale: str | None, repair: bool) -> dict[str, Any]:
         sku = catalogue.find_sale(sale).sku
         skus = {sku: skus.get(sku, SkuOnSale([], 0))}
     reconciler = Reconciler(redis.connect(timeout_seconds=2), stopping=lambda: False, repair=repair)
-    drifts: list[Drift] = care_for_payments() if repair and sale is None else []
+    drifts: list[Drift] = end_open_payments() if repair and sale is None else []
+    drifts += left_open() if sale is None else []
     for sku, on_sale in skus.items():
         drifts += reconciler.compare(sku, sale_ids=on_sale.sale_ids)
     if repair:

@@ -11,13 +11,13 @@ import structlog
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from inventory import redis
+from inventory import clocks, redis
 from inventory.heartbeats import Heartbeat
 from inventory.memory import settle_in
 from inventory.wakeups import WakeUps
 from shop.sandbox import deliveries
-from workers.clock_check import check_clock
 from workers.expirer import Expirer
+from workers.payments import PaymentsWorker
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.reconcile_asked import compare_asked
 from workers.reconciler import Reconciler
@@ -31,6 +31,8 @@ SWEEP_SECONDS = 0.5
 EXPIRY_SECONDS = 0.2
 # How long a notice of the sandbox may be due before its worker looks.
 NOTICE_SECONDS = 0.3
+# How long the payments worker rests between two rounds of questions.
+PAYMENTS_SECONDS = 2.0
 # How long the reconciler rests between two rounds; each SKU has its own pace (workers/reconciler.py).
 RECONCILE_SECONDS = 1.0
 # A sign of life may hold no worker up for longer.
@@ -73,12 +75,8 @@ def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     client = redis.connect(timeout_seconds=2)
     tell_alive = partial(heartbeat.note, busy=True)
     reconciler = Reconciler(client, stopping=stop.is_set, gentle=True, tell_alive=tell_alive)
-    # What staff asked for is compared to its end: it takes seconds, and a stop is given as long.
-    asked = Reconciler(client, stopping=lambda: False, gentle=True, tell_alive=tell_alive)
 
-    def serve_staff() -> None:
-        tell_alive()
-        compare_asked(asked, client)
+    serve_staff = partial(compare_asked, reconciler, client)
 
     def one_round() -> int:
         serve_staff()
@@ -86,6 +84,17 @@ def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
         return 0  # rest after it, whatever it found: what is still wrong has time to come right by itself
 
     run_until_stopped(one_round, stop=stop, wait_for_work=lambda: stop.wait(RECONCILE_SECONDS), heartbeat=heartbeat)
+
+
+def run_payments(stop: StopFlag, heartbeat: Heartbeat) -> None:
+    """Ask providers about open payments until stopped."""
+    worker = PaymentsWorker(stopping=stop.is_set, tell_alive=partial(heartbeat.note, busy=True))
+
+    def one_round() -> int:
+        heartbeat.note(done=worker.work_once())
+        return 0  # rest after it: a question that brought nothing is not asked again at once
+
+    run_until_stopped(one_round, stop=stop, wait_for_work=lambda: stop.wait(PAYMENTS_SECONDS), heartbeat=heartbeat)
 
 
 def run_sandbox(stop: StopFlag, heartbeat: Heartbeat) -> None:
@@ -98,7 +107,13 @@ def run_sandbox(stop: StopFlag, heartbeat: Heartbeat) -> None:
     )
 
 
-WORKERS = {"settler": run_settler, "expirer": run_expirer, "sandbox": run_sandbox, "reconciler": run_reconciler}
+WORKERS = {
+    "settler": run_settler,
+    "expirer": run_expirer,
+    "payments": run_payments,
+    "reconciler": run_reconciler,
+    "sandbox": run_sandbox,
+}
 
 
 class Command(BaseCommand):
@@ -110,7 +125,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         log.info("worker started", action="worker_started", worker=options["name"])
         settle_in()
-        check_clock(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
+        clocks.look(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
         stop = StopFlag()
         stop.install()
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])

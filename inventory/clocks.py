@@ -1,0 +1,92 @@
+"""Knows by how much the clocks of Redis and PostgreSQL are ahead of this machine's, and tells the time by the line's.
+Never sets a clock. A process that compares none goes by its own.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import structlog
+
+from inventory.exceptions import RedisUnavailable
+from inventory.redis import AsyncClient, Client, time_of, time_of_async
+
+log = structlog.get_logger(__name__)
+
+MAX_SECONDS = 1.0
+LOOK_SECONDS = 1.0
+# A difference that stays is told again after so long.
+AGAIN_SECONDS = 300.0
+
+
+class ClockWatch:
+    """The clock of one store, as this process last saw it. store: its name for people."""
+
+    def __init__(self, store: str) -> None:
+        self.ahead_seconds = 0.0
+        self._store = store
+        self._looked_at = self._told_at = float("-inf")
+
+    def is_due(self) -> bool:
+        """Say whether the last look is too old, and count this as the next one."""
+        due = time.monotonic() - self._looked_at >= LOOK_SECONDS
+        if due:
+            self._looked_at = time.monotonic()
+        return due
+
+    def note(self, said: float, *, began: float, ended: float) -> None:
+        """Take over what the store's clock said in a call; all in seconds since 1970, `began` and `ended` by ours.
+
+        Of all differences that such a call allows, the one nearest to the difference before: a slow call changes
+        nothing. The log has what is beyond MAX_SECONDS (L21).
+        """
+        self.ahead_seconds = min(max(self.ahead_seconds, said - ended), said - began)
+        if not self.detail:
+            self._told_at = float("-inf")
+        elif time.monotonic() - self._told_at >= AGAIN_SECONDS:
+            self._told_at = time.monotonic()
+            log.warning(
+                "clocks differ: holds and openings are off by as much",
+                action="clock_differs",
+                store=self._store,
+                ahead_seconds=round(self.ahead_seconds, 1),
+            )
+
+    @property
+    def detail(self) -> str:
+        """Say by how much the clocks differ, '' when they agree."""
+        if abs(self.ahead_seconds) <= MAX_SECONDS:
+            return ""
+        return f"the clock of {self._store} is {self.ahead_seconds:+.1f} s from this machine's"
+
+
+LINE, DATABASE = ClockWatch("Redis"), ClockWatch("PostgreSQL")
+
+
+def seconds() -> float:
+    """Return the seconds since 1970 by the clock of the line, which opens and closes sales."""
+    return time.time() + LINE.ahead_seconds
+
+
+def now() -> datetime:
+    """Return the present moment by the clock of the line."""
+    return datetime.fromtimestamp(seconds(), UTC)
+
+
+def look(client: Client) -> None:
+    """Compare the clock of Redis with ours; a Redis that is away is noted in the log."""
+    began = time.time()
+    try:
+        said = time_of(client)
+    except RedisUnavailable as error:
+        log.info("clocks not compared", action="redis_retry", error=repr(error.__cause__))
+        return
+    LINE.note(said, began=began, ended=time.time())
+
+
+async def look_async(client: AsyncClient) -> None:
+    """Compare the clock of Redis with ours, when it is time. Raises RedisUnavailable."""
+    if LINE.is_due():
+        began = time.time()
+        LINE.note(await time_of_async(client), began=began, ended=time.time())

@@ -1,0 +1,77 @@
+"""GET /readyz: asks both stores whether they answer, and what their clocks say. Never waits longer than ANSWER_SECONDS:
+a store that is silent is not ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+from django.db import connection
+
+from inventory import clocks, redis, server_memory
+from inventory.exceptions import RedisUnavailable, Unavailable
+from shop.gate.replies import JSON_HEADERS, Head
+from shop.gate.threads import ThreadPool
+
+ANSWER_SECONDS = 2.0
+READY, NOT_READY = Head(200, JSON_HEADERS), Head(503, JSON_HEADERS)
+
+
+class Readiness:
+    """Whether this process can reach its stores. client: of the running event loop."""
+
+    def __init__(self, client: redis.AsyncClient) -> None:
+        self._client = client
+        self._threads = ThreadPool("readiness", threads=1, most_waiting=1)
+        self._question: asyncio.Task[bool] | None = None
+
+    async def answer(self) -> tuple[Head, bytes]:
+        """Return the answer: 200 when both stores answer, else 503 with the one that does not.
+
+        `detail` names what people should know of a shop that goes on: a Redis that is nearly full, a wrong clock.
+        """
+        redis_answers, database_answers = await asyncio.gather(self._redis_answers(), self._database_answers())
+        ok = redis_answers and database_answers
+        told = (server_memory.WATCH.full_servers(self._client), clocks.LINE.detail, clocks.DATABASE.detail)
+        detail = "; ".join(filter(None, told))
+        body = {"ok": ok, "stores": {"redis": redis_answers, "database": database_answers}}
+        return (READY if ok else NOT_READY), json.dumps(body | ({"detail": detail} if detail else {})).encode()
+
+    async def _redis_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await redis.time_of_async(self._client)
+        except (RedisUnavailable, TimeoutError):
+            return False
+        return True
+
+    async def _database_answers(self) -> bool:
+        """Ask once at a time: a question that a silent server keeps is the one that all later calls wait for."""
+        if self._question is None or self._question.done():
+            self._question = asyncio.ensure_future(self._ask_database())
+        question = self._question
+        await asyncio.wait({question}, timeout=ANSWER_SECONDS)
+        return question.done() and question.result()
+
+    async def _ask_database(self) -> bool:
+        try:
+            await self._threads.read(_look_at_database)
+        except Unavailable:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._question is not None:
+            self._question.cancel()
+        self._threads.close()
+
+
+def _look_at_database() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")  # a connection may have to be opened first, and that is no clock's time
+        began = time.time()
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        clocks.DATABASE.note(cursor.fetchone()[0], began=began, ended=time.time())

@@ -1,0 +1,124 @@
+"""A reconciler goes on past a SKU that fails, says that it lives between all steps, and stops between two of them.
+Works on real stores; what fails is a key of the wrong type, or a retired sale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import pytest
+
+from inventory import keys, mending_asked, reconciling, redis
+from inventory.database import Cursor
+from inventory.exceptions import RedisUnavailable
+from inventory.redis import Client
+from shop.catalogue import SaleCard
+from tests import road
+from tests.shopkeeping import make_sale
+from workers import reconciler as module
+from workers.process_loop import Stopped
+from workers.reconcile_asked import compare_asked
+from workers.reconciler import Reconciler
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+
+@pytest.fixture
+def cards(new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> list[SaleCard]:
+    """Return three sales that are all a reconciler looks at; nothing is wrong with them."""
+    made = [make_sale(sku, units=3) for sku in sorted(new_sku() for _ in range(3))]
+    on_sale = module.skus_on_sale
+    monkeypatch.setattr(module, "skus_on_sale", lambda: {card.sku: on_sale()[card.sku] for card in made})
+    return made
+
+
+@pytest.fixture
+def spoil() -> Iterator[Callable[[SaleCard], None]]:
+    """Return what makes every look at a sale's line fail; it is mended when the test ends."""
+    spoiled = []
+
+    def spoil_line(card: SaleCard) -> None:
+        spoiled.append(keys.line(card.sku))
+        road.run(("SET", spoiled[-1], "no sorted set"))
+
+    yield spoil_line
+    for key in spoiled:
+        road.run(("DEL", key))
+
+
+@pytest.fixture
+def rounds_until_compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[SaleCard], int]:
+    """Return what counts the rounds of a new reconciler until it has compared the stock of a sale, 20 at most."""
+    compared, look = set[str](), module.look_at_stock
+
+    def note(client: Client, cursor: Cursor, sku: str, **named: Any) -> Any:
+        compared.add(sku)
+        return look(client, cursor, sku, **named)
+
+    monkeypatch.setattr(module, "look_at_stock", note)
+
+    def count(card: SaleCard) -> int:
+        watcher = Reconciler(redis.connect(), stopping=lambda: False)
+        for rounds in range(1, 20):
+            with suppress(RedisUnavailable):
+                watcher.work_once()
+            if card.sku in compared:
+                return rounds
+        return 20
+
+    return count
+
+
+def test_one_that_fails_costs_the_others_one_round(
+    cards: list[SaleCard],
+    spoil: Callable[[SaleCard], None],
+    rounds_until_compared: Callable[[SaleCard], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often it fails: it ends a round, and the next one begins after it."""
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0)
+    for card in cards[:2]:
+        spoil(card)
+    assert rounds_until_compared(cards[2]) == 3
+
+
+def test_when_none_fails_one_round_is_enough(
+    cards: list[SaleCard], rounds_until_compared: Callable[[SaleCard], int]
+) -> None:
+    """The control: what the first test counts is what the two that fail cost."""
+    assert rounds_until_compared(cards[2]) == 1
+
+
+def test_a_failure_is_told_to_the_loop_that_waits_before_the_next_round(
+    cards: list[SaleCard], spoil: Callable[[SaleCard], None]
+) -> None:
+    spoil(cards[0])
+    with pytest.raises(RedisUnavailable):
+        Reconciler(redis.connect(), stopping=lambda: False).work_once()
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["asked to stop", "not asked"])
+def test_what_staff_asked_for_is_left_to_the_next_one_by_a_stop(
+    cards: list[SaleCard], stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two pages, and the request is not lost. The control: without a stop it is compared to its end."""
+    client, card, pages = redis.connect(), cards[0], []
+    monkeypatch.setattr(reconciling, "record_pages", lambda *_: (pages.append(1) or {} for _ in range(5)))
+    watcher = Reconciler(client, stopping=lambda: stops and len(pages) == 2)
+    mending_asked.ask(client, card.sku, actor="anna")
+    with pytest.raises(Stopped) if stops else nullcontext():
+        compare_asked(watcher, client)
+    assert len(pages) == (2 if stops else 5)
+    assert (card.sku in mending_asked.waiting(client)) is stops
+    assert mending_asked.last(client, card.sku)["actor"] == "anna"
+
+
+def test_it_says_that_it_lives_between_all_steps(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> None:
+    said, pages = [], []
+    monkeypatch.setattr(reconciling, "record_pages", lambda *_: (pages.append(len(said)) or {} for _ in range(5)))
+    watcher = Reconciler(redis.connect(), stopping=lambda: False, tell_alive=lambda: said.append(1))
+    watcher.work_once()
+    assert len(pages) == 5 * len(cards)
+    assert len(set(pages)) == len(pages)  # between any two pages it has spoken

@@ -1,0 +1,53 @@
+"""Asks payment providers about refunds that are due and notices that never came; alarms on what stays open.
+Never decides what is paid, never waits for a provider twice in a round (shop/payment_care.py does the work).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from shop import payment_care
+from workers.process_loop import Stopped
+from workers.reconcile_report import ALARM, REPAIRED, Drift, tell_of
+
+# How often it is looked whether something stays open, and told again when it does.
+ALARM_SECONDS = 300.0
+LEFT_OPEN = "payment_left_open"
+
+
+class PaymentsWorker:
+    """One worker; any number may run. stopping: asked before each question; tell_alive: called before each."""
+
+    def __init__(self, *, stopping: Callable[[], bool], tell_alive: Callable[[], None]) -> None:
+        self._stopping = stopping
+        self._tell_alive = tell_alive
+        self._looked_at = float("-inf")
+
+    def work_once(self) -> int:
+        """Ask what is due; return how many payments came to an end. Raises DatabaseError, Stopped."""
+        ended = end_open_payments(before_each=self._go_on)
+        tell_of(ended)
+        if time.monotonic() - self._looked_at >= ALARM_SECONDS:
+            self._looked_at = time.monotonic()
+            tell_of(left_open())
+        return len(ended)
+
+    def _go_on(self) -> None:
+        if self._stopping():
+            raise Stopped
+        self._tell_alive()
+
+
+def end_open_payments(*, before_each: Callable[[], object] = lambda: None) -> list[Drift]:
+    """Bring on what providers and we owe each other; return one difference a kind of which there was any."""
+    ended = payment_care.bring_on(before_each=before_each)
+    return [
+        Drift(kind, "", "payments", f"{count} brought to an end", REPAIRED) for kind, count in ended.items() if count
+    ]
+
+
+def left_open() -> list[Drift]:
+    """Return an alarm for each payment that its provider has not answered for days."""
+    detail = f"open for more than {payment_care.MAX_OPEN.days} days: its provider does not answer, or nobody asks it"
+    return [Drift(LEFT_OPEN, "", reference, detail, ALARM) for reference in payment_care.find_left_open()]
