@@ -1,5 +1,5 @@
 """Retires sales that ended long enough ago, and lets Redis forget what a retirement that was broken off left there.
-Never retires a sale that is not settled; of many that are due, some at each round.
+Never retires a sale that is not settled; of many that are due, some at each round. One that fails keeps no other back.
 """
 
 from __future__ import annotations
@@ -33,18 +33,26 @@ class Retirement:
         self._client = client
         self._breathe = breathe
         self._after_id = 0
+        self._forgotten_sku = ""
         self._next_pass_at = float("-inf")
 
     def work_once(self) -> int:
-        """Retire some sales that are due; return how many. Raises RedisUnavailable, DatabaseError."""
+        """Retire some sales that are due; return how many. Raises RedisUnavailable, DatabaseError.
+
+        After an error the next call goes on behind the sale, or the SKU, at which it came.
+        """
         if self._after_id == 0:
             if time.monotonic() < self._next_pass_at:
                 return 0
             self._next_pass_at = time.monotonic() + PASS_SECONDS
+        retired, sales = 0, retiring.due(most=MOST_A_ROUND, after_id=self._after_id)
+        for sale_id, slug in sales:
+            self._after_id = sale_id
+            retired += self._retire(slug)
+        if len(sales) < MOST_A_ROUND:
+            self._after_id = 0
             self._forget_left()
-        sales = retiring.due(most=MOST_A_ROUND, after_id=self._after_id)
-        self._after_id = sales[-1][0] if len(sales) == MOST_A_ROUND else 0
-        return sum(self._retire(slug) for _, slug in sales)
+        return retired
 
     def _retire(self, slug: str) -> bool:
         try:
@@ -68,6 +76,9 @@ class Retirement:
         """Forget what is retired and still known: its process died in between, or the line was not empty then."""
         known, live = forgetting.skus_known(self._client), set(skus_on_sale())
         retired = Sale.objects.filter(retired_at__isnull=False, stock__sku__in=known)
-        for sku in retired.order_by().values_list("stock__sku", flat=True).distinct():
+        skus = set(retired.order_by().values_list("stock__sku", flat=True))
+        last = self._forgotten_sku
+        for sku in sorted(skus, key=lambda sku: (sku <= last, sku)):
+            self._forgotten_sku = sku
             self._forget(sku)
         forgetting.note_skus(self._client, sorted(live - known))

@@ -9,17 +9,21 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
+from django.db import DataError
 
 from inventory import keys, mending_asked, reconciling, redis
 from inventory.database import Cursor
 from inventory.exceptions import RedisUnavailable
+from inventory.priming import is_primed
 from inventory.redis import Client
-from shop.catalogue import SaleCard
+from shop import retiring
+from shop.catalogue import SaleCard, find_sale
 from tests import road
-from tests.shopkeeping import make_sale
+from tests.shopkeeping import close_sale, make_sale
 from workers import reconciler as module
 from workers.process_loop import Stopped
 from workers.reconcile_asked import compare_asked
+from workers.reconcile_retired import Retirement
 from workers.reconciler import Reconciler
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -122,3 +126,55 @@ def test_it_says_that_it_lives_between_all_steps(cards: list[SaleCard], monkeypa
     watcher.work_once()
     assert len(pages) == 5 * len(cards)
     assert len(set(pages)) == len(pages)  # between any two pages it has spoken
+
+
+@pytest.fixture
+def due(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> list[SaleCard]:
+    """Return three sales that are all a reconciler finds due to be retired; of the first the retirement fails."""
+    first = cards[0]
+    slugs = [(card.sale_id, card.slug) for card in cards]
+    mark = retiring.mark_retired
+
+    def mark_unless_first(slug: str, **named: Any) -> str:
+        if slug == first.slug:
+            raise DataError("cannot be retired")
+        return mark(slug, **named)
+
+    for card in cards:
+        close_sale(card)
+    monkeypatch.setattr(
+        retiring, "due", lambda *, most, after_id: [each for each in slugs if each[0] > after_id][:most]
+    )
+    monkeypatch.setattr(retiring, "mark_retired", mark_unless_first)
+    return cards
+
+
+def test_a_sale_that_cannot_be_retired_keeps_no_other_back(due: list[SaleCard]) -> None:
+    retirement = Retirement(redis.connect(), breathe=lambda: None)
+    with pytest.raises(DataError):
+        retirement.work_once()
+    assert retirement.work_once() == 2
+    assert [find_sale(card.slug).retired_at is not None for card in due] == [False, True, True]
+
+
+def test_a_sku_that_cannot_be_forgotten_keeps_no_other_back(
+    due: list[SaleCard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second sale is marked, and to forget it fails each time; the third is marked and forgotten all the same."""
+    forget = retiring.forget_retired
+
+    def forget_unless_second(sku: str, **named: Any) -> None:
+        if sku == due[1].sku:
+            raise DataError("cannot be forgotten")
+        forget(sku, **named)
+
+    monkeypatch.setattr(retiring, "forget_retired", forget_unless_second)
+    retirement, errors = Retirement(redis.connect(), breathe=lambda: None), 0
+    for _ in range(4):
+        try:
+            retirement.work_once()
+        except DataError:
+            errors += 1
+    assert errors >= 2
+    assert find_sale(due[2].slug).retired_at is not None
+    assert not is_primed(redis.connect(), due[2].sku)
