@@ -158,7 +158,7 @@ def test_a_decision_that_comes_while_a_stream_is_opened_is_told_at_once(monkeypa
         door = Streams(cast(Any, shop), cast(Any, shop))
         door.start()
         async with asyncio.timeout(SOON_SECONDS):
-            await door.follow_request("1-a", {}, never, send)
+            await door.follow_request("1-a", {"headers": []}, never, send)
         await door.stop()
 
     shop.look_up = status_of_before
