@@ -72,9 +72,11 @@ def declare(parser: Any) -> None:
         "--seconds", type=float, default=0.0, help="with a shape: how long buyers keep coming; 0: as the shape wants"
     )
     parser.add_argument(
-        "--allow-remote", "--i-own-this-host", action="store_true", include_in_web_ui=False,
+        "--allow-remote",
+        action="store_true",
+        include_in_web_ui=False,
         help="allow a host that is not this machine",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,9 +71,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--expects", default=arguments.FULL_WORD, help=arguments.EXPECTS_HELP)
     parser.add_argument("--history", default=str(arguments.default_folder()), help="folder for record and verdict")
     parser.add_argument("--run-time", type=int, default=0, help="seconds after which buyers are sent home")
-    parser.add_argument(
-        "--allow-remote", "--i-own-this-host", action="store_true", help="allow a host that is not here"
-    )
+    parser.add_argument("--allow-remote", action="store_true", help="allow a host that is not here")
     options = parser.parse_args(_with_joined_token(sys.argv[1:] if argv is None else argv))
     options.users = options.users or (USERS if options.shape == CLOSED else SHAPE_USERS)
     if options.artefacts:

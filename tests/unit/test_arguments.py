@@ -85,9 +85,5 @@ def test_what_makes_no_sense_is_said_in_a_sentence(page: Page, field: str, value
         arguments.wanted_from(options)
 
 
-def test_the_flag_has_its_old_name_too(page: Page) -> None:
-    assert [wanted(page, *words).remote for words in ((), ("--allow-remote",), ("--i-own-this-host",))] == [
-        False,
-        True,
-        True,
-    ]
+def test_a_host_that_is_not_here_wants_a_flag(page: Page) -> None:
+    assert [wanted(page, *words).remote for words in ((), ("--allow-remote",))] == [False, True]
