@@ -185,7 +185,7 @@ def test_renewal_never_makes_a_lock_anew(make_lock: Callable[..., Lock]) -> None
 
 
 def test_a_lock_taken_away_is_noticed_and_left_to_its_new_holder(make_lock: Callable[..., Lock]) -> None:
-    ann, bob = make_lock(ttl_ms=1000), make_lock()
+    ann, bob = make_lock(ttl_ms=1000), make_lock(ttl_ms=60_000)
     assert ann.acquire()
     run(("DEL", keys.lock(ann.name)))
     assert bob.acquire()
