@@ -54,7 +54,8 @@ class DemoRun:
 
     def child(self, pattern: str) -> psutil.Process:
         """Return the demo's own child whose command line matches."""
-        children = psutil.Process(self.process.pid).children()
+        # It inherits the processes of a killed PostgreSQL; the dead among them have no command line.
+        children = still_there(psutil.Process(self.process.pid).children())
         return next(child for child in children if re.search(pattern, " ".join(child.cmdline())))
 
     def close(self) -> None:

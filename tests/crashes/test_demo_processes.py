@@ -5,15 +5,19 @@ from __future__ import annotations
 import signal
 import socket
 import tempfile
+import time
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.crashes.demo_run import END_SECONDS, answers, demo_running, refused_demo, still_there, wait_for
+from tests.crashes.demo_run import END_SECONDS, DemoRun, answers, demo_running, refused_demo, still_there, wait_for
+from tests.waiting import assert_waits_at_most
 from workers import demo
 
 WEB, SETTLER, VALKEY, POSTGRES = "manage.py run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
+AWAY_SECONDS, LOOK_SECONDS = 5.0, 0.05
 
 
 @pytest.mark.parametrize("killed_first", [None, WEB, SETTLER, VALKEY, POSTGRES])
@@ -57,6 +61,36 @@ def test_killed_children_come_back_and_a_second_demo_is_refused() -> None:
             killed.kill()
             assert wait_for(lambda: _has_another(run, pattern, killed), seconds=END_SECONDS)  # noqa: B023 - called at once
         assert wait_for(lambda: answers(run.port), seconds=END_SECONDS)
+
+
+def test_the_shop_is_away_for_five_seconds_at_most_whatever_is_killed() -> None:
+    """Also when it was killed before: pauses grow to two seconds only. The control: a dead web process is missed."""
+    with demo_running() as run:
+        away: dict[str, list[float]] = {pattern: [] for pattern in (SETTLER, VALKEY, POSTGRES, WEB)}
+
+        def kill(pattern: str) -> float:
+            away[pattern].append(seconds_away(run, pattern))
+            return away[pattern][-1]
+
+        for pattern in away:
+            assert_waits_at_most(AWAY_SECONDS, partial(kill, pattern))
+        assert min(away[WEB]) > min(away[SETTLER])
+
+
+def seconds_away(run: DemoRun, pattern: str) -> float:
+    """Kill a child; return the longest time without an answer until it is back and the shop answers."""
+    killed = run.child(pattern)
+    killed.kill()
+    longest, answered_at, deadline = 0.0, time.monotonic(), time.monotonic() + END_SECONDS
+    is_back = False
+    while not is_back:
+        assert time.monotonic() < deadline, "it did not come back"
+        has_another = _has_another(run, pattern, killed)
+        if answers(run.port):
+            longest, answered_at = max(longest, time.monotonic() - answered_at), time.monotonic()
+            is_back = has_another
+        time.sleep(LOOK_SECONDS)
+    return longest
 
 
 def _has_another(run: object, pattern: str, killed: psutil.Process) -> bool:
