@@ -134,11 +134,14 @@ class RateLimited(FairdropError):
     """Too many calls: slow down."""
 
     code, status = "rate_limited", 429
+    # What there were too many of, '' for calls: a page says it in its own words.
+    limited: ClassVar[str] = ""
 
 
 class PaymentsLimited(RateLimited):
     """Too many payments were declined. Your units stay held until their end; the shop can help you."""
 
+    limited = "payments"
     retry_after_seconds = 3600
 
 

@@ -38,7 +38,7 @@ def headers_of(scope: Scope) -> Headers:
     pairs = scope["headers"]
     headers = dict(pairs)
     if len(headers) != len(pairs):
-        # HTTP/2 may send each cookie as a header of its own.
+        # A proxy may hand the cookies of HTTP/2 on as a header each.
         headers[b"cookie"] = b"; ".join(value for name, value in pairs if name == b"cookie")
     return headers
 
