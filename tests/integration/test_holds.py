@@ -166,9 +166,10 @@ def test_ended_holds_cost_the_sweep_nothing_before_a_vacuum(card: SaleCard) -> N
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE shop_order SET (autovacuum_enabled = off)")
         make_ended_holds(cursor, card, count=count)
-        recent = blocks_read(cursor, ended_within_seconds=60)
-        assert recent < 20
-        assert blocks_read(cursor, ended_within_seconds=holds.EVER_SECONDS) > 3 * recent
+        # What other tests have left, both read; the ends that were made now are some 500 blocks.
+        whole = blocks_read(cursor, ended_within_seconds=holds.EVER_SECONDS)
+        assert whole > 300
+        assert blocks_read(cursor, ended_within_seconds=60) < whole / 3
 
 
 def make_ended_holds(cursor: Any, card: SaleCard, *, count: int) -> None:
@@ -214,11 +215,11 @@ def test_the_first_end_of_a_sales_holds_is_found_without_those_of_other_sales(
             [other.sale_id],
         )
         cursor.execute("ANALYZE shop_order")
-        assert pages_read() <= 30
+        by_index = pages_read()
         # The control: by the index of all holds, those of the other sale are passed first.
         cursor.execute("DROP INDEX order_held_by_sale_and_end")
         cursor.execute("DROP INDEX order_by_sale_and_buyer")
-        assert pages_read() > 60
+        assert pages_read() > 200 + by_index
         transaction.set_rollback(True)
 
 

@@ -152,8 +152,7 @@ def test_a_hidden_tab_asks_seldom_and_its_title_tells_of_the_hold(open_sale: Mak
     waiter.page.clock.install()
     held = take_all(card)
     waiter.wait_in_line(card)
-    # From here on the page's time goes on only when this test says so, however long anything takes.
-    waiter.page.clock.pause_at(waiter.page.evaluate("Date.now() / 1000 + 1"))
+    waiter.stop_clock()
     waiter.page.evaluate(HIDE, True)
     asked: list[str] = []
     waiter.context.on("request", lambda request: asked.append(request.url) if "/requests/" in request.url else None)

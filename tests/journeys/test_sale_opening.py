@@ -93,7 +93,7 @@ def see_scheduled(card: SaleCard, buyer: Visit) -> None:
     buyer.page.clock.install()
     buyer.see_sale(card)
     expect(buyer.page.get_by_role("timer")).to_be_visible(timeout=PATIENCE_MS)
-    buyer.page.clock.pause_at(buyer.page.evaluate("Date.now() / 1000 + 1"))
+    buyer.stop_clock()
 
 
 def move_opening(card: SaleCard, web: Caller, *, seconds: float) -> str:

@@ -83,6 +83,11 @@ class Visit:
     def see_sale(self, card: SaleCard) -> None:
         self.go(f"/sales/{card.slug}/")
 
+    def stop_clock(self) -> None:
+        """Let the page's time go on only when the test says so. It needs `page.clock.install()` before the page."""
+        # The moment has to lie ahead of the page when the call arrives there, also on a machine that is slow.
+        self.page.clock.pause_at(self.page.evaluate("Date.now() / 1000 + 10"))
+
     def press(self, name: str) -> None:
         """Press a button as a person does: it must be there, be seen, and be on."""
         self.page.get_by_role("button", name=name).click()
