@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import structlog
@@ -108,7 +109,16 @@ def _sales() -> QuerySet[Sale, dict[str, Any]]:
 
 def list_sales() -> list[SaleCard]:
     """Return every sale that is not retired, the one that opens first first."""
-    return [SaleCard(**row) for row in _sales().filter(retired_at__isnull=True)]
+    with connection.cursor() as cursor:
+        cursor.execute(*_statement_of_list())
+        names = [column.name for column in cursor.description]
+        return [SaleCard(**dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+
+
+@cache
+def _statement_of_list() -> tuple[str, tuple[Any, ...]]:
+    # Every web process lists the sales once a second, and to build the statement takes ten times as long as the rest.
+    return _sales().filter(retired_at__isnull=True).query.sql_with_params()
 
 
 def list_past(page: int) -> tuple[list[SaleCard], bool]:

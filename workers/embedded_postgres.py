@@ -30,7 +30,7 @@ SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "100",
-    "shared_buffers": "128MB",
+    "shared_buffers": "256MB",
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",

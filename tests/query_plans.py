@@ -1,0 +1,14 @@
+"""Reads how much of the database a query touches. Called by tests that bound it: a time would be the machine's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.db.models.query import QuerySet
+
+
+def pages_read(query: QuerySet[Any, Any]) -> int:
+    """Return how many pages of tables and indexes the database touches for a query."""
+    plan = json.loads(query.explain(format="json", analyze=True, buffers=True))[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
