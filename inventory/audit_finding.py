@@ -1,4 +1,4 @@
-"""Names what an audit says of one invariant. Pure. Called by every part of the audit."""
+"""Names what an audit says of one invariant. Pure."""
 
 from __future__ import annotations
 

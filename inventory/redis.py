@@ -1,5 +1,5 @@
 """The one door to Redis: opens clients, loads scripts/*.lua by name, turns Redis errors into ours.
-Never decides anything. Called by the rest of inventory; no other file imports the redis package.
+Never decides anything. No other file imports the redis package.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One buyer's visit to the shop: arrive, ask, ask again; what comes of a place in line is the follow-ups' business.
 Never takes a missing answer for a yes or a no: it asks again with the same key.
-Called by the user classes; speaks through the calls it is given.
+Speaks only through the calls it is given.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """What the users of one process share: the visits still to make, what was learned, the history, the counters.
 Never decides whether the shop did well; counters are for the progress line only.
-Called by the user classes and the run's hooks.
 """
 
 from __future__ import annotations

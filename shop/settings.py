@@ -1,5 +1,5 @@
 """Reads every setting from the environment, with safe defaults for a laptop. Never starts unsafe in production.
-Holds no secret. Called by Django. Names and meanings of the variables: .env.example.
+Holds no secret. Names and meanings of the variables: .env.example.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Routes of everything behind the gate; decides nothing; called by Django."""
+"""Routes of everything behind the gate; decides nothing."""
 
 from django.conf import settings
 from django.contrib import admin

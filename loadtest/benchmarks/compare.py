@@ -1,6 +1,5 @@
 """`python -m loadtest.benchmarks.compare`: sells the same goods in ten ways on stores of its own, and compares them.
 Exit code 1 when a promise or a floor is broken, 130 when interrupted. Never leaves a process or data behind.
-Called by `make compare`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Switches one guard off in a process that has a mutant; shop/settings.py lets none but the tests' have one.
-Does nothing else. Called by Django.
+Does nothing else.
 """
 
 from django.apps import AppConfig

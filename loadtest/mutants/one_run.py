@@ -1,5 +1,5 @@
 """`python -m loadtest.mutants.one_run`: one flood of a whole shop of its own, with one guard off or none, and trouble.
-Writes result.json into its folder; its exit code says only whether the run came to its end. Called by the command.
+Writes result.json into its folder; its exit code says only whether the run came to its end.
 """
 
 from __future__ import annotations

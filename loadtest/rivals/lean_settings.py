@@ -1,5 +1,5 @@
 """The shop's settings with the rivals mounted and everything taken away that would slow them: sessions, logs, checks.
-Never used by the shop. Called by Django in the comparison's rival server and workers.
+Never used by the shop.
 """
 
 import os

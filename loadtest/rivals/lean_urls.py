@@ -1,4 +1,4 @@
-"""The rivals' addresses alone, so that no other is looked at first; decides nothing; called by Django."""
+"""The rivals' addresses alone, so that no other is looked at first; decides nothing."""
 
 from django.urls import include, path
 

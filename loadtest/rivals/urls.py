@@ -1,4 +1,4 @@
-"""Routes of the rivals; decides nothing; called by Django, only when FAIRDROP_RIVALS is on."""
+"""Routes of the rivals; decides nothing."""
 
 from django.urls import path
 

@@ -1,5 +1,5 @@
 """The other ways to sell keep what they promise and fail where their heads say so, on real servers.
-Begins with its control: reading and then writing oversells. Called by pytest.
+Begins with its control: reading and then writing oversells.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Reads the project's own sources: files, syntax trees, imports. Judges nothing.
-Called by the rule tests.
-"""
+"""Reads the project's own sources: files, syntax trees, imports. Judges nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The documents name only what exists, and leave out nothing they promise to list. Reads sources only.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

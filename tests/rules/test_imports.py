@@ -1,6 +1,4 @@
-"""Imports run down only: workers → shop → inventory, and the crowd outside knows none of them.
-Needs no server. Called by pytest.
-"""
+"""Imports run down only: workers → shop → inventory, and the crowd outside knows none of them. Needs no server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The tree drawn in the docstring is the tree of classes, and each error knows its line of the HTTP contract.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A guard can be switched off under the tests' settings only, and a mutant that would change nothing is an error.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

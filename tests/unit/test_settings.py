@@ -1,5 +1,5 @@
 """Production refuses to start with anything unsafe and names all of it. Each case is a process of its own.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations
