@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from inventory.exceptions import FairdropError
-from tests.rules.sources import FLOORS, ROOT, python_files, tree_of
+from tests.rules.sources import FLOORS, ROOT, python_files, texts, tree_of
 
 SCRIPTS = sorted((ROOT / "inventory" / "scripts").glob("*.lua"))
 SHARED = sorted((ROOT / "inventory" / "scripts" / "shared").glob("*.lua"))
@@ -30,20 +30,6 @@ ORM_WRITES = {
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def texts(tree: ast.Module) -> Iterator[str]:
-    """Yield every text of a file that is not a docstring."""
-    docstrings = {
-        node.body[0].value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
-            yield node.value
 
 
 def docstrings(tree: ast.Module) -> Iterator[str]:
