@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of one invariant: id as in the research (I1…), detail says what was seen."""
+    """The state of one invariant: id as in ARCHITECTURE.md (I1…), detail says what was seen."""
 
     id: str
     name: str

@@ -11,7 +11,7 @@ import pytest
 from inventory import exceptions
 from inventory.exceptions import FairdropError
 
-# design.md §4: what tools outside this repository rely on.
+# What clients of the API rely on, as docs/api.md lists it.
 CONTRACT = {
     "invalid_request": 400,
     "unauthenticated": 401,
