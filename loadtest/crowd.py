@@ -24,7 +24,6 @@ class Counters:
     admitted: int = 0
     decided: int = 0
     paid: int = 0
-    gave_up: int = 0
     planned: int = 0
     arrived: int = 0
     turned_away: int = 0

@@ -164,7 +164,6 @@ class FollowUp:
             if operation.outcome == FAIL and not is_come_again(operation):
                 return answer
             gevent.sleep(answer.wait_seconds)
-        self._crowd.counters.gave_up += 1
         return answer
 
     def _note(self, operation: Operation) -> None:
