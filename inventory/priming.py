@@ -1,6 +1,4 @@
-"""Puts a sale and its stock into Redis as the database knows them; safe to repeat. Never admits anyone.
-Called by the catalogue when a sale or its stock changes, and when Redis has lost them (I18).
-"""
+"""Puts a sale and its stock into Redis as the database knows them; safe to repeat. Never admits anyone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reads sales and their stock from the database, and primes Redis with them. Never changes what is offered.
-Called by the pages, the gate's loader, the admin and the demo.
-"""
+"""Reads sales and their stock from the database, and primes Redis with them. Never changes what is offered."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A TCP proxy in a thread of its own: it can lose or hold replies after a command ran, hold or refuse requests before,
-delay, reset or swallow everything. Never changes a byte that it lets through. Called by the tests of lost replies.
+delay, reset or swallow everything. Never changes a byte that it lets through.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Each test is named after a fault that a review has found, and shows that it is gone. Uses the real servers.
-Called by pytest.
-"""
+"""Each test is named after a fault that a review has found, and shows that it is gone. Uses the real servers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A ticket brings a place back that Redis has lost, at its old seq, once, for its owner, and never one that is decided.
-Redis forgets one SKU; the sale is primed again from the database. Called by pytest.
+Redis forgets one SKU; the sale is primed again from the database.
 """
 
 from __future__ import annotations
