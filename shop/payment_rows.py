@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.db import connection
 
 from inventory.database import Cursor
-from inventory.exceptions import LockLost, RequestNotFound
+from inventory.exceptions import RequestNotFound, StaleWrite
 from inventory.line_changes import Settled
 from inventory.outcomes import State
 from shop.models import Payment
@@ -131,7 +131,7 @@ def lock(cursor: Cursor, reference: str) -> Locked:
 
 
 def change_order(cursor: Cursor, found: Locked, state: State, *, actor: str, reason: str) -> None:
-    """Bring the order into `state`, from the state it was found in. Raises LockLost when it is in another by now."""
+    """Bring the order into `state`, from the state it was found in. Raises StaleWrite when it is in another by now."""
     values = {
         "to": state.value,
         "was": found.state.value,
@@ -141,7 +141,7 @@ def change_order(cursor: Cursor, found: Locked, state: State, *, actor: str, rea
     }
     cursor.execute(CHANGE_ORDER, values)
     if cursor.fetchone() is None:
-        raise LockLost("the request changed under this transaction; nothing was written")
+        raise StaleWrite("the request changed under this transaction; nothing was written")
 
 
 def change_payment(cursor: Cursor, reference: str, state: Payment.State, *, reason: str = "") -> None:
