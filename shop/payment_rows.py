@@ -5,6 +5,7 @@ Called by payments.py and refunds.py, which hold the lock of the stock row alrea
 from __future__ import annotations
 
 from decimal import Decimal
+from enum import StrEnum
 from typing import NamedTuple
 
 from django.db import connection
@@ -17,14 +18,13 @@ from shop.models import Payment
 from shop.orders import record_of
 from shop.payment_providers import Notice
 
-NOTHING = "nothing to change"
 # Money may still come for a payment in one of these: a buyer whose card was declined takes another one.
 OPEN_STATES = (Payment.State.PENDING, Payment.State.DECLINED)
 
 # All that must be known before a lock is taken, in one round trip: a provider waits for the answer.
 TARGET = """
-SELECT t.sku, t.id, coalesce((SELECT n.result FROM shop_paymentnotice n
-                              WHERE n.provider = %(provider)s AND n.event_id = %(event_id)s), ''),
+SELECT t.sku, t.id, (SELECT n.result FROM shop_paymentnotice n
+                     WHERE n.provider = %(provider)s AND n.event_id = %(event_id)s),
        o.id, o.request_id, o.seq, o.quantity, o.sale_id, o.buyer, o.terms_version, o.ordinal
 FROM shop_payment p JOIN shop_order o ON o.id = p.order_id JOIN shop_sale s ON s.id = o.sale_id
 JOIN inventory_stock t ON t.id = s.stock_id
@@ -60,12 +60,22 @@ WHERE reference = %(reference)s
 """
 
 
+class NoticeResult(StrEnum):
+    """What came of a provider's notice. Stored with it and told to the provider: a value never changes."""
+
+    PAID = "paid"
+    DECLINED = "declined"
+    REFUND_DUE = "refund_due"
+    REFUNDED = "refunded"
+    NOTHING = "nothing to change"
+
+
 class Target(NamedTuple):
-    """What a notice is about, as far as it never changes. result: what came of the notice if it was heard before."""
+    """What a notice is about, as far as it never changes. result: of this notice when it was heard before."""
 
     sku: str
     stock_id: int
-    result: str
+    result: NoticeResult | None
     order_id: int
     request_id: str
     seq: int
@@ -102,7 +112,8 @@ def find_target(notice: Notice, *, provider_name: str) -> Target:
         row = cursor.fetchone()
     if row is None:
         raise RequestNotFound("there is no such payment")
-    return Target(*row)
+    found = Target(*row)
+    return found._replace(result=found.result and NoticeResult(found.result))
 
 
 def ask_capture(cursor: Cursor, notice: Notice, *, provider_name: str, actor: str) -> None:
