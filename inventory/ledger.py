@@ -10,7 +10,7 @@ from typing import NamedTuple
 from inventory.database import Cursor, array
 from inventory.exceptions import FenceRefused, InvalidRequest, StaleWrite, UnitsNotFree
 from inventory.keys import checked_sku
-from inventory.line_changes import StockFigures
+from inventory.tickets import StockFigures
 
 LOAD = """
 INSERT INTO inventory_stock AS s (sku, total, available, held, sold, fence, version)

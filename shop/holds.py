@@ -14,9 +14,9 @@ from inventory import ledger, line, line_changes, redis
 from inventory.allocation import Claim, Decision
 from inventory.database import Cursor, array
 from inventory.exceptions import LineNotTold, NotPayable, RedisUnavailable, RequestNotFound
-from inventory.line_changes import Settled, StockFigures
+from inventory.line_changes import Settled
 from inventory.outcomes import RANK, WAITING_STATES, Reason, State
-from inventory.tickets import Record, sale_id_of
+from inventory.tickets import Record, StockFigures, sale_id_of
 from shop import catalogue, orders
 from shop.models import Order
 

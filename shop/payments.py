@@ -15,8 +15,9 @@ from django.db.models.functions import Now
 from inventory import ledger
 from inventory.database import Cursor, pipeline_of
 from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
-from inventory.line_changes import Settled, StockFigures
+from inventory.line_changes import Settled
 from inventory.outcomes import Reason, State
+from inventory.tickets import StockFigures
 from shop.holds import Changes, catch_up, tell
 from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
 from shop.payment_providers import Notice

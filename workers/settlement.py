@@ -12,9 +12,9 @@ from inventory import ledger
 from inventory.allocation import Claim, Decision, allocate
 from inventory.database import Connection, Pipeline
 from inventory.faults import fault_point
-from inventory.line_changes import Settled, StockFigures
+from inventory.line_changes import Settled
 from inventory.outcomes import Reason, State
-from inventory.tickets import Record
+from inventory.tickets import Record, StockFigures
 from shop import orders
 
 ACTOR = "settler"

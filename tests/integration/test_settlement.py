@@ -18,10 +18,9 @@ from structlog.testing import capture_logs
 from inventory import ledger
 from inventory.database import Cursor
 from inventory.exceptions import FenceRefused, LockLost, StaleWrite, UnitsNotFree
-from inventory.line_changes import StockFigures
 from inventory.models import Stock, StockMovement
 from inventory.outcomes import State
-from inventory.tickets import Record
+from inventory.tickets import Record, StockFigures
 from shop import catalogue, holds, orders
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale, SaleTerms
