@@ -14,6 +14,7 @@ from inventory import audit_line, audit_records, redis
 from inventory.audit_finding import Finding
 from inventory.audit_queries import QUERIES, statement
 from inventory.database import Cursor
+from inventory.stock_looks import LineLook
 
 HOLD_GRACE_SECONDS = 5  # the expirer's rounds, and a busy moment
 REFUND_GRACE_SECONDS = 60
@@ -127,7 +128,7 @@ def read_books(cursor: Cursor, scope: Scope) -> Books:
     return Books(findings, {name: None if value is None else int(value) for name, value in row.items()})
 
 
-def _counts(books: Books, line: audit_line.LineLook) -> dict[str, int | None]:
+def _counts(books: Books, line: LineLook) -> dict[str, int | None]:
     return _of_sale(books) | {
         "queued": line.queued,
         "waiting": line.waiting,

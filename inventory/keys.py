@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from inventory.exceptions import InvalidRequest
 
+FENCE_TTL_MS = 24 * 3600 * 1000
 SKU_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 # What a lock or a queue may be called: every SKU, and names such as Queue:orders. A brace would break the hash tag.
 NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,198}[A-Za-z0-9])?")

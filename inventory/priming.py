@@ -8,9 +8,8 @@ from datetime import datetime
 from enum import IntEnum
 
 from inventory import keys
-from inventory.line_changes import StockFigures
-from inventory.locks import FENCE_TTL_MS
 from inventory.redis import Argument, Client, run_commands, run_script
+from inventory.tickets import StockFigures
 
 PAIRS_PER_CALL = 400
 
@@ -93,7 +92,7 @@ def prime(
         keys.settled_channel(),
         terms.sku,
         fence,
-        FENCE_TTL_MS,
+        keys.FENCE_TTL_MS,
         round(grace_seconds * 1_000_000),
     ]
     for version, text in versions.items():

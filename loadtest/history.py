@@ -28,6 +28,17 @@ UNENDED = "unended"  # code of a call that had not ended when its file did: its 
 encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
+def state_folder() -> Path:
+    """Return this checkout's git-ignored state folder."""
+    project = Path(__file__).resolve().parents[1]
+    return Path(os.environ.get("FAIRDROP_STATE_DIR") or project / ".fairdrop")
+
+
+def default_folder() -> Path:
+    """Return the folder of the last flood."""
+    return state_folder() / "flood"
+
+
 @dataclass(slots=True, kw_only=True)
 class Operation:
     """One call of one client, from its invocation to its answer (or to the lack of one)."""

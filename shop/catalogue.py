@@ -18,10 +18,10 @@ from django.db.models.query import QuerySet
 
 from inventory import keys, ledger, priming, redis
 from inventory.exceptions import SaleNotFound, SaleNotPrimed
-from inventory.line_changes import StockFigures, live_field
+from inventory.line_changes import live_field
 from inventory.outcomes import State
 from inventory.priming import Primed
-from inventory.tickets import Record
+from inventory.tickets import Record, StockFigures
 from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
 from shop.orders import record_of
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.db import connection
 
 from inventory.database import Cursor
-from inventory.line_changes import StockFigures
+from inventory.tickets import StockFigures
 from shop.models import Sale
 from workers.reconcile_report import ALARM, Drift
 

@@ -11,8 +11,8 @@ import pytest
 
 from inventory import audit_line, keys, line, line_changes, priming, redis
 from inventory.admission import Code
-from inventory.line_changes import StockFigures
 from inventory.locks import Lock
+from inventory.tickets import StockFigures
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale
