@@ -363,9 +363,15 @@ def test_a_sku_whose_sales_are_retired_is_no_drift_and_never_primed(new_sku: Cal
     assert keys_left(card.sku) == []
 
 
-def test_a_sku_that_was_primed_while_it_was_forgotten_is_looked_at_again(new_sku: Callable[[], str]) -> None:
+@pytest.mark.parametrize("locked_again", [False, True])
+def test_a_sku_that_was_primed_while_it_was_forgotten_is_looked_at_again(
+    new_sku: Callable[[], str], locked_again: bool
+) -> None:
+    """Also when its lock was taken since, so that its name is in the list of locks."""
     card = make_sale(new_sku(), units=1)
     road.run(("SREM", keys.skus(), card.sku))
+    if locked_again:
+        road.run(("SADD", keys.lock_names(), card.sku))
     reconcile()
     assert road.run(("SISMEMBER", keys.skus(), card.sku)) == [1]
 
