@@ -20,7 +20,7 @@ from django.db.models.query import QuerySet
 from inventory import keys, line_changes, priming, redis
 from inventory.exceptions import SaleNotFound, SaleNotPrimed
 from inventory.line_changes import Settled, StockFigures, live_field
-from inventory.outcomes import State
+from inventory.outcomes import LIVE_STATES, State
 from inventory.priming import Primed
 from inventory.tickets import Record
 from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
@@ -218,7 +218,7 @@ def _prime_requests(client: redis.Client, card: SaleCard, *, empty: bool) -> tup
             _refuse_retired(card)
             found: dict[str, Sequence[tuple[str, str | int]]] = {
                 keys.live_units(card.sku): _by_buyer(card.sku, [State.HELD, State.PAID], Sum("quantity")),
-                keys.given_up(card.sku): _by_buyer(card.sku, [State.CANCELLED, State.EXPIRED], Count("id")),
+                keys.given_up(card.sku): _by_buyer(card.sku, list(set(State) - LIVE_STATES), Count("id")),
                 keys.records(card.sku): [
                     (name, record.text()) for name, record in _records_of(_orders(card.sku).order_by("id"))
                 ],

@@ -17,6 +17,7 @@ from django.db import connections
 from inventory import admission, redis
 from inventory.admission import MAX_GIVEN_UP, Answer, Code
 from inventory.exceptions import InvalidRequest, LimitReached, RedisUnavailable, TermsChanged
+from inventory.outcomes import State
 from inventory.tickets import Ticket, read_record, read_ticket, sign_ticket
 from shop import catalogue, holds, requests, restoring, sale_control
 from shop.buyers import issue_buyer, ticket_signer
@@ -257,13 +258,32 @@ def test_one_buyer_gives_up_so_many_requests_and_no_more(card: SaleCard) -> None
         view = requests.ask(card, buyer="ann", quantity=1, idempotency_key=str(number))
         holds.cancel(view.request_id, buyer="ann")
     before = snapshot(card)
-    with pytest.raises(LimitReached, match="given up 20 requests"):
+    with pytest.raises(LimitReached, match="20 of your requests"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
     assert snapshot(card) == before
     forget(card)
     catalogue.prime_sale(card.slug)
-    with pytest.raises(LimitReached, match="given up 20 requests"):
+    with pytest.raises(LimitReached, match="20 of your requests"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
+    assert admit(card, ask(card, "bob"))[0].code == Code.ADMITTED
+
+
+def test_one_buyer_is_sold_out_so_often_and_no_more(new_sku: Callable[[], str]) -> None:
+    """Each leaves a record. The control is another buyer, who is let in."""
+    card = make_sale(new_sku(), units=1, limit=2)
+    queue(card, "holder")
+    settle_line(card)
+    for number in range(MAX_GIVEN_UP):
+        view = requests.ask(card, buyer="ann", quantity=2, idempotency_key=str(number))
+        settle_line(card)
+        assert requests.look_up(view.request_id, buyer="ann").state == State.SOLD_OUT
+    for _ in ("as it was", "after a loss"):
+        before = snapshot(card)
+        with pytest.raises(LimitReached, match="20 of your requests"):
+            requests.ask(card, buyer="ann", quantity=2, idempotency_key="another")
+        assert snapshot(card) == before
+        forget(card)
+        catalogue.prime_sale(card.slug)
     assert admit(card, ask(card, "bob"))[0].code == Code.ADMITTED
 
 
