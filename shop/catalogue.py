@@ -27,7 +27,6 @@ from shop.orders import record_of
 
 # Longer than any transaction: a change has the moment at which its transaction began.
 LONGEST_COMMIT = timedelta(minutes=1)
-# What counts as given up, so that one buyer's records in a sale are bounded.
 # A hold that ended longer ago is not looked for: the index keeps ended holds until a vacuum.
 OVERDUE = timedelta(seconds=10)
 # More than can have been admitted to a sale and be undecided: an ordinal is given once, also after a loss.
