@@ -89,7 +89,7 @@ def change_letters(
 ) -> list[Done]:
     """Retry or discard letters of `sku`; say of each what became of it. Every one is logged with `actor`.
 
-    retry: an undecided, sound request goes to the end of the line with a new seq. discard: the letter leaves the list,
+    retry: an undecided, sound request goes back to its place in line. discard: the letter leaves the list,
     if it is decided or its record cannot be read. Raises InvalidRequest (S16), RedisUnavailable.
     """
     keys.checked_sku(sku)

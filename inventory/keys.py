@@ -56,7 +56,7 @@ def sales(sku: str) -> str:
 
 
 def given_up(sku: str) -> str:
-    """hash, "sale_id:buyer" → how many requests were cancelled or lapsed. Lives as long as the SKU."""
+    """hash, "sale_id:buyer" → how many requests ended unsold, or were refunded. Lives as long as the SKU."""
     return f"fd:{{{sku}}}:givenup"
 
 

@@ -48,7 +48,7 @@ def microseconds(moment: datetime) -> int:
 def prime_fields(client: Client, sku: str, *, key: str, pairs: Sequence[tuple[str, str | int]]) -> None:
     """Write fields and values of a hash of `sku`, unless it is primed already. Raises RedisUnavailable.
 
-    key: of its records (a retry then finds itself, I14), its live units, or what its buyers have given up.
+    key: of its records (a retry then finds itself, I14), its live units, or how many requests ended unsold.
     """
     for start in range(0, len(pairs), PAIRS_PER_CALL):
         flat = [part for pair in pairs[start : start + PAIRS_PER_CALL] for part in pair]

@@ -19,7 +19,7 @@ from django.db.models.query import QuerySet
 from inventory import keys, ledger, priming, redis
 from inventory.exceptions import SaleNotFound, SaleNotPrimed
 from inventory.line_changes import live_field
-from inventory.outcomes import State
+from inventory.outcomes import LIVE_STATES, State
 from inventory.priming import Primed
 from inventory.tickets import Record, StockFigures
 from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
@@ -27,8 +27,6 @@ from shop.orders import record_of
 
 # Longer than any transaction: a change has the moment at which its transaction began.
 LONGEST_COMMIT = timedelta(minutes=1)
-# What counts as given up, so that one buyer's records in a sale are bounded.
-GIVEN_UP_STATES = (State.CANCELLED, State.EXPIRED)
 # A hold that ended longer ago is not looked for: the index keeps ended holds until a vacuum.
 OVERDUE = timedelta(seconds=10)
 # More than can have been admitted to a sale and be undecided: an ordinal is given once, also after a loss.
@@ -232,10 +230,10 @@ def _fill(client: redis.Client, sku: str, *, changed_since: datetime | None = No
         changed = orders if changed_since is None else orders.filter(changed_at__gte=changed_since)
         buyers = orders if changed_since is None else orders.filter(buyer__in=changed.values("buyer"))
         zeros = changed_since is not None  # they may have had some at the first look
-        live, given_up = Q(state__in=[State.HELD, State.PAID]), Q(state__in=GIVEN_UP_STATES)
+        live = Q(state__in=LIVE_STATES)
         found: dict[str, Sequence[tuple[str, str | int]]] = {
             keys.live_units(sku): _by_buyer(buyers, Sum("quantity", filter=live, default=0), zeros=zeros),
-            keys.given_up(sku): _by_buyer(buyers, Count("id", filter=given_up), zeros=zeros),
+            keys.given_up(sku): _by_buyer(buyers, Count("id", filter=~live), zeros=zeros),
             keys.records(sku): [(name, record.text()) for name, record in _records_of(changed.order_by("id"))],
         }
     for key, pairs in found.items():

@@ -64,6 +64,6 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
         case Code.TERMS_UNKNOWN:
             return InvalidRequest("terms_version must be one that this sale has had")
         case Code.GIVEN_UP_TOO_OFTEN:
-            return LimitReached(f"You have given up {MAX_GIVEN_UP} requests in this sale; it takes no more of you.")
+            return LimitReached(f"{MAX_GIVEN_UP} of your requests in this sale ended unsold; it takes no more of you.")
         case _:
             return None

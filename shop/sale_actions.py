@@ -84,7 +84,7 @@ ROOM_ACTS = ACTS | {
     "retry": Act(
         line_care.retry_letters,
         "Retry dead letters",
-        "Those that were never decided go to the end of the line; the others stay as they are.",
+        "Those that were never decided go back to their place in line; the others stay as they are.",
         "shop.retry_dead_letter",
         asks="letters",
         reason_required=True,

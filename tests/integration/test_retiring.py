@@ -130,6 +130,25 @@ def test_a_sale_in_whose_line_somebody_waits_is_refused(new_sku: Callable[[], st
     lock.release()
 
 
+def test_who_waits_far_behind_the_buyers_of_another_sale_keeps_a_sale(new_sku: Callable[[], str]) -> None:
+    """Its sale opened a second time, after the other. The control is the same sale when that request is decided."""
+    card = over(make_sale(new_sku(), units=2000))
+    other = next_sale(card)
+    fill_line(other, buyers=1100)
+    now = timezone.now()
+    Sale.objects.filter(pk=other.sale_id).update(closes_at=now)
+    Sale.objects.filter(pk=card.sale_id).update(opens_at=now, closes_at=now + timedelta(hours=1))
+    catalogue.prime_sale(card.slug)
+    (name,) = fill_line(card, buyers=1, named="late")
+    card = over(card)
+    with pytest.raises(InvalidRequest, match="waits in line"):
+        retiring.retire(card.slug, actor="olga")
+    road.settle_line(card)
+    pay(name)
+    retiring.retire(card.slug, actor="olga")
+    assert of_retired(card).retired_at is not None
+
+
 def test_an_undecided_dead_letter_keeps_a_sale_until_staff_discard_it(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=1)
     (name,) = fill_line(card, buyers=1)
@@ -364,9 +383,15 @@ def test_a_sku_whose_sales_are_retired_is_no_drift_and_never_primed(new_sku: Cal
     assert keys_left(card.sku) == []
 
 
-def test_a_sku_that_was_primed_while_it_was_forgotten_is_looked_at_again(new_sku: Callable[[], str]) -> None:
+@pytest.mark.parametrize("locked_again", [False, True])
+def test_a_sku_that_was_primed_while_it_was_forgotten_is_looked_at_again(
+    new_sku: Callable[[], str], locked_again: bool
+) -> None:
+    """Also when its lock was taken since, so that its name is in the list of locks."""
     card = make_sale(new_sku(), units=1)
     road.run(("SREM", keys.skus(), card.sku))
+    if locked_again:
+        road.run(("SADD", keys.lock_names(), card.sku))
     reconcile()
     assert road.run(("SISMEMBER", keys.skus(), card.sku)) == [1]
 
