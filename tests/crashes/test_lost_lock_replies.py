@@ -12,7 +12,7 @@ from secrets import token_hex
 import pytest
 
 from inventory import keys, redis
-from inventory.exceptions import RedisUnavailable
+from inventory.exceptions import LockLost, RedisUnavailable
 from inventory.lock_report import report_locks
 from inventory.locks import Lock, force_release
 from tests.crashes.lossy_road import Road
@@ -171,6 +171,20 @@ def test_extend_by_adding(road: Road) -> None:
         assert rule.dropped == 1
         assert 30_000 < left_ms(road) <= 30_000 + LOCK_TTL_MS  # once, not twice
         assert lock.is_locking(remote=True)
+
+
+def test_a_shorter_life_whose_answer_is_lost_is_counted(road: Road) -> None:
+    """Redis gives the lock to another then. The control is test_extend_by_setting: a longer life takes nothing away."""
+    lock, heir = a_lock(road, ttl_ms=600_000), a_lock(road)
+    assert lock.acquire()
+    rule = lose_next(road, lock)
+    with pytest.raises(RedisUnavailable):
+        lock.extend(1000)
+    assert rule.dropped == 1
+    assert heir.acquire(timeout_seconds=60)
+    with pytest.raises(LockLost):
+        lock.check()
+    assert heir.release()
 
 
 def told(call: Callable[[], bool]) -> None:
