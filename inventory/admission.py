@@ -1,5 +1,5 @@
 """Admits a batch of requests into a SKU's line by one atomic script, through an async and a sync door.
-Never decides about stock: that is settlement. Called by the gate (async) and by the pages (sync).
+Never decides about stock: that is settlement.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Decides, in order of seq, which requests of a batch get their units and where the line must wait. Pure.
-Never reads a clock or a store. Called by settlement.
+Never reads a clock or a store.
 """
 
 from __future__ import annotations

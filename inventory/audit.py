@@ -1,5 +1,5 @@
 """Checks every invariant of a sale against the database, in one snapshot, and the line. Never repairs anything.
-Called by the API, the load test's verdict, the admin and the tests: the one implementation (reliability §2).
+There is no second implementation of these checks.
 """
 
 from __future__ import annotations

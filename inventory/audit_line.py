@@ -1,5 +1,5 @@
 """Looks at a SKU's line and compares it with the counts of the database: nobody lost, nobody waits for nothing.
-Never repairs anything, never blocks Redis for long. Called by the audit, before and after its snapshot.
+Never repairs anything, never blocks Redis for long.
 """
 
 from __future__ import annotations

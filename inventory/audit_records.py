@@ -1,5 +1,5 @@
 """Compares what Redis says of requests with their orders: a part of them at each call, all in turn, or all at once.
-Never repairs anything; each page blocks Redis for well under 5 ms. Called by the audit.
+Never repairs anything; each page blocks Redis for well under 5 ms.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Lists the dead letters of a SKU's line, puts one back where that is truthful, or removes it from the list.
-Never queues again what was decided (docs/decisions/0014). Called by `manage.py dead_letters`.
+Never queues again what was decided (docs/decisions/0014).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The only writer of Stock and StockMovement: every change of a count and its movement, in the caller's transaction.
-Never commits, never decides who gets a unit. Called by settlement, the ends of holds, stock control and the seed.
+Never commits, never decides who gets a unit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Changes a SKU's line: hands out batches, writes down what a COMMIT decided or changed, lets lost requests wait again.
 Never decides, never admits: that is admission.py. Reading is line.py.
-Called by the settler (take, settle, give back), and by whoever has changed an order or a stock row (tell_changes).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Names every state of a request, its one-letter form in Redis, and every change that is allowed. Decides nothing.
-Called by every floor; a database trigger holds orders to the same table.
+A database trigger holds orders to the same table.
 """
 
 from __future__ import annotations

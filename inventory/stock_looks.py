@@ -1,5 +1,5 @@
 """Reads the lines and locks of many SKUs at once, for people who watch: two round trips however many there are.
-Never changes anything. Called by the live stock view and the control room.
+Never changes anything.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Names a request, writes and reads its record in Redis, signs and reads its ticket. Never talks to Redis.
-Called by admission, the line, the gate and the pages.
-"""
+"""Names a request, writes and reads its record in Redis, signs and reads its ticket. Never talks to Redis."""
 
 from __future__ import annotations
 

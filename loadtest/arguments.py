@@ -1,5 +1,5 @@
 """Declares what an operator may say about a flood; the same words on the command line and in Locust's web page.
-Never reads anything else from outside. Called by the locustfile and by the run's hooks.
+Never reads anything else from outside.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Finds the demo that runs from this checkout: its audit token, and fresh sales for one more flood.
-Never opens its stores: the shop's own command makes the sales. Called by run_flood.
+Never opens its stores: the shop's own command makes the sales.
 """
 
 from __future__ import annotations

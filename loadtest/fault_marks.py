@@ -1,5 +1,5 @@
 """Marks a fault in a run: who kills or stops something writes down what and when, and the report shows it.
-Never does the fault itself. Called by tests and operators: python -m loadtest.fault_marks "kill -9 settler-1" FOLDER
+Never does the fault itself. Usage: python -m loadtest.fault_marks "kill -9 settler-1" FOLDER
 """
 
 from __future__ import annotations

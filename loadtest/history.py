@@ -1,6 +1,5 @@
 """Keeps what every client did and was told: a JSON line when a call begins, another when it ends, a file a process.
 Never judges and never loses a line silently: a file without its last line counts as cut off.
-Called by the crowd (writing) and by the verdict (reading).
 """
 
 from __future__ import annotations

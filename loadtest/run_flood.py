@@ -1,6 +1,6 @@
 """Floods a running shop from one command: starts Locust, shows one line of progress, prints the verdict table.
 Never ends with 0 unless every check of the verdict holds; 1 is a broken check, 2 a flood that cannot begin.
-Called by hand, by make and by the demo: python -m loadtest.run_flood --host http://127.0.0.1:8000 --audit-token T
+Usage: python -m loadtest.run_flood --host http://127.0.0.1:8000 --audit-token T
 """
 
 from __future__ import annotations

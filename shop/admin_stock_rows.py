@@ -1,5 +1,5 @@
 """Reads the live table of stock: rows, sales, lines and locks; a fixed number of queries and round trips.
-Never changes anything. Called by admin_stock.py.
+Never changes anything.
 """
 
 from __future__ import annotations

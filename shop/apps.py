@@ -1,4 +1,4 @@
-"""Registers the shop with Django, and logs what django-axes locks. Called by Django."""
+"""Registers the shop with Django, and logs what django-axes locks."""
 
 from typing import Any
 

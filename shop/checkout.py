@@ -1,6 +1,4 @@
-"""Takes a buyer from a hold to payment: at once, or by the provider's page. Never decides what money buys.
-Called by the payment calls and the ticket page.
-"""
+"""Takes a buyer from a hold to payment: at once, or by the provider's page. Never decides what money buys."""
 
 from __future__ import annotations
 

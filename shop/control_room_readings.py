@@ -1,5 +1,5 @@
 """Reads everything that a control room shows of one sale: counts, line, speed, invariants, workers, lock, acts.
-Never changes anything; what one store does not answer is said, and the rest is shown. Called by control_room.py.
+Never changes anything; what one store does not answer is said, and the rest is shown.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Remembers how fast each line was decided lately, from the figures that pages read anyway. Never asks a store.
-Called by the ticket page; the gate's board keeps its own.
+The gate's board keeps its own.
 """
 
 from __future__ import annotations

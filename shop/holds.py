@@ -1,5 +1,5 @@
 """Ends holds and places in line: expired, cancelled. Each exactly once: one conditional UPDATE, under the stock's lock.
-Never decides who is next. Called by the expirer, the buyer's cancel call and staff.
+Never decides who is next.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Locks a payment with its order, and changes either, in the caller's transaction. Decides nothing, never commits.
-Called by payments.py and refunds.py, which hold the lock of the stock row already.
+The caller must hold the lock of the stock row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Begins payments, and brings what providers say into orders: exactly one of paid, expired, cancelled wins a hold.
-Never trusts an amount but the order's own; never keeps money without goods. Called by the payment calls, the provider's
-notices and the payments worker.
+Never trusts an amount but the order's own; never keeps money without goods.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Gives money back: for staff, for money that came in vain, and when the provider says that it did.
-Never takes goods without their money having gone, never pays twice. Called by payments.py, staff and payment_care.py.
+Never takes goods without their money having gone, never pays twice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Says what an answer of the admission script means to a buyer. Never talks to Redis.
-Called by the gate and the pages.
-"""
+"""Says what an answer of the admission script means to a buyer. Never talks to Redis."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Every act of staff on a sale: what it means, what it asks for, which right it needs; and the forms that ask.
-Never changes a sale itself: every act is a service. Called by the admin's list of sales and by the control room.
+Never changes a sale itself: every act is a service.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What staff do to a sale while it runs: open, pause, resume, close, restock, adjust, new terms; each act is logged.
-Never writes stock but through the ledger, never acts without an actor. Called by the admin and `manage.py sale`.
+Never writes stock but through the ledger, never acts without an actor.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Turns a request into what its buyer sees: place, estimate, hold, bill, the timeline of what happened.
-Never reads a store and never decides anything. Called by views.py and the ticket page's templates.
+Never reads a store and never decides anything.
 """
 
 from __future__ import annotations

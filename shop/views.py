@@ -1,5 +1,5 @@
 """The pages: list of sales, one sale with its form, one ticket. Each view checks input, calls a service, renders.
-Never writes a store itself and never answers a foreseeable fault with a 500. Called by urls.py.
+Never writes a store itself and never answers a foreseeable fault with a 500.
 """
 
 from __future__ import annotations

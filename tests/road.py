@@ -1,6 +1,4 @@
-"""Walks the road of a request step by step: ask, take, settle. Uses the real scripts and the real settlement.
-Called by the integration tests and the races.
-"""
+"""Walks the road of a request step by step: ask, take, settle. Uses the real scripts and the real settlement."""
 
 from __future__ import annotations
 

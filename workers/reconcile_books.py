@@ -1,5 +1,5 @@
-"""Reads a SKU's stock row, movements and orders, and says where they disagree (I2, I2b, I5). Never changes any of them.
-Called by the reconciler.
+"""Reads a SKU's stock row, movements and orders, and says where they disagree (I2, I2b, I5).
+Never changes any of them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Decides one batch in one PostgreSQL transaction: fence, known outcomes, allocation, orders, movements, stock.
-Never answers a buyer (that is after COMMIT) and never redoes a batch blindly. Called by the settler.
+Never answers a buyer (that is after COMMIT) and never redoes a batch blindly.
 """
 
 from __future__ import annotations

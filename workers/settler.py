@@ -1,5 +1,5 @@
 """Takes a SKU's line batch by batch under its lock, settles each batch and answers it; goes round the SKUs.
-Never answers before COMMIT, never holds one SKU while others wait for long. Called by `manage.py run_worker settler`.
+Never answers before COMMIT, never holds one SKU while others wait for long.
 """
 
 from __future__ import annotations

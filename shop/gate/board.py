@@ -1,5 +1,5 @@
 """Keeps, in process memory, every sale and what Redis last said of its stock. Never older than it says it is.
-Never decides an admission that Redis could decide otherwise. Called by the handlers.
+Never decides an admission that Redis could decide otherwise.
 """
 
 from __future__ import annotations

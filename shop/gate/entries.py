@@ -1,6 +1,4 @@
-"""One sale as a web process knows it: its card and what Redis last said of its stock. Never asks a store.
-Called by the board, which fills it, and by the gate's doors.
-"""
+"""One sale as a web process knows it: its card and what Redis last said of its stock. Never asks a store."""
 
 from __future__ import annotations
 

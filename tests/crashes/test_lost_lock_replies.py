@@ -1,5 +1,5 @@
 """Proves that a lock survives lost replies without a ghost, a second life or a second theft.
-Each guard has its control. Called by pytest.
+Each guard has its control.
 """
 
 from __future__ import annotations

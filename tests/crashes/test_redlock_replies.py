@@ -1,5 +1,5 @@
 """Proves that a Redlock survives lost, late and missing answers, and leaves no lock behind that nobody holds.
-Each guard has its control. Called by pytest.
+Each guard has its control.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A dead letter is listed, goes back only undecided, and never stops its SKU. Uses the real settler and settlement.
-Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Random lives of a whole sale on real servers, each step compared with a small pure model: where is every unit?
-The audit must be clean after every step. Called by pytest.
+The audit must be clean after every step.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Pitfalls of locks that no other test shows us immune to, each with its control; numbers as in docs/failure-cases.md.
-Real Redis, in part behind a proxy that is slow, silent or loses replies. Called by pytest.
+Real Redis, in part behind a proxy that is slow, silent or loses replies.
 """
 
 from __future__ import annotations

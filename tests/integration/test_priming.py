@@ -1,5 +1,5 @@
 """Redis can be filled from the database at any time, any number of times, and never goes back. Real servers.
-Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random histories of a queue and of a SKU's line on a real server, each step compared with a small pure model.
 Every invariant is checked after every step; the controls show that a take without its record is found.
-Runs on every kind of Redis, longest on the first. Called by pytest.
+Runs on every kind of Redis, longest on the first.
 """
 
 from __future__ import annotations

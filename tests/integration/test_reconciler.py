@@ -1,5 +1,5 @@
 """Every kind of drift is made by hand, found by its name, mended or told to a person; a second run changes nothing.
-Works on one SKU a test, as `manage.py reconcile --sale` does. Called by pytest.
+Works on one SKU a test, as `manage.py reconcile --sale` does.
 """
 
 from __future__ import annotations

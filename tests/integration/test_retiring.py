@@ -15,6 +15,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
+from django.test.utils import override_settings
 from django.utils import timezone
 
 from inventory import forgetting, keys, line, priming, redis
@@ -454,6 +455,45 @@ def test_an_empty_redis_is_primed_without_the_retired_sales(new_sku: Callable[[]
     assert Reconciler(redis.connect(), stopping=lambda: False).compare(card.sku, sale_ids=[fresh.sale_id]) == []
     (answer,) = road.admit(fresh, road.ask(fresh, "bob"))
     assert answer.code == Code.ADMITTED
+
+
+def test_a_new_sale_of_a_retired_sku_waits_for_nobody_who_comes_back(new_sku: Callable[[], str], alone: None) -> None:
+    card = sold(new_sku(), units=5, buyers=3)
+    retiring.retire(card.slug, actor="olga")
+    with override_settings(RESTORE_GRACE_SECONDS=60):
+        fresh = next_sale(card)
+        road.queue(fresh, "ann")
+        assert road.settle_line(fresh)
+        # The control: now it has been on sale before.
+        road.forget(fresh)
+        catalogue.prime_sale(fresh.slug)
+        road.queue(fresh, "bob")
+        assert not road.settle_line(fresh)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ordinals_of_every_sale_of_a_sku_go_on_above_a_jump(
+    new_sku: Callable[[], str], first: int, alone: None
+) -> None:
+    """Else those who are lost after it would be taken for the decided ones of before."""
+    card = sold(new_sku(), units=9, buyers=3)
+    fresh = next_sale(card)
+    road.queue(fresh, "ann", "bob")
+    road.settle_line(fresh)
+    road.forget(fresh)
+    sales = [card, fresh]
+    for each in (sales[first], sales[1 - first]):
+        catalogue.prime_sale(each.slug)
+    road.queue(fresh, "eve")
+    road.settle_line(fresh)
+    ordinals = Order.objects.filter(sale_id=fresh.sale_id).order_by("id").values_list("ordinal", flat=True)
+    assert list(ordinals) == [1, 2, 2 + catalogue.ORDINAL_JUMP + 1]
+    assert_books_balance(fresh)
+    # The control: one that is lost now is missed.
+    (name,) = road.queue(fresh, "joe")
+    road.run(("ZREM", keys.line(card.sku), name), ("HDEL", keys.records(card.sku), name))
+    assert "I4" in {each["id"] for each in audit_sale(fresh.slug)["invariants"] if not each["ok"]}
+    road.forget(fresh)
 
 
 def test_its_audit_looks_at_the_database_alone_and_says_so(retired: SaleCard) -> None:

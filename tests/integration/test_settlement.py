@@ -1,5 +1,5 @@
 """One transaction decides a batch: once, in order, at the price of the moment, under the newest fence. Real PostgreSQL.
-Every test has a SKU of its own. Called by pytest.
+Every test has a SKU of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The house law: one writer of stock, one maker of keys, scripts with heads. Reads sources only.
-Needs no server. Called by pytest.
-"""
+"""The house law: one writer of stock, one maker of keys, scripts with heads. Reads sources only. Needs no server."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from inventory.exceptions import FairdropError
-from tests.rules.sources import FLOORS, ROOT, python_files, tree_of
+from tests.rules.sources import FLOORS, ROOT, python_files, texts, tree_of
 
 SCRIPTS = sorted((ROOT / "inventory" / "scripts").glob("*.lua"))
 SHARED = sorted((ROOT / "inventory" / "scripts" / "shared").glob("*.lua"))
@@ -34,18 +32,16 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def texts(tree: ast.Module) -> Iterator[str]:
-    """Yield every text of a file that is not a docstring."""
-    docstrings = {
-        node.body[0].value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    """Yield every docstring of a file."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
-            yield node.value
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def names_callers(tree: ast.Module) -> list[str]:
+    """Return every docstring that lists its callers: an editor shows them, and such a list is soon wrong."""
+    return [text for text in docstrings(tree) if re.search(r"\bcalled\s+(by|through)\b", text, re.IGNORECASE)]
 
 
 def writes_stock(tree: ast.Module) -> list[str]:
@@ -137,6 +133,20 @@ def test_every_module_says_what_it_is() -> None:
         if path.read_text().strip() and not ast.get_docstring(tree_of(path))
     ]
     assert silent == []
+
+
+def test_a_list_of_callers_would_be_found() -> None:
+    """The control: at the head of a file and of a function, also across a line break; in code it is none."""
+    head = '"""Purpose. Called by pytest."""\n'
+    function = 'def f():\n    """Purpose; called\n    through the view."""\n    "called by"\n'
+    assert len(names_callers(ast.parse(head + function))) == 2
+    assert names_callers(ast.parse('"""Where the proxy was called from."""')) == []
+
+
+def test_no_docstring_names_its_callers() -> None:
+    files = (*python_files(*FLOORS, "tests"), ROOT / "manage.py")
+    found = {relative(path): names_callers(tree_of(path)) for path in files}
+    assert {path: texts for path, texts in found.items() if texts} == {}
 
 
 def test_no_function_is_longer_than_a_page() -> None:

@@ -1,4 +1,4 @@
-"""Stock is written in one file, Redis and PostgreSQL are opened in one file each. Called by pytest."""
+"""Stock is written in one file, Redis and PostgreSQL are opened in one file each."""
 
 from __future__ import annotations
 

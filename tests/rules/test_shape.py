@@ -1,4 +1,4 @@
-"""Every file says what it is for, and no function is longer than a screen. Called by pytest."""
+"""Every file says what it is for, and no function is longer than a screen."""
 
 from __future__ import annotations
 
