@@ -187,6 +187,8 @@ class Lock(AnyLock):
         hold, since = self.hold, time.monotonic()
         if hold is None or not hold.is_valid():
             return False
+        if mode == "set":
+            hold.shorten(since=since, life_ms=int(milliseconds))
         args: list[Argument] = [self.token, int(milliseconds), mode]
         life_ms = int(run_script(sending_once(self._client), "extend", keys=self._lock_keys[:1], args=args))
         if life_ms <= 0:

@@ -145,6 +145,8 @@ class Redlock(AnyLock):
 
     def _extend(self, hold: Hold, milliseconds: int, mode: ExtendMode | Literal["keep"]) -> bool:
         since = time.monotonic()
+        if mode == "set":
+            hold.shorten(since=since, life_ms=milliseconds)
         lives = self._ask_all("extend", self._lock_keys[:1], [hold.token, milliseconds, mode])
         agreed = [life for life in lives if life]
         if len(agreed) >= self._quorum:

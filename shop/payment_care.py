@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
 from inventory.audit import ANSWER_GRACE_SECONDS
-from inventory.exceptions import LineNotTold, Unavailable
+from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
 from inventory.outcomes import Reason
 from shop import payments
 from shop.models import LAST_CAPTURE, NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
@@ -104,7 +104,8 @@ def _look_up(payment: Payment) -> bool:
     same.update(changed_at=Now())  # counted from here whatever comes of it: one that fails must not be the first again
     notice = provider(payment.provider).look_up(payment.reference)
     if notice is not None:
-        with suppress(LineNotTold):  # it is in the books; the reconciler tells the line
+        # It is in the books, and the reconciler tells the line: Redis being away is not the provider's silence.
+        with suppress(LineNotTold, RedisUnavailable):
             payments.take_notice(notice, provider_name=payment.provider)
     elif payment.state == Payment.State.PENDING:
         over = same.filter(created_at__lt=Now() - LAST_CAPTURE)

@@ -206,7 +206,7 @@ AXES_LOCKOUT_PARAMETERS = ["ip_address", "username"]
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "shop.client_address.client_address"
+AXES_CLIENT_IP_CALLABLE = "shop.client_address.limited_client"
 AXES_LOCKOUT_CALLABLE = "shop.fault_pages.locked_out"
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
