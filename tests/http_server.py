@@ -22,7 +22,7 @@ TEXT = Head(200, [(b"content-type", b"text/plain")])
 
 
 class Application:
-    """Answers a hot call at /hot at once, one at /held when it is told to, and everything else by ASGI."""
+    """Answers a hot call at /hot or /large at once, one at /held when it is told to, and everything else by ASGI."""
 
     def __init__(self) -> None:
         self.held: list[tuple[Reply, bytes]] = []
@@ -35,6 +35,8 @@ class Application:
         path, _, name = target.partition(b"?")
         if path == b"/hot":
             return self._echo, name
+        if path == b"/large":
+            return self._send_large, name
         if path == b"/held":
             return self._hold, name
         return None
@@ -42,6 +44,10 @@ class Application:
     def _echo(self, reply: Reply, name: bytes, headers: Any, body: bytes) -> None:
         self.served.append(f"hot {name.decode()}")
         reply.send(TEXT, b"hot %b %b" % (name, body))
+
+    def _send_large(self, reply: Reply, name: bytes, headers: Any, body: bytes) -> None:
+        self.served.append(f"large {name.decode()}")
+        reply.send(TEXT, b"x" * int(name))
 
     def _hold(self, reply: Reply, name: bytes, headers: Any, body: bytes) -> None:
         self.held.append((reply, b"held %b %b" % (name, body)))
@@ -70,7 +76,7 @@ class Application:
             body += message.get("body", b"")
         while path == "/slow" and not self.release.is_set():
             await asyncio.sleep(0.01)
-        text = b"x" * int(name) if path == "/long" else b"%b %b %b" % (path[1:].encode(), name, body)
+        text = b"x" * int(name) if path in ("/long", "/large") else b"%b %b %b" % (path[1:].encode(), name, body)
         self.served.append(f"{path[1:]} {name.decode()}")
         length = (b"content-length", b"%d" % len(text))
         await send({"type": "http.response.start", "status": 200, "headers": [length]})
@@ -96,6 +102,15 @@ class Running:
     def connections(self) -> int:
         """How many connections the server has."""
         return len(self.server.server_state.connections)
+
+    def between_turns(self, look: Callable[[], Any]) -> Any:
+        """Return what `look` finds in the server's event loop, between two turns of it."""
+
+        async def found() -> Any:
+            return look()
+
+        assert self.application.loop is not None
+        return asyncio.run_coroutine_threadsafe(found(), self.application.loop).result(SECONDS)
 
     def connect(self, *, source: str = "127.0.0.1") -> socket.socket:
         """Open a connection from an address of this machine."""

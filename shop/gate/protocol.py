@@ -3,7 +3,8 @@ The only module that knows uvicorn's protocol: tests/unit/test_protocol_contract
 two answers of a connection change places, never waits for a sender without a deadline, never knows what a call means.
 
 A hot call is one that the application names by its `hot_call`. It has no task, no future and no ASGI scope. Every
-other call, and each one that is behind an unanswered call on its connection, takes uvicorn's ordinary road.
+other call takes uvicorn's ordinary road, and so does one behind an unanswered call on its connection, or behind answers
+that the reader has not taken.
 """
 
 from __future__ import annotations
@@ -256,7 +257,7 @@ class GateProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Choose the road."""
         headers = dict(self.headers)
-        if self.behind or not self._is_plain(headers):
+        if self.behind or self.flow.write_paused or not self._is_plain(headers):
             self._begin_ordinary(headers)
         elif found := self.hot_call(self.parser.get_method(), self.url, headers):
             self.handler, self.argument = found

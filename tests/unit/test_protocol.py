@@ -14,10 +14,12 @@ import pytest
 
 from shop.gate import protocol
 from shop.gate.limits import AddressLimit
+from shop.gate.protocol import GateProtocol
 from tests.http_server import SECONDS, Running, bodies, read_to_end, read_until, running_server, statuses
 from tests.waiting import wait_until
 
 HOST = b"Host: shop\r\n"
+WRITE_BUFFER_BYTES = 64 * 1024  # what the transport keeps of answers before it asks for a pause
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,12 @@ def chunked(path: str, *parts: bytes, trailer: bytes = b"") -> bytes:
     text = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
     head = b"POST %b HTTP/1.1\r\n%bTransfer-Encoding: chunked\r\n\r\n" % (path.encode(), HOST)
     return head + text + b"0\r\n" + trailer + b"\r\n"
+
+
+def wait_for_connections(web: Running, count: int) -> list[GateProtocol]:
+    """Return the server's connections as soon as there are `count`."""
+    wait_until(lambda: web.connections == count)
+    return list(web.server.server_state.connections)  # type: ignore[arg-type]
 
 
 # Order.
@@ -100,6 +108,23 @@ def test_a_reader_who_does_not_read_is_not_read_from(web: Running) -> None:
         time.sleep(0.3)
         assert len(web.application.served) == served
     wait_until(lambda: web.connections == 0)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_what_is_answered_to_one_read_waits_for_the_reader(web: Running, reads: bool) -> None:
+    """The control reads: it gets every answer, in order."""
+    sizes = [60_000 + n for n in range(100)]
+    with web.connect() as connection:
+        if not reads:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(b"".join(get(f"/large?{size}") for size in sizes))
+        if reads:
+            connection.shutdown(socket.SHUT_WR)
+            assert [len(body) for body in bodies(read_to_end(connection))] == sizes
+            return
+        (held,) = wait_for_connections(web, 1)
+        wait_until(lambda: held.flow.write_paused)
+        assert web.between_turns(held.transport.get_write_buffer_size) < WRITE_BUFFER_BYTES + 2 * 60_000
 
 
 # Ways to begin and to end.
