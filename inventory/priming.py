@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 
 from inventory import keys
-from inventory.redis import Argument, Client, run_commands, run_script
+from inventory.redis import Argument, Client, run_commands, run_script, sending_once
 from inventory.tickets import StockFigures
 
 PAIRS_PER_CALL = 400
@@ -102,6 +102,8 @@ def prime(
     # Not written again: a full Redis refuses SADD, and staff must be able to pause a sale there.
     if not run_commands(client, [("SISMEMBER", keys.skus(), terms.sku)])[0]:
         run_commands(client, [("SADD", keys.skus(), terms.sku)])
+    # Sent again after a second loss, it would let ordinals begin where some were given before it.
+    client = sending_once(client) if begins else client
     return Primed(run_script(client, "prime", keys=[make(terms.sku) for make in makers], args=args))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
@@ -154,15 +154,15 @@ def prime_card(card: SaleCard) -> None:
     _refuse_retired(card)
     client = redis.connect()
     bases = dict(Sale.objects.filter(stock__sku=card.sku, retired_at=None).values_list("pk", "ordinal_base"))
-    base, begins = bases.get(card.sale_id), False
     was_primed_before = any(each is not None for each in bases.values())
-    if base is None:
-        Sale.objects.filter(pk=card.sale_id, ordinal_base=None).update(ordinal_base=0)
-        card, begins = find_sale_by_id(card.sale_id), True
+    begins = False
+    if bases.get(card.sale_id) is None:
+        begins = Sale.objects.filter(pk=card.sale_id, ordinal_base=None).update(ordinal_base=0) == 1
+        card = find_sale_by_id(card.sale_id)
     elif not priming.has_ordinals(client, card):
-        card, begins = _move_ordinals(card, base=base), True
+        card, begins = _move_ordinals(card), True
     if _prime(client, card, begins=begins, lost=was_primed_before) is Primed.MUST_MOVE_ORDINALS:
-        _prime(client, _move_ordinals(card, base=base or 0), begins=True, lost=was_primed_before)
+        _prime(client, _move_ordinals(card), begins=True, lost=was_primed_before)
 
 
 def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:
@@ -172,7 +172,7 @@ def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) ->
     with transaction.atomic(), connection.cursor() as cursor:
         # Until the stock is known nobody is told of a change: so nothing may change after the last look at it.
         ledger.lock_stock(cursor, sku=card.sku)
-        card = find_sale_by_id(card.sale_id)
+        card = replace(find_sale_by_id(card.sale_id), ordinal_base=card.ordinal_base)
         _refuse_retired(card)
         _fill(client, card.sku, changed_since=read_at - LONGEST_COMMIT)
         return _prime_stock(client, card, begins=begins, lost=lost)
@@ -202,17 +202,19 @@ def _prime_stock(client: redis.Client, card: SaleCard, *, begins: bool, lost: bo
     )
 
 
-def _move_ordinals(card: SaleCard, *, base: int) -> SaleCard:
-    """Let a sale's ordinals go on above a jump, unless another process has moved them from `base`; return the sale.
+def _move_ordinals(card: SaleCard) -> SaleCard:
+    """Let a sale's ordinals go on above a jump of this call's own; return the sale as it is then.
 
     Redis was found empty or started again, and may have lost how many it had given out. What is between the last one
-    known and the jump was never given, or comes back by its ticket.
+    known and the jump was never given, or comes back by its ticket. Another process's jump would not do: Redis may have
+    given ordinals above it, and lost them since.
     """
     last = Order.objects.filter(sale_id=card.sale_id).aggregate(last=Max("ordinal"))["last"] or 0
-    sale = Sale.objects.filter(pk=card.sale_id, ordinal_base=base)
-    if sale.update(ordinal_base=Greatest("ordinal_base", last) + ORDINAL_JUMP):
-        log.warning("Redis may have lost admissions: ordinals jump", action="ordinals_moved", sale=card.slug)
-    return find_sale_by_id(card.sale_id)
+    with transaction.atomic():
+        Sale.objects.filter(pk=card.sale_id).update(ordinal_base=Greatest("ordinal_base", last) + ORDINAL_JUMP)
+        card = find_sale_by_id(card.sale_id)
+    log.warning("Redis may have lost admissions: ordinals jump", action="ordinals_moved", sale=card.slug)
+    return card
 
 
 def _fill(client: redis.Client, sku: str, *, changed_since: datetime | None = None) -> datetime:

@@ -239,7 +239,7 @@ def test_a_record_from_before_there_were_versions_is_read(card: SaleCard) -> Non
         assert (record.text(), record.terms_version, record.ordinal) == (text, 3, 12)
 
 
-def test_ordinals_rise_by_one_and_jump_after_a_loss(card: SaleCard) -> None:
+def test_ordinals_rise_by_one_and_jump_after_a_loss(card: SaleCard, alone: None) -> None:
     queue(card, "ann", "bob")
     settle_line(card)
     forget(card)
