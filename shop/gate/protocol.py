@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shop.client_address import limited_address
@@ -98,6 +99,7 @@ class GateProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or make room, or refuse."""
         super().connection_made(transport)
+        self.flow = Flow(self, transport)
         address = limited_address(self.client[0]) if self.client else ""
         if not self.addresses.take(address):
             self._refuse(TOO_MANY_OF_ONE)
@@ -145,14 +147,18 @@ class GateProtocol(HttpToolsProtocol):
         """Answer what was begun, then end. A live stream ends at once: its reader comes back to another process."""
         self.stopping = True
         if self._streams():
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-            self.transport.write(b"0\r\n\r\n")
-            self.transport.close()
+            self._end_stream()
         elif self._owes():
             self.cycle.keep_alive = False
         elif self.phase in (SILENT, IDLE):
             self.transport.close()
+
+    def _end_stream(self) -> None:
+        self.ended, self.rest = True, b""
+        self.running.disconnected = True
+        self.running.message_event.set()
+        self.transport.write(b"0\r\n\r\n")
+        self.transport.close()
 
     def resume_writing(self) -> None:
         """Go on with what waits."""
@@ -161,6 +167,8 @@ class GateProtocol(HttpToolsProtocol):
 
     def check_deadline(self, now: int) -> None:
         """End this connection when it is too late; now: seconds of the clock."""
+        if (self.rest or self.behind) and self._streams() and not self.transport.is_closing():
+            return self._end_stream()  # what it sent cannot be answered, and would be kept as long as the stream
         unsent = self.transport.get_write_buffer_size()
         if unsent:  # the reader is slow: no other deadline, as long as something is taken
             if unsent != self.unsent:
@@ -179,6 +187,7 @@ class GateProtocol(HttpToolsProtocol):
             self._refuse(BODY_TOO_SLOW)
         else:
             self.transport.close()
+        return None
 
     # What comes in.
 
@@ -439,8 +448,21 @@ class GateProtocol(HttpToolsProtocol):
 
     def _streams(self) -> bool:
         """Say whether the answer that is under way has no end."""
-        cycle = self.cycle
-        return self._owes() and cycle is not self.hot and cycle.response_started and bool(cycle.chunked_encoding)
+        cycle = self.running
+        return cycle is not None and cycle.response_started and not cycle.response_complete and cycle.chunked_encoding
+
+
+class Flow(FlowControl):
+    """Reads nothing while something waits to be parsed: each ordinary call asks to read on when it begins."""
+
+    def __init__(self, connection: GateProtocol, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        """Go on reading, unless there is enough to parse."""
+        if not self._connection.rest:
+            super().resume_reading()
 
 
 class Closing:

@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 from django.conf import settings
 
-from shop.gate.limits import AddressLimit
+from shop.gate.limits import RECEIVE_BUFFER_BYTES, AddressLimit
 from shop.gate.protocol import GateProtocol
 
 SWEEP_SECONDS = 1.0
@@ -25,6 +25,8 @@ class Server(uvicorn.Server):
         """Begin to serve."""
         self._look_at_the_clock()
         await super().startup(sockets)
+        for listener in (each for server in self.servers for each in server.sockets):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)  # connections inherit it
 
     def _look_at_the_clock(self) -> None:
         clock = GateProtocol.clock

@@ -19,6 +19,7 @@ from tests.http_server import SECONDS, Running, bodies, read_to_end, read_until,
 from tests.waiting import wait_until
 
 HOST = b"Host: shop\r\n"
+READ_BYTES = 64 * 1024  # what the kernel hands over at a time
 WRITE_BUFFER_BYTES = 64 * 1024  # what the transport keeps of answers before it asks for a pause
 
 
@@ -84,18 +85,19 @@ def test_what_is_split_at_every_byte_is_the_same(shared: Running) -> None:
     assert bodies(shared.talk(*parts)) == [b"hot a body", b"x b abcd", b"hot c "]
 
 
-def test_reading_stops_while_an_answer_is_owed(web: Running) -> None:
+@pytest.mark.parametrize("first", ["/held?1", "/slow?1"])
+def test_reading_stops_while_an_answer_is_owed(web: Running, first: str) -> None:
     with web.connect() as connection:
-        connection.sendall(get("/held?1"))
-        wait_until(lambda: len(web.application.held) == 1)
+        connection.sendall(get(first))
         connection.settimeout(1)
         with pytest.raises(TimeoutError):
             connection.sendall(get("/hot?2") * 1_500_000)  # far more than the kernel keeps
         assert web.application.served == []
-        (held,) = web.server.server_state.connections
-        assert len(held.rest) < 600_000  # type: ignore[union-attr]
+        (held,) = wait_for_connections(web, 1)
+        assert web.between_turns(lambda: len(held.rest)) <= READ_BYTES
+        web.application.release.set()
         web.application.answer_held()
-        wait_until(lambda: len(web.application.served) > 0, what="it goes on")
+        wait_until(lambda: len(web.application.served) > 1, what="it goes on")
 
 
 def test_a_reader_who_does_not_read_is_not_read_from(web: Running) -> None:
@@ -103,7 +105,9 @@ def test_a_reader_who_does_not_read_is_not_read_from(web: Running) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(1)
         with pytest.raises(TimeoutError):
-            connection.sendall((get("/long?60000") + get("/hot?1")) * 300_000)
+            connection.sendall((get("/long?60000") + get("/hot?1")) * 1_000_000)  # far more than the kernel keeps
+        (held,) = wait_for_connections(web, 1)
+        assert web.between_turns(lambda: len(held.rest)) <= READ_BYTES
         served = len(web.application.served)
         time.sleep(0.3)
         assert len(web.application.served) == served
@@ -211,6 +215,25 @@ def test_a_stream_ends_when_its_reader_leaves(web: Running) -> None:
         read_until(connection, b"event\n\r\n")
     wait_until(lambda: web.application.disconnected == ["/stream"])
     wait_until(lambda: web.connections == 0)
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("more", [get("/hot?1"), b"G" * 100_000, b""])
+def test_a_stream_ends_when_its_reader_sends_more(web: Running, more: bytes, together: bool) -> None:
+    """The control sends nothing more: its stream stays."""
+    with web.connect() as connection:
+        connection.sendall(get("/stream") + (more if together else b""))
+        read_until(connection, b"event\n\r\n")
+        if not together:
+            connection.sendall(more)
+        connection.settimeout(2.5 if not more else SECONDS)
+        if more:
+            with suppress(ConnectionResetError):  # what the server has not read resets the connection
+                assert read_to_end(connection) == b"0\r\n\r\n"
+            wait_until(lambda: web.application.disconnected == ["/stream"] and web.connections == 0)
+        else:
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
 
 
 def test_a_trailer_is_no_header(shared: Running) -> None:
