@@ -88,6 +88,7 @@ class GateProtocol(HttpToolsProtocol):
         self.running: Any = None  # the last cycle that has a task
         self.rest = b""  # what came and is not parsed yet
         self.feeding = False
+        self.planned = False  # the rest is parsed in the next turn of the event loop
         self.behind = False  # the message that is parsed came after an unanswered one
         self.ended = False  # nothing more will come, or be listened to
         self.hung_up = False  # the other side has sent its end
@@ -218,7 +219,17 @@ class GateProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _must_wait(self) -> bool:
-        return self.phase in BUSY or self.behind or self.feeding or self.flow.write_paused
+        return self.phase in BUSY or self.behind or self.feeding or self.planned or self.flow.write_paused
+
+    def _continue_next_turn(self) -> None:
+        """Let other connections have their turn after an answer. One plan is enough for all answers of a portion."""
+        if not self.planned:
+            self.planned = True
+            self.loop.call_soon(self._continue_planned)
+
+    def _continue_planned(self) -> None:
+        self.planned = False
+        self._continue()
 
     def _parse(self, data: bytes) -> None:
         self.feeding = True
@@ -387,7 +398,7 @@ class GateProtocol(HttpToolsProtocol):
             if self.refusal:
                 return self._send_refusal(self.refusal)
         if self.rest or self.ended:
-            self.loop.call_soon(self._continue)
+            self._continue_next_turn()
         elif self.flow.read_paused and not self._must_wait():
             self.flow.resume_reading()
         return None

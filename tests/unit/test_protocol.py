@@ -9,11 +9,12 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 
 from shop.gate import protocol
-from shop.gate.limits import AddressLimit
+from shop.gate.limits import PORTION_BYTES, AddressLimit
 from shop.gate.protocol import GateProtocol
 from tests.http_server import SECONDS, Running, bodies, read_to_end, read_until, running_server, statuses
 from tests.waiting import wait_until
@@ -53,6 +54,26 @@ def wait_for_connections(web: Running, count: int) -> list[GateProtocol]:
     """Return the server's connections as soon as there are `count`."""
     wait_until(lambda: web.connections == count)
     return list(web.server.server_state.connections)  # type: ignore[arg-type]
+
+
+class AnswersPerTurn:
+    """Counts the hot calls that are answered in one turn of the server's event loop. most: in any turn so far."""
+
+    def __init__(self, web: Running) -> None:
+        self.most = self._now = 0
+        self._application, self._answer = web.application, web.application._echo
+        web.application._echo = self._count  # type: ignore[method-assign]
+
+    def _count(self, *arguments: Any) -> None:
+        if not self._now:
+            assert self._application.loop is not None
+            self._application.loop.call_soon(self._begin_turn)
+        self._now += 1
+        self.most = max(self.most, self._now)
+        self._answer(*arguments)
+
+    def _begin_turn(self) -> None:
+        self._now = 0
 
 
 # Order.
@@ -129,6 +150,19 @@ def test_what_is_answered_to_one_read_waits_for_the_reader(web: Running, reads: 
         (held,) = wait_for_connections(web, 1)
         wait_until(lambda: held.flow.write_paused)
         assert web.between_turns(held.transport.get_write_buffer_size) < WRITE_BUFFER_BYTES + 2 * 60_000
+
+
+@pytest.mark.parametrize("portion_bytes", [PORTION_BYTES, 1 << 20])
+def test_others_have_their_turn_between_portions_of_one_sender(
+    web: Running, monkeypatch: pytest.MonkeyPatch, portion_bytes: int
+) -> None:
+    """The control is a portion so large that all of it is answered in one turn of the event loop."""
+    monkeypatch.setattr(protocol, "PORTION_BYTES", portion_bytes)
+    turns = AnswersPerTurn(web)
+    request = get("/hot?1")
+    assert len(bodies(web.talk(request * 3000))) == 3000
+    # In one turn at most: a portion that was planned, and one that was read then.
+    assert (turns.most <= 2 * (PORTION_BYTES // len(request) + 1)) == (portion_bytes == PORTION_BYTES)
 
 
 # Ways to begin and to end.
