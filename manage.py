@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs every administrative command of the shop; holds no logic of its own; called by people and by make."""
+"""Runs every administrative command of the shop; holds no logic of its own."""
 
 import os
 import sys

@@ -1,6 +1,4 @@
-"""Shows stock and its ledger to staff. Never writes either: every form here is read-only.
-Called by Django's admin.
-"""
+"""Shows stock and its ledger to staff. Never writes either: every form here is read-only."""
 
 from __future__ import annotations
 

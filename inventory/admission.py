@@ -1,5 +1,5 @@
 """Admits a batch of requests into a SKU's line by one atomic script, through an async and a sync door.
-Never decides about stock: that is settlement. Called by the gate (async) and by the pages (sync).
+Never decides about stock: that is settlement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from inventory.redis import (
 
 # One script call stays short, so that nobody behind it waits long (pitfall Q15).
 MOST_PER_CALL = 1000
-# So many requests one buyer may cancel or let lapse in one sale: what Redis keeps of a buyer is bounded.
+# So many requests of one buyer may end unsold in one sale, however they end: what Redis keeps of a buyer is bounded.
 MAX_GIVEN_UP = 20
 # A line that was full opens so much later: longer than any process answers "sold out" from memory.
 REOPENING_US = 300_000

@@ -1,5 +1,5 @@
 """Decides, in order of seq, which requests of a batch get their units and where the line must wait. Pure.
-Never reads a clock or a store. Called by settlement.
+Never reads a clock or a store.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from inventory.outcomes import State
+from inventory.outcomes import Reason, State
 from inventory.tickets import Record
 
 
@@ -19,11 +19,11 @@ class Claim(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What became of a claim; reason is a word for the books, empty when the state says all."""
+    """What became of a claim; reason: why, None when the state says all."""
 
     claim: Claim
     state: State
-    reason: str = ""
+    reason: Reason | None = None
 
 
 def allocate(
@@ -51,7 +51,7 @@ def allocate(
         if sale_id in paused and sale_id not in over:
             return decisions
         if had.get(owner, 0) + quantity > limits[claim.request_id]:
-            decisions.append(Decision(claim, State.REFUSED, "limit_reached"))
+            decisions.append(Decision(claim, State.REFUSED, Reason.LIMIT_REACHED))
         elif quantity <= available:
             available -= quantity
             held += quantity

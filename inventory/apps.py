@@ -1,4 +1,4 @@
-"""Registers the inventory tables with Django; does nothing at start; called by Django."""
+"""Registers the inventory tables with Django; does nothing at start."""
 
 from django.apps import AppConfig
 

@@ -1,5 +1,5 @@
 """Checks every invariant of a sale against the database, in one snapshot, and the line. Never repairs anything.
-Called by the API, the load test's verdict, the admin and the tests: the one implementation (reliability §2).
+There is no second implementation of these checks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from inventory import audit_line, audit_records, redis
 from inventory.audit_finding import Finding
 from inventory.audit_queries import QUERIES, statement
 from inventory.database import Cursor
+from inventory.stock_looks import LineLook
 
 HOLD_GRACE_SECONDS = 5  # the expirer's rounds, and a busy moment
 REFUND_GRACE_SECONDS = 60
@@ -127,7 +128,7 @@ def read_books(cursor: Cursor, scope: Scope) -> Books:
     return Books(findings, {name: None if value is None else int(value) for name, value in row.items()})
 
 
-def _counts(books: Books, line: audit_line.LineLook) -> dict[str, int | None]:
+def _counts(books: Books, line: LineLook) -> dict[str, int | None]:
     return _of_sale(books) | {
         "queued": line.queued,
         "waiting": line.waiting,

@@ -1,4 +1,4 @@
-"""Names what an audit says of one invariant. Pure. Called by every part of the audit."""
+"""Names what an audit says of one invariant. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of one invariant: id as in the research (I1…), detail says what was seen."""
+    """The state of one invariant: id as in ARCHITECTURE.md (I1…), detail says what was seen."""
 
     id: str
     name: str

@@ -1,5 +1,5 @@
 """Lists every life a request may have, from the table of allowed changes, and the movements each must have made. Pure.
-Called by the audit's queries, so that history, orders and ledger are held to one table.
+History, orders and ledger are held to this one table.
 
 A change is one bit, so the changes of a life are one number; a movement is one in a byte of its kind.
 """

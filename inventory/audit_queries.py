@@ -1,5 +1,5 @@
 """The invariants that the database alone can break, a query each, all in one statement over one snapshot.
-Holds no logic: a query returns what it found, or nothing. Called by the audit.
+Holds no logic: a query returns what it found, or nothing.
 
 What is put into these texts is our own (S608 is about what is not); values go beside them.
 """

@@ -1,5 +1,5 @@
 """Compares what Redis says of requests with their orders: a part of them at each call, all in turn, or all at once.
-Never repairs anything; each page blocks Redis for well under 5 ms. Called by the audit.
+Never repairs anything; each page blocks Redis for well under 5 ms.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from inventory import keys
 from inventory.audit_finding import Finding
-from inventory.audit_line import LineLook
 from inventory.database import Cursor
 from inventory.outcomes import WAITING_STATES, State
 from inventory.redis import Client, run_script
+from inventory.stock_looks import LineLook
 from inventory.tickets import Record, record_or_none
 
 PAGE = 500

@@ -1,6 +1,4 @@
-"""Adds up the ledger to the balance behind each of some movements. Reads only, one statement however many there are.
-Called by the admin.
-"""
+"""Adds up the ledger to the balance behind each of some movements. Reads only, one statement however many there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the workers' own PostgreSQL connections, with every timeout set. Holds no statement. Called by workers."""
+"""Opens the workers' own PostgreSQL connections, with every timeout set. Holds no statement."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Lists the dead letters of a SKU's line, puts one back where that is truthful, or removes it from the list.
-Never queues again what was decided (docs/decisions/0014). Called by `manage.py dead_letters`.
+Never queues again what was decided (docs/decisions/0014).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def change_letters(
 ) -> list[Done]:
     """Retry or discard letters of `sku`; say of each what became of it. Every one is logged with `actor`.
 
-    retry: an undecided, sound request goes to the end of the line with a new seq. discard: the letter leaves the list,
+    retry: an undecided, sound request goes back to its place in line. discard: the letter leaves the list,
     if it is decided or its record cannot be read. Raises InvalidRequest (S16), RedisUnavailable.
     """
     keys.checked_sku(sku)

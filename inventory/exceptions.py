@@ -23,8 +23,11 @@ FairdropError
     ├── LineNotTold             it is committed, but the line has not heard of it
     ├── MemoryFull              Redis is nearly full and takes nobody new
     ├── SaleNotPrimed           Redis has no state of this sale yet
+    ├── StaleWrite              a row changed under this transaction; it was rolled back
+    ├── UnitsNotFree            the units to be sold are not free any more
+    ├── BatchDeferred           the batch stays in flight: the database is away, or settlement is broken
     ├── LockInUse               this lock object holds its lock already, or is taking it
-    └── LockLost                the SKU's lock is no longer ours
+    └── LockLost                the lock is no longer ours
         └── FenceRefused        the stock row has seen a newer holder
 """
 
@@ -168,6 +171,18 @@ class MemoryFull(Unavailable):
 
 class SaleNotPrimed(Unavailable):
     """The line of this sale is being prepared."""
+
+
+class StaleWrite(Unavailable):
+    """A row changed under this transaction; nothing was written."""
+
+
+class UnitsNotFree(Unavailable):
+    """These units are not free; nothing was written."""
+
+
+class BatchDeferred(Unavailable):
+    """The batch stays in flight and is settled later; nothing was written."""
 
 
 class LockInUse(Unavailable):

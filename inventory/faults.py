@@ -1,5 +1,5 @@
 """Named places where a test may kill, freeze or break a process, switched on by FAIRDROP_FAULT=name:action[:nth].
-Off, a place costs one comparison; production refuses to start with it on. Called by the workers.
+Off, a place costs one comparison; production refuses to start with it on.
 """
 
 from __future__ import annotations

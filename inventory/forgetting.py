@@ -14,8 +14,6 @@ from inventory.scanning import pages
 from inventory.tickets import sale_id_of
 
 PAGE = 500  # a step of so many takes Redis a millisecond or two
-# Requests of a past sale come first in their SKU's line: its seqs are older than those of the sales after it.
-FIRST = 1_000
 WAITING_LETTERS = ("q", "w")
 
 
@@ -24,13 +22,19 @@ def has_waiting(client: Client, sku: str, *, sale_id: int) -> bool:
 
     Raises RedisUnavailable.
     """
-    places = (keys.line(sku), keys.in_flight(sku), keys.dead_letters(sku))
-    found = run_commands(client, [("ZRANGE", key, 0, FIRST - 1) for key in places])
-    waiting, flying, dead = ([name for name in names if sale_id_of(name) == sale_id] for names in found)
-    if waiting or flying or not dead:
-        return bool(waiting or flying)
-    (records,) = run_commands(client, [("HMGET", keys.records(sku), *dead)])
-    return any((record or "q")[0] in WAITING_LETTERS for record in records)
+    # In the order in which a request moves from one to the next: one that moves meanwhile is seen there.
+    for names in _members_of(client, keys.dead_letters(sku), sale_id):
+        (records,) = run_commands(client, [("HMGET", keys.records(sku), *names)])
+        if any((record or "q")[0] in WAITING_LETTERS for record in records):
+            return True
+    return any(any(_members_of(client, key, sale_id)) for key in (keys.line(sku), keys.in_flight(sku)))
+
+
+def _members_of(client: Client, key: str, sale_id: int) -> Iterator[list[str]]:
+    for page in pages(client, "ZSCAN", key, size=PAGE):
+        names = [name for name, _ in page if sale_id_of(name) == sale_id]
+        if names:
+            yield names
 
 
 def sales_known(client: Client, sku: str, sale_ids: Sequence[int]) -> list[int]:

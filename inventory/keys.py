@@ -1,5 +1,4 @@
 """Makes every Redis key, a function each, type and lifetime beside it. Never talks to Redis.
-Called by all of inventory.
 
 All keys of a SKU carry the hash tag {sku}: one slot on Redis Cluster, one script may touch them all.
 """
@@ -11,6 +10,7 @@ from collections.abc import Callable
 
 from inventory.exceptions import InvalidRequest
 
+FENCE_TTL_MS = 24 * 3600 * 1000
 SKU_PATTERN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 # What a lock or a queue may be called: every SKU, and names such as Queue:orders. A brace would break the hash tag.
 NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]{0,198}[A-Za-z0-9])?")
@@ -56,7 +56,7 @@ def sales(sku: str) -> str:
 
 
 def given_up(sku: str) -> str:
-    """hash, "sale_id:buyer" → how many requests were cancelled or lapsed. Lives as long as the SKU."""
+    """hash, "sale_id:buyer" → how many requests ended unsold, or were refunded. Lives as long as the SKU."""
     return f"fd:{{{sku}}}:givenup"
 
 

@@ -1,5 +1,5 @@
 """The only writer of Stock and StockMovement: every change of a count and its movement, in the caller's transaction.
-Never commits, never decides who gets a unit. Called by settlement, the ends of holds, stock control and the seed.
+Never commits, never decides who gets a unit.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from inventory.database import Cursor, array
-from inventory.exceptions import FenceRefused, InvalidRequest, LockLost
+from inventory.exceptions import FenceRefused, InvalidRequest, StaleWrite, UnitsNotFree
 from inventory.keys import checked_sku
-from inventory.line_changes import StockFigures
+from inventory.tickets import StockFigures
 
 LOAD = """
 INSERT INTO inventory_stock AS s (sku, total, available, held, sold, fence, version)
@@ -111,10 +111,10 @@ def hold_units(
 
 
 def read_hold(cursor: Cursor) -> StockFigures:
-    """Return the stock after hold_units. Raises LockLost when the units were not there any more."""
+    """Return the stock after hold_units. Raises StaleWrite when the units were not there any more."""
     row = cursor.fetchone()
     if row is None:
-        raise LockLost("the stock row changed under this transaction; nothing was written")
+        raise StaleWrite("the stock row changed under this transaction; nothing was written")
     return StockFigures(*row)
 
 
@@ -157,15 +157,15 @@ def ask_sale(cursor: Cursor, *, stock_id: int, units: int) -> None:
 
 
 def read_sale(cursor: Cursor) -> StockFigures:
-    """Return the stock after ask_sale. Raises LockLost when the units were not free."""
+    """Return the stock after ask_sale. Raises UnitsNotFree."""
     row = cursor.fetchone()
     if row is None:
-        raise LockLost("these units are not free; nothing was written")
+        raise UnitsNotFree
     return StockFigures(*row)
 
 
 def retake_units(cursor: Cursor, *, stock_id: int, request_id: str, units: int, actor: str) -> StockFigures:
-    """Sell free units to a request whose hold had ended. Raises LockLost when they are not free (I12)."""
+    """Sell free units to a request whose hold had ended. Raises UnitsNotFree (I12)."""
     figures = _change(cursor, stock_id=stock_id, available=-units, held=0, sold=units)
     _move_many(cursor, stock_id=stock_id, kind="retake", sign=-1, units=[(request_id, units)], actor=actor)
     return figures

@@ -1,6 +1,5 @@
 """Tells where requests stand in a SKU's line, what the line comes to, and which lines have work. Never changes one.
-Called by the gate and the pages (places, figures), the workers (which SKUs have work), the checks. Changes are made
-by admission.py and line_changes.py.
+Changes are made by admission.py and line_changes.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Changes a SKU's line: hands out batches, writes down what a COMMIT decided or changed, lets lost requests wait again.
 Never decides, never admits: that is admission.py. Reading is line.py.
-Called by the settler (take, settle, give back), and by whoever has changed an order or a stock row (tell_changes).
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import structlog
 
 from inventory import keys
 from inventory.exceptions import LockLost, SaleNotPrimed
-from inventory.locks import FENCE_TTL_MS
 from inventory.redis import Argument, Client, run_script, run_scripts
-from inventory.tickets import Record, read_record
+from inventory.tickets import Record, StockFigures, read_record
 
 log = structlog.get_logger(__name__)
 
@@ -36,15 +34,6 @@ class Settled(NamedTuple):
 
     request_id: str
     record: Record
-
-
-class StockFigures(NamedTuple):
-    """The stock as the database has it after a commit."""
-
-    available: int
-    held: int
-    sold: int
-    version: int
 
 
 def live_field(*, sale_id: int, buyer: str) -> str:
@@ -218,5 +207,5 @@ def give_back(client: Client, sku: str, *, token: str, seen_fence: int = 0) -> N
     seen_fence: what the stock row has seen; the next holder's fence is above it. Raises LockLost, RedisUnavailable.
     """
     script_keys = [keys.lock(sku), keys.stock(sku), keys.fence(sku)]
-    if run_script(client, "give_back", keys=script_keys, args=[token, seen_fence, FENCE_TTL_MS]) == -1:
+    if run_script(client, "give_back", keys=script_keys, args=[token, seen_fence, keys.FENCE_TTL_MS]) == -1:
         raise LockLost

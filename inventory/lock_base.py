@@ -32,7 +32,6 @@ from inventory.watchdog import WATCHDOG
 
 log = structlog.get_logger(__name__)
 
-FENCE_TTL_MS = 24 * 3600 * 1000
 SHORTEST_TTL_MS = 100
 ExtendMode = Literal["set", "add"]
 

@@ -99,6 +99,11 @@ class Hold:
                 self.ends_by = since + max(self._max_hold_ms, life_ms) / 1000
             return True
 
+    def shorten(self, *, since: float, life_ms: int) -> None:
+        """Count on no longer life than the one about to be asked for at `since`: its answer may be lost (L1)."""
+        with self._mutex:
+            self.deadline = min(self.deadline, lease_end(since, life_ms=life_ms))
+
     def postpone(self) -> None:
         """Try the renewal again after a tenth of the TTL (L4)."""
         self.renew_at = time.monotonic() + self.ttl_ms / 10_000

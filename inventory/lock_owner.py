@@ -1,6 +1,4 @@
-"""Names the owner of a lock so that people can read it, and reads such a name. Never repeats a name.
-Called by locks.py, redlock.py and lock_report.py.
-"""
+"""Names the owner of a lock so that people can read it, and reads such a name. Never repeats a name."""
 
 from __future__ import annotations
 

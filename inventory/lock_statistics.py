@@ -1,6 +1,5 @@
 """Counts in this process how each lock is used, and adds that up over all processes every few seconds.
 Never costs a command per lock; what was counted since the last flush is lost with its process.
-Called by locks.py, redlock.py, the watchdog (which flushes) and lock_report.py.
 """
 
 from __future__ import annotations

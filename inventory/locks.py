@@ -16,7 +16,6 @@ import structlog
 from inventory import keys
 from inventory.arguments import LONGEST_SECONDS, checked_client, checked_flag, checked_name
 from inventory.exceptions import RedisUnavailable
-from inventory.lock_base import FENCE_TTL_MS as FENCE_TTL_MS  # priming keeps a fence as long
 from inventory.lock_base import AnyLock, ExtendMode, lock_keys
 from inventory.lock_hold import Hold, lease_end
 from inventory.lock_owner import new_nonce, new_token
@@ -139,7 +138,7 @@ class Lock(AnyLock):
         self.token = new_token()
 
     def _ask(self, *, wait_ms: int, nonce: str) -> tuple[int, str, int]:
-        args: list[Argument] = [self.token, self._ttl_ms, FENCE_TTL_MS, wait_ms, nonce, GRANT_TTL_MS * self._fair]
+        args: list[Argument] = [self.token, self._ttl_ms, keys.FENCE_TTL_MS, wait_ms, nonce, GRANT_TTL_MS * self._fair]
         taken, value, waiters = run_script(self._client, "acquire", keys=self._lock_keys, args=args)
         return int(taken), str(value), int(waiters)
 
@@ -188,6 +187,8 @@ class Lock(AnyLock):
         hold, since = self.hold, time.monotonic()
         if hold is None or not hold.is_valid():
             return False
+        if mode == "set":
+            hold.shorten(since=since, life_ms=int(milliseconds))
         args: list[Argument] = [self.token, int(milliseconds), mode]
         life_ms = int(run_script(sending_once(self._client), "extend", keys=self._lock_keys[:1], args=args))
         if life_ms <= 0:
@@ -290,7 +291,7 @@ def force_release(client: Client, name: str) -> int:
     The old holder hears of it at its next renewal. Raises InvalidRequest, RedisUnavailable.
     """
     checked_client(client, lock=checked_name(name))
-    args: list[Argument] = [FENCE_TTL_MS, GRANT_TTL_MS, new_nonce()]
+    args: list[Argument] = [keys.FENCE_TTL_MS, GRANT_TTL_MS, new_nonce()]
     fence = int(run_script(sending_once(client), "force", keys=lock_keys(name), args=args))
     log.warning("lock taken away by an operator", action="lock_forced", lock=name, fence=fence)
     return fence

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from weakref import ref
 
 from inventory.arguments import HIGHEST_WHOLE, LONGEST_SECONDS, checked_name, checked_number, checked_text
-from inventory.exceptions import LockLost
+from inventory.exceptions import LockLost, RedisUnavailable
 from inventory.lock_base import AnyLock
 from inventory.locks import Lock, release_all
 from inventory.redis import connect
@@ -62,13 +62,19 @@ def lock(
 def unlock(name: str | int, lock_id: str | None = None) -> bool:
     """Give the lock of `name` back; False: it is not the caller's, nor that of `lock_id`, any more (S3).
 
-    Raises InvalidRequest, RedisUnavailable.
+    Raises InvalidRequest, RedisUnavailable: the call may be repeated then.
     """
     one = _lock_of(name, lock_id)
     if one is None:
         return False
+    held = _HELD.get(one.name)
     _forget(one)
-    return one.release()
+    try:
+        return one.release()
+    except RedisUnavailable:
+        if held is not None:
+            _HELD.setdefault(one.name, held)  # its key may still be there: the call may be repeated
+        raise
 
 
 def unlock_all() -> bool:

@@ -1,5 +1,5 @@
-"""Names every state of a request, its one-letter form in Redis, and every change that is allowed. Decides nothing.
-Called by every floor; a database trigger holds orders to the same table.
+"""Names every state of a request and its reasons, its letter in Redis, and every allowed change. Decides nothing.
+A database trigger holds orders to the same table.
 """
 
 from __future__ import annotations
@@ -30,6 +30,27 @@ class State(StrEnum):
         return other in ALLOWED[self]
 
 
+class Reason(StrEnum):
+    """Why the shop brought an order into its state; staff write texts of their own.
+
+    Stored in orders, payments and their history: a value never changes.
+    """
+
+    LIMIT_REACHED = "limit_reached"
+    DEAD_LETTER = "dead_letter"
+    LEFT_THE_LINE = "left_the_line"
+    DISCARDED_BY_STAFF = "discarded_by_staff"
+    NOT_PAID_IN_TIME = "not paid in time"
+    CANCELLED_BY_BUYER = "cancelled by the buyer"
+    PAID_LATE = "paid late"
+    TOO_LATE_UNITS_GONE = "paid too late: the units went to the next in line"
+    TOO_LATE_LIMIT_REACHED = "paid too late: the buyer has other units, up to the limit"
+    REFUNDED_BY_PROVIDER = "given back by the payment provider"
+    NEVER_COLLECTED = "nothing was collected in time"
+
+
+# The money came after the hold had ended, and bought nothing.
+TOO_LATE = frozenset({Reason.TOO_LATE_UNITS_GONE, Reason.TOO_LATE_LIMIT_REACHED})
 _LETTER = {
     State.QUEUED: "q",
     State.WAITLISTED: "w",

@@ -1,6 +1,4 @@
-"""Puts a sale and its stock into Redis as the database knows them; safe to repeat. Never admits anyone.
-Called by the catalogue when a sale or its stock changes, and when Redis has lost them (I18).
-"""
+"""Puts a sale and its stock into Redis as the database knows them; safe to repeat. Never admits anyone."""
 
 from __future__ import annotations
 
@@ -9,12 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
-from django.conf import settings
-
 from inventory import keys
-from inventory.line_changes import StockFigures
-from inventory.locks import FENCE_TTL_MS
 from inventory.redis import Argument, Client, run_commands, run_script
+from inventory.tickets import StockFigures
 
 PAIRS_PER_CALL = 400
 
@@ -53,7 +48,7 @@ def microseconds(moment: datetime) -> int:
 def prime_fields(client: Client, sku: str, *, key: str, pairs: Sequence[tuple[str, str | int]]) -> None:
     """Write fields and values of a hash of `sku`, unless it is primed already. Raises RedisUnavailable.
 
-    key: of its records (a retry then finds itself, I14), its live units, or what its buyers have given up.
+    key: of its records (a retry then finds itself, I14), its live units, or how many requests ended unsold.
     """
     for start in range(0, len(pairs), PAIRS_PER_CALL):
         flat = [part for pair in pairs[start : start + PAIRS_PER_CALL] for part in pair]
@@ -76,27 +71,29 @@ def prime(
     figures: StockFigures,
     last_seq: int,
     fence: int,
-    moved: bool = False,
+    begins: bool = False,
+    grace_seconds: float = 0.0,
 ) -> Primed:
     """Write a sale's terms and its stock's figures. Raises RedisUnavailable.
 
     versions: version → "limit|price|currency" of every terms version there was.
-    moved: its ordinals go on above a jump, because the server was started since it was primed.
+    begins: its ordinals may begin after its base: it was never primed, or the base was moved above a jump.
     last_seq: the highest seq in the database, so that a place given out before Redis was lost stays the better one.
     fence: the highest the stock row has seen.
+    grace_seconds: how long an empty Redis decides nobody, so that those who have a ticket can bring it.
     """
     args: list[Argument] = [
         terms.sale_id,
         terms.text(),
         terms.revision,
-        f"{terms.ordinal_base or 0}{'+' if moved else ''}",
+        f"{terms.ordinal_base or 0}{'+' if begins else ''}",
         *figures,
         last_seq,
         keys.settled_channel(),
         terms.sku,
         fence,
-        FENCE_TTL_MS,
-        round(settings.RESTORE_GRACE_SECONDS * 1_000_000),
+        keys.FENCE_TTL_MS,
+        round(grace_seconds * 1_000_000),
     ]
     for version, text in versions.items():
         args += (version, text)
@@ -111,4 +108,10 @@ def prime(
 def is_primed(client: Client, sku: str) -> bool:
     """Say whether Redis knows the stock of `sku`. Raises RedisUnavailable."""
     (known,) = run_commands(client, [("HEXISTS", keys.stock(sku), "version")])
+    return bool(known)
+
+
+def has_ordinals(client: Client, terms: SaleTerms) -> bool:
+    """Say whether Redis knows how many admissions a sale has had. Raises RedisUnavailable."""
+    (known,) = run_commands(client, [("HEXISTS", keys.sales(terms.sku), f"{terms.sale_id}:ordinals")])
     return bool(known)

@@ -1,5 +1,5 @@
 """Checks the invariants of queues and of SKU lines: every id in one place, records and counters that agree.
-Never repairs anything and may run while all work goes on. Called by `manage.py check_queues` and the tests.
+Never repairs anything and may run while all work goes on.
 
 Every id is judged in one moment by a script; sizes and counters in one moment too. So nothing that only moves is found.
 """

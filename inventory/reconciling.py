@@ -1,5 +1,5 @@
 """Reads a SKU's line page by page, and mends it in steps of a millisecond or so.
-Never decides what is wrong: its caller compares with the database. Called by the reconciler.
+Never decides what is wrong: its caller compares with the database.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The one door to Redis: opens clients, loads scripts/*.lua by name, turns Redis errors into ours.
-Never decides anything. Called by the rest of inventory; no other file imports the redis package.
+Never decides anything. No other file imports the redis package.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from inventory.redis_connections import keep_ready, send
 SCRIPTS = Path(__file__).parent / "scripts"
 # A line of a script in whose place a function stands that several scripts have.
 SHARED = re.compile(r"^-- Shared: (\w+)\n", re.MULTILINE)
-# Set here, not left to the library: the shape of replies depends on it (ecosystem §0.3).
+# Set here, not left to the library: the shape of replies depends on it.
 PROTOCOL = 2
 
 # The library leaves half of its methods untyped; what passes through here is checked where it is used.

@@ -1,5 +1,5 @@
 """Reads the address of a Redis that is more than one server: Sentinel or Cluster. Never opens a connection.
-Called by redis.py; a plain redis:// address is left to the library.
+A plain redis:// address is left to the library.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Lends single connections of a client: for one command, or for as long as a caller waits at a list.
-Never opens a client, and repeats a command only as its client was told to. Called by redis.py.
+Never opens a client, and repeats a command only as its client was told to.
 """
 
 from __future__ import annotations

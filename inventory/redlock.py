@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 import structlog
 
+from inventory import keys
 from inventory.arguments import LONGEST_SECONDS, checked_client, checked_flag, refused
 from inventory.exceptions import RedisUnavailable
-from inventory.lock_base import FENCE_TTL_MS, AnyLock, ExtendMode
+from inventory.lock_base import AnyLock, ExtendMode
 from inventory.lock_hold import Hold
 from inventory.lock_owner import new_nonce
 from inventory.lock_statistics import STATISTICS
@@ -144,6 +145,8 @@ class Redlock(AnyLock):
 
     def _extend(self, hold: Hold, milliseconds: int, mode: ExtendMode | Literal["keep"]) -> bool:
         since = time.monotonic()
+        if mode == "set":
+            hold.shorten(since=since, life_ms=milliseconds)
         lives = self._ask_all("extend", self._lock_keys[:1], [hold.token, milliseconds, mode])
         agreed = [life for life in lives if life]
         if len(agreed) >= self._quorum:
@@ -207,7 +210,7 @@ class Redlock(AnyLock):
         return sum(map(bool, votes)) >= self._quorum
 
     def _acquire_args(self, token: str = "") -> list[Argument]:
-        return [token or self.token, self._ttl_ms, FENCE_TTL_MS, 0, ""]
+        return [token or self.token, self._ttl_ms, keys.FENCE_TTL_MS, 0, ""]
 
     def _release_everywhere(self) -> list[Any]:
         return self._ask_all("release", self.release_keys, _release_args(self.token))

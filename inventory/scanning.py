@@ -1,5 +1,5 @@
 """Walks a hash or a sorted set page by page, so that no call keeps Redis busy for long.
-Never shows one moment: what moves meanwhile may come twice. Called by reconciling.py and queue_checks.py.
+Never shows one moment: what moves meanwhile may come twice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Signs short texts and checks them: the first key signs, every key verifies. Never encrypts.
-Called by shop and tickets.
-"""
+"""Signs short texts and checks them: the first key signs, every key verifies. Never encrypts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Names a request, writes and reads its record in Redis, signs and reads its ticket. Never talks to Redis.
-Called by admission, the line, the gate and the pages.
+"""Names a request, writes and reads its record in Redis, signs and reads its ticket; names a stock's figures.
+Never talks to Redis.
 """
 
 from __future__ import annotations
@@ -37,6 +37,15 @@ class Record(NamedTuple):
         version = f"|{self.terms_version}.{self.ordinal}" if self.terms_version or self.ordinal else ""
         end = f"|{self.hold_expires_ms}" if self.hold_expires_ms is not None else "|r" if self.restored else ""
         return f"{self.state.letter}|{self.seq}|{self.quantity}|{self.sale_id}|{self.buyer}{version}{end}"
+
+
+class StockFigures(NamedTuple):
+    """The stock as the database has it after a commit."""
+
+    available: int
+    held: int
+    sold: int
+    version: int
 
 
 def read_record(text: str) -> Record:

@@ -1,5 +1,5 @@
 """Waits until a line may have work: a hint on a channel, or the sweep's interval. Loses nothing when hints are lost.
-Never blocks longer than a second (pitfalls L10, L11). Called by workers and by the board.
+Never blocks longer than a second (pitfalls L10, L11).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Declares what an operator may say about a flood; the same words on the command line and in Locust's web page.
-Never reads anything else from outside. Called by the locustfile and by the run's hooks.
+Never reads anything else from outside.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.expectations import EXPECTATIONS, FULL_SET, UnknownExpectation, expectations_from
+from loadtest.history import default_folder
 from loadtest.population import EVERYBODY_MIX, MIXES, SHOPPERS_MIX, Population
 from loadtest.shop_api import ShopError
 
@@ -22,20 +23,8 @@ AUDIT_TOKEN_VARIABLE = "FAIRDROP_AUDIT_TOKEN"  # noqa: S105 - the name of a vari
 # Shoppers when nothing is planned, everybody when a shape plans arrivals.
 AUTO_MIX = "auto"
 
-
-def state_folder() -> Path:
-    """Return this checkout's git-ignored state folder."""
-    project = Path(__file__).resolve().parents[1]
-    return Path(os.environ.get("FAIRDROP_STATE_DIR") or project / ".fairdrop")
-
-
 FULL_WORD = "all"
 EXPECTS_HELP = f"what the run must have shown to prove anything, with commas between: {', '.join(EXPECTATIONS)}"
-
-
-def default_folder() -> Path:
-    """Return the folder of the last flood."""
-    return state_folder() / "flood"
 
 
 def declare(parser: Any) -> None:

@@ -1,5 +1,5 @@
 """What the shapes have in common: Locust keeps an even number of users, and the plan says when buyers come.
-Never ties arrivals to answers: users are only the hands that carry them out. Called by Locust and the run's hooks.
+Never ties arrivals to answers: users are only the hands that carry them out.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Turns a rate over time into the intended instant of every arrival: exact in number, in order, the same by seed.
-Never waits for an answer and never reads a clock, so how fast a shop is changes nothing. Called by shapes and doors.
+Never waits for an answer and never reads a clock, so how fast a shop is changes nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Sends the calls of a flood, one connection pool for a user or for many places; each is recorded whatever happens.
-Never retries and never judges an answer. Called by the conversation and by the follow-ups.
+Never retries and never judges an answer.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """All that is known about one sale of a flood: what its clients say, and what the shop's audit said before and after.
-Never judges. Called by the checks and by whoever waits for the shop to be at rest.
+Never judges.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Judges a run from its folder: the clients' record, and the shop's books as they were kept, are now, or are given.
 Never starts anything and never repairs anything. Exit code 0: everything holds; 1: it does not; 2: nothing to judge.
-Called by hand: python -m loadtest.checker FOLDER [FOLDER of another machine …] [--host URL | --audit FILE] [--json]
+Usage: python -m loadtest.checker FOLDER [FOLDER of another machine …] [--host URL | --audit FILE] [--json]
 """
 
 from __future__ import annotations

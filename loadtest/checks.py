@@ -1,6 +1,5 @@
 """The checks of a flood: each compares the clients' record of one sale with the shop's own audit of it.
 Never asks anybody and never trusts a counter of the load generator.
-Called by the verdict.
 """
 
 from __future__ import annotations

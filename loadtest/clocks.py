@@ -1,5 +1,5 @@
 """Knows on whose clock the times of a record are, and what it takes to compare times of two machines.
-Never calls two clocks comparable by itself: that is the operator's word. Called by the history and the checks.
+Never calls two clocks comparable by itself: that is the operator's word.
 """
 
 from __future__ import annotations

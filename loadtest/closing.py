@@ -1,5 +1,5 @@
 """Opens the books before a flood and closes them after it: audits, record, verdict, exit code.
-Never judges before the line is at rest or its deadline has passed. Called by the run's hooks.
+Never judges before the line is at rest or its deadline has passed.
 """
 
 from __future__ import annotations

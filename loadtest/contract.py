@@ -1,5 +1,5 @@
 """Says which answers the shop's HTTP contract foresees for a flood's calls, and what an answer proves.
-Never sees a body. Called by the conversation (while it runs) and by the checks (afterwards).
+Never sees a body.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One buyer's visit to the shop: arrive, ask, ask again; what comes of a place in line is the follow-ups' business.
 Never takes a missing answer for a yes or a no: it asks again with the same key.
-Called by the user classes; speaks through the calls it is given.
+Speaks only through the calls it is given.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class Conversation:
                 self._crowd.remember_buyer(self._buyer, token=token)
                 return True
             gevent.sleep(answer.wait_seconds)
-        self._crowd.counters.gave_up += 1
         return False
 
     def _click(self, wish: Wish) -> None:
@@ -119,7 +118,6 @@ class Conversation:
                 return
             click = RETRY
             gevent.sleep(HAMMER_SECONDS if self._visit.hammers else answer.wait_seconds)
-        self._crowd.counters.gave_up += 1
 
     def _send_ask(self, operation: Operation, wish: Wish) -> Answer:
         headers = self._headers | {"Idempotency-Key": wish.key}

@@ -1,6 +1,5 @@
 """What the users of one process share: the visits still to make, what was learned, the history, the counters.
 Never decides whether the shop did well; counters are for the progress line only.
-Called by the user classes and the run's hooks.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ class Counters:
     admitted: int = 0
     decided: int = 0
     paid: int = 0
-    gave_up: int = 0
     planned: int = 0
     arrived: int = 0
     turned_away: int = 0

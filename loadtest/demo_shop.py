@@ -1,5 +1,5 @@
 """Finds the demo that runs from this checkout: its audit token, and fresh sales for one more flood.
-Never opens its stores: the shop's own command makes the sales. Called by run_flood.
+Never opens its stores: the shop's own command makes the sales.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from loadtest.arguments import AUDIT_TOKEN_VARIABLE, state_folder
+from loadtest.arguments import AUDIT_TOKEN_VARIABLE
+from loadtest.history import state_folder
 from loadtest.shop_api import ShopApi, ShopError
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,5 @@
 """Lets the visits of one process in: as fast as users come free, or each at its planned instant.
 Never lets a slow shop slow the plan down: who finds no free user waits at the door, and that wait is on record.
-Called by the run's hooks (opening) and by the users (entering).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Names what a run can be expected to have shown, and keeps what is to be known of a run beside its record.
-Never says whether it was shown: that is the check "vacuous". Called by the flood's command, the checks and the checker.
+Never says whether it was shown: that is the check "vacuous".
 """
 
 from __future__ import annotations

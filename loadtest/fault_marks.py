@@ -1,5 +1,5 @@
 """Marks a fault in a run: who kills or stops something writes down what and when, and the report shows it.
-Never does the fault itself. Called by tests and operators: python -m loadtest.fault_marks "kill -9 settler-1" FOLDER
+Never does the fault itself. Usage: python -m loadtest.fault_marks "kill -9 settler-1" FOLDER
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loadtest import arguments
 from loadtest.clocks import clock_name
-from loadtest.history import now_ns
+from loadtest.history import default_folder, now_ns
 
 FAULTS_FILE = "faults.jsonl"
 
@@ -47,7 +46,7 @@ def main(words: list[str]) -> int:
     if len(words) not in (1, 2) or not words[0].strip():
         print('usage: python -m loadtest.fault_marks "what was done" [FOLDER of the run]', file=sys.stderr)
         return 2
-    folder = Path(words[1]) if len(words) == 2 else arguments.default_folder()
+    folder = Path(words[1]) if len(words) == 2 else default_folder()
     if not folder.is_dir():
         print(f"{folder} is no folder of a run.", file=sys.stderr)
         return 2

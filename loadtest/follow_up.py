@@ -1,5 +1,5 @@
 """What a buyer does with a place in line, to its very end: wait, leave, pay, cancel, lapse, pay late, restore, listen.
-Never takes a missing answer for a yes or a no: it looks, or asks again. Called by the followers, a greenlet a place.
+Never takes a missing answer for a yes or a no: it looks, or asks again. One greenlet for each place.
 """
 
 from __future__ import annotations
@@ -164,7 +164,6 @@ class FollowUp:
             if operation.outcome == FAIL and not is_come_again(operation):
                 return answer
             gevent.sleep(answer.wait_seconds)
-        self._crowd.counters.gave_up += 1
         return answer
 
     def _note(self, operation: Operation) -> None:

@@ -1,5 +1,5 @@
 """Follows every place of a process to its end, a greenlet each, all over one pool of connections.
-Never holds up the buyers who still come. Called by the run's hooks.
+Never holds up the buyers who still come.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Keeps what every client did and was told: a JSON line when a call begins, another when it ends, a file a process.
 Never judges and never loses a line silently: a file without its last line counts as cut off.
-Called by the crowd (writing) and by the verdict (reading).
 """
 
 from __future__ import annotations
@@ -27,6 +26,17 @@ STOPPED = "stopped"  # code of a call that we ourselves cut off when the run was
 UNENDED = "unended"  # code of a call that had not ended when its file did: its process was killed, or stopped
 
 encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def state_folder() -> Path:
+    """Return this checkout's git-ignored state folder."""
+    project = Path(__file__).resolve().parents[1]
+    return Path(os.environ.get("FAIRDROP_STATE_DIR") or project / ".fairdrop")
+
+
+def default_folder() -> Path:
+    """Return the folder of the last flood."""
+    return state_folder() / "flood"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 """Measures how long buyers waited and how much was done a second, from the clients' record alone.
-Never averages a wait away: it gives the middle, the slowest hundredth and the slowest. Called by the verdict.
+Never averages a wait away: it gives the middle, the slowest hundredth and the slowest.
 """
 
 from __future__ import annotations

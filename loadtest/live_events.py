@@ -1,5 +1,5 @@
 """Reads the shop's live events for a while; every message is recorded like an answer to a call.
-Never takes the end of a stream for news, and never reads longer than it is told. Called by watchers.
+Never takes the end of a stream for news, and never reads longer than it is told.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The users of the flood: hands that play one planned buyer after another, of whatever kind; lookers who only look.
 Never judges: the verdict is taken at the end from the clients' record and the shop's audit.
-Called by Locust (`locust` at the root of the project finds it through locust.conf).
+`locust` at the root of the project finds it through locust.conf.
 """
 
 from __future__ import annotations

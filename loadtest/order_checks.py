@@ -1,5 +1,5 @@
 """The check of the order: nobody stands behind, or goes away with less, than somebody who came surely later.
-Never compares times of two clocks, unless the run says how far they may differ. Called by the verdict.
+Never compares times of two clocks, unless the run says how far they may differ.
 """
 
 from __future__ import annotations

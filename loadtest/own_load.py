@@ -1,5 +1,5 @@
 """Measures how busy the load generator's own processes are: above nine tenths of a core its figures are its own.
-Never guesses: a process that left no file is named. Called by the run's hooks (writing) and by the verdict (reading).
+Never guesses: a process that left no file is named.
 """
 
 from __future__ import annotations

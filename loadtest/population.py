@@ -1,6 +1,5 @@
 """Plans what every buyer of a flood will do, from a seed: what kind they are, which sales, how many clicks, what then.
 Never talks to anything, so the same seed is the same crowd whatever the number of processes.
-Called by the crowd.
 """
 
 from __future__ import annotations

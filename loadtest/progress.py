@@ -1,5 +1,5 @@
 """Shows in one line how far a flood is: on a terminal the line is redrawn, elsewhere a plain line comes now and then.
-Never says whether the run is good; its numbers are the crowd's own counters. Called by run_flood.
+Never says whether the run is good; its numbers are the crowd's own counters.
 """
 
 from __future__ import annotations

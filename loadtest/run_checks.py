@@ -1,5 +1,5 @@
 """The checks that say whether a run can be believed: it tried everything, and the contract foresees every answer.
-Never looks at the shop's books. Called by the verdict, with the checks of the shop.
+Never looks at the shop's books.
 """
 
 from __future__ import annotations

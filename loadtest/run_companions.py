@@ -1,5 +1,5 @@
 """What runs beside a process's crowd: one notes how busy the process is, one ends it when run_flood is gone.
-Never touches the crowd or its record. Called by the run's hooks, each in a greenlet of its own.
+Never touches the crowd or its record. Each runs in a greenlet of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Says how and on what a flood ran: command, seed, revision, hardware, versions, how the shop's stores keep data.
 Never guesses: what cannot be read is left out, and the report says "not told". Never writes a token down.
-Called by the run's hooks; the report reads the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Floods a running shop from one command: starts Locust, shows one line of progress, prints the verdict table.
 Never ends with 0 unless every check of the verdict holds; 1 is a broken check, 2 a flood that cannot begin.
-Called by hand, by make and by the demo: python -m loadtest.run_flood --host http://127.0.0.1:8000 --audit-token T
+Usage: python -m loadtest.run_flood --host http://127.0.0.1:8000 --audit-token T
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from types import FrameType
 
 from loadtest import arguments, demo_shop
 from loadtest.crowd import clear_progress
+from loadtest.history import default_folder
 from loadtest.population import MIXES
 from loadtest.progress import ProgressLine
 from loadtest.report import write_report
@@ -69,7 +70,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=arguments.DEFAULT_SEED)
     parser.add_argument("--expects", default=arguments.FULL_WORD, help=arguments.EXPECTS_HELP)
-    parser.add_argument("--history", default=str(arguments.default_folder()), help="folder for record and verdict")
+    parser.add_argument("--history", default=str(default_folder()), help="folder for record and verdict")
     parser.add_argument("--run-time", type=int, default=0, help="seconds after which buyers are sent home")
     parser.add_argument("--allow-remote", action="store_true", help="allow a host that is not here")
     options = parser.parse_args(_with_joined_token(sys.argv[1:] if argv is None else argv))

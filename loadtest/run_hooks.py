@@ -1,6 +1,5 @@
 """Runs a flood inside Locust: prepares it, gives every process its part, ends it, has it judged, sets the exit code.
 Never lets a worker judge: one process sees the whole, the master or the only one.
-Called by Locust's events through the locustfile.
 """
 
 from __future__ import annotations

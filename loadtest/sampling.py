@@ -1,6 +1,6 @@
 """Looks at the shop while a flood runs: the figures of every sale twice a second, an audit of one sale after the other.
 Never disturbs the run: a look that fails is written down as a gap, and audits take a tenth of the time at most.
-Called by the run's hooks, in the one process that sees the whole.
+Runs only in the process that sees the whole run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The shapes of a flood as stages of arrivals: what each is for, and how many come when.
-Never sends anything and needs no Locust. Called by the shape files, by run_flood and by the tests.
+Never sends anything and needs no Locust.
 """
 
 from __future__ import annotations

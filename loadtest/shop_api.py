@@ -1,6 +1,5 @@
 """Asks the shop the few things a flood needs beside the crowd: which sales there are, and their audit.
 Never waits longer than its timeout and never touches a host that is not this machine unless told to.
-Called by the run's preparation, the verdict and run_flood.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Says when buyers surely had their units, from what they were told alone, and how many units were out at once.
 Never guesses: a hold counts from the first answer that told of it to the last question answered with it.
-Called by the checks.
 """
 
 from __future__ import annotations

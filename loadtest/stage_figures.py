@@ -1,5 +1,5 @@
 """Says of each stage of a shape how many came, how fast they were served, and how far the shop kept up.
-Never mixes stages: a click counts where it was planned, however late its answer came. Called by the run's end.
+Never mixes stages: a click counts where it was planned, however late its answer came.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Draws a verdict for a terminal: a row a SKU, a line of totals, a mark for each check, waits and rates.
 Never decides anything and needs only the verdict's JSON form, so run_flood can draw it from the file.
-Called by the verdict, the run's end and run_flood.
 """
 
 from __future__ import annotations

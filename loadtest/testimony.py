@@ -1,5 +1,5 @@
 """Orders the clients' record: which wishes there were, which places they got, what each was told and when.
-Never asks the shop and never judges. Called by the checks and by the table.
+Never asks the shop and never judges.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The checks of what buyers were told: one thing, and then nothing that cannot come after it.
-Never takes two answers for contradictory that were on their way at once. Called by the verdict.
+Never takes two answers for contradictory that were on their way at once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`python -m loadtest.visitors`: some people come to every sale that opens; some pay, some forget, some give it back.
-Never more than one call at a time, so that they cannot crowd a shop. Called by the demo, beside whoever looks at it.
+Never more than one call at a time, so that they cannot crowd a shop.
 """
 
 from __future__ import annotations

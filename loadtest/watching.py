@@ -1,5 +1,5 @@
 """Begins and ends what accompanies a run beside its crowd: facts, looks at the shop, the report at the end.
-Never lets any of it change the run's verdict. Called by the run's hooks, in the one process that sees the whole.
+Never lets any of it change the run's verdict. Runs only in the process that sees the whole run.
 """
 
 from __future__ import annotations

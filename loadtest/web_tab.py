@@ -1,5 +1,5 @@
 """Shows the shop live in Locust's web page: a tab with a row a sale, a page of its own, and both as JSON and CSV.
-Never asks the shop itself: it shows what the run's sampler saw last. Called by the run's hooks.
+Never asks the shop itself: it shows what the run's sampler saw last.
 """
 
 from __future__ import annotations

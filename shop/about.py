@@ -1,5 +1,5 @@
 """GET /api/v1/about: the versions of the shop and its stores, and what the stores do before they call a write safe.
-Never guesses: what a store does not tell is null. Called by urls.py.
+Never guesses: what a store does not tell is null.
 """
 
 from __future__ import annotations

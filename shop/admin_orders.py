@@ -1,5 +1,5 @@
 """Shows staff an order with everything that ever happened to it, and lets them cancel or refund it with a reason.
-Never changes an order itself: the services do. Called by Django's admin.
+Never changes an order itself: the services do.
 """
 
 from __future__ import annotations

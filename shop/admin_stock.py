@@ -1,5 +1,5 @@
 """The live table of stock in the admin: page, JSON for its module, CSV. Never changes anything.
-Called by Django (shop/urls.py, under the admin's own check of who is staff).
+shop/urls.py puts it under the admin's own check of who is staff.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Reads the live table of stock: rows, sales, lines and locks; a fixed number of queries and round trips.
-Never changes anything. Called by admin_stock.py.
+Never changes anything.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from inventory import redis, stock_looks
 from inventory.exceptions import RedisUnavailable
 from inventory.models import Stock
 from inventory.stock_looks import StockLook
+from shop.decision_rates import Sample, measure
 from shop.models import Sale
 
 PAGE_ROWS = 100
@@ -30,13 +31,11 @@ FILTERS = {"": "all", "running": "running", "sold_out": "sold out", "drifting": 
 
 
 class _Seen(NamedTuple):
-    """What this process saw of a SKU's line: when, decided so far, and the speed by then."""
+    """What this process saw of a SKU: the line's decisions, and the versions of the line's stock and of the row."""
 
-    at: float
-    decided: int
+    decisions: Sample
     version: int
     row_version: int
-    rate: float | None
 
 
 # By SKU. Each web process measures for itself, over whatever time has passed since it last looked.
@@ -143,14 +142,13 @@ def _judge(stock: Stock, look: StockLook, *, on_sale: bool) -> tuple[float | Non
 
     The row was read before Redis was. What is on its way is no drift, so some of it takes a second look to be told.
     """
-    seen, now = _LAST.get(stock.sku), time.monotonic()
-    line, rate = look.line, seen.rate if seen else None
+    seen, line = _LAST.get(stock.sku), look.line
     drift = _drift(stock, look, seen=seen, on_sale=on_sale)
-    if seen is None or now - seen.at >= RATE_SECONDS:
-        if seen is not None:
-            rate = round(max(0, line.decided - seen.decided) / (now - seen.at), 1)
-        _LAST[stock.sku] = _Seen(now, line.decided, line.version, stock.version, rate)
-    return rate, drift
+    last = seen.decisions if seen else None
+    sample = measure(last, decided=line.decided, at=time.monotonic(), min_seconds=RATE_SECONDS)
+    if sample is not last:
+        _LAST[stock.sku] = _Seen(sample, line.version, stock.version)
+    return _rounded(sample.rate), drift
 
 
 def _drift(stock: Stock, look: StockLook, *, seen: _Seen | None, on_sale: bool) -> str:

@@ -1,5 +1,5 @@
 """The calls of the API that are not hot: a sale's audit, and the answer to unknown addresses.
-Never changes anything. Called by urls.py.
+Never changes anything.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The calls of the API that change a request: pay, cancel, restore, and a provider's notices. Each may be repeated.
-Never serves a hot call, never lets an error out but as a problem. Called by urls.py, behind the gate.
+Never serves a hot call, never lets an error out but as a problem.
 """
 
 from __future__ import annotations

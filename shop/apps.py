@@ -1,9 +1,12 @@
-"""Registers the shop with Django, and logs what django-axes locks. Called by Django."""
+"""Registers the shop with Django, and logs what django-axes locks."""
 
 from typing import Any
 
 import structlog
 from django.apps import AppConfig
+from django.http import HttpRequest
+
+from shop.client_address import client_address
 
 log = structlog.get_logger(__name__)
 
@@ -18,11 +21,11 @@ class ShopConfig(AppConfig):
         user_locked_out.connect(log_locked_login)
 
 
-def log_locked_login(*_: Any, username: str | None, ip_address: str | None, **_more: Any) -> None:
+def log_locked_login(*_: Any, request: HttpRequest, username: str | None, **_more: Any) -> None:
     """Log a login that was refused, with the address and the account that somebody typed."""
     log.warning(
         "login refused after too many failed ones",
         action="login_locked",
-        address=ip_address,
+        address=client_address(request),
         account=(username or "")[:150],
     )

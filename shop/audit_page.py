@@ -1,6 +1,4 @@
-"""Shows staff the audit of a sale in the admin, once or every two seconds. Never changes anything.
-Called by the sale's admin.
-"""
+"""Shows staff the audit of a sale in the admin, once or every two seconds. Never changes anything."""
 
 from __future__ import annotations
 

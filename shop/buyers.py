@@ -1,4 +1,4 @@
-"""Gives buyers their tokens and reads them. Never stores anything. Called by the gate and the pages."""
+"""Gives buyers their tokens and reads them. Never stores anything."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reads sales and their stock from the database, and primes Redis with them. Never changes what is offered.
-Called by the pages, the gate's loader, the admin and the demo.
-"""
+"""Reads sales and their stock from the database, and primes Redis with them. Never changes what is offered."""
 
 from __future__ import annotations
 
@@ -12,21 +10,22 @@ from functools import cache
 from typing import Any
 
 import structlog
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Aggregate, Case, Count, F, Max, OuterRef, Q, Subquery, Sum, When
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
-from inventory import keys, line_changes, priming, redis
+from inventory import keys, ledger, priming, redis
 from inventory.exceptions import SaleNotFound, SaleNotPrimed
-from inventory.line_changes import Settled, StockFigures, live_field
-from inventory.outcomes import State
+from inventory.line_changes import live_field
+from inventory.outcomes import LIVE_STATES, State
 from inventory.priming import Primed
-from inventory.tickets import Record
+from inventory.tickets import Record, StockFigures
 from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
 from shop.orders import record_of
 
-# Longer than priming and the longest transaction together.
+# Longer than any transaction: a change has the moment at which its transaction began.
 LONGEST_COMMIT = timedelta(minutes=1)
 # A hold that ended longer ago is not looked for: the index keeps ended holds until a vacuum.
 OVERDUE = timedelta(seconds=10)
@@ -154,17 +153,29 @@ def prime_card(card: SaleCard) -> None:
     """
     _refuse_retired(card)
     client = redis.connect()
-    was_primed = priming.is_primed(client, card.sku)
-    if card.ordinal_base is None:
+    bases = dict(Sale.objects.filter(stock__sku=card.sku, retired_at=None).values_list("pk", "ordinal_base"))
+    base, begins = bases.get(card.sale_id), False
+    was_primed_before = any(each is not None for each in bases.values())
+    if base is None:
         Sale.objects.filter(pk=card.sale_id, ordinal_base=None).update(ordinal_base=0)
+        card, begins = find_sale_by_id(card.sale_id), True
+    elif not priming.has_ordinals(client, card):
+        card, begins = _move_ordinals(card, base=base), True
+    if _prime(client, card, begins=begins, lost=was_primed_before) is Primed.MUST_MOVE_ORDINALS:
+        _prime(client, _move_ordinals(card, base=base or 0), begins=True, lost=was_primed_before)
+
+
+def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:
+    if priming.is_primed(client, card.sku):
+        return _prime_stock(client, card, begins=begins, lost=lost)
+    read_at = _fill(client, card.sku)
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Until the stock is known nobody is told of a change: so nothing may change after the last look at it.
+        ledger.lock_stock(cursor, sku=card.sku)
         card = find_sale_by_id(card.sale_id)
-    elif not was_primed:
-        card = _move_ordinals(card)
-    card, last_seq = _prime_requests(client, card, empty=not was_primed)
-    if _prime(client, card, last_seq=last_seq, moved=not was_primed) is Primed.MUST_MOVE_ORDINALS:
-        _prime(client, _move_ordinals(card), last_seq=last_seq, moved=True)
-    if not was_primed:
-        _tell_missed(client, card)
+        _refuse_retired(card)
+        _fill(client, card.sku, changed_since=read_at - LONGEST_COMMIT)
+        return _prime_stock(client, card, begins=begins, lost=lost)
 
 
 def _refuse_retired(card: SaleCard) -> None:
@@ -172,72 +183,67 @@ def _refuse_retired(card: SaleCard) -> None:
         raise SaleNotPrimed("This sale is retired: only the database answers for it.")
 
 
-def _prime(client: redis.Client, card: SaleCard, *, last_seq: int, moved: bool) -> Primed:
+def _prime_stock(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:
     versions = {
         terms.version: f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
         for terms in SaleTerms.objects.filter(sale_id=card.sale_id)
     }
-    figures = StockFigures(card.available, card.held, card.sold, card.version)
+    # A Redis that has lost nothing knows the last one; nothing has an index by it.
+    orders = Order.objects.filter(sale__stock__sku=card.sku) if begins else Order.objects.none()
     return priming.prime(
-        client, card, versions=versions, figures=figures, last_seq=last_seq, fence=card.fence, moved=moved
+        client,
+        card,
+        versions=versions,
+        figures=StockFigures(card.available, card.held, card.sold, card.version),
+        last_seq=orders.aggregate(last=Max("seq"))["last"] or 0,
+        fence=card.fence,
+        begins=begins,
+        grace_seconds=settings.RESTORE_GRACE_SECONDS if lost else 0,
     )
 
 
-def _move_ordinals(card: SaleCard) -> SaleCard:
-    """Let a sale's ordinals go on above a jump; return the sale as it is then.
+def _move_ordinals(card: SaleCard, *, base: int) -> SaleCard:
+    """Let a sale's ordinals go on above a jump, unless another process has moved them from `base`; return the sale.
 
     Redis was found empty or started again, and may have lost how many it had given out. What is between the last one
     known and the jump was never given, or comes back by its ticket.
     """
     last = Order.objects.filter(sale_id=card.sale_id).aggregate(last=Max("ordinal"))["last"] or 0
-    Sale.objects.filter(pk=card.sale_id).update(ordinal_base=Greatest("ordinal_base", last) + ORDINAL_JUMP)
-    log.warning("Redis may have lost admissions: ordinals go on above a jump", action="ordinals_moved", sale=card.slug)
+    sale = Sale.objects.filter(pk=card.sale_id, ordinal_base=base)
+    if sale.update(ordinal_base=Greatest("ordinal_base", last) + ORDINAL_JUMP):
+        log.warning("Redis may have lost admissions: ordinals jump", action="ordinals_moved", sale=card.slug)
     return find_sale_by_id(card.sale_id)
 
 
-def _tell_missed(client: redis.Client, card: SaleCard) -> None:
-    """Tell what was committed after the snapshot: it was told to a Redis that was not primed, so to nobody."""
-    now = find_sale_by_id(card.sale_id)
-    if now.version == card.version:
-        return
-    orders = _orders(card.sku).filter(changed_at__gte=Now() - LONGEST_COMMIT)
-    changed = [Settled(name, record) for name, record in _records_of(orders)]
-    figures = StockFigures(now.available, now.held, now.sold, now.version)
-    line_changes.tell_changes(client, card.sku, figures=figures, changed=changed)
+def _fill(client: redis.Client, sku: str, *, changed_since: datetime | None = None) -> datetime:
+    """Write what buyers hold and what was decided into an empty Redis; return the moment it was read.
 
-
-def _prime_requests(client: redis.Client, card: SaleCard, *, empty: bool) -> tuple[SaleCard, int]:
-    """Write what buyers hold and what was decided into an empty Redis; return the card of that moment and its last seq.
-
-    One snapshot for all of it: a count that knows of more than the records do would make requests look lost (I4).
+    changed_since: only what has changed since then; the stock's row is locked. Else one snapshot for all of it: a count
+    that knows of more than the records do would make requests look lost (I4).
     """
+    orders = Order.objects.filter(sale__stock__sku=sku, sale__retired_at__isnull=True)
     with transaction.atomic(), connection.cursor() as cursor:
-        if empty:
+        if changed_since is None:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            card = find_sale_by_id(card.sale_id)
-            _refuse_retired(card)
-            found: dict[str, Sequence[tuple[str, str | int]]] = {
-                keys.live_units(card.sku): _by_buyer(card.sku, [State.HELD, State.PAID], Sum("quantity")),
-                keys.given_up(card.sku): _by_buyer(card.sku, [State.CANCELLED, State.EXPIRED], Count("id")),
-                keys.records(card.sku): [
-                    (name, record.text()) for name, record in _records_of(_orders(card.sku).order_by("id"))
-                ],
-            }
-        last_seq = Order.objects.filter(sale__stock__sku=card.sku).aggregate(last=Max("seq"))["last"] or 0
-    if empty:
-        for key, pairs in found.items():
-            priming.prime_fields(client, card.sku, key=key, pairs=pairs)
-    return card, last_seq
+        cursor.execute("SELECT clock_timestamp()")
+        read_at: datetime = cursor.fetchone()[0]
+        changed = orders if changed_since is None else orders.filter(changed_at__gte=changed_since)
+        buyers = orders if changed_since is None else orders.filter(buyer__in=changed.values("buyer"))
+        zeros = changed_since is not None  # they may have had some at the first look
+        live = Q(state__in=LIVE_STATES)
+        found: dict[str, Sequence[tuple[str, str | int]]] = {
+            keys.live_units(sku): _by_buyer(buyers, Sum("quantity", filter=live, default=0), zeros=zeros),
+            keys.given_up(sku): _by_buyer(buyers, Count("id", filter=~live), zeros=zeros),
+            keys.records(sku): [(name, record.text()) for name, record in _records_of(changed.order_by("id"))],
+        }
+    for key, pairs in found.items():
+        priming.prime_fields(client, sku, key=key, pairs=pairs)
+    return read_at
 
 
-def _orders(sku: str) -> QuerySet[Order]:
-    """Return the orders of a SKU that Redis is told of."""
-    return Order.objects.filter(sale__stock__sku=sku, sale__retired_at__isnull=True)
-
-
-def _by_buyer(sku: str, states: Sequence[State], what: Aggregate) -> list[tuple[str, int]]:
-    """Return what the orders in some states come to, by the field of their buyer in the hashes of the SKU."""
-    found = _orders(sku).filter(state__in=states).order_by().values_list("sale_id", "buyer").annotate(what=what)
+def _by_buyer(orders: QuerySet[Order], what: Aggregate, *, zeros: bool) -> list[tuple[str, int]]:
+    """Return what orders come to, by the field of their buyer in the hashes of the SKU."""
+    found = orders.order_by().values_list("sale_id", "buyer").annotate(what=what).filter(what__gte=0 if zeros else 1)
     return [(live_field(sale_id=sale_id, buyer=buyer), number) for sale_id, buyer, number in found]
 
 

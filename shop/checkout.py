@@ -1,6 +1,4 @@
-"""Takes a buyer from a hold to payment: at once, or by the provider's page. Never decides what money buys.
-Called by the payment calls and the ticket page.
-"""
+"""Takes a buyer from a hold to payment: at once, or by the provider's page. Never decides what money buys."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from inventory.tickets import sale_id_of
 from shop import holds, payments, requests
 from shop.models import Order, Payment
 from shop.payment_providers import Charge, provider
+from shop.payment_rows import NoticeResult
 
 
 class Bill(NamedTuple):
@@ -44,12 +43,12 @@ def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -
         return
     notice = provider(provider_name).pay_at_once(_charge(order, payment, root))
     result = payments.take_notice(notice, provider_name=provider_name)
-    if result == "paid":
+    if result is NoticeResult.PAID:
         return
     order = Order.objects.select_related("sale__stock").get(pk=order.pk)
     holds.catch_up(order)
     if order.state != State.PAID:
-        if result == "declined":
+        if result is NoticeResult.DECLINED:
             raise NotPayable("the payment was declined; nothing was taken from you", state=order.state)
         # The money may be on its way back only: the provider may be away just now.
         raise NotPayable(f"this request is {order.state}; what was taken from you is given back", state=order.state)

@@ -13,6 +13,11 @@ def client_address(request: HttpRequest) -> str:
     return address_of(request.META.get("HTTP_X_FORWARDED_FOR", ""), connection=request.META.get("REMOTE_ADDR", ""))
 
 
+def limited_client(request: HttpRequest) -> str:
+    """Return what failed logins are counted by."""
+    return limited_address(client_address(request))
+
+
 def address_of(forwarded_for: str, *, connection: str) -> str:
     """As client_address; forwarded_for: the header, to whose end each proxy adds. connection: who called us.
 

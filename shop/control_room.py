@@ -1,6 +1,5 @@
 """The control room of a sale in the admin: one live page, and a form with a reason for each act.
-Never acts without the right, never reads more often than every two seconds however many watch. Called by the sale's
-admin.
+Never acts without the right, never reads more often than every two seconds however many watch.
 """
 
 from __future__ import annotations

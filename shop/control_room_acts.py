@@ -1,5 +1,5 @@
 """Does one act of a control room: only with its right, only on what its form had shown, one act of a sale at a time.
-Never changes a sale itself: the services do. Called by control_room.py.
+Never changes a sale itself: the services do.
 """
 
 from __future__ import annotations

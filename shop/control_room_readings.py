@@ -1,5 +1,5 @@
 """Reads everything that a control room shows of one sale: counts, line, speed, invariants, workers, lock, acts.
-Never changes anything; what one store does not answer is said, and the rest is shown. Called by control_room.py.
+Never changes anything; what one store does not answer is said, and the rest is shown.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from inventory.lock_owner import in_words
 from inventory.lock_statistics import read_statistics
 from inventory.models import StockMovement
 from shop.audits import audit_sale
+from shop.decision_rates import Sample, measure
 from shop.models import Sale, StaffAct
 
 LAST = 12
@@ -157,11 +158,11 @@ def _invariants(sale: Sale) -> dict[str, Any]:
 
 def _rate(room: dict[str, Any], last: dict[str, Any] | None) -> float | None:
     """Return decisions a second since the reading before; None when there was none lately."""
-    if last is None or not last["line"] or not room["line"] or room["at"] - last["at"] > 60:
+    if last is None or not last["line"] or not room["line"]:
         return None
-    passed: float = max(0.5, room["at"] - last["at"])
-    decided: int = room["line"]["decided"] - last["line"]["decided"]
-    return round(float(max(0, decided)) / float(passed), 1)
+    before = Sample(last["at"], last["line"]["decided"], last["rate"])
+    rate = measure(before, decided=room["line"]["decided"], at=room["at"], min_seconds=0.0).rate
+    return None if rate is None else round(rate, 1)
 
 
 def _point(room: dict[str, Any]) -> Point:

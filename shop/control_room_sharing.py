@@ -1,5 +1,5 @@
 """Lets many viewers of one page share one reading, in all web processes: made at most once in a while, kept in the
-cache. Never makes a page fail because the cache is away: then each process shares with itself. Called by control_room.
+cache. Never makes a page fail because the cache is away: then each process shares with itself.
 """
 
 from __future__ import annotations

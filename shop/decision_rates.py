@@ -1,15 +1,34 @@
-"""Remembers how fast each line was decided lately, from the figures that pages read anyway. Never asks a store.
-Called by the ticket page; the gate's board keeps its own.
-"""
+"""Measures how many requests of a line are decided a second, from figures that are read anyway. Never asks a store."""
 
 from __future__ import annotations
 
 import threading
 import time
+from typing import NamedTuple
 
-LEAST_SECONDS = 2.0
+MIN_SECONDS = 2.0
 # An older sample says nothing of the pace of now.
-OLDEST_SECONDS = 30.0
+MAX_SECONDS = 30.0
+
+
+class Sample(NamedTuple):
+    """A look at a line. at: seconds of one clock; rate: decisions a second up to then, None when not known."""
+
+    at: float
+    decided: int
+    rate: float | None = None
+
+
+def measure(before: Sample | None, *, decided: int, at: float, min_seconds: float = MIN_SECONDS) -> Sample:
+    """Return the sample that follows `before`; `before` itself while that is at most `min_seconds` old.
+
+    Its rate is not known at the first look, after MAX_SECONDS without one, and when the line lost its count.
+    """
+    if before is None or at - before.at > MAX_SECONDS or decided < before.decided:
+        return Sample(at, decided)
+    if at - before.at <= min_seconds:
+        return before
+    return Sample(at, decided, (decided - before.decided) / (at - before.at))
 
 
 class DecisionRates:
@@ -17,22 +36,14 @@ class DecisionRates:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._samples: dict[str, tuple[float, int]] = {}
-        self._rates: dict[str, tuple[float, float]] = {}
+        self._samples: dict[str, Sample] = {}
 
     def seen(self, sku: str, *, decided: int, now: float | None = None) -> float:
         """Take in that `decided` requests are decided by now (monotonic seconds); return the pace, 0 when unknown."""
         moment = time.monotonic() if now is None else now
         with self._lock:
-            since, before = self._samples.get(sku, (moment, decided))
-            if sku not in self._samples or moment - since > OLDEST_SECONDS or decided < before:
-                self._samples[sku] = (moment, decided)
-                self._rates.pop(sku, None)
-            elif moment - since >= LEAST_SECONDS:
-                self._samples[sku] = (moment, decided)
-                self._rates[sku] = (moment, (decided - before) / (moment - since))
-            measured_at, rate = self._rates.get(sku, (moment, 0.0))
-            return rate if moment - measured_at <= OLDEST_SECONDS else 0.0
+            sample = self._samples[sku] = measure(self._samples.get(sku), decided=decided, at=moment)
+        return sample.rate or 0.0
 
 
 RATES = DecisionRates()

@@ -1,5 +1,5 @@
 """The pages for what went wrong behind every view: no such address, a form that may be forged, a fault of ours.
-Never shows anything that came with the request. Called by Django (urls.py, settings.py).
+Never shows anything that came with the request.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Ends holds and places in line: expired, cancelled. Each exactly once: one conditional UPDATE, under the stock's lock.
-Never decides who is next. Called by the expirer, the buyer's cancel call and staff.
+Never decides who is next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -14,9 +14,9 @@ from inventory import ledger, line, line_changes, redis
 from inventory.allocation import Claim, Decision
 from inventory.database import Cursor, array
 from inventory.exceptions import LineNotTold, NotPayable, RedisUnavailable, RequestNotFound
-from inventory.line_changes import Settled, StockFigures
-from inventory.outcomes import RANK, WAITING_STATES, State
-from inventory.tickets import Record, sale_id_of
+from inventory.line_changes import Settled
+from inventory.outcomes import RANK, WAITING_STATES, Reason, State
+from inventory.tickets import Record, StockFigures, sale_id_of
 from shop import catalogue, orders
 from shop.models import Order
 
@@ -35,6 +35,8 @@ SELECT t.sku, o.request_id
 FROM (SELECT request_id, sale_id FROM shop_order
       WHERE state = 'held' AND hold_expires_at > statement_timestamp() - make_interval(secs => %(seconds)s)
             AND hold_expires_at <= statement_timestamp()
+            AND sale_id <> ALL(ARRAY(SELECT l.id FROM shop_sale l JOIN inventory_stock k ON k.id = l.stock_id
+                                     WHERE k.sku = ANY(%(without)s::text[])))
       ORDER BY hold_expires_at LIMIT %(most)s) o
 JOIN shop_sale s ON s.id = o.sale_id JOIN inventory_stock t ON t.id = s.stock_id
 """
@@ -90,17 +92,20 @@ def expire_due(cursor: Cursor, *, sku: str, request_ids: Sequence[str]) -> Chang
         request_ids=request_ids,
         state=State.EXPIRED,
         actor="expirer",
-        reason="not paid in time",
+        reason=Reason.NOT_PAID_IN_TIME,
         due_only=True,
     )
 
 
-def find_due(cursor: Cursor, *, most: int, ended_within_seconds: int = EVER_SECONDS) -> dict[str, list[str]]:
+def find_due(
+    cursor: Cursor, *, most: int, ended_within_seconds: int = EVER_SECONDS, without: Iterable[str] = ()
+) -> dict[str, list[str]]:
     """Return up to `most` requests by SKU whose hold is over by the database's clock.
 
     ended_within_seconds: look only at holds that ended so lately; all are looked at by default.
+    without: SKUs that are left out.
     """
-    cursor.execute(DUE, {"most": most, "seconds": ended_within_seconds})
+    cursor.execute(DUE, {"most": most, "seconds": ended_within_seconds, "without": array(without)})
     due: dict[str, list[str]] = {}
     for sku, name in cursor.fetchall():
         due.setdefault(sku, []).append(name)
@@ -144,7 +149,7 @@ def catch_up(order: Order) -> None:
     tell(Changes(stock.sku, StockFigures(stock.available, stock.held, stock.sold, stock.version), records))
 
 
-def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = "cancelled by the buyer") -> State:
+def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = Reason.CANCELLED_BY_BUYER) -> State:
     """Give up `buyer`'s hold, or their place in line; return the state after it. Safe to repeat.
 
     Raises RequestNotFound (also for another buyer's), NotPayable when it is paid or over, Unavailable; LineNotTold
@@ -189,7 +194,7 @@ def _leave_line(request_id: str, *, buyer: str, actor: str) -> bool:
     if place.record.state not in WAITING_STATES:
         return False
     return _decide_waiting(
-        request_id, place.record, sku=card.sku, state=State.CANCELLED, actor=actor, reason="left_the_line"
+        request_id, place.record, sku=card.sku, state=State.CANCELLED, actor=actor, reason=Reason.LEFT_THE_LINE
     )
 
 
@@ -198,11 +203,13 @@ def refuse(request_id: str, record: Record, *, sku: str, actor: str) -> None:
 
     Raises Unavailable; LineNotTold when it is done and must be asked again.
     """
-    if not _decide_waiting(request_id, record, sku=sku, state=State.REFUSED, actor=actor, reason="discarded_by_staff"):
+    if not _decide_waiting(
+        request_id, record, sku=sku, state=State.REFUSED, actor=actor, reason=Reason.DISCARDED_BY_STAFF
+    ):
         catch_up(Order.objects.select_related("sale__stock").get(request_id=request_id))
 
 
-def _decide_waiting(request_id: str, record: Record, *, sku: str, state: State, actor: str, reason: str) -> bool:
+def _decide_waiting(request_id: str, record: Record, *, sku: str, state: State, actor: str, reason: Reason) -> bool:
     """Write the order of a waiting request and tell the line; False when it has an order already."""
     with transaction.atomic(), connection.cursor() as cursor:
         stock = ledger.lock_stock(cursor, sku=sku)

@@ -1,5 +1,5 @@
 """Chooses the language of a page: the reader's own choice, else what the browser asks for, else English.
-Never guesses from an address. Called by the pages and by the gate, which must agree.
+Never guesses from an address. The pages and the gate must agree on the language.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What staff do to the line of a sale: dead letters, a comparison, a lock taken away; each is written down first.
-Never writes stock; of requests it decides only those it refuses. Called by the control room.
+Never writes stock; of requests it decides only those it refuses.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ NEWS = {State.HELD: "held", State.PAID: "paid", State.REFUNDED: "refunded"}
 # A hold that is longer is warned of once, when so much of it is left.
 WARNED_BEFORE = timedelta(minutes=10)
 LEAST_HOLD_TO_WARN = timedelta(minutes=15)
-# So often the link of one request is sent because somebody typed an address: nobody's mailbox is flooded from here.
+# So often the link of one request is sent because somebody typed an address. One address may get those of many.
 MAX_LINK_MAILS = 5
 MAX_ADDRESS_LENGTH = 254
 REQUEST_HEADER = "X-Fairdrop-Request"

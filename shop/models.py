@@ -176,7 +176,8 @@ class Order(models.Model):
     actor = models.CharField(max_length=150, db_default="settler")
     reason = models.CharField(max_length=200, blank=True)
     changed_at = models.DateTimeField(db_default=Now())
-    # Its place was lost with Redis and brought back by its ticket: it may be decided after later ones (I8).
+    # Its place was lost with Redis and brought back by its ticket, or it was a dead letter that staff put back: it may
+    # be decided after later ones (I8).
     restored = models.BooleanField(db_default=False)
     unit_price = models.DecimalField(max_digits=10, decimal_places=2)
     currency = models.CharField(max_length=3)

@@ -21,11 +21,9 @@ from shop.gate.sales import PAGE
 from shop.models import HAS_UNITS, WITHOUT_UNITS, Order
 from shop.order_numbers import order_number
 from shop.presentation import money
-from shop.views import ASKED_COOKIE, known_buyer, page, show
+from shop.views import ASKED_COOKIE, ASKED_TURNS, known_buyer, page, show
 
 ORDERS_PER_PAGE = 20
-# Each may cost a call to the line; older ones are found at their own addresses.
-MAX_ASKED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +92,10 @@ def asked_lately(request: HttpRequest, *, buyer: str) -> list[Row]:
     Raises Unavailable.
     """
     proofs = [proof for name, proof in request.COOKIES.items() if name.startswith(ASKED_COOKIE)]
-    tickets = [each for each in map(ticket_or_none, proofs) if each is not None and each.buyer == buyer]
-    tickets = sorted(tickets, key=lambda each: each.seq, reverse=True)[:MAX_ASKED]
+    found = [each for each in map(ticket_or_none, proofs) if each is not None and each.buyer == buyer]
+    by_name = {each.request_id: each for each in found}  # asked for again, it may be in two cookies
+    # Each may cost a call to the line; older ones are found at their own addresses.
+    tickets = sorted(by_name.values(), key=lambda each: each.seq, reverse=True)[: len(ASKED_TURNS)]
     decided = Order.objects.filter(request_id__in=[each.request_id for each in tickets]).select_related("sale__stock")
     orders = {each.request_id: each for each in decided}
     rows = []

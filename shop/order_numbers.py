@@ -1,6 +1,4 @@
-"""Gives each order a number that people can read out, and reads it back: FD-1042-7. Never looks anything up.
-Called by the admin and the receipt.
-"""
+"""Gives each order a number that people can read out, and reads it back: FD-1042-7. Never looks anything up."""
 
 from __future__ import annotations
 

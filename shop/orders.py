@@ -1,5 +1,5 @@
 """Reads and writes orders in bulk, inside the caller's transaction. Never commits, never touches stock.
-Called by settlement; the pages read single orders through the ORM.
+Pages read single orders through the ORM.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
 from inventory.audit import ANSWER_GRACE_SECONDS
-from inventory.exceptions import LineNotTold, Unavailable
+from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
+from inventory.outcomes import Reason
 from shop import payments
 from shop.models import LAST_CAPTURE, NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
 from shop.payment_providers import provider
@@ -29,7 +30,6 @@ log = structlog.get_logger(__name__)
 MAX_AT_ONCE = 100
 # A notice that has not come by then may be lost; after each vain question we wait as long again as the payment is old.
 FIRST_QUESTION = timedelta(seconds=10)
-NEVER_COLLECTED = "nothing was collected in time"
 # The question after LAST_CAPTURE comes before twice that age. What is open a day later has a provider that does not
 # answer, or nobody asks (I24).
 MAX_OPEN = timedelta(seconds=ANSWER_GRACE_SECONDS)
@@ -104,9 +104,10 @@ def _look_up(payment: Payment) -> bool:
     same.update(changed_at=Now())  # counted from here whatever comes of it: one that fails must not be the first again
     notice = provider(payment.provider).look_up(payment.reference)
     if notice is not None:
-        with suppress(LineNotTold):  # it is in the books; the reconciler tells the line
+        # It is in the books, and the reconciler tells the line: Redis being away is not the provider's silence.
+        with suppress(LineNotTold, RedisUnavailable):
             payments.take_notice(notice, provider_name=payment.provider)
     elif payment.state == Payment.State.PENDING:
         over = same.filter(created_at__lt=Now() - LAST_CAPTURE)
-        over.update(state=Payment.State.DECLINED, reason=NEVER_COLLECTED, changed_at=Now())
+        over.update(state=Payment.State.DECLINED, reason=Reason.NEVER_COLLECTED, changed_at=Now())
     return not same.exists()

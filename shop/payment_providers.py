@@ -1,6 +1,4 @@
-"""What the shop asks of a payment provider, and the providers it knows by name. Never touches an order.
-Called by payments.py, the payment pages and the reconciler.
-"""
+"""What the shop asks of a payment provider, and the providers it knows by name. Never touches an order."""
 
 from __future__ import annotations
 

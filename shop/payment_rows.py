@@ -1,30 +1,30 @@
 """Locks a payment with its order, and changes either, in the caller's transaction. Decides nothing, never commits.
-Called by payments.py and refunds.py, which hold the lock of the stock row already.
+The caller must hold the lock of the stock row.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
+from enum import StrEnum
 from typing import NamedTuple
 
 from django.db import connection
 
 from inventory.database import Cursor
-from inventory.exceptions import LockLost, RequestNotFound
+from inventory.exceptions import RequestNotFound, StaleWrite
 from inventory.line_changes import Settled
 from inventory.outcomes import State
 from shop.models import Payment
 from shop.orders import record_of
 from shop.payment_providers import Notice
 
-NOTHING = "nothing to change"
 # Money may still come for a payment in one of these: a buyer whose card was declined takes another one.
 OPEN_STATES = (Payment.State.PENDING, Payment.State.DECLINED)
 
 # All that must be known before a lock is taken, in one round trip: a provider waits for the answer.
 TARGET = """
-SELECT t.sku, t.id, coalesce((SELECT n.result FROM shop_paymentnotice n
-                              WHERE n.provider = %(provider)s AND n.event_id = %(event_id)s), ''),
+SELECT t.sku, t.id, (SELECT n.result FROM shop_paymentnotice n
+                     WHERE n.provider = %(provider)s AND n.event_id = %(event_id)s),
        o.id, o.request_id, o.seq, o.quantity, o.sale_id, o.buyer, o.terms_version, o.ordinal
 FROM shop_payment p JOIN shop_order o ON o.id = p.order_id JOIN shop_sale s ON s.id = o.sale_id
 JOIN inventory_stock t ON t.id = s.stock_id
@@ -60,12 +60,22 @@ WHERE reference = %(reference)s
 """
 
 
+class NoticeResult(StrEnum):
+    """What came of a provider's notice. Stored with it and told to the provider: a value never changes."""
+
+    PAID = "paid"
+    DECLINED = "declined"
+    REFUND_DUE = "refund_due"
+    REFUNDED = "refunded"
+    NOTHING = "nothing to change"
+
+
 class Target(NamedTuple):
-    """What a notice is about, as far as it never changes. result: what came of the notice if it was heard before."""
+    """What a notice is about, as far as it never changes. result: of this notice when it was heard before."""
 
     sku: str
     stock_id: int
-    result: str
+    result: NoticeResult | None
     order_id: int
     request_id: str
     seq: int
@@ -102,7 +112,8 @@ def find_target(notice: Notice, *, provider_name: str) -> Target:
         row = cursor.fetchone()
     if row is None:
         raise RequestNotFound("there is no such payment")
-    return Target(*row)
+    found = Target(*row)
+    return found._replace(result=found.result and NoticeResult(found.result))
 
 
 def ask_capture(cursor: Cursor, notice: Notice, *, provider_name: str, actor: str) -> None:
@@ -131,7 +142,7 @@ def lock(cursor: Cursor, reference: str) -> Locked:
 
 
 def change_order(cursor: Cursor, found: Locked, state: State, *, actor: str, reason: str) -> None:
-    """Bring the order into `state`, from the state it was found in. Raises LockLost when it is in another by now."""
+    """Bring the order into `state`, from the state it was found in. Raises StaleWrite when it is in another by now."""
     values = {
         "to": state.value,
         "was": found.state.value,
@@ -141,7 +152,7 @@ def change_order(cursor: Cursor, found: Locked, state: State, *, actor: str, rea
     }
     cursor.execute(CHANGE_ORDER, values)
     if cursor.fetchone() is None:
-        raise LockLost("the request changed under this transaction; nothing was written")
+        raise StaleWrite("the request changed under this transaction; nothing was written")
 
 
 def change_payment(cursor: Cursor, reference: str, state: Payment.State, *, reason: str = "") -> None:

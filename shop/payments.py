@@ -1,6 +1,5 @@
 """Begins payments, and brings what providers say into orders: exactly one of paid, expired, cancelled wins a hold.
-Never trusts an amount but the order's own; never keeps money without goods. Called by the payment calls, the provider's
-notices and the payments worker.
+Never trusts an amount but the order's own; never keeps money without goods.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from django.db.models.functions import Now
 from inventory import ledger
 from inventory.database import Cursor, pipeline_of
 from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
-from inventory.line_changes import Settled, StockFigures
-from inventory.outcomes import State
+from inventory.line_changes import Settled
+from inventory.outcomes import Reason, State
+from inventory.tickets import StockFigures
 from shop.holds import Changes, catch_up, tell
 from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
 from shop.payment_providers import Notice
 from shop.payment_rows import (
-    NOTHING,
     OPEN_STATES,
     Locked,
+    NoticeResult,
     Target,
     ask_capture,
     change_order,
@@ -92,7 +92,7 @@ def _refuse_card_testing(order: Order) -> None:
         raise PaymentsLimited
 
 
-def take_notice(notice: Notice, *, provider_name: str) -> str:
+def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     """Bring a provider's notice into the books; return what came of it. The same notice again changes nothing.
 
     Notices may come twice, late, or in any order: what counts is the state they meet. Raises RequestNotFound when no
@@ -116,7 +116,7 @@ def take_notice(notice: Notice, *, provider_name: str) -> str:
     return result
 
 
-def _keep(notice: Notice, *, provider_name: str, result: str) -> None:
+def _keep(notice: Notice, *, provider_name: str, result: NoticeResult) -> None:
     """Keep a notice in the transaction of what it did: kept without its act, it would never be tried again."""
     kept = PaymentNotice(
         provider=provider_name,
@@ -128,16 +128,17 @@ def _keep(notice: Notice, *, provider_name: str, result: str) -> None:
     PaymentNotice.objects.bulk_create([kept], ignore_conflicts=True)
 
 
-def _note_decline(notice: Notice) -> str:
+def _note_decline(notice: Notice) -> NoticeResult:
     """Note a refusal; money that was captured is not forgotten for a late one."""
     open_one = Payment.objects.filter(reference=notice.reference, state=Payment.State.PENDING)
-    return "declined" if open_one.update(state=Payment.State.DECLINED, changed_at=Now()) else NOTHING
+    changed = open_one.update(state=Payment.State.DECLINED, changed_at=Now())
+    return NoticeResult.DECLINED if changed else NoticeResult.NOTHING
 
 
-def _capture(notice: Notice, target: Target, *, provider_name: str) -> str:
+def _capture(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult:
     """Let captured money buy what it was for; what it cannot buy any more is given back at once (I10, I12).
 
-    Returns paid, refund_due, or "nothing to change" when this payment was brought in before.
+    Returns PAID, REFUND_DUE, or NOTHING when this payment was brought in before.
     """
     try:
         changes = _sell_held(notice, target, provider_name=provider_name)
@@ -145,7 +146,7 @@ def _capture(notice: Notice, target: Target, *, provider_name: str) -> str:
         # Not held any more, not the amount that was due, or brought in before: that wants a closer look.
         return _look_and_capture(notice, sku=target.sku, provider_name=provider_name)
     tell(changes)
-    return "paid"
+    return NoticeResult.PAID
 
 
 def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes:
@@ -160,30 +161,31 @@ def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes
             ledger.ask_lock(cursor, sku=target.sku)
             ask_capture(cursor, notice, provider_name=provider_name, actor=ACTOR)
             ledger.ask_sale(stock, stock_id=target.stock_id, units=target.quantity)
-            _keep(notice, provider_name=provider_name, result="paid")
+            _keep(notice, provider_name=provider_name, result=NoticeResult.PAID)
         figures = ledger.read_sale(stock)
     return Changes(target.sku, figures, [settled(target, State.PAID)])
 
 
-def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> str:
+def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> NoticeResult:
     with transaction.atomic(), connection.cursor() as cursor:
         # The stock first, as everywhere: whoever ends holds meets us here, one after another.
         stock = ledger.lock_stock(cursor, sku=sku)
         found = lock(cursor, notice.reference)
         if found.payment_state not in OPEN_STATES:
-            _keep(notice, provider_name=provider_name, result=NOTHING)
-            return NOTHING
+            _keep(notice, provider_name=provider_name, result=NoticeResult.NOTHING)
+            return NoticeResult.NOTHING
         trouble = _trouble(cursor, found, notice, stock=stock)
         if trouble:
             figures, changed = _refuse(cursor, found, notice.reference, reason=trouble, stock=stock)
         else:
             figures, changed = _sell(cursor, found, notice.reference, stock=stock)
-        _keep(notice, provider_name=provider_name, result="refund_due" if trouble else "paid")
+        result = NoticeResult.REFUND_DUE if trouble else NoticeResult.PAID
+        _keep(notice, provider_name=provider_name, result=result)
     if trouble:
         log.warning("captured, but not for goods", action="refund_due", request=found.request_id, reason=trouble)
         refund_now(notice.reference)
     tell(Changes(sku, figures, changed))
-    return "refund_due" if trouble else "paid"
+    return result
 
 
 def _trouble(cursor: Cursor, found: Locked, notice: Notice, *, stock: ledger.ClaimedStock) -> str:
@@ -195,10 +197,10 @@ def _trouble(cursor: Cursor, found: Locked, notice: Notice, *, stock: ledger.Cla
     if found.state is not State.EXPIRED:
         return f"the request was {found.state} already"
     if stock.available < found.quantity:
-        return "paid too late: the units went to the next in line"
+        return Reason.TOO_LATE_UNITS_GONE
     cursor.execute(LIVE_UNITS, {"sale_id": found.sale_id, "buyer": found.buyer})
     if cursor.fetchone()[0] + found.quantity > found.buyer_limit:
-        return "paid too late: the buyer has other units, up to the limit"
+        return Reason.TOO_LATE_LIMIT_REACHED
     return ""
 
 
@@ -206,7 +208,7 @@ def _sell(
     cursor: Cursor, found: Locked, reference: str, *, stock: ledger.ClaimedStock
 ) -> tuple[StockFigures, list[Settled]]:
     late = found.state is State.EXPIRED
-    reason = "paid late" if late else ""
+    reason = Reason.PAID_LATE if late else ""
     _change(cursor, found, reference, order=State.PAID, payment=Payment.State.CAPTURED, reason=reason)
     if late:
         figures = ledger.retake_units(

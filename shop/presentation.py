@@ -1,5 +1,5 @@
 """Turns a sale into what a page shows: state words, prices, honest stock.
-Never reads a store and never decides anything. Called by views.py and the templates.
+Never reads a store and never decides anything.
 """
 
 from __future__ import annotations

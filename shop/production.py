@@ -105,7 +105,6 @@ RULES = (
     _short("FAIRDROP_AUDIT_TOKEN", is_needed=lambda _: False),
     _weak("FAIRDROP_AUDIT_TOKEN"),
     Rule("FAIRDROP_FAULT", "set", "must not be set", lambda values: bool(values["FAIRDROP_FAULT"])),
-    Rule("FAIRDROP_RIVALS", "on", "must be off", lambda values: values["FAIRDROP_RIVALS"]),
     Rule(
         "ALLOWED_HOSTS",
         "empty, or with a wildcard (`*`, `.example`)",

@@ -1,5 +1,5 @@
 """Gives money back: for staff, for money that came in vain, and when the provider says that it did.
-Never takes goods without their money having gone, never pays twice. Called by payments.py, staff and payment_care.py.
+Never takes goods without their money having gone, never pays twice.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from django.db.models.functions import Now
 from inventory import ledger
 from inventory.database import Cursor
 from inventory.exceptions import FairdropError, LineNotTold, NotPayable
-from inventory.outcomes import State
+from inventory.outcomes import Reason, State
 from shop.holds import Changes, tell
 from shop.models import Payment
 from shop.payment_providers import Notice, provider
-from shop.payment_rows import NOTHING, OPEN_STATES, Locked, change_order, change_payment, lock, settled, sku_of
+from shop.payment_rows import OPEN_STATES, Locked, NoticeResult, change_order, change_payment, lock, settled, sku_of
 
 log = structlog.get_logger(__name__)
-
-AT_THE_PROVIDER = "given back by the payment provider"
 
 
 def refund_order(request_id: str, *, actor: str, reason: str) -> None:
@@ -42,7 +40,7 @@ def refund_order(request_id: str, *, actor: str, reason: str) -> None:
         tell(changes)
 
 
-def take_refund(notice: Notice, *, actor: str) -> tuple[str, Changes | None]:
+def take_refund(notice: Notice, *, actor: str) -> tuple[NoticeResult, Changes | None]:
     """Note, in the caller's transaction, that money went back; return what came of it and what the line must hear.
 
     Of a payment not heard of as captured: whatever is said of it later buys nothing. Of one that paid an order: the
@@ -53,16 +51,18 @@ def take_refund(notice: Notice, *, actor: str) -> tuple[str, Changes | None]:
         stock = ledger.lock_stock(cursor, sku=sku)
         found = lock(cursor, notice.reference)
         if found.payment_state == Payment.State.REFUNDED:
-            return NOTHING, None
+            return NoticeResult.NOTHING, None
         if (notice.amount, notice.currency) != (found.amount, found.currency):
             log.error(
                 "part of a payment went back; the order stays paid", action="part_refund", payment=notice.reference
             )
-            return NOTHING, None
-        change_payment(cursor, notice.reference, Payment.State.REFUNDED, reason=AT_THE_PROVIDER)
+            return NoticeResult.NOTHING, None
+        change_payment(cursor, notice.reference, Payment.State.REFUNDED, reason=Reason.REFUNDED_BY_PROVIDER)
         if found.payment_state in (*OPEN_STATES, Payment.State.REFUND_DUE):
-            return "refunded", None
-        return "refunded", _take_goods_back(cursor, found, sku=sku, stock=stock, actor=actor, reason=AT_THE_PROVIDER)
+            return NoticeResult.REFUNDED, None
+        return NoticeResult.REFUNDED, _take_goods_back(
+            cursor, found, sku=sku, stock=stock, actor=actor, reason=Reason.REFUNDED_BY_PROVIDER
+        )
 
 
 def _take_goods_back(

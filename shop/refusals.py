@@ -1,6 +1,4 @@
-"""Says what an answer of the admission script means to a buyer. Never talks to Redis.
-Called by the gate and the pages.
-"""
+"""Says what an answer of the admission script means to a buyer. Never talks to Redis."""
 
 from __future__ import annotations
 
@@ -66,6 +64,6 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
         case Code.TERMS_UNKNOWN:
             return InvalidRequest("terms_version must be one that this sale has had")
         case Code.GIVEN_UP_TOO_OFTEN:
-            return LimitReached(f"You have given up {MAX_GIVEN_UP} requests in this sale; it takes no more of you.")
+            return LimitReached(f"{MAX_GIVEN_UP} of your requests in this sale ended unsold; it takes no more of you.")
         case _:
             return None

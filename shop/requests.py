@@ -1,5 +1,5 @@
 """Asks for units and looks requests up, for callers without an event loop; same rules as the gate.
-Never decides and never writes the database. Called by the pages.
+Never decides and never writes the database.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Brings a request back that Redis has lost, at the place its ticket names. Never lets anyone in without a ticket.
-Called by POST /api/v1/tickets/restore and the ticket page.
-"""
+"""Brings a request back that Redis has lost, at the place its ticket names. Never lets anyone in without a ticket."""
 
 from __future__ import annotations
 

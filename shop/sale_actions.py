@@ -1,5 +1,5 @@
 """Every act of staff on a sale: what it means, what it asks for, which right it needs; and the forms that ask.
-Never changes a sale itself: every act is a service. Called by the admin's list of sales and by the control room.
+Never changes a sale itself: every act is a service.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ ROOM_ACTS = ACTS | {
     "retry": Act(
         line_care.retry_letters,
         "Retry dead letters",
-        "Those that were never decided go to the end of the line; the others stay as they are.",
+        "Those that were never decided go back to their place in line; the others stay as they are.",
         "shop.retry_dead_letter",
         asks="letters",
         reason_required=True,

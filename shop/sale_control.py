@@ -1,5 +1,5 @@
 """What staff do to a sale while it runs: open, pause, resume, close, restock, adjust, new terms; each act is logged.
-Never writes stock but through the ledger, never acts without an actor. Called by the admin and `manage.py sale`.
+Never writes stock but through the ledger, never acts without an actor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
-from inventory.line_changes import StockFigures
+from inventory.tickets import StockFigures
 from shop import catalogue
 from shop.holds import Changes, tell
 from shop.models import Sale, StaffAct

@@ -1,5 +1,5 @@
 """Reads every setting from the environment, with safe defaults for a laptop. Never starts unsafe in production.
-Holds no secret. Called by Django. Names and meanings of the variables: .env.example.
+Holds no secret. Names and meanings of the variables: .env.example.
 """
 
 from __future__ import annotations
@@ -63,14 +63,6 @@ TOKEN_KEYS = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KE
 AUDIT_TOKEN = env.str("FAIRDROP_AUDIT_TOKEN", default="")
 # Makes a worker die, freeze or fail at a named place; for tests only, see inventory/faults.py.
 FAULT = env.str("FAIRDROP_FAULT", default="")
-# Switches one guard off, to see that the verdict sees it; under the tests' settings only, see loadtest/mutants.
-MUTANT = env.str("FAIRDROP_MUTANT", default="")
-if MUTANT and ENVIRONMENT != "test":
-    raise ImproperlyConfigured(
-        f"FAIRDROP_MUTANT switches a guard of the shop off; FAIRDROP_ENV={ENVIRONMENT} refuses it, only test accepts it"
-    )
-# Mounts the other ways to sell (loadtest/rivals), for comparisons only.
-RIVALS = env.bool("FAIRDROP_RIVALS", default=False)
 LOCAL_HOSTS = [] if PRODUCTION else ["127.0.0.1", "localhost", "[::1]", "testserver"]
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=LOCAL_HOSTS)
 # Origins that may make unsafe calls with the buyer cookie, beside the shop's own host.
@@ -137,7 +129,6 @@ if PRODUCTION:
             "FAIRDROP_TOKEN_KEYS": TOKEN_KEYS,
             "FAIRDROP_AUDIT_TOKEN": AUDIT_TOKEN,
             "FAIRDROP_FAULT": FAULT,
-            "FAIRDROP_RIVALS": RIVALS,
             "ALLOWED_HOSTS": ALLOWED_HOSTS,
             "FAIRDROP_TRUSTED_ORIGINS": TRUSTED_ORIGINS,
             "FAIRDROP_BEHIND_TLS": BEHIND_TLS,
@@ -169,8 +160,6 @@ INSTALLED_APPS = [
     "shop",
     "shop.sandbox",
     "workers",
-    *(["loadtest.rivals"] if RIVALS else []),
-    *(["loadtest.mutants"] if MUTANT else []),
 ]
 
 CONTENT_POLICY: dict[str, list[str]] = {
@@ -217,7 +206,7 @@ AXES_LOCKOUT_PARAMETERS = ["ip_address", "username"]
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "shop.client_address.client_address"
+AXES_CLIENT_IP_CALLABLE = "shop.client_address.limited_client"
 AXES_LOCKOUT_CALLABLE = "shop.fault_pages.locked_out"
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False

@@ -1,6 +1,4 @@
-"""Writes the status answer of a request, the same wherever it is asked for. Pure: reads no store, decides nothing.
-Called by the gate's status door and by the calls that change a request.
-"""
+"""Writes the status answer of a request, the same wherever it is asked for. Pure: reads no store, decides nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Turns a request into what its buyer sees: place, estimate, hold, bill, the timeline of what happened.
-Never reads a store and never decides anything. Called by views.py and the ticket page's templates.
+Never reads a store and never decides anything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.utils import formats
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext
 
-from inventory.outcomes import WAITING_STATES, State
+from inventory.outcomes import TOO_LATE, WAITING_STATES, Reason, State
 from shop.presentation import SaleFace, clock, milliseconds, money
 from shop.status_answers import eta_range_seconds, is_out_of_reach
 from shop.ticket_links import qr_code
@@ -215,7 +215,7 @@ class TicketFace:
 
     @property
     def was_late(self) -> bool:
-        return self.ticket.reason.startswith("paid too late")
+        return self.ticket.reason in TOO_LATE
 
     @property
     def asked_at(self) -> datetime:
@@ -234,4 +234,4 @@ class TicketFace:
 
     @property
     def refused_for_limit(self) -> bool:
-        return self.ticket.state == State.REFUSED and "limit" in self.ticket.reason
+        return self.ticket.reason == Reason.LIMIT_REACHED

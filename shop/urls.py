@@ -1,4 +1,4 @@
-"""Routes of everything behind the gate; decides nothing; called by Django."""
+"""Routes of everything behind the gate; decides nothing."""
 
 from django.conf import settings
 from django.contrib import admin
@@ -41,8 +41,6 @@ if settings.SANDBOX_IN_USE:
     urlpatterns.append(path("sandbox/", include("shop.sandbox.urls")))
 if settings.MAILBOX:
     urlpatterns.append(path("mailbox/", mail_pages.mailbox, name="mailbox"))
-if settings.RIVALS:
-    urlpatterns.append(path("rivals/", include("loadtest.rivals.urls")))
 
 handler400 = "shop.fault_pages.bad_request"
 handler404 = "shop.fault_pages.page_not_found"

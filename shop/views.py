@@ -1,5 +1,5 @@
 """The pages: list of sales, one sale with its form, one ticket. Each view checks input, calls a service, renders.
-Never writes a store itself and never answers a foreseeable fault with a 500. Called by urls.py.
+Never writes a store itself and never answers a foreseeable fault with a 500.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ TICKET_COOKIE = "ticket"
 PROOF_COOKIE = "proof"
 # Keeps the secret of a ticket's link on that ticket's path, in a browser that was opened by the link.
 LINK_COOKIE = "link"
-# Begins the name of a cookie that each ask leaves on the path of shop/my_tickets.py; its value is the signed ticket.
-ASKED_COOKIE = "asked-"
+# Begin the names of the cookies that the last asks leave on the path of shop/my_tickets.py; each keeps a signed ticket.
+# Which of them the last ask took is kept by one for all paths: what a browser sends must never grow.
+ASKED_COOKIE, ASKED_TURNS = "asked-", "0123456789"
+LAST_ASKED_COOKIE = "asked"
 ASKED_FOR_SECONDS = 2 * 24 * 3600
 # Whoever has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
 FIRST_KEY = "first-press"
@@ -223,11 +225,15 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
         return sale_page(request, card, error=error)
     address = reverse("ticket", args=[ticket.request_id])
     response = HttpResponseRedirect(address, status=303)
-    proof = proof_of(ticket, buyer=buyer)
+    was_listed, proof = proof.startswith(f"{name}."), proof_of(ticket, buyer=buyer)
     set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
     set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)
-    listed = f"{ASKED_COOKIE}{ticket.request_id}"
-    set_cookie(response, name=listed, value=proof, path=reverse("my-tickets"), max_age=ASKED_FOR_SECONDS)
+    if not was_listed:
+        last = ASKED_TURNS.find(request.COOKIES.get(LAST_ASKED_COOKIE, "none"))
+        turn = ASKED_TURNS[(last + 1) % len(ASKED_TURNS)]
+        set_cookie(response, name=LAST_ASKED_COOKIE, value=turn)
+        listed = f"{ASKED_COOKIE}{turn}"
+        set_cookie(response, name=listed, value=proof, path=reverse("my-tickets"), max_age=ASKED_FOR_SECONDS)
     return response
 
 

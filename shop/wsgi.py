@@ -1,4 +1,4 @@
-"""Django alone, without the gate, for tools that want WSGI. Never used for the hot path. Called by WSGI servers."""
+"""Django alone, without the gate, for tools that want WSGI. Never used for the hot path."""
 
 import os
 

@@ -1,5 +1,5 @@
 """Fixtures that every suite shares, and the order of beginning: addresses, settings, then servers if a test needs them.
-Never flushes a table: movements are append-only and refuse TRUNCATE. Called by pytest.
+Never flushes a table: movements are append-only and refuse TRUNCATE.
 """
 
 from __future__ import annotations

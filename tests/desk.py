@@ -1,5 +1,5 @@
 """A sale with its buyers, spoken to over HTTP as their programs would: pay, cancel, restore, status.
-Settles the line in this process, so no settler need run. Called by the tests of the payment calls.
+Settles the line in this process, so no settler need run.
 """
 
 from __future__ import annotations

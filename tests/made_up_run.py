@@ -1,4 +1,4 @@
-"""Writes the folder of a flood that never was, with times that a test can know. Called by the tests of the report."""
+"""Writes the folder of a flood that never was, with times that a test can know."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A TCP proxy in a thread of its own: it can lose or hold replies after a command ran, hold or refuse requests before,
-delay, reset or swallow everything. Never changes a byte that it lets through. Called by the tests of lost replies.
+delay, reset or swallow everything. Never changes a byte that it lets through.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Proxy:
     _rules: list[Rule] = field(default_factory=list)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def drop_replies(self, word: bytes, *, times: int = 1) -> Rule:
         """Let the server run the next messages with `word`, and lose its replies; return what counts them."""
@@ -101,17 +102,22 @@ class Proxy:
         for writer in list(self._writers):
             reset(writer)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ends = [writer]
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Not a coroutine: one that is cancelled before its first step would never close what it was given.
         self.accepted += 1
+        self._writers.add(writer)
+        task = self._loop.create_task(self._carry(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = [writer]
         try:
-            # A task that ends as cancelled would be an error of the library's own callback.
-            with suppress(asyncio.CancelledError):
-                upstream, upstream_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
-                ends.append(upstream_writer)
-                self._writers |= set(ends)
-                link = _Link(self, writer, upstream_writer)
-                await asyncio.gather(link.requests(reader), link.replies(upstream))
+            upstream, upstream_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+            ends.append(upstream_writer)
+            self._writers.add(upstream_writer)
+            link = _Link(self, writer, upstream_writer)
+            await asyncio.gather(link.requests(reader), link.replies(upstream))
         finally:
             self._writers -= set(ends)
             for each in ends:
@@ -124,6 +130,9 @@ class Proxy:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=5)
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)  # a transport ends in the next turn of the loop
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Reads how much of the database a query touches. Called by tests that bound it: a time would be the machine's."""
+"""Reads how much of the database a query touches. Tests bound this and not a time: a time would be the machine's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Walks the road of a request step by step: ask, take, settle. Uses the real scripts and the real settlement.
-Called by the integration tests and the races.
-"""
+"""Walks the road of a request step by step: ask, take, settle. Uses the real scripts and the real settlement."""
 
 from __future__ import annotations
 
@@ -11,10 +9,9 @@ from typing import Any
 from inventory import admission, keys, line_changes, redis
 from inventory.admission import Answer, Ask, SaleLine
 from inventory.database import Connection, connect
-from inventory.line_changes import StockFigures
 from inventory.locks import Lock
 from inventory.outcomes import State
-from inventory.tickets import Record, request_id
+from inventory.tickets import Record, StockFigures, request_id
 from shop.catalogue import SaleCard
 from tests.waiting import wait_until
 from workers.settlement import Settlement, settle_batch

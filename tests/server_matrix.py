@@ -1,5 +1,5 @@
 """Starts the kinds of Redis that the shop runs on: one server, a Cluster of three, a pair under Sentinel.
-Never leaves one behind; loopback only. Called by the suites that run on every kind, and by the crash tests.
+Never leaves one behind; loopback only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gives the tests their own PostgreSQL and Valkey on free ports, started only when a collected test needs them.
 Never uses the servers of a running demo, never skips a test for a missing server: the run fails with one sentence.
-Called by tests/conftest.py, before the settings read the environment.
+The addresses must be published before the settings read the environment.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Makes sales that a running web process shows already: what was made a moment ago, it finds at its next reading.
-Never starts a process. Called by the suites that buy over HTTP.
+Never starts a process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes the worker commands known to manage.py; has no tables; called by Django."""
+"""Makes the worker commands known to manage.py; has no tables."""
 
 from django.apps import AppConfig
 

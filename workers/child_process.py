@@ -1,6 +1,6 @@
 """Runs one child process in its own process group and promises that stopping it ends the whole group, also when
 its leader was killed before. Never restarts anything, never leaves a child behind its parent (Linux tells the child
-when the parent dies). Called by embedded.py, supervisor.py and demo.py.
+when the parent dies).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Runs the whole shop on this machine: servers, migrations, goods, web, workers, a flood, then a shop to look at.
-Never leaves a process behind, never keeps data of an earlier run. Called by `manage.py demo`.
+Never leaves a process behind, never keeps data of an earlier run.
 """
 
 from __future__ import annotations

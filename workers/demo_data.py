@@ -1,5 +1,5 @@
 """The demo's goods and sales, written into the database and primed into Redis.
-Never writes stock but through the ledger, never touches goods that are there already. Called by `manage.py seed_demo`.
+Never writes stock but through the ledger, never touches goods that are there already.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Keeps the demo's shop alive: a numbered edition of a print goes on sale every two minutes, the one before ends.
-Never makes an edition twice, also after a restart: what is there says what comes next. Called by its command.
+Never makes an edition twice, also after a restart: what is there says what comes next.
 """
 
 from __future__ import annotations

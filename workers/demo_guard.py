@@ -1,6 +1,4 @@
-"""Makes sure a demo may start: alone in this checkout, and on a free port. Never ends another process.
-Called by demo.py.
-"""
+"""Makes sure a demo may start: alone in this checkout, and on a free port. Never ends another process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Prints what the demo is doing, one line a step with its seconds, and runs the steps that are short commands.
-Never hides why a step failed: the end of its log is in the error. Called by demo.py.
+Never hides why a step failed: the end of its log is in the error.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Runs a real PostgreSQL as a child: fsync on, loopback only, random passwords, a role without superuser rights.
-Never runs it as root (PostgreSQL refuses), never listens beyond 127.0.0.1. Called by embedded.py.
+Never runs it as root (PostgreSQL refuses), never listens beyond 127.0.0.1.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Runs a real Valkey as a child: every write on disk before its answer, nothing ever evicted, loopback and password.
-Never keeps its password on a command line. Called by embedded.py.
+Never keeps its password on a command line.
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ class Expirer:
         self._stopping = stopping
         self._database = LastingConnection()
         self._swept_whole_at = float("-inf")
+        self._was_full = False
+        self._failed: set[str] = set()
 
     def work_once(self) -> int:
         """End what is due; return how many holds ended. Raises nothing: what fails now is due at the next round."""
@@ -53,6 +55,7 @@ class Expirer:
         except Exception:
             log.exception("holds not ended", action="expire_failed", sku=sku)
             self.close()
+        self._failed.add(sku)
         return 0
 
     def _put_off(self, error: psycopg.Error, *, sku: str = "") -> None:
@@ -60,10 +63,17 @@ class Expirer:
         self.close()
 
     def _find_due(self) -> dict[str, list[str]]:
-        whole = time.monotonic() - self._swept_whole_at >= WHOLE_SWEEP_SECONDS
+        """Find the next holds. After a full round: of any age, without the SKUs that failed since the last other one.
+
+        So a SKU that fails delays the others by one round at most, and is tried again after a round that was not full.
+        """
+        if not self._was_full:
+            self._failed.clear()
+        whole = self._was_full or time.monotonic() - self._swept_whole_at >= WHOLE_SWEEP_SECONDS
         with self._database.get().cursor() as cursor:
             seconds = holds.EVER_SECONDS if whole else RECENT_SECONDS
-            due = holds.find_due(cursor, most=MOST_A_ROUND, ended_within_seconds=seconds)
+            due = holds.find_due(cursor, most=MOST_A_ROUND, ended_within_seconds=seconds, without=self._failed)
+        self._was_full = sum(map(len, due.values())) >= MOST_A_ROUND
         if whole:
             self._swept_whole_at = time.monotonic()
         return due

@@ -1,6 +1,4 @@
-"""Writes files that hold secrets: readable by their owner only from the first byte on. Never follows an old file.
-Called by whoever starts a server.
-"""
+"""Writes files that hold secrets: readable by their owner only from the first byte on. Never follows an old file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Reads a SKU's stock row, movements and orders, and says where they disagree (I2, I2b, I5). Never changes any of them.
-Called by the reconciler.
+"""Reads a SKU's stock row, movements and orders, and says where they disagree (I2, I2b, I5).
+Never changes any of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.db import connection
 
 from inventory.database import Cursor
-from inventory.line_changes import StockFigures
+from inventory.tickets import StockFigures
 from shop.models import Sale
 from workers.reconcile_report import ALARM, Drift
 

@@ -1,6 +1,4 @@
-"""Names what a reconciler found, whether it was mended, and writes it for people and programs. Never mends anything.
-Called by every part of the reconciler and by `manage.py reconcile`.
-"""
+"""Names what a reconciler found, whether it was mended, and writes it for people and programs. Never mends anything."""
 
 from __future__ import annotations
 

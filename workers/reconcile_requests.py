@@ -1,6 +1,4 @@
-"""Compares every request's record in Redis with its order, and tells Redis what it missed. Never changes an order.
-Called by the reconciler.
-"""
+"""Compares every request's record in Redis with its order, and tells Redis what it missed. Never changes an order."""
 
 from __future__ import annotations
 

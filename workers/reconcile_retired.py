@@ -74,11 +74,11 @@ class Retirement:
 
     def _forget_left(self) -> None:
         """Forget what is retired and still known: its process died in between, or the line was not empty then."""
-        known, live = forgetting.skus_known(self._client), set(skus_on_sale())
+        known = forgetting.skus_known(self._client)
         retired = Sale.objects.filter(retired_at__isnull=False, stock__sku__in=known)
         skus = set(retired.order_by().values_list("stock__sku", flat=True))
         last = self._forgotten_sku
         for sku in sorted(skus, key=lambda sku: (sku <= last, sku)):
             self._forgotten_sku = sku
             self._forget(sku)
-        forgetting.note_skus(self._client, sorted(live - known))
+        forgetting.note_skus(self._client, list(skus_on_sale()))

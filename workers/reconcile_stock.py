@@ -1,5 +1,5 @@
 """Compares a SKU's stock, terms, fence and counters in Redis with the database, and brings the database's over.
-Never writes the database; a version guards each step. Called by the reconciler.
+Never writes the database; a version guards each step.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Adds up each buyer's live units and the units in line anew, and corrects what was counted wrong (I7, I15).
-Never corrects while anything moves: twice the same difference, and nothing between. Called by the reconciler.
+Never corrects while anything moves: twice the same difference, and nothing between.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A running server with its address, and what starting one needs: a free port, kept passwords, a wait for readiness.
-Never starts a process by itself, never prints a password. Called by embedded_postgres.py and embedded_valkey.py.
+Never starts a process by itself, never prints a password.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Finds the programs of PostgreSQL and Valkey: in their wheel, else installed on this machine, else a clear error.
-Never starts one, never downloads one. Called by embedded_postgres.py and embedded_valkey.py.
+Never starts one, never downloads one.
 """
 
 from __future__ import annotations

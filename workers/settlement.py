@@ -1,5 +1,5 @@
 """Decides one batch in one PostgreSQL transaction: fence, known outcomes, allocation, orders, movements, stock.
-Never answers a buyer (that is after COMMIT) and never redoes a batch blindly. Called by the settler.
+Never answers a buyer (that is after COMMIT) and never redoes a batch blindly.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from inventory import ledger
 from inventory.allocation import Claim, Decision, allocate
 from inventory.database import Connection, Pipeline
 from inventory.faults import fault_point
-from inventory.line_changes import Settled, StockFigures
-from inventory.outcomes import State
-from inventory.tickets import Record
+from inventory.line_changes import Settled
+from inventory.outcomes import Reason, State
+from inventory.tickets import Record, StockFigures
 from shop import orders
 
 ACTOR = "settler"
@@ -103,7 +103,7 @@ def _look_up(
 
 
 def _refuse(claims: Sequence[Claim]) -> list[Decision]:
-    return [Decision(claim, State.REFUSED, "dead_letter") for claim in claims]
+    return [Decision(claim, State.REFUSED, Reason.DEAD_LETTER) for claim in claims]
 
 
 def _allocate(claims: Sequence[Claim], known: _Known, terms: Mapping[str, orders.Terms]) -> list[Decision]:

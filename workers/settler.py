@@ -1,5 +1,5 @@
 """Takes a SKU's line batch by batch under its lock, settles each batch and answers it; goes round the SKUs.
-Never answers before COMMIT, never holds one SKU while others wait for long. Called by `manage.py run_worker settler`.
+Never answers before COMMIT, never holds one SKU while others wait for long.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import structlog
 
 from inventory import line, line_changes
 from inventory.database import LastingConnection
-from inventory.exceptions import FenceRefused, LockLost, RedisUnavailable
+from inventory.exceptions import BatchDeferred, FenceRefused, LockLost, RedisUnavailable, StaleWrite
 from inventory.faults import fault_point
 from inventory.line_changes import Handed
 from inventory.locks import Lock
@@ -88,6 +88,11 @@ class Settler:
         except LockLost as error:
             log.warning("lock lost; another settler goes on", action="lock_lost", sku=sku, detail=error.detail)
             return 0
+        except StaleWrite as error:
+            log.warning("batch rolled back; it is handed out again", action="stale_write", sku=sku, detail=error.detail)
+            return 0
+        except BatchDeferred:
+            return 0  # _settle has logged why
         except RedisUnavailable:
             raise
         except Exception:
@@ -141,6 +146,7 @@ class Settler:
     def _settle(self, sku: str, lock: Lock, handed: Handed) -> Settlement:
         """Settle one batch; when the database is away or busy, give it back and end the turn: other SKUs may be well.
 
+        Raises BatchDeferred then, and when settlement is broken; LockLost when the lock or its fence is out of date.
         A COMMIT whose answer was lost is safe to repeat: the orders are found by request id.
         """
         dead = handed.kind == "dead"
@@ -155,14 +161,14 @@ class Settler:
         except (psycopg.ProgrammingError, psycopg.InternalError):
             log.exception("settlement is broken", action="settlement_broken", sku=sku)
             self._give_back(sku, lock)
-            raise LockLost("the batch stays in flight until this is mended") from None
+            raise BatchDeferred("the batch stays in flight until this is mended") from None
         except FenceRefused:
             self._raise_fence(sku, lock)
             raise
         except psycopg.Error as error:
             log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
             self._give_back(sku, lock)
-            raise LockLost("the batch stays in flight until the database answers") from error
+            raise BatchDeferred("the batch stays in flight until the database answers") from error
 
     def _give_back(self, sku: str, lock: Lock) -> None:
         """Leave the batch in flight uncounted, and rest before the next round: the fault is not the batch's."""

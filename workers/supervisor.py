@@ -1,5 +1,5 @@
 """Keeps an ordered set of children alive: one that dies is started again, with growing pauses; all end in stages.
-Never restarts after stop_all began, never takes longer to stop than the stages' timeouts together. Called by demo.py.
+Never restarts after stop_all began, never takes longer to stop than the stages' timeouts together.
 """
 
 from __future__ import annotations

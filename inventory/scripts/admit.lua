@@ -1,13 +1,13 @@
 -- Admit a batch of requests of one sale into the SKU's line, in the order given.
 -- KEYS  1 sales   2 stock   3 line   4 in flight   5 records   6 live units   7 given up
--- ARGV  1 sale_id   2 sku   3 wake channel   4 most requests a buyer may have given up   5 reopening delay in µs
+-- ARGV  1 sale_id   2 sku   3 wake channel   4 most requests of a buyer that may end unsold   5 reopening delay in µs
 --       6 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, all
 --         of them texts; terms version "0": none was named
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed, or not since this server was started: it may have lost the last ordinals it gave
 --         8 same id, other quantity            9 the terms became worse since that version
---         10 a terms version that is not known here     11 the buyer has given up too many requests
+--         10 a terms version that is not known here     11 too many requests of the buyer ended unsold
 --         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
 --         nothing changed
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU,

@@ -5,14 +5,16 @@
 -- Returns a text: 'retried' or 'discarded'; or the reason why nothing changed: 'unknown' no such dead letter,
 --   'in_flight' its refusal is under way, 'decided' (retry) it was told its outcome, 'damaged' (retry) its record
 --   cannot be read, 'undecided' (discard) its order must be written first.
--- Stays true: what was decided is never queued again (I3); a retried request gets a new seq at the end of the line,
--- because those behind it were decided meanwhile (I8); what is discarded is decided for good, except one whose record
--- cannot be read: nobody knows whose it is, so its record goes, and its ticket alone may bring it back (I4).
+-- Stays true: what was decided is never queued again (I3); a retried request has its own seq again, and is marked as
+-- brought back, because later ones may have been decided (I8); who was told "waitlisted" stays so; what is discarded is
+-- decided for good, except one whose record cannot be read: nobody knows whose it is, so its record goes, and its ticket
+-- alone may bring it back (I4).
+-- Shared: head_waits
 local mode, id = ARGV[1], ARGV[2]
 if not redis.call('ZSCORE', KEYS[1], id) then return 'unknown' end
 if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
 local record = redis.call('HGET', KEYS[5], id)
-local letter, units, sale, buyer, terms = string.match(record or '', '^(%a)|%d+|(%d+)|(%d+)|([^|]+)(|?[%d.]*)')
+local letter, seq, units, sale, buyer = string.match(record or '', '^(%a)|(%d+)|(%d+)|(%d+)|([^|]+)')
 if letter and not string.find('qwhpecsrf', letter, 1, true) then letter = nil end
 local damaged = not letter or tonumber(units) < 1
 local decided = letter and letter ~= 'q' and letter ~= 'w'
@@ -25,12 +27,12 @@ if decided then return 'discarded' end
 redis.call('ZREM', KEYS[8], id)
 redis.call('HINCRBY', KEYS[6], 'changes', 1)
 if mode == 'retry' then
-  local time = redis.call('TIME')
-  local seq = string.format('%.0f', math.max(tonumber(redis.call('HGET', KEYS[6], 'last_seq') or '0') + 1,
-    time[1] * 1000000 + time[2]))
+  local stock = redis.call('HMGET', KEYS[6], 'available', 'held', 'last_seq')
+  if head_waits(4, 3, 5, tonumber(stock[1] or '0'), tonumber(stock[2] or '0')) then
+    redis.call('HSET', KEYS[6], 'waitlisted_to', stock[3] or '0')
+  end
   redis.call('ZADD', KEYS[3], seq, id)
-  redis.call('HSET', KEYS[5], id, letter .. '|' .. seq .. '|' .. units .. '|' .. sale .. '|' .. buyer .. terms)
-  redis.call('HSET', KEYS[6], 'last_seq', seq)
+  redis.call('HSET', KEYS[5], id, string.match(record, '|r$') and record or record .. '|r')
   redis.call('HINCRBY', KEYS[6], 'queued', units)
   return 'retried'
 end

@@ -44,8 +44,8 @@ local function change(id, record, known, units, field)
   if live[was] ~= live[is] then
     if not more[field] then more[field], lives[#lives + 1] = 0, field end
     more[field] = more[field] + (live[is] and units or 0 - units)
-    if is == 'c' or is == 'e' then redis.call('HINCRBY', KEYS[9], field, 1) end
   end
+  if not live[is] and (was == '' or live[was]) then redis.call('HINCRBY', KEYS[9], field, 1) end
   if locked then return end
   done = done + 1
   if redis.call('ZREM', KEYS[7], id) == 1 then queued = queued - units end

@@ -1,1 +1,1 @@
-"""Measures the shop against the floors it promises. Never used by the shop itself. Called by `make bench-gate`."""
+"""Measures the shop against the floors it promises. Never used by the shop itself."""

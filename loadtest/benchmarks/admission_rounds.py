@@ -1,5 +1,5 @@
 """Measures the servers under test in turns, so that whatever else the machine does falls on all of them alike.
-Never takes another answer for the one that is measured. Called by the run.
+Never takes another answer for the one that is measured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Sends each request at its own moment, whatever became of those before it, and counts every wait from that moment.
 Never leaves loopback, never sends late ones for ever: who waited longer than its patience gives up.
-Called by the measurements of the spike, the knee and the overload.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Measures a full audit of a sale with many orders in every stage of their life. Never believes one that finds a fault.
-Called by the run.
+"""Measures a full audit of a sale with many orders in every stage of their life.
+Never believes one that finds a fault.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Fills the books of one sale with orders in every stage of their life, by a few statements over all of them.
-Never fills a sale that has orders. Called by the measurement of the audit.
+Never fills a sale that has orders.
 """
 
 from __future__ import annotations

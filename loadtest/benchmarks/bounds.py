@@ -1,6 +1,4 @@
-"""What the shop promises of its speed: every figure of a run with its floor and its aim. Pure.
-Called by the run.
-"""
+"""What the shop promises of its speed: every figure of a run with its floor and its aim. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Draws bars as an SVG that reads in light and in dark: a panel a measurement, a bar a side. Pure.
-Never scales one panel by another. Called by the runs that compare libraries.
+Never scales one panel by another.
 """
 
 from __future__ import annotations

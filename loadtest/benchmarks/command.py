@@ -1,5 +1,5 @@
 """What every benchmark's command has in common: its options, its folder, its signals, its table and its files.
-Never leaves data behind, and writes its page only when the run came to an end. Called by each of them.
+Never leaves data behind, and writes its page only when the run came to an end.
 """
 
 from __future__ import annotations

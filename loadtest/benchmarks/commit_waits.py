@@ -1,5 +1,5 @@
 """Measures how long PostgreSQL takes for a transaction that writes one row: what no durable answer can be below.
-Never touches a table of the shop. Called by the measurement of payments.
+Never touches a table of the shop.
 """
 
 from __future__ import annotations

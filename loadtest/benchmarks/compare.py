@@ -1,6 +1,5 @@
 """`python -m loadtest.benchmarks.compare`: sells the same goods in ten ways on stores of its own, and compares them.
 Exit code 1 when a promise or a floor is broken, 130 when interrupted. Never leaves a process or data behind.
-Called by `make compare`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ def main() -> int:
 def _measure(folder: Path, quick: bool) -> Measured:
     with own_stores(folder) as servers:
         shop_environment = dict(os.environ)
-        os.environ["FAIRDROP_RIVALS"] = "1"  # this process counts in the rivals' tables, and makes them
+        # This process counts in the rivals' tables, and makes them.
+        os.environ["DJANGO_SETTINGS_MODULE"] = "loadtest.rivals.lean_settings"
         set_up_django()
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.benchmarks import compare_report, machine

@@ -1,6 +1,4 @@
-"""What the comparison must show: every promise kept, every naive way seen to fail, and Fairdrop far ahead. Pure.
-Called by the report.
-"""
+"""What the comparison must show: every promise kept, every naive way seen to fail, and Fairdrop far ahead. Pure."""
 
 from __future__ import annotations
 

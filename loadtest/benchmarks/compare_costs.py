@@ -1,5 +1,5 @@
 """Reads what a side has cost until now: commits, Redis commands, CPU time of the sellers and of the stores.
-Never resets a counter: the difference of two readings counts. Called by the comparison.
+Never resets a counter: the difference of two readings counts.
 """
 
 from __future__ import annotations

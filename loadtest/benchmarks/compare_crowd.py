@@ -1,5 +1,5 @@
 """A crowd that double-clicks: sends wishes over kept-alive connections, repeats some, asks again when told "busy".
-Never parses an answer it does not have to; follows every nth wish to its decision. Called by the comparison.
+Never parses an answer it does not have to; follows every nth wish to its decision.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""How long and how often every way to sell is measured: in full, and to see that it works. Pure.
-Called by the comparison and its page.
-"""
+"""How long and how often every way to sell is measured: in full, and to see that it works. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Puts the results of a comparison together: figures, tables, samples, chart, and what each rival is. Decides nothing.
-Called by the command.
+"""Puts the results of a comparison together: figures, tables, samples, chart, and what each rival is.
+Decides nothing.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _promises() -> Comparison:
 
 def _own_words(module: str) -> tuple[str, str]:
     text = " ".join((inspect.getdoc(sys.modules[module]) or "").split())
-    return f"`{module.replace('.', '/')}.py`", text.partition(" Called through")[0]
+    return f"`{module.replace('.', '/')}.py`", text
 
 
 def _cells(waits: Waits) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 """Measures every side, one after the other: selling without end, then selling out. Never judges what it finds.
-Called by the command, after Django is set up.
+Needs Django to be set up.
 """
 
 from __future__ import annotations

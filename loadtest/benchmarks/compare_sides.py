@@ -1,5 +1,5 @@
 """Every side of the comparison behind one interface: how it is put on sale, started, asked, and counted afterwards.
-Never measures. Called by the comparison.
+Never measures.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Makes the comparison's requests as bytes before the clock runs: new buyers, of whom some click twice.
-Never sends them. Called by the comparison.
+Never sends them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Measures what a purchase costs when there are more SKUs, and when the line is longer: CPU time and memory of Redis.
-Never counts the time in which a purchase is made up. Called by the run of the whole shop.
+Never counts the time in which a purchase is made up.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Draws curves as an SVG that reads in light and in dark: a panel a measurement, a line a side. Pure.
-Never scales one panel by another, never leaves zero out. Called by the report of the whole shop.
+Never scales one panel by another, never leaves zero out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m loadtest.benchmarks.every`: runs every benchmark one after the other and writes the table of them all.
 Goes on behind one that failed. Exit code 1 when a floor was missed or a benchmark failed, 130 when interrupted.
-Called by `make bench`; each benchmark starts its own stores.
+Each benchmark starts its own stores.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Measures how long an expirer takes for many holds that are due at once: they are made by the real settler.
-Never moves a hold's end by hand: it waits until it is over. Called by the run.
+Never moves a hold's end by hand: it waits until it is over.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""One measured figure with the floor it must reach or the ceiling it must keep, and the aim. Pure.
-Never measures. Called by the run and the report.
-"""
+"""One measured figure with the floor it must reach or the ceiling it must keep, and the aim. Pure. Never measures."""
 
 from __future__ import annotations
 

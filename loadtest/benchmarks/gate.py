@@ -1,6 +1,5 @@
 """`python -m loadtest.benchmarks.gate`: starts its own stores, measures, prints a table, writes the page and the JSON.
 Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
-Called by `make bench-gate`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Makes the sales that are measured: plenty of units or as many as told, one a buyer. Never touches other sales.
-Called by the run.
-"""
+"""Makes the sales that are measured: plenty of units or as many as told, one a buyer. Never touches other sales."""
 
 from __future__ import annotations
 

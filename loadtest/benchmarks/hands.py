@@ -1,5 +1,5 @@
 """Runs one library in a process of its own, so that none disturbs another: the benchmark asks, the hand measures.
-Never outlives the benchmark: when the pipe closes, it ends. Called by the runs that compare libraries.
+Never outlives the benchmark: when the pipe closes, it ends.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Finds the highest offered rate at which the shop keeps up, in few steps, and when it is well again. Pure.
-Never measures. Called by the measurement of the overload and the report.
+Never measures.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Sends ready-made requests over many kept-alive connections, one in flight on each, and counts the answers by status.
-Never parses more than it must, never sends beyond its time, never leaves loopback. Called by the measurements.
+Never parses more than it must, never sends beyond its time, never leaves loopback.
 
 A bare epoll loop: several times as fast as an asyncio client, and no program has to be installed for it.
 """

@@ -1,6 +1,5 @@
 """`python -m loadtest.benchmarks.locks_queue`: measures locks and queues beside each other on Valkeys of its own.
 Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
-Called by `make bench-locks`.
 """
 
 from __future__ import annotations

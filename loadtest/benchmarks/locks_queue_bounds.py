@@ -1,6 +1,4 @@
-"""What the lock and the queue promise of their speed: every figure of a run with its floor. Pure.
-Called by the run.
-"""
+"""What the lock and the queue promise of their speed: every figure of a run with its floor. Pure."""
 
 from __future__ import annotations
 

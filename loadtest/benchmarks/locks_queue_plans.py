@@ -1,6 +1,4 @@
-"""How long and how often the locks and queues are measured, and what each of them does, in words. Pure.
-Called by the run and its pages.
-"""
+"""How long and how often the locks and queues are measured, and what each of them does, in words. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Puts what was measured of the locks and queues into one report: figures, comparisons, chart, every round. Pure.
-Called by the command.
-"""
+"""Puts what was measured of the locks and queues into one report: figures, comparisons, chart, every round. Pure."""
 
 from __future__ import annotations
 

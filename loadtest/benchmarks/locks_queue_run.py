@@ -1,6 +1,4 @@
-"""Runs every measurement of the locks and queues in turns. Never judges what it finds, never writes a file.
-Called by the command.
-"""
+"""Runs every measurement of the locks and queues in turns. Never judges what it finds, never writes a file."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Says on what a run was measured: processor, memory, versions, how the stores keep their data, which revision.
-Never guesses: what cannot be read is "unknown". Called by the run.
+Never guesses: what cannot be read is "unknown".
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Fills the numbers of a run into the sentences that say how it was measured. Pure.
-Called by the plans of each benchmark.
-"""
+"""Fills the numbers of a run into the sentences that say how it was measured. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """An ASGI application that reads the body and answers 202 {}: what the server itself can do, and no more.
-Never looks at the request. Called by granian in the benchmark.
+Never looks at the request.
 """
 
 from __future__ import annotations

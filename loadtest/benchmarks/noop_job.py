@@ -1,4 +1,4 @@
-"""The job that does nothing, so that only the queue is measured. Called by the workers of every queue compared."""
+"""The job that does nothing, so that only the queue is measured."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Offers more and more until the shop no longer keeps up, then four times that, then half of it again.
-Never slows its arrivals down for a shop that is slow. Called by the run of the whole shop.
+Never slows its arrivals down for a shop that is slow.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Lets requests out at an even pace, and floods a server at one from a process of its own.
-Never catches up a burst later: a slow server gets fewer. Called by the measurement of payments.
+Never catches up a burst later: a slow server gets fewer.
 """
 
 from __future__ import annotations

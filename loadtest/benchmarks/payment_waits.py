@@ -1,5 +1,5 @@
 """Measures how long a provider waits for the answer to its notice while a crowd floods the same SKU.
-Never counts an answer that is not 200, and holds the books against what was answered. Called by the run.
+Never counts an answer that is not 200, and holds the books against what was answered.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """What one writes without a gate: a Django view that admits one request by one call of the same script.
 Never asks the database after its first request, so that it is as fast as such a view can be.
-Called by Django in the benchmark's plain server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The WSGI entry of the ordinary Django view. Never used by the shop. Called by granian in the benchmark."""
+"""The WSGI entry of the ordinary Django view. Never used by the shop."""
 
 import os
 

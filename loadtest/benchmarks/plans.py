@@ -1,6 +1,4 @@
-"""How long and how often a run measures: the full one, and a quick one that only shows that everything works. Pure.
-Called by the run.
-"""
+"""How long and how often a run measures: the full one, and a quick one that only shows that everything works. Pure."""
 
 from __future__ import annotations
 

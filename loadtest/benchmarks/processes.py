@@ -1,5 +1,5 @@
 """Binds a child with all its processes and threads to cores, and reads their CPU time and memory.
-Never touches a process that is not the child's. Called by the measurements.
+Never touches a process that is not the child's.
 """
 
 from __future__ import annotations

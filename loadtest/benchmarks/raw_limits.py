@@ -1,5 +1,5 @@
 """Measures what the parts below the shop can do at most: the disk alone, Redis alone without a script.
-Never touches the shop's keys. Called by the run of the whole shop; the copied rows are in raw_rows.py.
+Never touches the shop's keys. The copied rows are in raw_rows.py.
 """
 
 from __future__ import annotations

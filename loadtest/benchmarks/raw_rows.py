@@ -1,5 +1,5 @@
 """Copies of the tables without triggers, into which the rows of a sale are written by plain statements: the limit.
-Never touches the shop's own tables but to read them. Called by the measurements of settlement and expiry.
+Never touches the shop's own tables but to read them.
 """
 
 from __future__ import annotations

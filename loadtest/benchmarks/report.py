@@ -1,5 +1,5 @@
 """Draws a finished run: a table for the terminal, a page for the docs, and the same as JSON. Pure.
-Never decides anything beyond what the figures say. Called by the command.
+Never decides anything beyond what the figures say.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Orders the turns of a run, so that whatever else the machine does falls on all sides alike. Pure.
-Called by every measurement that compares sides.
-"""
+"""Orders the turns of a run, so that whatever else the machine does falls on all sides alike. Pure."""
 
 from __future__ import annotations
 

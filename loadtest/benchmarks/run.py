@@ -1,5 +1,5 @@
 """Runs every measurement in order and puts the figures together with the floors they must reach.
-Never writes a file but the stores' own. Called by the command, after Django is set up.
+Never writes a file but the stores' own. Needs Django to be set up.
 """
 
 from __future__ import annotations

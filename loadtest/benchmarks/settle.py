@@ -1,6 +1,5 @@
 """`python -m loadtest.benchmarks.settle`: measures settlement, expiry, payment and the audit on stores of its own.
 Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
-Called by `make bench-settle`.
 """
 
 from __future__ import annotations

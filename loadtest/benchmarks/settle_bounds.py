@@ -1,6 +1,4 @@
-"""What the shop promises of settlement, expiry, payment and the audit: every figure with its floor. Pure.
-Called by the report.
-"""
+"""What the shop promises of settlement, expiry, payment and the audit: every figure with its floor. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """How long and how often settlement, expiry, payment and the audit are measured: in full, and to see that it works.
-Pure. Called by the run and its page.
+Pure.
 """
 
 from __future__ import annotations

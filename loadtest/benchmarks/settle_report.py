@@ -1,6 +1,4 @@
-"""Puts the results of a run together: figures, facts, samples, chart. Decides nothing.
-Called by the command.
-"""
+"""Puts the results of a run together: figures, facts, samples, chart. Decides nothing."""
 
 from __future__ import annotations
 

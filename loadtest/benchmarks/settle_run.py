@@ -1,5 +1,5 @@
 """Runs every measurement of settlement, expiry, payment and the audit. Never judges what it finds, never writes a file.
-Called by the command, after Django is set up.
+Needs Django to be set up.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Measures settlement without the web: a line is filled by the admission script, then the real settler empties it.
-Never writes an order by itself. Called by the run.
+Never writes an order by itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Adds up what each part of a run used of the cores: the load's own process, the web, the settlers, both stores.
-Never looks at a process of somebody else. Called by the measurements of the spike and the overload.
+Never looks at a process of somebody else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What the whole shop promises of its speed: every figure of a run with its floor and its limit. Pure.
-Called by the report.
-"""
+"""What the whole shop promises of its speed: every figure of a run with its floor and its limit. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How long and how often the whole shop is measured: in full, and to see that it works. Pure.
-Called by the run and its page.
-"""
+"""How long and how often the whole shop is measured: in full, and to see that it works. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Puts the results of the whole shop together: figures, facts, tables, curves. Decides nothing.
-Called by the command.
-"""
+"""Puts the results of the whole shop together: figures, facts, tables, curves. Decides nothing."""
 
 from __future__ import annotations
 

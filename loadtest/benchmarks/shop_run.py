@@ -1,5 +1,5 @@
 """Runs every measurement of the whole shop, one after the other. Never judges what it finds, never writes a file.
-Called by the command, after Django is set up.
+Needs Django to be set up.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Says what bounds the spike and the overload: the CPU time of every part for one answer. Pure.
-Never excuses a missed floor. Called by the report of the whole shop.
+Never excuses a missed floor.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Starts the servers that are compared, with the same server, the same flags and a port each, and waits for their 202.
-Never leaves one behind: each is stopped with its `with` block. Called by the run.
+Never leaves one behind: each is stopped with its `with` block.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Measures "sold out" beside a server that does nothing: the same server, the same connections, in turns.
-Never lets a buyer ask twice: nobody is remembered from an earlier click. Called by the run of the whole shop.
+Never lets a buyer ask twice: nobody is remembered from an earlier click.
 """
 
 from __future__ import annotations

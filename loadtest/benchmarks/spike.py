@@ -1,5 +1,5 @@
 """Opens the doors to a crowd that stands before them: every buyer asks in the same instant, each over a connection.
-Never counts a wait from later than that instant. Called by the run of the whole shop.
+Never counts a wait from later than that instant.
 """
 
 from __future__ import annotations

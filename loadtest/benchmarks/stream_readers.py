@@ -1,5 +1,5 @@
 """Holds many live streams open in a process of its own and counts what comes. Never measures a wait.
-Called by the streams' benchmark, so that the reading costs the measured process nothing.
+So the reading costs the measured process nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """`python -m loadtest.benchmarks.streams`: purchases beside 2,000 live streams and without, and the sale page's rate.
 Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
-Called by `make bench-streams`.
 """
 
 from __future__ import annotations

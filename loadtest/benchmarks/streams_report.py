@@ -1,6 +1,4 @@
-"""Puts a run of the streams' benchmark together: figures with their floors, method, chart. Decides nothing else.
-Called by the command.
-"""
+"""Puts a run of the streams' benchmark together: figures with their floors, method, chart. Decides nothing else."""
 
 from __future__ import annotations
 

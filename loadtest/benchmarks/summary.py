@@ -1,5 +1,5 @@
 """Puts the figures of all benchmarks into one table, from the JSON each of them wrote.
-Never measures, never mends what they say. Called by every.py.
+Never measures, never mends what they say.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Measures the whole road on all cores together: ask, admit, line, take, settle, durable decision in PostgreSQL.
-Never counts a decision that the database does not have. Called by the run.
+Never counts a decision that the database does not have.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """One keep-alive connection of a load generator: sends a whole request, puts an answer together from its pieces.
-Never waits and never reads what an answer says. Called by the load generators of the benchmarks.
+Never waits and never reads what an answer says.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Makes whole HTTP requests as bytes before the clock runs: each a purchase by a buyer who was never seen before.
-Never sends them. Called by the measurements.
+Never sends them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`python -m loadtest.mutants`: switches each guard off in a flood of its own, then floods the shop as it is N times.
-Exit code 1 if a mutant was not seen or the shop as it is was not green, 130 when interrupted. Called by `make mutants`.
+Exit code 1 if a mutant was not seen or the shop as it is was not green, 130 when interrupted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Switches one guard off in a process that has a mutant; shop/settings.py lets none but the tests' have one.
-Does nothing else. Called by Django.
-"""
+"""Switches one guard off in a process that has the mutants' settings. Does nothing else."""
+
+import os
 
 from django.apps import AppConfig
-from django.conf import settings
 
 
 class MutantsConfig(AppConfig):
@@ -13,4 +12,4 @@ class MutantsConfig(AppConfig):
         """Apply the mutant before the process serves anybody."""
         from loadtest.mutants.guards import switch_off  # here: it needs the models
 
-        switch_off(settings.MUTANT)
+        switch_off(os.environ.get("FAIRDROP_MUTANT", ""))

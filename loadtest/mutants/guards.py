@@ -1,6 +1,5 @@
 """The six guards that a mutant switches off, each with all the layers that keep its promise.
-Refuses to work under any settings but the tests'. Called by apps.py in a mutated process, and by whoever makes its
-tables.
+Refuses to work under any settings but the tests'.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The four ways to take a layer of a guard away: from a statement, a script, a function, the tables. Pure of any guard.
-Each must find exactly what it takes away: a mutant that changes nothing is an error. Called by guards.py, and by the
-controls of the crash tests.
+Each must find exactly what it takes away: a mutant that changes nothing is an error.
 """
 
 from __future__ import annotations

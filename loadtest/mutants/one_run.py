@@ -1,5 +1,5 @@
 """`python -m loadtest.mutants.one_run`: one flood of a whole shop of its own, with one guard off or none, and trouble.
-Writes result.json into its folder; its exit code says only whether the run came to its end. Called by the command.
+Writes result.json into its folder; its exit code says only whether the run came to its end.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _run(folder: Path, *, mutant: str, seed: int) -> dict[str, Any]:
         from loadtest.mutants.processes import running
         from loadtest.mutants.trouble import Trouble
 
-        own = {**os.environ, "FAIRDROP_MUTANT": mutant, "FAIRDROP_LOCK_TTL_MS": str(LOCK_TTL_MS)}
+        own = {**os.environ, "FAIRDROP_LOCK_TTL_MS": str(LOCK_TTL_MS)}
+        if mutant:  # this process looks on as it is
+            own |= {"DJANGO_SETTINGS_MODULE": "loadtest.mutants.settings", "FAIRDROP_MUTANT": mutant}
         with running(own, folder=folder) as shop:
             flood = _flood(shop.url, environment=own, folder=folder, seed=seed).start()
             try:
@@ -89,7 +91,6 @@ def _environment(folder: Path, *, addresses: Mapping[str, str]) -> dict[str, str
         "CACHE_URL": addresses["REDIS_URL"],
         "DJANGO_SETTINGS_MODULE": "shop.settings",
         "FAIRDROP_ENV": "test",
-        "FAIRDROP_MUTANT": "",  # this process looks on as it is
         "FAIRDROP_FAULT": "",
         "FAIRDROP_BEHIND_TLS": "0",
         "FAIRDROP_STATE_DIR": str(folder / "state"),

@@ -1,5 +1,5 @@
 """Runs the shop's processes for one mutant run: web, workers, and settlers that each meet a fault of their own.
-Never restarts what was killed, never leaves one behind. Called by one_run.py and trouble.py.
+Never restarts what was killed, never leaves one behind.
 """
 
 from __future__ import annotations

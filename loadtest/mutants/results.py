@@ -1,5 +1,5 @@
-"""Says what the runs came to: was each mutant seen for what it is, was the shop as it is green; makes the page. Pure.
-Called by the command.
+"""Says what the runs came to: was each mutant seen for what it is, was the shop as it is green; makes the page.
+Pure.
 """
 
 from __future__ import annotations

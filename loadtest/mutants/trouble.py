@@ -1,5 +1,5 @@
 """Makes the trouble of a flood, the same in every run, mutated or not: a settler dies with a batch in its hands, one
-after its COMMIT, one is frozen, loses its lock and wakes when others have gone on. Never judges. Called by one_run.py.
+after its COMMIT, one is frozen, loses its lock and wakes when others have gone on. Never judges.
 """
 
 from __future__ import annotations

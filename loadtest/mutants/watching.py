@@ -1,4 +1,4 @@
-"""Waits for a condition, with a bound. Called by whoever runs a mutant."""
+"""Waits for a condition, with a bound."""
 
 from __future__ import annotations
 

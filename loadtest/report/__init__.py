@@ -1,5 +1,5 @@
 """Writes a run's report: one HTML page that needs nothing beside itself.
-Never changes what a run left. Called by run_flood, by the run's hooks, or by hand: python -m loadtest.report FOLDER
+Never changes what a run left. Usage: python -m loadtest.report FOLDER
 """
 
 from __future__ import annotations

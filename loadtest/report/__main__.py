@@ -1,4 +1,4 @@
-"""The command: python -m loadtest.report FOLDER. Holds no logic. Called by people."""
+"""The command: python -m loadtest.report FOLDER. Holds no logic."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Draws a chart over time: lines or stacked areas as SVG, its texts as HTML beside it, its figures as a table below.
 The drawing stretches with the page and the texts do not, so both read at every width. Needs no script.
-Never shows what the table lacks. Called by the report's page.
+Never shows what the table lacks.
 """
 
 from __future__ import annotations

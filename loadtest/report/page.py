@@ -1,5 +1,5 @@
 """Puts a run's report together: what is shown, in which order, through one template. Needs no network and no script.
-Never leaves a text unescaped: names of sales and faults come from outside. Called by write_report.
+Never leaves a text unescaped: names of sales and faults come from outside.
 """
 
 from __future__ import annotations

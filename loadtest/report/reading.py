@@ -1,5 +1,5 @@
 """Reads what a run left in its folder and brings every time to one scale: seconds after the first purchase attempt.
-Never judges: the verdict is read as it was written. Called by the report's page.
+Never judges: the verdict is read as it was written.
 """
 
 from __future__ import annotations

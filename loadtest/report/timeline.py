@@ -1,5 +1,5 @@
 """Orders a run by time: waits and counts a step of time, and where the opening burst ends. Pure.
-Never mixes the burst with the steady state: each has its own figures. Called by the report's page.
+Never mixes the burst with the steady state: each has its own figures.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Says in words what a verdict, a wait and a fact of the run come to. Pure; decides nothing itself.
-Never claims more than the checks it is given. Called by the report's page.
+Never claims more than the checks it is given.
 """
 
 from __future__ import annotations

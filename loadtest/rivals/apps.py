@@ -1,4 +1,4 @@
-"""Registers the rivals' tables with Django; does nothing at start; called by Django when FAIRDROP_RIVALS is on."""
+"""Registers the rivals' tables with Django; does nothing at start."""
 
 from django.apps import AppConfig
 

@@ -1,6 +1,6 @@
 """The lock of the articles, step by step as they have it: SETNX, then EXPIRE; GET, then DEL; another try each 100 ms.
 Keeps their flaws on purpose: EXPIRE is given a moment instead of seconds, a lock without an end is taken over without
-a check, and its value is not unique. Never used by the shop. Called by article_queue.py.
+a check, and its value is not unique. Never used by the shop.
 """
 
 from __future__ import annotations

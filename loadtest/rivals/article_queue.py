@@ -1,6 +1,6 @@
 """The queue of the articles: a sorted set by the time a task is due, with a lock round every change.
 Keeps their flaws on purpose: check and add are two steps, and what is popped is lost if the worker dies.
-Never used by the shop. Called by articles.py.
+Never used by the shop.
 """
 
 from __future__ import annotations

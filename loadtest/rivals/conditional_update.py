@@ -1,6 +1,6 @@
 """Writes the order, then takes a unit by UPDATE … WHERE available > 0, last of all so that the row is locked briefly.
 Promises that nothing is oversold or lost: the condition and the write are one statement. Fails to be fast: the row
-stays locked until the disk has the commit, so purchases go one flush after the other. Called through the rivals' view.
+stays locked until the disk has the commit, so purchases go one flush after the other.
 """
 
 from __future__ import annotations

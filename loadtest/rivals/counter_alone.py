@@ -1,6 +1,6 @@
 """Decrements a number in Redis, and if it was not below zero, writes the order: the popular fast one.
 Promises that nothing is oversold. Fails to sell everything: a unit that was counted down and got no order (a repeated
-click, a failed insert, a crash) is gone, and refusals count below zero and swallow a restock. Called through the view.
+click, a failed insert, a crash) is gone, and refusals count below zero and swallow a restock.
 """
 
 from __future__ import annotations

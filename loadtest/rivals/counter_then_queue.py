@@ -1,6 +1,6 @@
 """One script checks for a repeat and decrements in Redis; a job of rq, a popular task queue, writes the order later.
 Promises that nothing is oversold, and gives a unit back when the job could not be queued. Fails when a process dies
-between the two, or Redis forgets: then a unit is nobody's, and a buyer waits for ever. Called through the rivals' view.
+between the two, or Redis forgets: then a unit is nobody's, and a buyer waits for ever.
 """
 
 from __future__ import annotations

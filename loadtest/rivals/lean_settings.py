@@ -1,15 +1,19 @@
-"""The shop's settings with the rivals mounted and everything taken away that would slow them: sessions, logs, checks.
-Never used by the shop. Called by Django in the comparison's rival server and workers.
+"""The shop's settings with the rivals' addresses instead of its own, and without what would slow them.
+Never used by the shop; refused in production.
 """
 
-import os
-
-os.environ["FAIRDROP_RIVALS"] = "1"
+from django.core.exceptions import ImproperlyConfigured
 
 from shop.settings import *  # noqa: F403 - a settings module takes over every name of the other
-from shop.settings import DATABASES
+from shop.settings import DATABASES, INSTALLED_APPS, PRODUCTION
 
-ROOT_URLCONF = "loadtest.rivals.lean_urls"
+if PRODUCTION:
+    raise ImproperlyConfigured("FAIRDROP_ENV=production refuses the rivals: they are for comparisons only")
+
+INSTALLED_APPS = [*INSTALLED_APPS, "loadtest.rivals"]
+ROOT_URLCONF = "loadtest.rivals.urls"
 # The one that is left writes the content-length.
 MIDDLEWARE = ["django.middleware.common.CommonMiddleware"]
+# The admin, which would need more of them, has no address here.
+SILENCED_SYSTEM_CHECKS = ["admin.E408", "admin.E409", "admin.E410", "axes.W002"]
 DATABASES["default"] |= {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False}

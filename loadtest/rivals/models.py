@@ -1,6 +1,4 @@
-"""The rivals' own stock and orders: no table of the shop is touched by them. Holds no rule of any strategy.
-Called by every rival and by those who count afterwards.
-"""
+"""The rivals' own stock and orders: no table of the shop is touched by them. Holds no rule of any strategy."""
 
 from __future__ import annotations
 

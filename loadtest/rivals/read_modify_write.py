@@ -1,6 +1,6 @@
 """Reads the stock, and if there is some, writes one less: what the first draft of most shops does.
 Promises nothing under concurrency: two who read the same number write the same number, and both have an order.
-Neither the transaction nor the constraint that stock is not negative helps. Called through the rivals' view.
+Neither the transaction nor the constraint that stock is not negative helps.
 """
 
 from __future__ import annotations

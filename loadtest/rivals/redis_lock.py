@@ -1,6 +1,6 @@
 """Takes the lock of the redis package, then reads, modifies, writes and commits inside it.
 Promises that nothing is oversold while the lock outlives the purchase. Fails when it does not (a pause longer than its
-life lets two in: nothing in the database asks who holds it), and waits by polling. Called through the rivals' view.
+life lets two in: nothing in the database asks who holds it), and waits by polling.
 """
 
 from __future__ import annotations

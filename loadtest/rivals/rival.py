@@ -1,5 +1,5 @@
 """What every rival can do, so that one view, one crowd and one table serve them all: sell, look up, work, count.
-Never sells anything itself. Called by the view, by the workers' command and by the comparison.
+Never sells anything itself.
 """
 
 from __future__ import annotations

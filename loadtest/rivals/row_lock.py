@@ -1,6 +1,6 @@
 """Locks the stock row, reads it, writes one less and the order, and commits: SELECT … FOR UPDATE a purchase.
 Promises that nothing is oversold or lost. Fails to be fast: all who buy stand behind one row, and each of them waits
-for four round trips and a flush to disk of everybody before. Called through the rivals' view.
+for four round trips and a flush to disk of everybody before.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Gives rivals the Redis of the settings, through a client as its library makes it by default.
-Never gives them the shop's own options: what is compared is what their authors would have. Called by the rivals.
+Never gives them the shop's own options: what is compared is what their authors would have.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Names every rival, in the order in which they are shown. Decides nothing.
-Called by the view, by the workers' command and by the comparison.
-"""
+"""Names every rival, in the order in which they are shown. Decides nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Routes of the rivals; decides nothing; called by Django, only when FAIRDROP_RIVALS is on."""
+"""Routes of the rivals, and no others, so that no other is looked at first. Decides nothing."""
 
 from django.urls import path
 
 from loadtest.rivals import views
 
-urlpatterns = [path("<slug:name>/sales/<slug:sale>/requests", views.requests, name="rival-requests")]
+urlpatterns = [path("rivals/<slug:name>/sales/<slug:sale>/requests", views.requests, name="rival-requests")]

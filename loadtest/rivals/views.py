@@ -1,5 +1,5 @@
 """One address for every rival: POST asks for a unit, GET says what became of it, in the shapes of the shop's own API.
-Decides nothing: the strategy does. Called by Django, only when FAIRDROP_RIVALS is on.
+Decides nothing: the strategy does.
 """
 
 from __future__ import annotations

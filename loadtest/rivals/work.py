@@ -1,5 +1,5 @@
 """`python -m loadtest.rivals.work NAME SALE …`: runs one worker of a rival until it is ended.
-Never restarts anything. Called by the comparison.
+Never restarts anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The WSGI entry of the rivals' server. Never used by the shop. Called by granian in the comparison."""
+"""The WSGI entry of the rivals' server. Never used by the shop."""
 
 import os
 

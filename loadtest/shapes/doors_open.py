@@ -1,5 +1,5 @@
 """Many stand at the door and come in one instant, the others ebb away. The question: is the opening survived?
-Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/doors_open.py
+Usage: locust -f loadtest/locustfile.py,loadtest/shapes/doors_open.py
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Two waves with a lull between. The question: is the second one served like the first?
-Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/double_wave.py
+Usage: locust -f loadtest/locustfile.py,loadtest/shapes/double_wave.py
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Steps up to one and a half times the rate. The question: where does the shop fall behind?
-Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/knee.py
+Usage: locust -f loadtest/locustfile.py,loadtest/shapes/knee.py
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The knee, twice and four times the knee, and the knee again (--knee-rate). Then: how soon is it well?
-Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/overload.py
+Usage: locust -f loadtest/locustfile.py,loadtest/shapes/overload.py
 """
 
 from __future__ import annotations

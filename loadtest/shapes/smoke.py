@@ -1,5 +1,5 @@
 """A few buyers for a short time. The question: does everything work at all?
-Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/smoke.py
+Usage: locust -f loadtest/locustfile.py,loadtest/shapes/smoke.py
 """
 
 from __future__ import annotations

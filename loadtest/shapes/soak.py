@@ -1,5 +1,5 @@
 """An even rate for long. The question: what grows that should not?
-Called by Locust: locust -f loadtest/locustfile.py,loadtest/shapes/soak.py
+Usage: locust -f loadtest/locustfile.py,loadtest/shapes/soak.py
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Keeps, in process memory, every sale and what Redis last said of its stock. Never older than it says it is.
-Never decides an admission that Redis could decide otherwise. Called by the handlers.
+Never decides an admission that Redis could decide otherwise.
 """
 
 from __future__ import annotations
@@ -252,14 +252,15 @@ class Board:
             entry.known_buyers, entry.known_at_admitted = known, seen.admitted
 
     async def look_again(self, entry: SaleEntry) -> None:
-        """Read a sale from the database and prime it: a buyer was shown terms that are not known here.
+        """Read a sale from the database, and prime it if Redis is behind: a buyer was shown terms not known here.
 
         Raises Unavailable.
         """
         card = await self._threads.read(catalogue.find_sale_by_id, entry.card.sale_id)
         if entry.use(card):
             self._tell(entry)
-        await self._threads.read(self._prime_card, card)
+        if entry.figures is None or entry.figures.revision < card.revision:
+            await self._threads.read(self._prime_card, card)
 
     def prime_soon(self, entry: SaleEntry) -> None:
         """Put a sale that Redis does not know into it, once at a time, in the background."""

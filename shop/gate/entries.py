@@ -1,6 +1,4 @@
-"""One sale as a web process knows it: its card and what Redis last said of its stock. Never asks a store.
-Called by the board, which fills it, and by the gate's doors.
-"""
+"""One sale as a web process knows it: its card and what Redis last said of its stock. Never asks a store."""
 
 from __future__ import annotations
 
@@ -9,10 +7,10 @@ import time
 from inventory import clocks
 from inventory.line import LineFigures
 from shop.catalogue import SaleCard
+from shop.decision_rates import Sample, measure
 from shop.models import sale_state
 
 FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
-RATE_SECONDS = 2.0
 QUIET_SECONDS = 60.0  # so long after its end a sale is looked at as if it were open
 
 
@@ -30,9 +28,8 @@ class SaleEntry:
         self.known_buyers: frozenset[str] = frozenset()
         self.known_at_admitted = -1
         self.admissions = 0  # how many this process was told of
-        self.decided_per_second = 0.0
         self._stock_version_before = -1
-        self._rate_from = (0.0, 0)
+        self._sample: Sample | None = None
 
     def use(self, card: SaleCard) -> bool:
         """Take over `card`; say whether it differs from the one before."""
@@ -60,13 +57,14 @@ class SaleEntry:
         self.shown += figures is not None and (before is None or figures.version != before.version)
         self.figures = figures
         self.seen_at = moment
-        if figures is None:
-            return changed
-        since, decided = self._rate_from
-        if moment - since >= RATE_SECONDS:
-            self.decided_per_second = max(0.0, (figures.decided - decided) / (moment - since)) if since else 0.0
-            self._rate_from = (moment, figures.decided)
+        if figures is not None:
+            self._sample = measure(self._sample, decided=figures.decided, at=moment)
         return changed
+
+    @property
+    def decided_per_second(self) -> float:
+        """How fast the line was decided lately, 0 when that is not known."""
+        return (self._sample and self._sample.rate) or 0.0
 
     def room(self) -> int | None:
         """Return how many more units may be admitted, None when Redis has not said."""

@@ -1,6 +1,5 @@
 """One open stream: what its reader was told, what was known then, and whether there may be news since.
 Never asks a store, never keeps more than the newest message.
-Called by the followers' rounds and by the streams.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Knows who follows which request or sale, and looks at those of whom there may be news: all of one SKU in few calls.
 Never lets one SKU, one record or the database keep the others from their news and heartbeats.
-Called by the streams.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """POST /api/v1/payments/<provider>/notices: what a provider has to say, in threads that go straight to the books.
-Never believes an unsigned byte, never queues without a bound. Called by the gate's router; behind a plain WSGI server
-the view of api_actions.py does the same.
+Never believes an unsigned byte, never queues without a bound.
+Behind a plain WSGI server the view of api_actions.py does the same.
 
 Through Django's middleware each notice costs twice the time of this process, and the next one waits for it.
 """
@@ -15,6 +15,7 @@ from shop.gate.http import Receive, read_body
 from shop.gate.replies import Headers
 from shop.gate.threads import ThreadPool
 from shop.payment_providers import provider
+from shop.payment_rows import NoticeResult
 
 
 class Notices:
@@ -33,7 +34,7 @@ class Notices:
         self._threads.close()
 
 
-def _take(provider_name: str, headers: Headers, body: bytes) -> str:
+def _take(provider_name: str, headers: Headers, body: bytes) -> NoticeResult:
     # A header's bytes are latin-1 by the protocol, its name is of any case.
     named = CaseInsensitiveMapping({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
     notice = provider(provider_name).read_notice(named, body)

@@ -1,4 +1,4 @@
-"""Says how soon a waiting buyer should ask again. Pure. Called by the handlers that answer with a place."""
+"""Says how soon a waiting buyer should ask again. Pure."""
 
 from __future__ import annotations
 

@@ -106,11 +106,14 @@ class Purchases:
         self._board = board
         self._late = late
         self._coalescers: dict[int, Coalescer[Asked, Answer]] = {}
+        self._looks: dict[int, Coalescer[tuple[Asked, Answer], Answer]] = {}
         self._threads = ThreadPool("tickets", threads=2, most_waiting=64)
 
     async def stop(self) -> None:
         """Let what was handed over be decided, and end the threads."""
         await asyncio.gather(*(each.finish() for each in self._coalescers.values()))
+        await asyncio.gather(*(each.finish() for each in self._looks.values()))
+        await asyncio.gather(*(each.finish() for each in self._coalescers.values()))  # who was asked again
         self._threads.close()
 
     def handle(self, reply: Reply, entry: SaleEntry, headers: Headers, body: bytes) -> None:
@@ -159,32 +162,35 @@ class Purchases:
         view = await self._board.past.find_asked(asked.ask.request_id, quantity=asked.ask.quantity)
         self._answer(asked, Answer(Code.KNOWN_BEFORE + ord(view.state.letter), view.seq, 0))
 
-    async def _look_again(self, asked: Asked, answer: Answer) -> None:
-        """Read the sale's terms again: the buyer was shown a version that is not known here."""
-        await self._board.look_again(asked.entry)
-        if answer.code == Code.TERMS_UNKNOWN:
-            self._coalescer(asked.entry).submit(asked._replace(is_repeat=True))
-        else:
-            self._answer(asked, answer)
-
     def _tell(self, asked: Asked, answer: Answer | FairdropError) -> None:
         """Pass on what the admission script said of one ask."""
         if isinstance(answer, FairdropError):
             refuse_crowd(asked.reply, answer)  # it is told to the whole batch
         elif answer.code == ADMITTED:
             self._answer(asked, answer)
-        elif answer.code in TERMS_CODES and self._may_know_more(asked, answer):
-            self._late.find(asked.reply, self._look_again(asked, answer))
         else:
             try:
-                self._answer(asked, answer)
+                if answer.code in TERMS_CODES and self._may_know_more(asked, answer):
+                    self._look(asked.entry).submit((asked, answer))
+                else:
+                    self._answer(asked, answer)
             except FairdropError as error:
                 refuse(asked.reply, error)
 
     def _may_know_more(self, asked: Asked, answer: Answer) -> bool:
-        if answer.code == Code.TERMS_UNKNOWN:
-            return not asked.is_repeat
-        return asked.entry.card.terms_version <= asked.ask.terms_version
+        if asked.is_repeat:
+            return False
+        return answer.code == Code.TERMS_UNKNOWN or asked.entry.card.terms_version <= asked.ask.terms_version
+
+    def _tell_again(self, looked: tuple[Asked, Answer], answer: Answer | FairdropError) -> None:
+        """Go on with one ask after its sale's terms were read again."""
+        asked = looked[0]._replace(is_repeat=True)
+        if isinstance(answer, FairdropError) or answer.code != Code.TERMS_UNKNOWN:
+            return self._tell(asked, answer)
+        try:
+            self._coalescer(asked.entry).submit(asked)
+        except FairdropError as error:
+            refuse(asked.reply, error)
 
     def _answer(self, asked: Asked, answer: Answer) -> None:
         code, seq, position, terms_version, ordinal = answer
@@ -221,3 +227,16 @@ class Purchases:
                 admit, self._tell, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
             )
         return coalescer
+
+    def _look(self, entry: SaleEntry) -> Coalescer[tuple[Asked, Answer], Answer]:
+        """Return what reads the terms of a sale again, once for all who were shown a version not known here."""
+        sale_id = entry.card.sale_id
+        if sale_id not in self._looks:
+
+            async def look(batch: Sequence[tuple[Asked, Answer]]) -> Sequence[Answer]:
+                await self._board.look_again(batch[-1][0].entry)
+                return [answer for _, answer in batch]
+
+            most = settings.GATE_MAX_WAITING
+            self._looks[sale_id] = Coalescer(look, self._tell_again, most_per_call=most, most_waiting=most)
+        return self._looks[sale_id]

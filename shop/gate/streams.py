@@ -1,6 +1,5 @@
 """Server-sent events of one request or one sale: a message when something changed, a heartbeat when nothing did.
 Never asks a store: the followers' rounds do, for all streams together. A reader that does not read is dropped.
-Called by the gate's router.
 """
 
 from __future__ import annotations

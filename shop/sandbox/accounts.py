@@ -1,5 +1,5 @@
 """The sandbox's books: opens a charge, lets it be paid, declined or given back, and notes each as one event.
-Never tells anybody: deliveries.py does. Called by provider.py and the hosted page.
+Never tells anybody: deliveries.py does.
 """
 
 from __future__ import annotations

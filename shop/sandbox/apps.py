@@ -1,4 +1,4 @@
-"""Registers the sandbox's tables and page with Django; does nothing at start; called by Django."""
+"""Registers the sandbox's tables and page with Django; does nothing at start."""
 
 from django.apps import AppConfig
 

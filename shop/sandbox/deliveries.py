@@ -1,6 +1,5 @@
 """Sends the sandbox's notices: a signed POST with a timeout, again with growing pauses until somebody answers 2xx.
 Never keeps a process alive, never holds a row while it waits for the network, never queues without a bound.
-Called by provider.py and the hosted page (send_soon) and by `manage.py run_worker sandbox` (send_due).
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Writes a notice as signed bytes and reads it back. Never believes a byte that is not signed, nor an old one.
-Called by deliveries.py, which sends it, and by provider.py, which receives it.
-"""
+"""Writes a notice as signed bytes and reads it back. Never believes a byte that is not signed, nor an old one."""
 
 from __future__ import annotations
 

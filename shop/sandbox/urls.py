@@ -1,4 +1,4 @@
-"""The address of the hosted page; decides nothing; called by shop/urls.py while the sandbox is in use."""
+"""The address of the hosted page; decides nothing."""
 
 from django.urls import path
 

@@ -1,5 +1,5 @@
 """The hosted page: pay, decline, pay with a slow notice, pay with one that never comes; then back to the shop.
-Never touches an order, never takes a card. Called by urls.py.
+Never touches an order, never takes a card.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fixtures of the crash suite: a database of its own, and a road with a proxy on it. Called by pytest.
+"""Fixtures of the crash suite: a database of its own, and a road with a proxy on it.
 
 Many of these tests have a Redis of their own. A process of another suite would find their sales in its database and not
 in its Redis, take that for a loss, and move the ordinals of the sale.

@@ -1,5 +1,5 @@
 """Runs `manage.py demo` in a state folder of its own, without a flood, and tells which processes belong to it.
-Never leaves one behind: leaving the `with` block kills what a failed test left. Called by the demo's crash tests.
+Never leaves one behind: leaving the `with` block kills what a failed test left.
 """
 
 from __future__ import annotations

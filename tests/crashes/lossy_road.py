@@ -1,6 +1,4 @@
-"""A sale, and a Redis client whose replies can be lost, held or swallowed. Never touches another test's keys.
-Called by the tests of lost replies.
-"""
+"""A sale, and a Redis client whose replies can be lost, held or swallowed. Never touches another test's keys."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Runs the servers of a Redlock, each behind a proxy, and looks at each of them past its proxy.
-Never speaks of a name that two tests share. Called by the Redlock tests.
+Never speaks of a name that two tests share.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The controls of the crash tests: without the fence, the unique id or the in-flight record, the audit must fail.
-Each run is that of a fault point, with real settlers, done twice: guarded and unguarded. Called by pytest.
+Each run is that of a fault point, with real settlers, done twice: guarded and unguarded.
 """
 
 from __future__ import annotations

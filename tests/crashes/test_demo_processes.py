@@ -1,4 +1,4 @@
-"""The demo ends everything it started, whatever was killed before, and refuses with one sentence. Called by pytest."""
+"""The demo ends everything it started, whatever was killed before, and refuses with one sentence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Proves that an unexpected error at any named place of a settler ends neither the settler nor anybody's request.
-One process meets it and must go on by itself: there is no other to help. Called by pytest.
+One process meets it and must go on by itself: there is no other to help.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Proves that a line whose fence in Redis fell behind the stock row's goes on by itself.
-So it is after a failover to a server whose clock is behind, or after Redis lost the fence. Called by pytest.
+So it is after a failover to a server whose clock is behind, or after Redis lost the fence.
 """
 
 from __future__ import annotations

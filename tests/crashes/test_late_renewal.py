@@ -1,5 +1,5 @@
 """Proves that a renewal or a release that is late on its way brings no lock back and ends nobody else's hold (L5, S3).
-Each guard has its control. Called by pytest.
+Each guard has its control.
 """
 
 from __future__ import annotations

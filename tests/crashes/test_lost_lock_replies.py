@@ -1,5 +1,5 @@
 """Proves that a lock survives lost replies without a ghost, a second life or a second theft.
-Each guard has its control. Called by pytest.
+Each guard has its control.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from secrets import token_hex
 
 import pytest
 
-from inventory import keys, redis
-from inventory.exceptions import RedisUnavailable
+from inventory import keys, named_locks, redis
+from inventory.exceptions import LockLost, RedisUnavailable
 from inventory.lock_report import report_locks
 from inventory.locks import Lock, force_release
 from tests.crashes.lossy_road import Road
@@ -136,6 +136,19 @@ def test_a_release_sent_twice_hands_on_once(road: Road) -> None:
     assert len({first.fence, *(each.fence for each in waiters)}) == 3
 
 
+def test_an_unlock_without_an_answer_can_be_repeated(road: Road) -> None:
+    name = road.card.sku
+    lock_id = named_locks.lock(name, expire=600)
+    assert lock_id
+    rule = road.proxy.refuse_requests(lock_id.encode())
+    with pytest.raises(RedisUnavailable):
+        named_locks.unlock(name, lock_id)
+    rule.let_go()
+    assert (rule.met > 0, holder(road)) == (True, lock_id)
+    assert [named_locks.unlock(name, lock_id), named_locks.unlock(name, lock_id)] == [True, False]
+    assert holder(road) is None
+
+
 @contextmanager
 def waiting(road: Road, lock: Lock) -> Iterator[Callable[[], bool]]:
     """Let `lock` wait in a thread for the length of a block; give what returns whether it got in."""
@@ -171,6 +184,20 @@ def test_extend_by_adding(road: Road) -> None:
         assert rule.dropped == 1
         assert 30_000 < left_ms(road) <= 30_000 + LOCK_TTL_MS  # once, not twice
         assert lock.is_locking(remote=True)
+
+
+def test_a_shorter_life_whose_answer_is_lost_is_counted(road: Road) -> None:
+    """Redis gives the lock to another then. The control is test_extend_by_setting: a longer life takes nothing away."""
+    lock, heir = a_lock(road, ttl_ms=600_000), a_lock(road)
+    assert lock.acquire()
+    rule = lose_next(road, lock)
+    with pytest.raises(RedisUnavailable):
+        lock.extend(1000)
+    assert rule.dropped == 1
+    assert heir.acquire(timeout_seconds=60)
+    with pytest.raises(LockLost):
+        lock.check()
+    assert heir.release()
 
 
 def told(call: Callable[[], bool]) -> None:

@@ -1,5 +1,5 @@
 """Proves that a queue's calls survive lost replies, resets and silence: no task twice, none lost, none forgotten.
-Each test asks the proxy whether it really lost the reply. Called by pytest.
+Each test asks the proxy whether it really lost the reply.
 """
 
 from __future__ import annotations

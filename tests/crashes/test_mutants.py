@@ -1,5 +1,5 @@
 """Switches each guard off in this process and in a database of its own, and must see the audit name what it is for.
-The same scene with all guards on is the control. The whole floods are `make mutants`. Called by pytest.
+The same scene with all guards on is the control. The whole floods are `make mutants`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Proves that a reconciler or an expirer killed or frozen at any named place leaves nothing half done, nothing twice.
-A healthy one finishes what the other began. Fails when a name was never reached. Called by pytest.
+A healthy one finishes what the other began. Fails when a name was never reached.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Proves that a Redlock survives lost, late and missing answers, and leaves no lock behind that nobody holds.
-Each guard has its control. Called by pytest.
+Each guard has its control.
 """
 
 from __future__ import annotations
@@ -92,6 +92,19 @@ def test_a_lengthening_without_an_answer_is_told_and_done_once(nodes: Nodes, mod
     assert all(25_000 < life <= most for life in nodes.lives())
     lock.check()
     assert lock.release()
+
+
+def test_a_shorter_life_without_an_answer_is_counted(nodes: Nodes) -> None:
+    """The control is the test above: a longer one takes nothing away."""
+    lock, heir = nodes.lock(), nodes.lock()
+    assert lock.acquire()
+    nodes.lose_next(*ALL)
+    with pytest.raises(RedisUnavailable):
+        lock.extend(1000)
+    assert heir.acquire(timeout_seconds=60)
+    with pytest.raises(LockLost):
+        lock.check()
+    assert heir.release()
 
 
 # --- late replies ---------------------------------------------------------------------------------------------------

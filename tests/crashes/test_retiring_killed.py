@@ -1,5 +1,5 @@
 """Proves that a reconciler killed or frozen while it retires a sale leaves nothing that the next one does not finish.
-The sale is marked before Redis forgets anything, so nobody primes it in between. Called by pytest.
+The sale is marked before Redis forgets anything, so nobody primes it in between.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Proves that processes killed while they hold a lock or wait for it hold the others up for a moment only.
-Which is killed when is drawn by lot, the same lots in every run. Real processes. Called by pytest.
+Which is killed when is drawn by lot, the same lots in every run. Real processes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A crowd that keeps its tickets: asks, follows its place, and shows the ticket when the shop has forgotten it.
-Never gives up while the shop is away; writes down every state it was told. Called by tests that empty a store.
+Never gives up while the shop is away; writes down every state it was told.
 """
 
 from __future__ import annotations

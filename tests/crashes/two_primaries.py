@@ -1,5 +1,5 @@
 """Makes a split brain: a replica promoted while the old primary still takes requests and hands out locks.
-Never lets the two speak again: each believes it is the only one. Called by the split-brain test and the controls.
+Never lets the two speak again: each believes it is the only one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A settler without one of its guards: `python -m tests.crashes.unguarded_settler GUARD`; '' leaves all of them on.
-Never runs outside the controls, which need a process to kill and freeze. Called by fault_shop.py.
+Never runs outside the controls, which need a process to kill and freeze.
 """
 
 from __future__ import annotations

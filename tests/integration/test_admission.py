@@ -1,5 +1,5 @@
 """One script decides who gets into the line: once by id, in order, within limit, room and time.
-Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Each invariant of the database, broken on purpose, is named alone, and by the request that broke it.
-The damage is done in a transaction that is rolled back. Real servers. Called by pytest.
+The damage is done in a transaction that is rolled back. Real servers.
 """
 
 from __future__ import annotations

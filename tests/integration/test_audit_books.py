@@ -1,5 +1,5 @@
 """The books that the benchmark fills are sound, so that what is measured is an audit that finds nothing.
-Real servers. Called by pytest.
+Real servers.
 """
 
 from __future__ import annotations

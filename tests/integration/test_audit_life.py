@@ -1,5 +1,5 @@
 """The audit is green after every act of a sale's life, and in what it calls sold out it tells before from after.
-Real servers. Called by pytest.
+Real servers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Each invariant between Redis and the database, broken on purpose in Redis, is named alone, with the request.
-Real servers. Called by pytest.
+Real servers.
 """
 
 from __future__ import annotations

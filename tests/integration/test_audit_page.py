@@ -1,4 +1,4 @@
-"""Staff see the audit of a sale in the admin, as the API shows it. Real servers. Called by pytest."""
+"""Staff see the audit of a sale in the admin, as the API shows it. Real servers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """PostgreSQL itself refuses what the code must never do, and movements are written once. Real PostgreSQL.
-Every test has a SKU of its own. Called by pytest.
+Every test has a SKU of its own.
 """
 
 from __future__ import annotations

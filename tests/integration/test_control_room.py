@@ -1,5 +1,5 @@
 """The control room: what it shows, that many viewers share one reading, that each act is confirmed and logged, and
-that a stale form is refused. Real servers. Called by pytest.
+that a stale form is refused. Real servers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A dead letter is listed, goes back only undecided, and never stops its SKU. Uses the real settler and settlement.
-Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES
 from inventory.outcomes import State
 from inventory.queue_checks import check_line
 from inventory.tickets import Ticket, sign_ticket
-from shop import requests, restoring
+from shop import holds, requests, restoring
 from shop.buyers import ticket_signer
 from shop.catalogue import SaleCard
 from shop.models import Order
@@ -114,18 +114,63 @@ def test_a_letter_shows_its_hand_outs_and_since_when(card: SaleCard) -> None:
     assert [each["request_id"] for each in command("list") if each["sku"] == card.sku] == [name]
 
 
-def test_an_undecided_letter_goes_back_to_the_end_of_the_line(card: SaleCard) -> None:
+def test_an_undecided_letter_goes_back_to_its_own_place(card: SaleCard) -> None:
     unlucky, other = queue(card, "ann", "bob")
     set_aside_first(card)
+    (later,) = queue(card, "eve")
+    settle_line(card)
+    (last,) = queue(card, "joe")
     assert command("retry", unlucky, "--sku", card.sku) == [{"request_id": unlucky, "done": True, "reason": ""}]
     assert check_line(redis.connect(), card.sku) == []
     with settler() as worker:
         worker.work_once()
         worker.work_once()
-    seqs = dict(Order.objects.filter(sale_id=card.sale_id, state=State.HELD).values_list("request_id", "seq"))
-    assert seqs[unlucky] > seqs[other]
+    decided = Order.objects.filter(sale_id=card.sale_id, state=State.HELD).order_by("id")
+    assert list(decided.values_list("request_id", "restored")) == [
+        (other, False), (later, False), (unlucky, True), (last, False),
+    ]  # fmt: skip
+    assert [order.request_id for order in decided.order_by("seq")] == [unlucky, other, later, last]
     assert dead_letters(redis.connect(), card.sku) == []
     assert_books_balance(card)
+
+
+def test_who_was_told_waitlisted_is_told_so_after_a_retry(each_server: str, new_sku: Callable[[], str]) -> None:
+    """The control is who asked after a unit came back: nobody told them "waitlisted"."""
+    card = make_sale(new_sku(), units=1)
+    holder, name = queue(card, "holder", "ann")
+    settle_line(card)
+    assert told(card, name) == [State.WAITLISTED]
+    holds.cancel(holder, buyer="holder")
+    (late,) = queue(card, "late")
+    assert told(card, name, late) == [State.WAITLISTED, State.QUEUED]
+    set_aside_first(card)
+    assert command("retry", name, "--sku", card.sku) == [{"request_id": name, "done": True, "reason": ""}]
+    assert told(card, name, late) == [State.WAITLISTED, State.QUEUED]
+    settle_line(card)  # the holder that died last had taken the other one
+    assert told(card, name, late) == [State.WAITLISTED, State.HELD]
+    assert_books_balance(card)
+
+
+def test_who_waits_behind_a_big_request_stays_waitlisted_when_a_small_one_comes_back(
+    each_server: str, new_sku: Callable[[], str]
+) -> None:
+    """The small one's place is before the big one's, so the line's first fits again."""
+    card = make_sale(new_sku(), units=2, limit=2)
+    queue(card, "holder")
+    settle_line(card)
+    (small,) = queue(card, "ann")
+    set_aside_first(card)
+    big, behind = ask(card, "bob", quantity=2), ask(card, "eve")
+    admit(card, big, behind)
+    assert told(card, big.request_id, behind.request_id) == [State.WAITLISTED] * 2
+    assert command("retry", small, "--sku", card.sku) == [{"request_id": small, "done": True, "reason": ""}]
+    assert told(card, big.request_id, behind.request_id) == [State.WAITLISTED] * 2
+    settle_line(card)
+    assert told(card, small) == [State.HELD]
+
+
+def told(card: SaleCard, *names: str) -> list[State | None]:
+    return [place and place.record.state for place in line.places(redis.connect(), card.sku, names)]
 
 
 def test_a_letter_that_was_refused_never_goes_back(card: SaleCard) -> None:

@@ -1,6 +1,6 @@
 """A failover under Sentinel: what the replica had is kept, what it never had is lost, and the fence refuses the loser.
 Replication is asynchronous, so an answer promises no more than the primary's disk; the tests say what that costs.
-Each test kills the primary of a pair of its own. Called by pytest.
+Each test kills the primary of a pair of its own.
 """
 
 from __future__ import annotations

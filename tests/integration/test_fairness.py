@@ -1,5 +1,5 @@
 """One settler goes round the SKUs that wait; neither a locked SKU nor a damaged one keeps it from the others.
-Real PostgreSQL and every kind of Redis. Called by pytest.
+Real PostgreSQL and every kind of Redis.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Each test is named after a fault that a review has found, and shows that it is gone. Uses the real servers.
-Called by pytest.
-"""
+"""Each test is named after a fault that a review has found, and shows that it is gone. Uses the real servers."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from decimal import Decimal
 from secrets import token_hex
 from typing import Any
 
+import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.db import Error as DjangoDatabaseError
@@ -329,6 +328,34 @@ def test_what_is_paid_while_redis_is_primed_is_told_as_held(
     catalogue.prime_sale(card.slug)
     assert Order.objects.get(request_id=name).state == "paid"
     assert told(card, name) == [State.PAID]
+
+
+def test_a_payment_is_never_told_as_held_after_redis_was_primed(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came after the first look at the database. From the last one until the stock is known no other may come."""
+    card = make_sale(new_sku(), units=1)
+    (name,) = hold(card, buyers=1)
+    road.forget(card)
+    lock, prime, seen = catalogue.ledger.lock_stock, catalogue.priming.prime, []
+
+    def pay_first(cursor: Any, **named: Any) -> Any:
+        monkeypatch.setattr(catalogue.ledger, "lock_stock", lock)
+        pay(name)
+        return lock(cursor, **named)
+
+    def look_after(*args: Any, **named: Any) -> Any:
+        done = prime(*args, **named)
+        seen.extend(told(card, name))
+        with road.own_connection() as other, pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE NOWAIT", [card.sku])
+        return done
+
+    monkeypatch.setattr(catalogue.ledger, "lock_stock", pay_first)
+    monkeypatch.setattr(catalogue.priming, "prime", look_after)
+    catalogue.prime_sale(card.slug)
+    assert seen == [State.PAID]
+    assert_books_balance(card)
 
 
 def test_what_is_restocked_while_redis_is_primed_is_sold_out_at_the_door(

@@ -1,5 +1,5 @@
 """Workers say that they live and what they do: once a second at most, never in the way of their work. On every kind
-of Redis. Called by pytest.
+of Redis.
 """
 
 from __future__ import annotations

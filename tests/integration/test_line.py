@@ -1,5 +1,5 @@
 """The line hands out every request until it is settled, to the lock's holder only, and repeats without harm.
-Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Who waits for a lock waits in one place: in order however long it takes, blocked and not polling, on every kind.
-Each guard has its control. Real Redis of every kind. Called by pytest.
+Each guard has its control. Real Redis of every kind.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """One holder at a time, a fence that only rises, a hold that outlives its TTL and notices when it is lost.
-Every test has a name of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a name of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations

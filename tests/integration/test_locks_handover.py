@@ -1,5 +1,5 @@
 """A lock given back goes to whoever waited longest; a waiter that died or gave up holds nobody up for long.
-Each guard has its control. Runs on every kind of Redis. Called by pytest.
+Each guard has its control. Runs on every kind of Redis.
 """
 
 from __future__ import annotations

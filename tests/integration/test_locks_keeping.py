@@ -1,5 +1,5 @@
 """What a holder can do and must hear: lengthen, ask, lose, give all back; what is counted; what an operator sees.
-Runs on every kind of Redis. Called by pytest.
+Runs on every kind of Redis.
 """
 
 from __future__ import annotations

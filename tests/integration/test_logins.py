@@ -57,6 +57,17 @@ def test_an_address_is_locked_after_guesses_at_many_accounts(account: str) -> No
     assert log_in(account, PASSWORD, address="198.51.100.3") == 302
 
 
+def test_of_ipv6_the_network_is_locked(account: str) -> None:
+    """Its owner has all addresses of it. The control is another network. The log has the address that was locked."""
+    for number in range(MOST - 1):
+        log_in(f"somebody-{number}", "a guess", address=f"2001:db8:0:1::{number}")
+    with capture_logs() as logs:
+        log_in("somebody-else", "a guess", address="2001:db8:0:1:ffff::1")
+    assert [each["address"] for each in logs if each.get("action") == "login_locked"] == ["2001:db8:0:1:ffff::1"]
+    assert log_in(account, PASSWORD, address="2001:db8:0:1::ffff") == 429
+    assert log_in(account, PASSWORD, address="2001:db8:0:2::1") == 302
+
+
 def test_the_answer_says_when_to_try_again(account: str) -> None:
     for _ in range(MOST):
         log_in(account, "a guess")

@@ -1,5 +1,5 @@
 """The cost of a purchase is measured behind a line of a set length, whatever other lines a settler looks at meanwhile.
-The control stops the same settler after so many questions instead: then those lines use them up. Called by pytest.
+The control stops the same settler after so many questions instead: then those lines use them up.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from tests.shopkeeping import let_holds_end, make_sale, pay
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 # A million takes a minute to write: MY_TICKETS_ORDERS=1000000.
+MAX_ASKED = 10
 PAST_ORDERS = int(os.environ.get("MY_TICKETS_ORDERS", "100000"))
 LONGEST_MS = 50
 OWN_ORDERS = 50
@@ -97,6 +98,27 @@ def test_every_state_is_listed_with_its_link_and_the_newest_first(new_card: Call
     places = [person.tickets().index(names[state]) for state in ("held", "paid", "cancelled", "expired", "refunded")]
     assert places == sorted(places)
     assert order_number(Order.objects.get(request_id=names["paid"]).pk) in person.tickets()
+
+
+def test_who_asks_often_keeps_few_cookies(new_card: Callable[..., SaleCard]) -> None:
+    """Each is sent with every look at the page, and a browser that sends too much is refused it."""
+    person, card = Visitor(), new_card()
+    names = [person.ask(card)]
+
+    def kept() -> int:
+        return sum(name.startswith("asked-") for name in person.client.cookies)
+
+    again = {"quantity": "1", "idempotency_key": "first-press"}  # the same press takes no room
+    assert (person.client.post(f"/sales/{card.slug}/", again).status_code, kept()) == (303, 1)
+    names += [person.ask(new_card()) for _ in range(MAX_ASKED - 1)]
+    text = person.tickets()
+    assert (kept(), [name in text for name in names]) == (MAX_ASKED, [True] * MAX_ASKED)
+    names += [person.ask(new_card()) for _ in range(2)]
+    text = person.tickets()
+    assert (kept(), [name in text for name in names]) == (MAX_ASKED, [False] * 2 + [True] * MAX_ASKED)
+    person.client.cookies["asked"] = "a forged one"
+    names.append(person.ask(new_card()))
+    assert (kept(), names[-1] in person.tickets()) == (MAX_ASKED, True)
 
 
 def test_nobody_sees_what_is_another_buyers(new_card: Callable[..., SaleCard]) -> None:

@@ -1,5 +1,5 @@
 """The lock under the names of the articles does what they say: one caller at a time, its own life, its own loss.
-Runs on every kind of Redis. Called by pytest.
+Runs on every kind of Redis.
 """
 
 from __future__ import annotations

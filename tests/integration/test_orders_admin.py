@@ -1,6 +1,4 @@
-"""Staff find an order, read everything that happened to it, and cancel or refund it with a reason. Real servers.
-Called by pytest.
-"""
+"""Staff find an order, read everything that happened to it, and cancel or refund it with a reason. Real servers."""
 
 from __future__ import annotations
 

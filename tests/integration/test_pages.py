@@ -208,6 +208,24 @@ def test_refused_for_the_limit_says_so(make_sale: MakeSale) -> None:
     assert "Over the limit for one person" in text_of(client.get(f"/requests/{order.request_id}/"))
 
 
+# Texts as they stand in databases.
+@pytest.mark.parametrize(
+    ("reason", "is_late"),
+    [
+        ("paid too late: the units went to the next in line", True),
+        ("paid too late: the buyer has other units, up to the limit", True),
+        ("paid too late in the evening, the buyer says", False),
+        ("1.00 EUR were captured, 9.00 EUR were due", False),
+    ],
+)
+def test_only_the_shops_own_reason_says_that_money_came_late(make_sale: MakeSale, reason: str, is_late: bool) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state="expired")
+    Order.objects.filter(pk=order.pk).update(state="refunded", reason=reason)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    assert ("The payment came after the hold had run out" in text) is is_late
+
+
 @pytest.mark.parametrize(
     ("terms", "status", "words"),
     [

@@ -29,6 +29,7 @@ from tests.query_plans import pages_read
 from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale
 from workers.payments import PaymentsWorker, left_open
 from workers.process_loop import Stopped
+from workers.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 
@@ -139,6 +140,18 @@ def test_a_provider_that_does_not_answer_is_asked_once_a_round(
     with override_settings(SANDBOX_MISCHIEF=mischief):
         bring_on()
     assert asked == questions
+
+
+def test_a_redis_that_is_away_ends_no_round(asked: list[str]) -> None:
+    """A notice that the books already have is told to the line again. The control is the provider above that is away.
+
+    Each buyer's declined payment is asked about for days: one of them would end the rounds of all others.
+    """
+    for payment in payment_care._silent(timedelta(0)):
+        assert hear(happen(payment, "declined")) == "declined"
+    with override_settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0"):
+        assert bring_on()["refund_due"] == 1
+    assert asked == ["look_up", "look_up", "refund"]
 
 
 class Away(Sandbox):

@@ -15,11 +15,12 @@ from django.test.utils import override_settings
 
 from inventory import ledger, line, redis
 from inventory.exceptions import InvalidRequest, NotPayable, PaymentsLimited, RequestNotFound, Unavailable
-from inventory.outcomes import State
+from inventory.outcomes import Reason, State
 from shop import checkout, holds, payments, refunds
 from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, Sale
 from shop.payment_providers import provider
+from shop.payment_rows import NoticeResult
 from shop.sandbox.models import Charge, Event
 from shop.sandbox.provider import Sandbox
 from tests import road
@@ -221,6 +222,27 @@ def test_staff_give_a_paid_order_back_and_its_unit_goes_to_the_next(card: SaleCa
     assert (told(card, names[0]), told(card, names[2])) == (State.REFUNDED, State.HELD)
     assert (payment_state(payment), charge_state(payment)) == ("refunded", "refunded")
     assert_books_balance(card)
+
+
+@pytest.mark.parametrize("result", ["paid", "declined", "refund_due", "refunded", "nothing to change"])
+def test_a_notice_that_was_kept_is_answered_as_it_is_stored(card: SaleCard, result: str) -> None:
+    """Every text that a database may hold is understood, and told again as it was."""
+    (name,) = hold(card, buyers=1)
+    notice = happen(begin(name), "captured")
+    kept = {"event_id": notice.event_id, "kind": notice.kind, "reference": notice.reference, "result": result}
+    PaymentNotice.objects.create(provider="sandbox", **kept)
+    found = hear(notice)
+    assert (found, type(found)) == (result, NoticeResult)
+    assert state_of(name) == "held"
+
+
+def test_every_reason_is_stored_as_it_is_written(card: SaleCard) -> None:
+    """The control: what PostgreSQL is given of an enumeration is the value, not the member's name."""
+    (name,) = hold(card, buyers=1)
+    order = Order.objects.filter(request_id=name)
+    for reason in Reason:
+        order.update(reason=reason)
+        assert order.values_list("reason", flat=True).get() == reason.value
 
 
 def test_a_notice_about_no_payment_of_ours_is_refused(card: SaleCard) -> None:

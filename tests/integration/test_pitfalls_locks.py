@@ -1,5 +1,5 @@
 """Pitfalls of locks that no other test shows us immune to, each with its control; numbers as in docs/failure-cases.md.
-Real Redis, in part behind a proxy that is slow, silent or loses replies. Called by pytest.
+Real Redis, in part behind a proxy that is slow, silent or loses replies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from django.test.utils import override_settings
 
 from inventory import keys, redis
 from inventory.exceptions import LockLost, RedisUnavailable
-from inventory.lock_base import FENCE_TTL_MS
 from inventory.lock_statistics import STATISTICS, read_statistics
 from inventory.locks import Lock, force_release, release_all
 from inventory.redlock import Redlock
@@ -237,7 +236,7 @@ def test_every_key_of_a_lock_ends_by_itself(new_sku: Callable[[], str]) -> None:
     wait_until(lambda: read_statistics(client, name))
     assert {keys.lock(name), keys.fence(name), keys.lock_statistics(name)} <= lives_of(name).keys()
     assert [key for key, life in lives_of(name).items() if life < 0] == []
-    assert 0 < lives_of(name)[keys.fence(name)] <= FENCE_TTL_MS
+    assert 0 < lives_of(name)[keys.fence(name)] <= keys.FENCE_TTL_MS
     counter = f"{keys.fence(name)}:of-others"
     run(("INCR", counter))
     assert [key for key, life in lives_of(name).items() if life < 0] == [counter]

@@ -1,5 +1,5 @@
 """Pitfalls of queues that no other test shows us immune to, each with its control; numbers as in docs/failure-cases.md.
-Real Redis; every test has a queue of its own. Called by pytest.
+Real Redis; every test has a queue of its own.
 """
 
 from __future__ import annotations

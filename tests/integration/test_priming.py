@@ -1,5 +1,5 @@
 """Redis can be filled from the database at any time, any number of times, and never goes back. Real servers.
-Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import pytest
 
 from inventory import audit_line, keys, line, line_changes, priming, redis
 from inventory.admission import Code
-from inventory.line_changes import StockFigures
 from inventory.locks import Lock
+from inventory.tickets import StockFigures
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale

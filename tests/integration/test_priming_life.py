@@ -1,5 +1,5 @@
 """An emptied Redis gets the whole life of every request back: holds and their ends, outcomes, why a line waits.
-Pausing, closing and paying go on across the loss as if nothing had been. Called by pytest.
+Pausing, closing and paying go on across the loss as if nothing had been.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The task queue does what the articles ask: once an id, earliest due first, nothing taken is lost, nothing silent.
-Every test has a queue of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a queue of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations

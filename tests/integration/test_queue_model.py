@@ -1,6 +1,6 @@
 """Random histories of a queue and of a SKU's line on a real server, each step compared with a small pure model.
 Every invariant is checked after every step; the controls show that a take without its record is found.
-Runs on every kind of Redis, longest on the first. Called by pytest.
+Runs on every kind of Redis, longest on the first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from inventory import admission, audit_line, keys, line_changes, priming, redis
 from inventory.admission import Ask, Code, SaleLine
 from inventory.exceptions import LockLost
-from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES, Handed, Settled, StockFigures
+from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES, Handed, Settled
 from inventory.outcomes import State
 from inventory.priming import SaleTerms
 from inventory.queue import Dequeued, Queue
 from inventory.queue_checks import check_line, check_queue
-from inventory.tickets import Record
+from inventory.tickets import Record, StockFigures
 from loadtest.mutants.layers import Script
 from tests.road import run
 from tests.server_matrix import KINDS

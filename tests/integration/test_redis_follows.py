@@ -1,5 +1,5 @@
 """Proves that Redis follows the database also when nobody told it, told it late, or when it lost everything.
-Each test makes the gap by hand, as a crash or a slow process would leave it. Called by pytest.
+Each test makes the gap by hand, as a crash or a slow process would leave it.
 """
 
 from __future__ import annotations

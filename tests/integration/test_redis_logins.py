@@ -1,5 +1,5 @@
 """Servers and Sentinels that ask for a password, each its own, are reached by all three doors.
-Real Redis under a real Sentinel; how TLS is set up is shown without one. Called by pytest.
+Real Redis under a real Sentinel; how TLS is set up is shown without one.
 """
 
 from __future__ import annotations

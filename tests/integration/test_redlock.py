@@ -1,5 +1,5 @@
 """A majority decides: some servers may be down or silent, never the most of them; nothing is left behind.
-On Valkeys and on Debian's Redis; not on Cluster or Sentinel, whose servers know each other. Called by pytest.
+On Valkeys and on Debian's Redis; not on Cluster or Sentinel, whose servers know each other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A ticket brings a place back that Redis has lost, at its old seq, once, for its owner, and never one that is decided.
-Redis forgets one SKU; the sale is primed again from the database. Called by pytest.
+Redis forgets one SKU; the sale is primed again from the database.
 """
 
 from __future__ import annotations
@@ -268,6 +268,20 @@ def test_who_was_told_waitlisted_is_told_so_again(card: SaleCard) -> None:
     }
     assert states == {State.WAITLISTED}
     restore(tickets["buyer-2"], buyer="buyer-2")
+
+
+def test_who_waits_for_more_than_is_free_is_told_so_again(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=2, limit=2)
+    road.queue(card, "holder")
+    road.settle_line(card)  # one held, one free
+    first = road.ask(card, "first", quantity=2)
+    road.admit(card, first)
+    tickets = let_in(card, "second")
+    places = line.places(redis.connect(), card.sku, [first.request_id])
+    assert [place.record.state for place in places if place] == [State.WAITLISTED]
+    lose(card)
+    view, _ = restore(tickets["second"], buyer="second")
+    assert view.state is State.WAITLISTED
 
 
 def test_what_came_back_leaves_nothing_for_the_reconciler(card: SaleCard) -> None:

@@ -15,6 +15,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
+from django.test.utils import override_settings
 from django.utils import timezone
 
 from inventory import forgetting, keys, line, priming, redis
@@ -127,6 +128,25 @@ def test_a_sale_in_whose_line_somebody_waits_is_refused(new_sku: Callable[[], st
     with pytest.raises(InvalidRequest, match="not settled: somebody waits"):
         retiring.retire(card.slug, actor="olga")
     lock.release()
+
+
+def test_who_waits_far_behind_the_buyers_of_another_sale_keeps_a_sale(new_sku: Callable[[], str]) -> None:
+    """Its sale opened a second time, after the other. The control is the same sale when that request is decided."""
+    card = over(make_sale(new_sku(), units=2000))
+    other = next_sale(card)
+    fill_line(other, buyers=1100)
+    now = timezone.now()
+    Sale.objects.filter(pk=other.sale_id).update(closes_at=now)
+    Sale.objects.filter(pk=card.sale_id).update(opens_at=now, closes_at=now + timedelta(hours=1))
+    catalogue.prime_sale(card.slug)
+    (name,) = fill_line(card, buyers=1, named="late")
+    card = over(card)
+    with pytest.raises(InvalidRequest, match="waits in line"):
+        retiring.retire(card.slug, actor="olga")
+    road.settle_line(card)
+    pay(name)
+    retiring.retire(card.slug, actor="olga")
+    assert of_retired(card).retired_at is not None
 
 
 def test_an_undecided_dead_letter_keeps_a_sale_until_staff_discard_it(new_sku: Callable[[], str]) -> None:
@@ -363,9 +383,15 @@ def test_a_sku_whose_sales_are_retired_is_no_drift_and_never_primed(new_sku: Cal
     assert keys_left(card.sku) == []
 
 
-def test_a_sku_that_was_primed_while_it_was_forgotten_is_looked_at_again(new_sku: Callable[[], str]) -> None:
+@pytest.mark.parametrize("locked_again", [False, True])
+def test_a_sku_that_was_primed_while_it_was_forgotten_is_looked_at_again(
+    new_sku: Callable[[], str], locked_again: bool
+) -> None:
+    """Also when its lock was taken since, so that its name is in the list of locks."""
     card = make_sale(new_sku(), units=1)
     road.run(("SREM", keys.skus(), card.sku))
+    if locked_again:
+        road.run(("SADD", keys.lock_names(), card.sku))
     reconcile()
     assert road.run(("SISMEMBER", keys.skus(), card.sku)) == [1]
 
@@ -454,6 +480,45 @@ def test_an_empty_redis_is_primed_without_the_retired_sales(new_sku: Callable[[]
     assert Reconciler(redis.connect(), stopping=lambda: False).compare(card.sku, sale_ids=[fresh.sale_id]) == []
     (answer,) = road.admit(fresh, road.ask(fresh, "bob"))
     assert answer.code == Code.ADMITTED
+
+
+def test_a_new_sale_of_a_retired_sku_waits_for_nobody_who_comes_back(new_sku: Callable[[], str], alone: None) -> None:
+    card = sold(new_sku(), units=5, buyers=3)
+    retiring.retire(card.slug, actor="olga")
+    with override_settings(RESTORE_GRACE_SECONDS=60):
+        fresh = next_sale(card)
+        road.queue(fresh, "ann")
+        assert road.settle_line(fresh)
+        # The control: now it has been on sale before.
+        road.forget(fresh)
+        catalogue.prime_sale(fresh.slug)
+        road.queue(fresh, "bob")
+        assert not road.settle_line(fresh)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_ordinals_of_every_sale_of_a_sku_go_on_above_a_jump(
+    new_sku: Callable[[], str], first: int, alone: None
+) -> None:
+    """Else those who are lost after it would be taken for the decided ones of before."""
+    card = sold(new_sku(), units=9, buyers=3)
+    fresh = next_sale(card)
+    road.queue(fresh, "ann", "bob")
+    road.settle_line(fresh)
+    road.forget(fresh)
+    sales = [card, fresh]
+    for each in (sales[first], sales[1 - first]):
+        catalogue.prime_sale(each.slug)
+    road.queue(fresh, "eve")
+    road.settle_line(fresh)
+    ordinals = Order.objects.filter(sale_id=fresh.sale_id).order_by("id").values_list("ordinal", flat=True)
+    assert list(ordinals) == [1, 2, 2 + catalogue.ORDINAL_JUMP + 1]
+    assert_books_balance(fresh)
+    # The control: one that is lost now is missed.
+    (name,) = road.queue(fresh, "joe")
+    road.run(("ZREM", keys.line(card.sku), name), ("HDEL", keys.records(card.sku), name))
+    assert "I4" in {each["id"] for each in audit_sale(fresh.slug)["invariants"] if not each["ok"]}
+    road.forget(fresh)
 
 
 def test_its_audit_looks_at_the_database_alone_and_says_so(retired: SaleCard) -> None:

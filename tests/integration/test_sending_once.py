@@ -1,5 +1,5 @@
 """What must not run twice is sent once, whichever kind of Redis it is and whatever reply is lost.
-A proxy stands before one server, before the primary that a Sentinel names, and before a Cluster. Called by pytest.
+A proxy stands before one server, before the primary that a Sentinel names, and before a Cluster.
 """
 
 from __future__ import annotations

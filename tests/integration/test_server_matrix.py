@@ -1,5 +1,5 @@
 """The line runs on every kind of Redis: admit, status, lock, take, settle, hints, through both doors.
-Real Redis and PostgreSQL. Called by pytest.
+Real Redis and PostgreSQL.
 """
 
 from __future__ import annotations

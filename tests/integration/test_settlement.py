@@ -1,5 +1,5 @@
 """One transaction decides a batch: once, in order, at the price of the moment, under the newest fence. Real PostgreSQL.
-Every test has a SKU of its own. Called by pytest.
+Every test has a SKU of its own.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ import psycopg
 import pytest
 from django.db import DatabaseError, transaction
 from django.db import connection as django_connection
+from structlog.testing import capture_logs
 
 from inventory import ledger
-from inventory.exceptions import FenceRefused
-from inventory.line_changes import StockFigures
+from inventory.database import Cursor
+from inventory.exceptions import FenceRefused, LockLost, StaleWrite, UnitsNotFree
 from inventory.models import Stock, StockMovement
 from inventory.outcomes import State
-from inventory.tickets import Record
+from inventory.tickets import Record, StockFigures
 from shop import catalogue, holds, orders
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale, SaleTerms
-from tests.road import own_connection, request
+from tests.road import admit, ask, own_connection, request, settler
 from tests.shopkeeping import make_sale, rewrite
+from workers import settler as settler_module
 from workers.settlement import Settlement, settle_batch
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -129,6 +131,50 @@ def test_an_older_fence_is_refused_and_nothing_is_written(card: SaleCard, settle
         settle(card, request(card, "bob", seq=2), fence=9)
     assert books(card) == before
     assert states(settle(card, request(card, "bob", seq=2), fence=10)) == [State.HELD]
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        (psycopg.OperationalError("away"), "settle_retry"),
+        (psycopg.ProgrammingError("no such column"), "settlement_broken"),
+        (StaleWrite(), "stale_write"),
+        (LockLost(), "lock_lost"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else type(each).__name__,
+)
+def test_a_turn_that_ends_says_why_in_one_word_and_the_next_settles(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch, cause: Exception, told: str
+) -> None:
+    admit(card, ask(card, "ann"))
+
+    def fail(*_: Any, **__: Any) -> Settlement:
+        raise cause
+
+    with settler() as worker, capture_logs() as logs:
+        with monkeypatch.context() as broken:
+            broken.setattr(settler_module, "settle_batch", fail)
+            worker.work_once()
+        assert [line["action"] for line in logs if line.get("sku") == card.sku] == [told]
+        worker.work_once()
+    assert Order.objects.get(sale_id=card.sale_id).state == "held"
+
+
+def test_a_change_of_stock_that_came_too_late_says_what_is_wrong_and_writes_nothing(card: SaleCard) -> None:
+    before = books(card)
+    units = {"stock_id": before["stock"]["id"]}
+    with own_connection() as connection:
+
+        @connection.transaction()
+        def hold(cursor: Cursor) -> None:  # the fence of the row is 0
+            ledger.hold_units(cursor, connection.cursor(), fence=1, holds=[("a", 1)], actor="test", **units)
+            ledger.read_hold(cursor)
+
+        with pytest.raises(StaleWrite):
+            hold(connection.cursor())
+        with pytest.raises(UnitsNotFree), connection.transaction():
+            ledger.retake_units(connection.cursor(), request_id="a", units=3, actor="test", **units)
+    assert books(card) == before
 
 
 def test_a_batch_that_the_database_refuses_writes_nothing(card: SaleCard, settle: Callable[..., Settlement]) -> None:

@@ -1,5 +1,5 @@
 """A slot of a Cluster moves to another server while people are let in and decided: nobody is lost or sold to twice.
-Real servers, the move key by key as operators do it. Called by pytest.
+Real servers, the move key by key as operators do it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Each role may do what it needs and no more: no button without its right, 403 behind it, also for the list's actions.
-Real servers. Called by pytest.
+Real servers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The live table of stock: every column, filters, search, CSV, and what it costs: the same for few SKUs and for many.
-Real servers. Called by pytest.
+Real servers.
 """
 
 from __future__ import annotations

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from django.db import connections
 
 from inventory import admission, redis
 from inventory.admission import MAX_GIVEN_UP, Answer, Code
 from inventory.exceptions import InvalidRequest, LimitReached, RedisUnavailable, TermsChanged
+from inventory.outcomes import State
 from inventory.tickets import Ticket, read_record, read_ticket, sign_ticket
 from shop import catalogue, holds, requests, restoring, sale_control
-from shop.buyers import ticket_signer
+from shop.buyers import issue_buyer, ticket_signer
 from shop.catalogue import SaleCard
+from shop.gate.board import Board
 from shop.gate.entries import FRESH_SECONDS
+from shop.gate.purchase import Purchases
+from shop.gate.replies import AwaitedReply, LateAnswers
 from shop.models import Order, Sale
 from tests.road import admit, ask, forget, keys_of, queue, run, settle_line, snapshot, wait_until_reopened
 from tests.shopkeeping import assert_books_balance, audit_of, make_sale, pay_all
@@ -141,6 +151,61 @@ def test_a_version_that_the_line_does_not_know_is_looked_up(card: SaleCard, monk
     assert refused.value.extra == {"terms_version": now.terms_version, "price": "50.00", "per_buyer_limit": 2}
 
 
+def ask_gate(
+    card: SaleCard, *, version: int, buyers: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Counter[int], Counter[str]]:
+    """Let a crowd ask one web process at once; return how often it answered each status, and read or primed a sale.
+
+    The catalogue is read meanwhile, by the threads that read the sale again.
+    """
+    work: Counter[str] = Counter()
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*args: Any, **named: Any) -> Any:
+            work[name] += 1
+            return call(*args, **named)
+
+        return counting
+
+    async def go() -> Counter[int]:
+        client, late = redis.connect_async(), LateAnswers()
+        board = Board(client, load_cards=lambda: [card], prime_card=counted("primed", catalogue.prime_card))
+        purchases, entry = Purchases(client, board, late), await board.find(card.slug)
+        await board._refresh_figures()
+        body = json.dumps({"quantity": 1, "terms_version": version}).encode()
+        replies = [AwaitedReply() for _ in range(buyers)]
+        for reply in replies:
+            headers = {b"authorization": f"Bearer {issue_buyer()[1]}".encode(), b"content-type": b"application/json"}
+            purchases.handle(reply, entry, headers, body)
+        await board._load(not_before=time.monotonic())
+        answers = await asyncio.gather(*(reply.answer() for reply in replies))
+        await purchases.stop()
+        await board.stop()
+        await client.aclose()
+        return Counter(head.status for head, _ in answers)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)  # the board's threads leave none open
+        patch.setattr(catalogue, "find_sale_by_id", counted("read", catalogue.find_sale_by_id))
+        return asyncio.run(go()), work
+
+
+def test_a_crowd_with_a_version_that_is_not_known_here_is_looked_up_together(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that never was primes nothing. The control is one of which the line has not heard: it is primed for all."""
+    card = make_sale(new_sku(), units=200)
+    answers, work = ask_gate(card, version=999, buyers=200, monkeypatch=monkeypatch)
+    assert answers == {400: 200}
+    assert work["read"] <= 3
+    assert not work["primed"]
+    monkeypatch.setattr(catalogue, "prime_sale", lost)
+    changed = change(card, price=Decimal("5.00"))
+    answers, work = ask_gate(card, version=changed.terms_version, buyers=200, monkeypatch=monkeypatch)
+    assert answers == {202: 200}
+    assert 1 <= work["primed"] <= work["read"] <= 3
+
+
 def test_a_place_that_comes_back_by_its_ticket_keeps_its_terms(card: SaleCard) -> None:
     view = requests.ask(card, buyer="ann", quantity=1, idempotency_key="")
     place = Ticket(view.request_id, "ann", 1, view.seq, view.terms_version, view.ordinal)
@@ -193,13 +258,32 @@ def test_one_buyer_gives_up_so_many_requests_and_no_more(card: SaleCard) -> None
         view = requests.ask(card, buyer="ann", quantity=1, idempotency_key=str(number))
         holds.cancel(view.request_id, buyer="ann")
     before = snapshot(card)
-    with pytest.raises(LimitReached, match="given up 20 requests"):
+    with pytest.raises(LimitReached, match="20 of your requests"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
     assert snapshot(card) == before
     forget(card)
     catalogue.prime_sale(card.slug)
-    with pytest.raises(LimitReached, match="given up 20 requests"):
+    with pytest.raises(LimitReached, match="20 of your requests"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
+    assert admit(card, ask(card, "bob"))[0].code == Code.ADMITTED
+
+
+def test_one_buyer_is_sold_out_so_often_and_no_more(new_sku: Callable[[], str]) -> None:
+    """Each leaves a record. The control is another buyer, who is let in."""
+    card = make_sale(new_sku(), units=1, limit=2)
+    queue(card, "holder")
+    settle_line(card)
+    for number in range(MAX_GIVEN_UP):
+        view = requests.ask(card, buyer="ann", quantity=2, idempotency_key=str(number))
+        settle_line(card)
+        assert requests.look_up(view.request_id, buyer="ann").state == State.SOLD_OUT
+    for _ in ("as it was", "after a loss"):
+        before = snapshot(card)
+        with pytest.raises(LimitReached, match="20 of your requests"):
+            requests.ask(card, buyer="ann", quantity=2, idempotency_key="another")
+        assert snapshot(card) == before
+        forget(card)
+        catalogue.prime_sale(card.slug)
     assert admit(card, ask(card, "bob"))[0].code == Code.ADMITTED
 
 

@@ -1,5 +1,5 @@
 """What a wait for a lock costs its server: nothing on disk, and no more connections than callers.
-On a Valkey of its own, where nobody else writes or connects; each with its control. Called by pytest.
+On a Valkey of its own, where nobody else writes or connects; each with its control.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A settler wakes up when an empty line gets its first request, and never sleeps longer than a second.
-Every test has a SKU of its own, and runs on every kind of Redis. Called by pytest.
+Every test has a SKU of its own, and runs on every kind of Redis.
 """
 
 from __future__ import annotations

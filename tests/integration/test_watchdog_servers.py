@@ -1,5 +1,5 @@
 """A server that is silent delays no renewal of locks on other servers, and the threads that renew come and go.
-Real Redis, once behind a proxy that swallows everything. Called by pytest.
+Real Redis, once behind a proxy that swallows everything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real worker processes say that they live, and the reconciler does at once what staff asked for. Called by pytest."""
+"""Real worker processes say that they live, and the reconciler does at once what staff asked for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Lets real processes take turns with one lock and write down what they did, so that a test can read who held it when.
-Never shares anything but Redis and files: a process that is killed disturbs no other. Called by the races of the lock.
+Never shares anything but Redis and files: a process that is killed disturbs no other.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Fifty buyers for the last units: read-then-write oversells on real PostgreSQL, the shop's road never does.
-Begins with its control. Called by pytest.
+Begins with its control.
 """
 
 from __future__ import annotations

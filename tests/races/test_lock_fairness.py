@@ -1,5 +1,5 @@
 """Proves that sixteen processes that want one lock all the time get it equally often, and none waits much longer.
-Begins with its control, the lock that lets anyone push in. Real processes. Called by pytest.
+Begins with its control, the lock that lets anyone push in. Real processes.
 """
 
 from __future__ import annotations

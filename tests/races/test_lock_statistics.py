@@ -1,5 +1,5 @@
 """Proves that what several processes count about one lock adds up exactly, and that an operator sees it.
-Begins with its control, a process that is killed before it sends what it counted. Real processes. Called by pytest.
+Begins with its control, a process that is killed before it sends what it counted. Real processes.
 """
 
 from __future__ import annotations

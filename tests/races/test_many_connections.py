@@ -1,6 +1,4 @@
-"""Threads that send one command leave connections for threads that send many: the pool lends a hundred.
-Called by pytest.
-"""
+"""Threads that send one command leave connections for threads that send many: the pool lends a hundred."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """One buyer in fifty sessions gets what one buyer may have: look-then-write lets all through, the script lets one.
-Begins with its control. Called by pytest.
+Begins with its control.
 """
 
 from __future__ import annotations

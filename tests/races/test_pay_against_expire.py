@@ -1,5 +1,5 @@
 """A payment and the end of its hold at the same instant, a thousand times: exactly one of them has the hold.
-Begins with its controls. Uses real PostgreSQL and the real sandbox. Called by pytest.
+Begins with its controls. Uses real PostgreSQL and the real sandbox.
 """
 
 from __future__ import annotations

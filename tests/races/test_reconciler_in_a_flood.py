@@ -1,5 +1,5 @@
 """A reconciler that looks again and again while everything moves finds nothing, and changes nothing.
-Buyers come, two settlers decide, holds are paid, cancelled and expired, staff restock: all at once. Called by pytest.
+Buyers come, two settlers decide, holds are paid, cancelled and expired, staff restock: all at once.
 """
 
 from __future__ import annotations

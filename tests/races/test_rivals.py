@@ -1,5 +1,5 @@
 """The other ways to sell keep what they promise and fail where their heads say so, on real servers.
-Begins with its control: reading and then writing oversells. Called by pytest.
+Begins with its control: reading and then writing oversells.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ CORRECT = [name for name, rival in RIVALS.items() if rival.correct and name != Q
 
 @pytest.fixture(scope="module")
 def rival_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a process that has the rivals mounted, on the test database, with their tables."""
-    environment = {**lasting_environment, "FAIRDROP_RIVALS": "1"}
+    """Return the environment of a process of the rivals, on the test database, with their tables."""
+    environment = {**lasting_environment, "DJANGO_SETTINGS_MODULE": "loadtest.rivals.lean_settings"}
     run_manage("migrate", "rivals", "--verbosity", "0", environment=environment)
     return environment
 
@@ -227,7 +227,7 @@ def post(client: Client, name: str, sale: str, *, token: str, quantity: int = 1)
     return answer.status_code, body.get("state") or body["code"]
 
 
-@override_settings(ROOT_URLCONF="loadtest.rivals.lean_urls")
+@override_settings(ROOT_URLCONF="loadtest.rivals.urls")
 def test_one_address_serves_every_rival(new_sale: Callable[[Rival, int], str]) -> None:
     sale = new_sale(RIVALS["conditional-update"], 1)
     (_, first), (_, second) = issue_buyer(), issue_buyer()
@@ -242,11 +242,11 @@ def test_one_address_serves_every_rival(new_sale: Callable[[Rival, int], str]) -
     assert json.loads(looked.content)["state"] == "held"
 
 
-def test_without_the_setting_no_rival_is_there() -> None:
+def test_the_shop_has_no_rival() -> None:
     assert Client().post("/rivals/conditional-update/sales/any/requests").status_code == 404
 
 
-def test_with_the_setting_the_shop_has_them_and_no_migration_is_missing(rival_environment: dict[str, str]) -> None:
+def test_their_settings_have_them_and_no_migration_is_missing(rival_environment: dict[str, str]) -> None:
     code = (
         "from django.core.management import call_command; from django.urls import reverse; "
         "reverse('rival-requests', args=['a', 'b']); "

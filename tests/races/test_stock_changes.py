@@ -1,5 +1,5 @@
 """Stock changes while it sells: restock, adjust, holds that end and mixed quantities, from many threads at once.
-Begins with its control. Called by pytest.
+Begins with its control.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Two settlers on one SKU: without fence or known ids the books break, with them every request is decided once.
-Begins with its controls. Called by pytest.
+Begins with its controls.
 """
 
 from __future__ import annotations

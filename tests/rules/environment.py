@@ -1,5 +1,5 @@
 """Reads from the sources which environment variables the settings read and which ones .env.example explains.
-Decides nothing. Called by the rule tests.
+Decides nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Reads the project's own sources: files, syntax trees, imports. Judges nothing.
-Called by the rule tests.
-"""
+"""Reads the project's own sources: files, syntax trees, imports. Judges nothing."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -50,6 +49,27 @@ def imported_names(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def texts(tree: ast.Module) -> Iterator[str]:
+    """Yield every text of a file that is not a docstring."""
+    docstrings = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docstrings:
+            yield node.value
+
+
+def modules_in_texts(tree: ast.Module) -> Iterator[str]:
+    """Yield every module of the floors that a text of `tree` names by its dotted path, alone or inside a sentence."""
+    for name in re.findall(rf"\b(?:{'|'.join(FLOORS)})(?:\.\w+)+", " ".join(texts(tree))):
+        parts = name.split(".")
+        yield from ({".".join(parts[:end]) for end in range(2, len(parts) + 1)} & modules().keys())
 
 
 def in_package(name: str, package: str) -> bool:

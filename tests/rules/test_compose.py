@@ -1,6 +1,4 @@
-"""docker-compose.yml is valid and names only what exists: files, stages, commands, variables. Starts no container.
-Called by pytest.
-"""
+"""docker-compose.yml is valid and names only what exists: files, stages, commands, variables. Starts no container."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The documents name only what exists, and leave out nothing they promise to list. Reads sources only.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations
@@ -24,8 +24,17 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 KEYSPACE = ROOT / "docs" / "keyspace.md"
 EVERY_DOCUMENT = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
+SOURCES = [
+    *python_files(*FLOORS, "tests"),
+    *sorted((ROOT / "inventory" / "scripts").rglob("*.lua")),
+    *(ROOT / name for name in ("manage.py", "Makefile", "Dockerfile", "docker-compose.yml", ".env.example")),
+]
+
 FOLDERS = "docs|docker|inventory|loadtest|requirements|shop|tests|workers"
 PATH = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./*-]*[\w*]|(?<![\w/.-])\w[\w.-]*\.(?:py|lua|yml|toml|conf|md)\b")
+# A document by its name, and what points into one that a reader may not have.
+DOCUMENT = re.compile(r"(?<![\w./{}*<>-])(?:[\w-]+/)*[\w-]+\.md\b")
+ELSEWHERE = re.compile(r"(?:\w+ )?§ ?[\d.]+|\b(?:in|of|by) the (?:research|specification|design document)\b")
 # With an underscore anywhere; without one only where it is set: SERVE=0.
 VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}(?==)")
 SHELL_OWN = {"SHOP", "TOKEN", "AUDIT_TOKEN"}  # set by an example itself
@@ -81,6 +90,13 @@ def errors() -> Iterator[type[FairdropError]]:
             yield error
 
 
+def references_elsewhere(text: str, document: Path) -> list[str]:
+    """Return what `text` refers to and the repository does not have."""
+    named = DOCUMENT.findall(text)
+    missing = [name for name in named if not exists(name, document) and not (document.parent / name).exists()]
+    return missing + ELSEWHERE.findall(text)
+
+
 def slug_of(heading: str) -> str:
     """Return the anchor of a heading."""
     return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
@@ -106,6 +122,27 @@ def test_what_does_not_exist_would_be_found() -> None:
     assert "shop/no_such.py" in found_in_code(PATH, text)
     assert not leads_somewhere("README.md#no-such-heading", ROOT / "ARCHITECTURE.md")
     assert not leads_somewhere("../elsewhere.md", ROOT / "README.md")
+
+
+def test_a_reference_elsewhere_would_be_found() -> None:
+    """The control: a missing document, a section of one, and "the research" are seen; our own documents are not."""
+    text = "# design.md §4, reliability §2.1, as in the research; see docs/no_such.md, not docs/api.md or README.md"
+    found = references_elsewhere(text, ROOT / "manage.py")
+    assert sorted(found) == ["design.md", "docs/no_such.md", "in the research", "md §4", "reliability §2.1"]
+
+
+def test_no_source_refers_to_a_document_elsewhere() -> None:
+    found = {
+        str(path.relative_to(ROOT)): references_elsewhere(path.read_text(), path)
+        for path in SOURCES
+        if path != Path(__file__)  # its controls
+    }
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@EVERY_DOCUMENT
+def test_no_document_refers_to_one_elsewhere(document: Path) -> None:
+    assert references_elsewhere(text_of(document), document) == []
 
 
 @EVERY_DOCUMENT

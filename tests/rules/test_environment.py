@@ -1,4 +1,4 @@
-"""Every variable is explained in .env.example, and nothing is explained that does not exist. Called by pytest."""
+"""Every variable is explained in .env.example, and nothing is explained that does not exist."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Imports run down only: workers → shop → inventory, and the crowd outside knows none of them.
-Needs no server. Called by pytest.
-"""
+"""Imports run down only: workers → shop → inventory, and the crowd outside knows none of them. Needs no server."""
 
 from __future__ import annotations
 
@@ -17,12 +15,22 @@ from tests.rules.sources import (
     imports,
     in_package,
     modules,
+    modules_in_texts,
     python_files,
     tree_of,
 )
 
 # What a floor may import beside itself.
 BELOW = {"inventory": set(), "shop": {"inventory"}, "workers": {"shop", "inventory"}, "loadtest": set()}
+
+
+# Texts that name a module above and import nothing: the programs that the demo starts as a person at a terminal would,
+# and the name of a logger.
+NO_IMPORTS = {
+    ("workers.demo", "loadtest.run_flood"),
+    ("workers.demo", "loadtest.visitors"),
+    ("shop.logs", "workers.management"),
+}
 
 
 def floor_of(name: str) -> str:
@@ -60,6 +68,25 @@ def test_a_floor_imports_only_what_lies_below(floor: str) -> None:
         if floor_of(other) not in BELOW[floor] | {floor}
     }
     assert wrong == set()
+
+
+def test_a_module_named_in_a_text_would_be_found() -> None:
+    """The control: a dotted name is seen alone, inside a sentence and before a class; a host or a docstring is none."""
+    text = '"""See loadtest.mutants."""\nA = ["loadtest.rivals", "python -m loadtest.report X"]\n'
+    found = set(modules_in_texts(ast.parse(text + 'B = "shop.models.Sale", "https://shop.example"\n')))
+    assert found == {"loadtest.rivals", "loadtest.report", "shop.models"}
+
+
+def test_no_text_names_a_module_that_lies_above() -> None:
+    """A text that Django or a process imports by is an import that no type checker sees."""
+    wrong = {
+        (name, other)
+        for name, path in modules().items()
+        if (floor := floor_of(name)) != "loadtest"
+        for other in modules_in_texts(tree_of(path))
+        if floor_of(other) not in BELOW[floor] | {floor}
+    }
+    assert wrong == NO_IMPORTS
 
 
 def test_the_crowd_does_not_lean_on_the_code_that_measures_from_within() -> None:

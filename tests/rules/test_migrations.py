@@ -1,4 +1,4 @@
-"""The migrations make exactly the tables of the models; needs no database. Called by pytest."""
+"""The migrations make exactly the tables of the models; needs no database."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The pages of what the articles ask and of how others failed leave out no number and name only what exists.
-Reads sources only. Needs no server. Called by pytest.
+Reads sources only. Needs no server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What can go wrong in a run, one thing each: every function puts one fault into a hand-made run.
-Never puts in two. Called by the tests of the checker.
-"""
+"""What can go wrong in a run, one thing each: every function puts one fault into a hand-made run. Never puts in two."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A hand-made run: what eight buyers of three units did and were told, and the shop's books; to be changed by a test.
-Needs no shop. Called by the tests of the checker and of the verdict.
+Needs no shop.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Allocation gives units in the order of the line: never too many, never too few. Draws its cases with hypothesis.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Everybody who asks in the same instant travels in one call, in order, one call at a time; nobody waits for ever.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The comparison can fail: a promise broken by anybody, a naive way that looked sound, a speed missed. And its crowd
-counts what it was told. Needs no server of the shop. Called by pytest.
+counts what it was told. Needs no server of the shop.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The tree drawn in the docstring is the tree of classes, and each error knows its line of the HTTP contract.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from inventory import exceptions
 from inventory.exceptions import FairdropError
 
-# design.md §4: what tools outside this repository rely on.
+# What clients of the API rely on, as docs/api.md lists it.
 CONTRACT = {
     "invalid_request": 400,
     "unauthenticated": 401,

@@ -1,4 +1,4 @@
-"""A fault is met at its name and its pass only, and a misspelt one never starts. Needs no server. Called by pytest."""
+"""A fault is met at its name and its pass only, and a misspelt one never starts. Needs no server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""All keys of a SKU share its hash tag and nothing else; a SKU that would break the tag is refused.
-Needs no server. Called by pytest.
-"""
+"""All keys of a SKU share its hash tag and nothing else; a SKU that would break the tag is refused. Needs no server."""
 
 from __future__ import annotations
 

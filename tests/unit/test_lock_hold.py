@@ -1,5 +1,5 @@
 """A hold ends once, is never brought back, and counts its life from before the call; an owner's name can be read.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A guard can be switched off under the tests' settings only, and a mutant that would change nothing is an error.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations
@@ -19,22 +19,15 @@ from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
 from loadtest.mutants.layers import Function, MutantUnmade, Script, Text, instead
 from loadtest.mutants.results import Outcome, green_in_a_row, report_of
 from tests.rules.sources import ROOT
+from tests.unit.test_settings import SAFE
 
 SEE_THE_FENCE = "import django; django.setup(); from inventory import ledger; print('fence <=' in ledger.CLAIM)"
-SAFE = {
-    "SECRET_KEY": "s" * 50,
-    "FAIRDROP_TOKEN_KEYS": "t" * 32,
-    "ALLOWED_HOSTS": "shop.example",
-    "DATABASE_URL": "postgresql://shop:secret@db.example/shop",
-    "REDIS_URL": "redis://redis.example/0",
-    "FAIRDROP_PAYMENT_PROVIDERS": "acme=acme.payments.Cards",
-}
 EVERY_MUTANT = pytest.mark.parametrize("name", GUARDS)
 
 
 def start(folder: Path, *, environment: str, mutant: str) -> subprocess.CompletedProcess[str]:
-    """Set Django up in a new process, as every process of the shop does, and say whether the fence is on."""
-    variables = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "shop.settings", **SAFE}
+    """Set Django up in a new process, as every process of a mutated shop does, and say whether the fence is on."""
+    variables = {"PATH": os.environ["PATH"], **SAFE, "DJANGO_SETTINGS_MODULE": "loadtest.mutants.settings"}
     variables |= {"FAIRDROP_STATE_DIR": str(folder), "FAIRDROP_ENV": environment, "FAIRDROP_MUTANT": mutant}
     return subprocess.run(
         [sys.executable, "-c", SEE_THE_FENCE], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120

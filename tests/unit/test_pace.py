@@ -1,5 +1,5 @@
 """A waiting buyer asks again soon near the front, seldom far behind, and never in step with the crowd.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Pitfalls that need no server: a token never repeats, and a renewal that failed is soon tried again.
-The numbers are those of docs/failure-cases.md. Called by pytest.
+The numbers are those of docs/failure-cases.md.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Addresses of a Sentinel and of a Cluster are read in full, and a wrong one is refused without telling its password.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

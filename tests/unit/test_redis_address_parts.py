@@ -1,5 +1,5 @@
 """TLS and the Sentinels' own password are read from an address, and nothing else may stand behind a question mark.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

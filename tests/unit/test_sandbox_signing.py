@@ -1,4 +1,4 @@
-"""A notice is believed only with a fresh signature over exactly these bytes. Needs no server. Called by pytest."""
+"""A notice is believed only with a fresh signature over exactly these bytes. Needs no server."""
 
 from __future__ import annotations
 

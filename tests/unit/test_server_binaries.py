@@ -1,4 +1,4 @@
-"""A missing server is one sentence that says what to do; what is installed is found in order. Called by pytest."""
+"""A missing server is one sentence that says what to do; what is installed is found in order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Production refuses to start with anything unsafe and names all of it. Each case is a process of its own.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations
@@ -81,6 +81,13 @@ def test_safe_settings_start(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_production_refuses_the_settings_of_the_rivals(tmp_path: Path) -> None:
+    started = start(tmp_path, "-c", "import loadtest.rivals.lean_settings")
+    assert "FAIRDROP_ENV=production refuses the rivals" in started.stderr.splitlines()[-1]
+    elsewhere = start(tmp_path, "-c", "import loadtest.rivals.lean_settings", FAIRDROP_ENV="development")
+    assert elsewhere.returncode == 0, elsewhere.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
@@ -97,7 +104,6 @@ def test_safe_settings_start(tmp_path: Path) -> None:
         ("FAIRDROP_AUDIT_TOKEN", KEYS[2][:31], AUDIT_FAULT),
         ("FAIRDROP_AUDIT_TOKEN", "ab" * 20, f"FAIRDROP_AUDIT_TOKEN {RANDOM}"),
         ("FAIRDROP_FAULT", "after_take:kill", "FAIRDROP_FAULT must not be set"),
-        ("FAIRDROP_RIVALS", "1", "FAIRDROP_RIVALS must be off"),
         ("ALLOWED_HOSTS", "", HOSTS_FAULT),
         ("ALLOWED_HOSTS", "shop.example,*", HOSTS_FAULT),
         ("ALLOWED_HOSTS", ".com", HOSTS_FAULT),

@@ -1,5 +1,5 @@
 """A signature holds for one text and one purpose, under any current key. Forged and damaged ones are refused.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A web process says "sold out" from memory to strangers only, and only while it knows it for sure. Called by pytest.
+"""A web process says "sold out" from memory to strangers only, and only while it knows it for sure.
 The control is the same sale with a single one of the conditions broken.
 """
 

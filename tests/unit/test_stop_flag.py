@@ -1,4 +1,4 @@
-"""A worker's stop flag may be set by a signal at any instruction of the thread that waits for it. Called by pytest."""
+"""A worker's stop flag may be set by a signal at any instruction of the thread that waits for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A retry has the id of its first try, a record survives Redis, a ticket proves a place. Forged ones are refused.
-Needs no server. Called by pytest.
+Needs no server.
 """
 
 from __future__ import annotations

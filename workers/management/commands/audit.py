@@ -1,5 +1,5 @@
 """manage.py audit [SLUG …] [--sale SLUG] [--json] [--thorough] [--watch]: checks every invariant of the sales named,
-or of all. Never repairs anything. Exit code 0 only if all of them hold. Called by people and by make.
+or of all. Never repairs anything. Exit code 0 only if all of them hold.
 """
 
 from __future__ import annotations

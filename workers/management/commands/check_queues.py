@@ -1,5 +1,5 @@
 """manage.py check_queues [--json]: checks the invariants of every SKU's line and every queue. Never repairs anything.
-Exit code 1 on a finding. Called by people.
+Exit code 1 on a finding.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """manage.py dead_letters list|retry|discard [--sku SKU] [ID …] [--json]: what was handed out too often, and what to do.
-Never queues again what was decided. Called by people; exit code 1 when a letter could not be changed.
+Never queues again what was decided. Exit code 1 when a letter could not be changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""manage.py demo: the whole shop on this machine, flooded and served. Holds no logic. Called by people and make."""
+"""manage.py demo: the whole shop on this machine, flooded and served. Holds no logic."""
 
 from __future__ import annotations
 

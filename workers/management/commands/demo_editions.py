@@ -1,4 +1,4 @@
-"""manage.py demo_editions: a sale every two minutes, until SIGTERM. Holds no logic. Called by demo.py."""
+"""manage.py demo_editions: a sale every two minutes, until SIGTERM. Holds no logic."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """manage.py locks [NAME …] [--json] [--force NAME]: who holds which lock since when, who waits, how locks were used.
-Changes nothing unless forced. Called by people.
+Changes nothing unless forced.
 """
 
 from __future__ import annotations

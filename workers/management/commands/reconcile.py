@@ -1,5 +1,5 @@
 """manage.py reconcile [--sale SLUG] [--json] [--dry-run]: compares Redis, orders and ledger once, mends what is safe.
-Exit code 0 only if nobody has to look. Called by people; the reconciler process does the same again and again.
+Exit code 0 only if nobody has to look. The reconciler process does the same again and again.
 """
 
 from __future__ import annotations

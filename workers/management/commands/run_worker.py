@@ -1,5 +1,5 @@
-"""manage.py run_worker NAME: runs one worker process until SIGTERM. Holds no logic of its own. Called by people, make
-and the supervisor. Exit code 0 after an orderly stop.
+"""manage.py run_worker NAME: runs one worker process until SIGTERM. Holds no logic of its own.
+Exit code 0 after an orderly stop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""manage.py seed_demo WHICH: makes the demo's goods and sales. Holds no logic. Called by demo.py and by people."""
+"""manage.py seed_demo WHICH: makes the demo's goods and sales. Holds no logic."""
 
 from __future__ import annotations
 

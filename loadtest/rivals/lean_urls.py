@@ -1,5 +1,0 @@
-"""The rivals' addresses alone, so that no other is looked at first; decides nothing; called by Django."""
-
-from django.urls import include, path
-
-urlpatterns = [path("rivals/", include("loadtest.rivals.urls"))]
