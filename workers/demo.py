@@ -5,7 +5,6 @@ Never leaves a process behind, never keeps data of an earlier run.
 from __future__ import annotations
 
 import os
-import resource
 import secrets
 import shutil
 import signal
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inventory.exceptions import FairdropError
+from shop.gate.server import raise_open_files
 from workers.child_process import ChildProcess
 from workers.demo_guard import only_one, refuse_busy_port
 from workers.demo_steps import Interrupted, run_step, say, step, wait_for_web
@@ -88,7 +88,7 @@ class Demo:
 
     def _run_alone(self) -> int:
         say(f"Fairdrop demo: everything runs on this machine, its data is in {self.folder}")
-        _raise_open_files()
+        raise_open_files()  # also for the crowd, which inherits it
         self.environment = _own_environment(self.state_dir)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(mode=0o700, parents=True)
@@ -223,14 +223,6 @@ def _listen(stop: StopFlag) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda *_: stop.set())
-
-
-def _raise_open_files() -> None:
-    """Allow as many open files as the machine lets us: a crowd is thousands of connections."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _own_environment(state_dir: Path) -> dict[str, str]:

@@ -20,6 +20,8 @@ MAX_HEADERS = 100
 MAX_MESSAGE_BYTES = 512 * 1024
 # So much is parsed at a time. What comes after an unanswered call waits as it came.
 PORTION_BYTES = 8 * 1024
+# What the kernel keeps for a connection, which is also the most that one read brings; Linux doubles it.
+RECEIVE_BUFFER_BYTES = 32 * 1024
 MAX_CONNECTIONS = 25_000
 
 

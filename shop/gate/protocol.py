@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shop.client_address import limited_address
@@ -87,6 +88,7 @@ class GateProtocol(HttpToolsProtocol):
         self.running: Any = None  # the last cycle that has a task
         self.rest = b""  # what came and is not parsed yet
         self.feeding = False
+        self.planned = False  # the rest is parsed in the next turn of the event loop
         self.behind = False  # the message that is parsed came after an unanswered one
         self.ended = False  # nothing more will come, or be listened to
         self.hung_up = False  # the other side has sent its end
@@ -98,6 +100,7 @@ class GateProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or make room, or refuse."""
         super().connection_made(transport)
+        self.flow = Flow(self, transport)
         address = limited_address(self.client[0]) if self.client else ""
         if not self.addresses.take(address):
             self._refuse(TOO_MANY_OF_ONE)
@@ -145,14 +148,18 @@ class GateProtocol(HttpToolsProtocol):
         """Answer what was begun, then end. A live stream ends at once: its reader comes back to another process."""
         self.stopping = True
         if self._streams():
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-            self.transport.write(b"0\r\n\r\n")
-            self.transport.close()
+            self._end_stream()
         elif self._owes():
             self.cycle.keep_alive = False
         elif self.phase in (SILENT, IDLE):
             self.transport.close()
+
+    def _end_stream(self) -> None:
+        self.ended, self.rest = True, b""
+        self.running.disconnected = True
+        self.running.message_event.set()
+        self.transport.write(b"0\r\n\r\n")
+        self.transport.close()
 
     def resume_writing(self) -> None:
         """Go on with what waits."""
@@ -161,6 +168,8 @@ class GateProtocol(HttpToolsProtocol):
 
     def check_deadline(self, now: int) -> None:
         """End this connection when it is too late; now: seconds of the clock."""
+        if (self.rest or self.behind) and self._streams() and not self.transport.is_closing():
+            return self._end_stream()  # what it sent cannot be answered, and would be kept as long as the stream
         unsent = self.transport.get_write_buffer_size()
         if unsent:  # the reader is slow: no other deadline, as long as something is taken
             if unsent != self.unsent:
@@ -179,6 +188,7 @@ class GateProtocol(HttpToolsProtocol):
             self._refuse(BODY_TOO_SLOW)
         else:
             self.transport.close()
+        return None
 
     # What comes in.
 
@@ -209,7 +219,17 @@ class GateProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _must_wait(self) -> bool:
-        return self.phase in BUSY or self.behind or self.feeding or self.flow.write_paused
+        return self.phase in BUSY or self.behind or self.feeding or self.planned or self.flow.write_paused
+
+    def _continue_next_turn(self) -> None:
+        """Let other connections have their turn after an answer. One plan is enough for all answers of a portion."""
+        if not self.planned:
+            self.planned = True
+            self.loop.call_soon(self._continue_planned)
+
+    def _continue_planned(self) -> None:
+        self.planned = False
+        self._continue()
 
     def _parse(self, data: bytes) -> None:
         self.feeding = True
@@ -378,7 +398,7 @@ class GateProtocol(HttpToolsProtocol):
             if self.refusal:
                 return self._send_refusal(self.refusal)
         if self.rest or self.ended:
-            self.loop.call_soon(self._continue)
+            self._continue_next_turn()
         elif self.flow.read_paused and not self._must_wait():
             self.flow.resume_reading()
         return None
@@ -439,8 +459,21 @@ class GateProtocol(HttpToolsProtocol):
 
     def _streams(self) -> bool:
         """Say whether the answer that is under way has no end."""
-        cycle = self.cycle
-        return self._owes() and cycle is not self.hot and cycle.response_started and bool(cycle.chunked_encoding)
+        cycle = self.running
+        return cycle is not None and cycle.response_started and not cycle.response_complete and cycle.chunked_encoding
+
+
+class Flow(FlowControl):
+    """Reads nothing while something waits to be parsed: each ordinary call asks to read on when it begins."""
+
+    def __init__(self, connection: GateProtocol, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        """Go on reading, unless there is enough to parse."""
+        if not self._connection.rest:
+            super().resume_reading()
 
 
 class Closing:

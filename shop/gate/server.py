@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import socket
 from typing import Any
 
+import structlog
 import uvicorn
 from django.conf import settings
 
-from shop.gate.limits import AddressLimit
+from shop.gate.limits import MAX_CONNECTIONS, RECEIVE_BUFFER_BYTES, AddressLimit
 from shop.gate.protocol import GateProtocol
+
+log = structlog.get_logger(__name__)
 
 SWEEP_SECONDS = 1.0
 BACKLOG = 8192
 STOP_SECONDS = 10
+MOST_OPEN_FILES = 65_536
 
 
 class Server(uvicorn.Server):
@@ -25,6 +30,8 @@ class Server(uvicorn.Server):
         """Begin to serve."""
         self._look_at_the_clock()
         await super().startup(sockets)
+        for listener in (each for server in self.servers for each in server.sockets):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)  # connections inherit it
 
     def _look_at_the_clock(self) -> None:
         clock = GateProtocol.clock
@@ -42,8 +49,19 @@ def serve(application: Any, *, host: str, port: int, shared: bool) -> None:
     # uvicorn raises the signal again when it has stopped; an orderly end is no failure.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: None)
+    if (most := raise_open_files()) < MAX_CONNECTIONS:
+        log.warning("few open files", action="few_open_files", most=most, connections=MAX_CONNECTIONS)
     server = server_of(application, host=host, port=port)
     server.run([_shared_socket(host, port)] if shared else None)
+
+
+def raise_open_files() -> int:
+    """Let this process open as many files as its hard limit allows, and return how many: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
 
 
 def server_of(application: Any, *, host: str, port: int) -> Server:

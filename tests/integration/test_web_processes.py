@@ -4,15 +4,17 @@ The control is one process, which serves and stops in the same way.
 
 from __future__ import annotations
 
+import resource
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from shop.gate.limits import MAX_CONNECTIONS
 from tests.http_calls import Caller
 from tests.shop_processes import running_process
 from tests.waiting import wait_until
@@ -24,10 +26,10 @@ STOP_SECONDS = 30.0
 
 @contextmanager
 def web_processes(
-    environment: Mapping[str, str], folder: Path, *, workers: int
+    environment: Mapping[str, str], folder: Path, *, workers: int, before: Sequence[str] = ()
 ) -> Iterator[tuple[Caller, ChildProcess]]:
     caller = Caller(free_port())
-    command = [sys.executable, "manage.py", "run_web", "--port", str(caller.port), "--workers", str(workers)]
+    command = [*before, sys.executable, "manage.py", "run_web", "--port", str(caller.port), "--workers", str(workers)]
 
     def serves() -> bool:
         try:
@@ -71,3 +73,15 @@ def test_a_process_that_dies_is_replaced(process_environment: dict[str, str], tm
         )
         assert before[1] in after
         assert [caller.get("/healthz").status for _ in range(20)] == [200] * 20
+
+
+@pytest.mark.parametrize("hard", [4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]])
+def test_a_web_process_takes_all_open_files_that_it_may(
+    process_environment: dict[str, str], tmp_path: Path, hard: int
+) -> None:
+    """The control is the limit of this machine, which often is high enough: then nobody is warned."""
+    before = ["sh", "-c", f'ulimit -Sn 1024 && ulimit -Hn {hard if hard >= 0 else "unlimited"} && exec "$@"', "sh"]
+    allowed = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    with web_processes(process_environment, tmp_path, workers=1, before=before) as (_, child):
+        assert psutil.Process(child.pid).rlimit(psutil.RLIMIT_NOFILE) == (allowed, hard)
+        assert ("few_open_files" in child.log_end()) == (allowed < MAX_CONNECTIONS)

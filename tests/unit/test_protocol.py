@@ -9,16 +9,18 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 
 from shop.gate import protocol
-from shop.gate.limits import AddressLimit
+from shop.gate.limits import PORTION_BYTES, AddressLimit
 from shop.gate.protocol import GateProtocol
 from tests.http_server import SECONDS, Running, bodies, read_to_end, read_until, running_server, statuses
 from tests.waiting import wait_until
 
 HOST = b"Host: shop\r\n"
+READ_BYTES = 64 * 1024  # what the kernel hands over at a time
 WRITE_BUFFER_BYTES = 64 * 1024  # what the transport keeps of answers before it asks for a pause
 
 
@@ -54,6 +56,26 @@ def wait_for_connections(web: Running, count: int) -> list[GateProtocol]:
     return list(web.server.server_state.connections)  # type: ignore[arg-type]
 
 
+class AnswersPerTurn:
+    """Counts the hot calls that are answered in one turn of the server's event loop. most: in any turn so far."""
+
+    def __init__(self, web: Running) -> None:
+        self.most = self._now = 0
+        self._application, self._answer = web.application, web.application._echo
+        web.application._echo = self._count  # type: ignore[method-assign]
+
+    def _count(self, *arguments: Any) -> None:
+        if not self._now:
+            assert self._application.loop is not None
+            self._application.loop.call_soon(self._begin_turn)
+        self._now += 1
+        self.most = max(self.most, self._now)
+        self._answer(*arguments)
+
+    def _begin_turn(self) -> None:
+        self._now = 0
+
+
 # Order.
 
 
@@ -84,18 +106,19 @@ def test_what_is_split_at_every_byte_is_the_same(shared: Running) -> None:
     assert bodies(shared.talk(*parts)) == [b"hot a body", b"x b abcd", b"hot c "]
 
 
-def test_reading_stops_while_an_answer_is_owed(web: Running) -> None:
+@pytest.mark.parametrize("first", ["/held?1", "/slow?1"])
+def test_reading_stops_while_an_answer_is_owed(web: Running, first: str) -> None:
     with web.connect() as connection:
-        connection.sendall(get("/held?1"))
-        wait_until(lambda: len(web.application.held) == 1)
+        connection.sendall(get(first))
         connection.settimeout(1)
         with pytest.raises(TimeoutError):
             connection.sendall(get("/hot?2") * 1_500_000)  # far more than the kernel keeps
         assert web.application.served == []
-        (held,) = web.server.server_state.connections
-        assert len(held.rest) < 600_000  # type: ignore[union-attr]
+        (held,) = wait_for_connections(web, 1)
+        assert web.between_turns(lambda: len(held.rest)) <= READ_BYTES
+        web.application.release.set()
         web.application.answer_held()
-        wait_until(lambda: len(web.application.served) > 0, what="it goes on")
+        wait_until(lambda: len(web.application.served) > 1, what="it goes on")
 
 
 def test_a_reader_who_does_not_read_is_not_read_from(web: Running) -> None:
@@ -103,7 +126,9 @@ def test_a_reader_who_does_not_read_is_not_read_from(web: Running) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(1)
         with pytest.raises(TimeoutError):
-            connection.sendall((get("/long?60000") + get("/hot?1")) * 300_000)
+            connection.sendall((get("/long?60000") + get("/hot?1")) * 1_000_000)  # far more than the kernel keeps
+        (held,) = wait_for_connections(web, 1)
+        assert web.between_turns(lambda: len(held.rest)) <= READ_BYTES
         served = len(web.application.served)
         time.sleep(0.3)
         assert len(web.application.served) == served
@@ -125,6 +150,19 @@ def test_what_is_answered_to_one_read_waits_for_the_reader(web: Running, reads: 
         (held,) = wait_for_connections(web, 1)
         wait_until(lambda: held.flow.write_paused)
         assert web.between_turns(held.transport.get_write_buffer_size) < WRITE_BUFFER_BYTES + 2 * 60_000
+
+
+@pytest.mark.parametrize("portion_bytes", [PORTION_BYTES, 1 << 20])
+def test_others_have_their_turn_between_portions_of_one_sender(
+    web: Running, monkeypatch: pytest.MonkeyPatch, portion_bytes: int
+) -> None:
+    """The control is a portion so large that all of it is answered in one turn of the event loop."""
+    monkeypatch.setattr(protocol, "PORTION_BYTES", portion_bytes)
+    turns = AnswersPerTurn(web)
+    request = get("/hot?1")
+    assert len(bodies(web.talk(request * 3000))) == 3000
+    # In one turn at most: a portion that was planned, and one that was read then.
+    assert (turns.most <= 2 * (PORTION_BYTES // len(request) + 1)) == (portion_bytes == PORTION_BYTES)
 
 
 # Ways to begin and to end.
@@ -211,6 +249,25 @@ def test_a_stream_ends_when_its_reader_leaves(web: Running) -> None:
         read_until(connection, b"event\n\r\n")
     wait_until(lambda: web.application.disconnected == ["/stream"])
     wait_until(lambda: web.connections == 0)
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("more", [get("/hot?1"), b"G" * 100_000, b""])
+def test_a_stream_ends_when_its_reader_sends_more(web: Running, more: bytes, together: bool) -> None:
+    """The control sends nothing more: its stream stays."""
+    with web.connect() as connection:
+        connection.sendall(get("/stream") + (more if together else b""))
+        read_until(connection, b"event\n\r\n")
+        if not together:
+            connection.sendall(more)
+        connection.settimeout(2.5 if not more else SECONDS)
+        if more:
+            with suppress(ConnectionResetError):  # what the server has not read resets the connection
+                assert read_to_end(connection) == b"0\r\n\r\n"
+            wait_until(lambda: web.application.disconnected == ["/stream"] and web.connections == 0)
+        else:
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
 
 
 def test_a_trailer_is_no_header(shared: Running) -> None:
