@@ -95,16 +95,18 @@ def prime(
         keys.FENCE_TTL_MS,
         round(grace_seconds * 1_000_000),
     ]
-    for version, text in versions.items():
-        args += (version, text)
-    makers = (keys.sales, keys.stock, keys.fence, keys.in_flight, keys.line, keys.records)
+    args += [part for pair in versions.items() for part in pair]
     # First of all: a SKU that can be asked for must be one that settlers look at.
     # Not written again: a full Redis refuses SADD, and staff must be able to pause a sale there.
     if not run_commands(client, [("SISMEMBER", keys.skus(), terms.sku)])[0]:
         run_commands(client, [("SADD", keys.skus(), terms.sku)])
     # Sent again after a second loss, it would let ordinals begin where some were given before it.
-    client = sending_once(client) if begins else client
-    return Primed(run_script(client, "prime", keys=[make(terms.sku) for make in makers], args=args))
+    sender = sending_once(client) if begins else client
+    return Primed(run_script(sender, "prime", keys=_keys(terms.sku), args=args))
+
+
+def _keys(sku: str) -> list[str]:
+    return [make(sku) for make in (keys.sales, keys.stock, keys.fence, keys.in_flight, keys.line, keys.records)]
 
 
 def is_primed(client: Client, sku: str) -> bool:
