@@ -387,7 +387,7 @@ def prime(sku: str) -> None:
         terms_version=1,
         ordinal_base=0,
     )
-    priming.prime(redis.connect(), terms, versions={}, figures=FIGURES, last_seq=0, fence=0)
+    priming.prime(redis.connect(), terms, versions={}, figures=FIGURES, last_seq=0, fence=0, begins=True)
 
 
 def held(record: Record) -> Record:

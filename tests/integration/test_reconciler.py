@@ -258,7 +258,7 @@ def test_stock_in_redis_newer_than_the_row_is_an_alarm(card: SaleCard) -> None:
     assert_alarmed(card, "stock_ahead", card.sku)
 
 
-def test_a_fence_below_the_rows_is_raised(card: SaleCard) -> None:
+def test_a_fence_below_the_rows_is_raised(card: SaleCard, alone: None) -> None:
     row = Sale.objects.get(pk=card.sale_id).stock
     road.run(("SET", keys.fence(card.sku), row.fence - 5))
     assert reconcile(card) == [("fence_behind", card.sku, "repaired")]
