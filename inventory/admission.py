@@ -29,7 +29,7 @@ from inventory.redis import (
 # One script call stays short, so that nobody behind it waits long (pitfall Q15).
 MOST_PER_CALL = 1000
 # So many requests of one buyer may end unsold in one sale, however they end: what Redis keeps of a buyer is bounded.
-MAX_GIVEN_UP = 20
+MAX_ENDED_REQUESTS = 20
 # A line that was full opens so much later: longer than any process answers "sold out" from memory.
 REOPENING_US = 300_000
 
@@ -56,7 +56,7 @@ class Code(IntEnum):
     OTHER_QUANTITY = 8
     TERMS_CHANGED = 9
     TERMS_UNKNOWN = 10
-    GIVEN_UP_TOO_OFTEN = 11
+    TOO_MANY_ENDED = 11
     KNOWN_BEFORE = 100
 
 
@@ -89,7 +89,7 @@ def state_of(code: int) -> State | None:
 
 
 def _script_keys(line: SaleLine) -> list[str]:
-    makers = (keys.sales, keys.stock, keys.line, keys.in_flight, keys.records, keys.live_units, keys.given_up)
+    makers = (keys.sales, keys.stock, keys.line, keys.in_flight, keys.records, keys.live_units, keys.ended_requests)
     return [make(line.sku) for make in makers]
 
 
@@ -97,7 +97,7 @@ def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
     # One text for the whole batch: packing four arguments a request costs more than everything else here.
     names, buyers, quantities, versions = zip(*asks, strict=True)
     wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)]])
-    return [line.sale_id, line.sku, keys.wake_channel(), MAX_GIVEN_UP, REOPENING_US, wishes]
+    return [line.sale_id, line.sku, keys.wake_channel(), MAX_ENDED_REQUESTS, REOPENING_US, wishes]
 
 
 def _answers(flat: list[int]) -> list[Answer]:

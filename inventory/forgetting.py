@@ -22,12 +22,20 @@ def has_waiting(client: Client, sku: str, *, sale_id: int) -> bool:
 
     Raises RedisUnavailable.
     """
-    # In the order in which a request moves from one to the next: one that moves meanwhile is seen there.
+    # There and back, as a request may move either way meanwhile: a settler takes it, gives it back or gives it up.
+    return (
+        _has_dead_letter(client, sku, sale_id)
+        or any(any(_members_of(client, make(sku), sale_id)) for make in (keys.line, keys.in_flight, keys.line))
+        or _has_dead_letter(client, sku, sale_id)
+    )
+
+
+def _has_dead_letter(client: Client, sku: str, sale_id: int) -> bool:
     for names in _members_of(client, keys.dead_letters(sku), sale_id):
         (records,) = run_commands(client, [("HMGET", keys.records(sku), *names)])
         if any((record or "q")[0] in WAITING_LETTERS for record in records):
             return True
-    return any(any(_members_of(client, key, sale_id)) for key in (keys.line(sku), keys.in_flight(sku)))
+    return False
 
 
 def _members_of(client: Client, key: str, sale_id: int) -> Iterator[list[str]]:
@@ -105,13 +113,13 @@ def _requests_of(client: Client, sku: str, sale_ids: Collection[int]) -> Iterato
 
 
 def _forget_requests(client: Client, sku: str, names: Sequence[str]) -> int:
-    makers = (keys.records, keys.live_units, keys.given_up, keys.dead_letters, keys.dead_letter_notes)
+    makers = (keys.records, keys.live_units, keys.ended_requests, keys.dead_letters, keys.dead_letter_notes)
     return int(run_script(client, "forget_requests", keys=[make(sku) for make in makers], args=names))
 
 
 def _forget_units(client: Client, sku: str, sale_ids: Collection[int]) -> None:
     """Remove live units that no record bears out any more, and the sales themselves."""
-    for key in (keys.live_units(sku), keys.given_up(sku), keys.sales(sku)):
+    for key in (keys.live_units(sku), keys.ended_requests(sku), keys.sales(sku)):
         for page in pages(client, "HSCAN", key, size=PAGE):
             fields = [field for field, _ in page if int(field.partition(":")[0]) in sale_ids]
             if fields:

@@ -55,7 +55,7 @@ def sales(sku: str) -> str:
     return f"fd:{{{sku}}}:sales"
 
 
-def given_up(sku: str) -> str:
+def ended_requests(sku: str) -> str:
     """hash, "sale_id:buyer" → how many requests ended unsold, or were refunded. Lives as long as the SKU."""
     return f"fd:{{{sku}}}:givenup"
 
@@ -91,7 +91,7 @@ def all_of(sku: str) -> list[str]:
         sales,
         records,
         live_units,
-        given_up,
+        ended_requests,
         hand_outs,
         dead_letters,
         dead_letter_notes,

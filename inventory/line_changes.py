@@ -82,7 +82,7 @@ def _settle_call(
         keys.live_units(sku),
         keys.line(sku),
         keys.aside(sku),
-        keys.given_up(sku),
+        keys.ended_requests(sku),
         keys.sales(sku),
     ]
     names = [*(name for name, _ in settled), *staying]

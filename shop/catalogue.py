@@ -154,15 +154,15 @@ def prime_card(card: SaleCard) -> None:
     _refuse_retired(card)
     client = redis.connect()
     bases = dict(Sale.objects.filter(stock__sku=card.sku, retired_at=None).values_list("pk", "ordinal_base"))
-    was_primed_before = any(each is not None for each in bases.values())
+    lost = any(each is not None for each in bases.values())
     begins = False
     if bases.get(card.sale_id) is None:
         begins = Sale.objects.filter(pk=card.sale_id, ordinal_base=None).update(ordinal_base=0) == 1
         card = find_sale_by_id(card.sale_id)
     elif not priming.has_ordinals(client, card):
         card, begins = _move_ordinals(card), True
-    if _prime(client, card, begins=begins, lost=was_primed_before) is Primed.MUST_MOVE_ORDINALS:
-        _prime(client, _move_ordinals(card), begins=True, lost=was_primed_before)
+    if _prime(client, card, begins=begins, lost=lost) is Primed.MUST_MOVE_ORDINALS:
+        _prime(client, _move_ordinals(card), begins=True, lost=lost)
 
 
 def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:
@@ -188,7 +188,7 @@ def _prime_stock(client: redis.Client, card: SaleCard, *, begins: bool, lost: bo
         terms.version: f"{terms.per_buyer_limit}|{terms.price}|{terms.currency}"
         for terms in SaleTerms.objects.filter(sale_id=card.sale_id)
     }
-    # A Redis that has lost nothing knows the last one; nothing has an index by it.
+    # No index finds the last seq, and a Redis that has lost nothing knows it: then nothing is read.
     orders = Order.objects.filter(sale__stock__sku=card.sku) if begins else Order.objects.none()
     return priming.prime(
         client,
@@ -235,7 +235,7 @@ def _fill(client: redis.Client, sku: str, *, changed_since: datetime | None = No
         live = Q(state__in=LIVE_STATES)
         found: dict[str, Sequence[tuple[str, str | int]]] = {
             keys.live_units(sku): _by_buyer(buyers, Sum("quantity", filter=live, default=0), zeros=zeros),
-            keys.given_up(sku): _by_buyer(buyers, Count("id", filter=~live), zeros=zeros),
+            keys.ended_requests(sku): _by_buyer(buyers, Count("id", filter=~live), zeros=zeros),
             keys.records(sku): [(name, record.text()) for name, record in _records_of(changed.order_by("id"))],
         }
     for key, pairs in found.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from inventory.admission import MAX_GIVEN_UP, Code
+from inventory.admission import MAX_ENDED_REQUESTS, Code
 from inventory.exceptions import (
     FairdropError,
     IdempotencyMismatch,
@@ -63,7 +63,8 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
             return terms_changed(card)
         case Code.TERMS_UNKNOWN:
             return InvalidRequest("terms_version must be one that this sale has had")
-        case Code.GIVEN_UP_TOO_OFTEN:
-            return LimitReached(f"{MAX_GIVEN_UP} of your requests in this sale ended unsold; it takes no more of you.")
+        case Code.TOO_MANY_ENDED:
+            ended = f"{MAX_ENDED_REQUESTS} of your requests in this sale ended unsold"
+            return LimitReached(f"{ended}; it takes no more of you.")
         case _:
             return None

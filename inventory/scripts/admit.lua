@@ -1,5 +1,5 @@
 -- Admit a batch of requests of one sale into the SKU's line, in the order given.
--- KEYS  1 sales   2 stock   3 line   4 in flight   5 records   6 live units   7 given up
+-- KEYS  1 sales   2 stock   3 line   4 in flight   5 records   6 live units   7 ended requests
 -- ARGV  1 sale_id   2 sku   3 wake channel   4 most requests of a buyer that may end unsold   5 reopening delay in µs
 --       6 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, all
 --         of them texts; terms version "0": none was named
@@ -22,7 +22,7 @@ local count, fields, sale = #ids, {}, ARGV[1] .. ':'
 for i = 1, count do fields[i] = sale .. buyers[i] end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
 local lives = redis.call('HMGET', KEYS[6], unpack(fields))
-local given_up = redis.call('HMGET', KEYS[7], unpack(fields))
+local ended = redis.call('HMGET', KEYS[7], unpack(fields))
 local found = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ':ordinals')
 local state, opens_us, closes_us, limit_text, room_text, terms =
   string.match(found[1] or '', '^(%a+)|(%d+)|(%d+)|(%d+)|(%d+)|%d+|(%d+)|')
@@ -109,7 +109,7 @@ for i = 1, count do
     if not code and versions[i] ~= '0' and versions[i] ~= terms then code = worse_than(versions[i], units) end
     if not code then
       if live > limit then code = 3
-      elseif tonumber(given_up[i] or '0') >= tonumber(ARGV[4]) then code = 11
+      elseif tonumber(ended[i] or '0') >= tonumber(ARGV[4]) then code = 11
       elseif units > room then code = 2 end
     end
     if code then

@@ -1,5 +1,5 @@
 -- Forget decided requests of retired sales, while another sale of the SKU lives on.
--- KEYS  1 records   2 live units   3 given up   4 dead letters   5 dead letter notes
+-- KEYS  1 records   2 live units   3 ended requests   4 dead letters   5 dead letter notes
 -- ARGV  request_ids   (at most 1,000)
 -- Returns how many were forgotten by this call.
 -- Stays true: a request that waits keeps its record and its place (I4).

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Write what a COMMIT decided or changed into the line: with a token the answers to a batch, without one anything else.
--- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line   8 set aside   9 given up
---       10 sales
+-- KEYS  1 lock   2 in flight   3 records   4 stock   5 hand outs   6 live units   7 line   8 set aside
+--       9 ended requests   10 sales
 -- ARGV  1 token ('' = no lock)   2 sku   3 settled channel   4 wake channel   5 available   6 held   7 sold
 --       8 stock version   9 hand-outs of one whose refusal is due   10 call number of the take that is answered
 --       11 the requests (at most 1,000) as JSON: a list of request ids, and of their new records ('' when it stays in

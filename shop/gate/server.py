@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 SWEEP_SECONDS = 1.0
 BACKLOG = 8192
 STOP_SECONDS = 10
-MOST_OPEN_FILES = 65_536
+MAX_OPEN_FILES = 65_536
 
 
 class Server(uvicorn.Server):
@@ -58,7 +58,7 @@ def serve(application: Any, *, host: str, port: int, shared: bool) -> None:
 def raise_open_files() -> int:
     """Let this process open as many files as its hard limit allows, and return how many: each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_OPEN_FILES)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted

@@ -18,7 +18,7 @@ from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from inventory import keys, ledger, line, line_changes, redis
-from inventory.admission import MAX_GIVEN_UP, Ask, Code
+from inventory.admission import MAX_ENDED_REQUESTS, Ask, Code
 from inventory.allocation import Claim, Decision, allocate
 from inventory.exceptions import InvalidRequest, NotPayable
 from inventory.locks import Lock
@@ -95,9 +95,9 @@ class Books:
             return Code.LIMIT_REACHED
         if (
             sum(w.buyer == buyer and w.state not in ("queued", "held", "paid") for w in self.wishes.values())
-            >= MAX_GIVEN_UP
+            >= MAX_ENDED_REQUESTS
         ):
-            return Code.GIVEN_UP_TOO_OFTEN
+            return Code.TOO_MANY_ENDED
         queued = sum(w.quantity for w in self.waiting())
         may_be_had = self.free + self.held
         fits = may_be_had > 0 and quantity <= may_be_had + ROOM - queued
