@@ -27,6 +27,8 @@ SERVERS.publish()
 os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
 # Most tests that empty Redis settle at once; those of the pause set it.
 os.environ.setdefault("FAIRDROP_RESTORE_GRACE_SECONDS", "0")
+# A busy machine may keep a server from answering for a second; what a test freezes stays silent for longer than this.
+os.environ.setdefault("FAIRDROP_REDIS_TIMEOUT_SECONDS", "3")
 assert settings.DATABASES  # read now, so that pytest-django finds them configured
 
 _NUMBERS = count(1)

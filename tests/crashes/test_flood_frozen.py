@@ -40,6 +40,7 @@ def valkey(tmp_path: Path) -> Iterator[OwnStore]:
 def environment(process_environment: dict[str, str], valkey: OwnStore) -> Iterator[dict[str, str]]:
     """Let this process and what it starts work on that Valkey."""
     environment = {**process_environment, "REDIS_URL": valkey.url, "FAIRDROP_AUDIT_TOKEN": TOKEN}
+    environment["FAIRDROP_REDIS_TIMEOUT_SECONDS"] = "0.8"  # as in production: shorter than it is frozen
     with shop_of(environment):
         yield environment
 

@@ -211,6 +211,12 @@ def test_postgres_stopped_at_once_in_the_middle_of_a_flood_loses_nobody(
         crowd.finish()
 
 
+def is_gate_waiting() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE cardinality(pg_blocking_pids(pid)) > 0")
+        return cursor.fetchone() == (1,)
+
+
 def test_what_is_committed_while_redis_is_empty_is_known_once_it_is_primed(
     shop: WorkerShop, card: SaleCard, web: Caller
 ) -> None:
@@ -219,7 +225,7 @@ def test_what_is_committed_while_redis_is_empty_is_known_once_it_is_primed(
     victim = shop.start("settler", name="victim", fault="in_transaction:stop:2")
     shop.wait_until_struck(victim, "in_transaction")
     empty(shop)
-    time.sleep(1)  # the gate notices within a tenth of this, and waits for the stock's row
+    wait_until(is_gate_waiting, what="the gate primes the sale, and waits for the stock's row")
     assert not priming.is_primed(redis.connect(), card.sku)
     wake(victim)
     wait_until(lambda: Order.objects.filter(sale_id=card.sale_id).count() == 8)

@@ -26,27 +26,30 @@ if TYPE_CHECKING:
 AUDIT_TOKEN = "an audit token that only these tests know"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server_groups() -> Iterator[ServerGroups]:
-    """Keep one group of each kind of Redis for the whole run; the first kind is the server of all tests."""
+    """Keep one group of each kind of Redis for the whole suite; the first kind is the server of all tests."""
     groups = ServerGroups(Path(os.environ["FAIRDROP_STATE_DIR"]), valkey_url=os.environ["REDIS_URL"])
     yield groups
     groups.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lasting_processes() -> list[ChildProcess]:
-    """Return the processes of the shop that live as long as the run, as far as they were started."""
+    """Return the processes of the shop that live as long as the suite, as far as they were started."""
     return []
 
 
-@pytest.fixture
-def alone(lasting_processes: list[ChildProcess]) -> Iterator[None]:
-    """Let the processes that live as long as the run stand still for the length of a test.
+@pytest.fixture(autouse=True)
+def still_web(request: pytest.FixtureRequest, lasting_processes: list[ChildProcess]) -> Iterator[None]:
+    """Let the web process stand still for every test that does not ask for it.
 
-    A web process primes every sale that its own Redis does not know; for a test that makes a Redis forget, or works on
-    another one, it would put back what must be missing, and move the ordinals of the sale.
+    It primes every sale that its own Redis does not know; for a test that makes a Redis forget, or works on another
+    one, it would put back what must be missing, and move the ordinals of the sale.
     """
+    if "web" in request.fixturenames:
+        yield
+        return
     for child in lasting_processes:
         os.kill(child.pid, signal.SIGSTOP)
     yield
@@ -55,7 +58,7 @@ def alone(lasting_processes: list[ChildProcess]) -> Iterator[None]:
 
 
 @pytest.fixture(params=KINDS)
-def each_server(request: pytest.FixtureRequest, server_groups: ServerGroups, alone: None) -> Iterator[str]:
+def each_server(request: pytest.FixtureRequest, server_groups: ServerGroups) -> Iterator[str]:
     """Run the test once on every kind of Redis: Valkey, Debian's Redis, a Cluster, Sentinel; give the kind."""
     with override_settings(REDIS_URL=server_groups.url(request.param)):
         yield request.param
@@ -67,7 +70,7 @@ def shop_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
     return {**lasting_environment, "FAIRDROP_AUDIT_TOKEN": AUDIT_TOKEN}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def web(
     shop_environment: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,

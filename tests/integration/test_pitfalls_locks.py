@@ -167,14 +167,12 @@ def keeps_a_lock(name: str, *, watched: bool) -> bool:
 
 def test_a_wait_longer_than_the_socket_may_be_silent_is_no_error(each_server: str, new_sku: Callable[[], str]) -> None:
     """L11. The control is the same wait on the ordinary connection: it ends as an error."""
-    client, key = redis.connect(), keys.lock_signals(new_sku())
+    client, key = redis.connect(timeout_seconds=0.2), keys.lock_signals(new_sku())
     with pytest.raises(RedisUnavailable):
-        redis.run_commands(redis.connect(timeout_seconds=0.2), [("BLPOP", key, 1)])
+        redis.run_commands(client, [("BLPOP", key, 1)])
     began = time.monotonic()
     assert redis.wait_for_signal(client, key, seconds=1) is None
-    waited = time.monotonic() - began
-    assert waited > 0.95
-    assert waited > settings.REDIS_TIMEOUT_SECONDS
+    assert time.monotonic() - began > 0.95
 
 
 def test_a_waiter_that_is_woken_in_vain_gives_up_in_time(new_sku: Callable[[], str]) -> None:

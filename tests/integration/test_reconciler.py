@@ -110,7 +110,7 @@ def test_a_record_that_is_behind_its_order_is_told(card: SaleCard, state: State,
     road.run(("HSET", keys.records(card.sku), name, "q" + record[1:]))
     if state is not State.PAID:
         field = line_changes.live_field(sale_id=card.sale_id, buyer=record.split("|")[4])
-        ended = before[keys.given_up(card.sku)]
+        ended = before[keys.ended_requests(card.sku)]
         ended[field] = str(int(ended[field]) + 1)
         road.run(("HINCRBY", keys.live_units(card.sku), field, 1))
     assert_mended(card, ("record_behind", name), before=before)
@@ -258,7 +258,7 @@ def test_stock_in_redis_newer_than_the_row_is_an_alarm(card: SaleCard) -> None:
     assert_alarmed(card, "stock_ahead", card.sku)
 
 
-def test_a_fence_below_the_rows_is_raised(card: SaleCard, alone: None) -> None:
+def test_a_fence_below_the_rows_is_raised(card: SaleCard) -> None:
     row = Sale.objects.get(pk=card.sale_id).stock
     road.run(("SET", keys.fence(card.sku), row.fence - 5))
     assert reconcile(card) == [("fence_behind", card.sku, "repaired")]

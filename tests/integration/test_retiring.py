@@ -482,7 +482,7 @@ def test_an_empty_redis_is_primed_without_the_retired_sales(new_sku: Callable[[]
     assert answer.code == Code.ADMITTED
 
 
-def test_a_new_sale_of_a_retired_sku_waits_for_nobody_who_comes_back(new_sku: Callable[[], str], alone: None) -> None:
+def test_a_new_sale_of_a_retired_sku_waits_for_nobody_who_comes_back(new_sku: Callable[[], str]) -> None:
     card = sold(new_sku(), units=5, buyers=3)
     retiring.retire(card.slug, actor="olga")
     with override_settings(RESTORE_GRACE_SECONDS=60):
@@ -497,9 +497,7 @@ def test_a_new_sale_of_a_retired_sku_waits_for_nobody_who_comes_back(new_sku: Ca
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_ordinals_of_every_sale_of_a_sku_go_on_above_a_jump(
-    new_sku: Callable[[], str], first: int, alone: None
-) -> None:
+def test_ordinals_of_every_sale_of_a_sku_go_on_above_a_jump(new_sku: Callable[[], str], first: int) -> None:
     """Else those who are lost after it would be taken for the decided ones of before."""
     card = sold(new_sku(), units=9, buyers=3)
     fresh = next_sale(card)

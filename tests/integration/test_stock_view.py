@@ -129,7 +129,7 @@ def test_what_redis_knows_more_than_the_row_is_drift(viewer: Client, card: SaleC
     assert "the row has" in row(viewer, card)["drift"]
 
 
-def test_a_sku_that_redis_has_lost_is_drift(alone: None, viewer: Client, card: SaleCard) -> None:
+def test_a_sku_that_redis_has_lost_is_drift(viewer: Client, card: SaleCard) -> None:
     run(("DEL", keys.stock(card.sku)))
     assert row(viewer, card)["drift"] == "Redis does not know it"
 

@@ -15,7 +15,7 @@ import pytest
 from django.db import connections
 
 from inventory import admission, redis
-from inventory.admission import MAX_GIVEN_UP, Answer, Code
+from inventory.admission import MAX_ENDED_REQUESTS, Answer, Code
 from inventory.exceptions import InvalidRequest, LimitReached, RedisUnavailable, TermsChanged
 from inventory.outcomes import State
 from inventory.tickets import Ticket, read_record, read_ticket, sign_ticket
@@ -239,7 +239,7 @@ def test_a_record_from_before_there_were_versions_is_read(card: SaleCard) -> Non
         assert (record.text(), record.terms_version, record.ordinal) == (text, 3, 12)
 
 
-def test_ordinals_rise_by_one_and_jump_after_a_loss(card: SaleCard, alone: None) -> None:
+def test_ordinals_rise_by_one_and_jump_after_a_loss(card: SaleCard) -> None:
     queue(card, "ann", "bob")
     settle_line(card)
     forget(card)
@@ -254,7 +254,7 @@ def test_ordinals_rise_by_one_and_jump_after_a_loss(card: SaleCard, alone: None)
 
 
 def test_one_buyer_gives_up_so_many_requests_and_no_more(card: SaleCard) -> None:
-    for number in range(MAX_GIVEN_UP):
+    for number in range(MAX_ENDED_REQUESTS):
         view = requests.ask(card, buyer="ann", quantity=1, idempotency_key=str(number))
         holds.cancel(view.request_id, buyer="ann")
     before = snapshot(card)
@@ -273,7 +273,7 @@ def test_one_buyer_is_sold_out_so_often_and_no_more(new_sku: Callable[[], str]) 
     card = make_sale(new_sku(), units=1, limit=2)
     queue(card, "holder")
     settle_line(card)
-    for number in range(MAX_GIVEN_UP):
+    for number in range(MAX_ENDED_REQUESTS):
         view = requests.ask(card, buyer="ann", quantity=2, idempotency_key=str(number))
         settle_line(card)
         assert requests.look_up(view.request_id, buyer="ann").state == State.SOLD_OUT
