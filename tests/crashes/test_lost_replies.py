@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.db import connections
 
 from inventory import admission, audit_line, keys, line, line_changes, redis
@@ -26,7 +27,7 @@ from tests.shopkeeping import assert_books_balance
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 from workers.settlement import settle_batch
 
-TOLD_SECONDS = 2.5
+TOLD_SECONDS = 2 * settings.REDIS_TIMEOUT_SECONDS + 1
 BUYERS = tuple(f"buyer-{number}" for number in range(10))
 
 

@@ -41,6 +41,7 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
     with ExitStack() as open_things:
         valkey = open_things.enter_context(own_valkey(tmp_path))
         environment = {**process_environment, "REDIS_URL": valkey.url, "CACHE_URL": valkey.url}
+        environment["FAIRDROP_REDIS_TIMEOUT_SECONDS"] = "0.8"  # as in production: the deadline is what is tested
         open_things.enter_context(shop_of(environment))
         card = make_sale(new_sku(), units=1000)
         web = open_things.enter_context(web_process(environment, folder=tmp_path))
