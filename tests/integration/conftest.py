@@ -26,35 +26,36 @@ if TYPE_CHECKING:
 AUDIT_TOKEN = "an audit token that only these tests know"
 
 
-@pytest.fixture(scope="package")
-def server_groups() -> Iterator[ServerGroups]:
-    """Keep one group of each kind of Redis for the whole suite; the first kind is the server of all tests."""
-    groups = ServerGroups(Path(os.environ["FAIRDROP_STATE_DIR"]), valkey_url=os.environ["REDIS_URL"])
-    yield groups
-    groups.close()
+LASTING: list[ChildProcess] = []
 
 
-@pytest.fixture(scope="package")
-def lasting_processes() -> list[ChildProcess]:
-    """Return the processes of the shop that live as long as the suite, as far as they were started."""
-    return []
-
-
-@pytest.fixture(autouse=True)
-def still_web(request: pytest.FixtureRequest, lasting_processes: list[ChildProcess]) -> Iterator[None]:
-    """Let the web process stand still for every test that does not ask for it.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the web process of the suite run for a test that asks for it; for all others it stands still.
 
     It primes every sale that its own Redis does not know; for a test that makes a Redis forget, or works on another
     one, it would put back what must be missing, and move the ordinals of the sale.
     """
-    if "web" in request.fixturenames:
-        yield
-        return
-    for child in lasting_processes:
-        os.kill(child.pid, signal.SIGSTOP)
-    yield
-    for child in lasting_processes:
-        os.kill(child.pid, signal.SIGCONT)
+    if "web" in getattr(item, "fixturenames", ()):
+        signal_lasting(signal.SIGCONT)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    signal_lasting(signal.SIGSTOP)
+
+
+def signal_lasting(number: signal.Signals) -> None:
+    for child in LASTING:
+        os.kill(child.pid, number)
+
+
+@pytest.fixture(scope="session")
+def server_groups() -> Iterator[ServerGroups]:
+    """Keep one group of each kind of Redis for the whole run; the first kind is the server of all tests."""
+    groups = ServerGroups(Path(os.environ["FAIRDROP_STATE_DIR"]), valkey_url=os.environ["REDIS_URL"])
+    yield groups
+    groups.close()
 
 
 @pytest.fixture(params=KINDS)
@@ -70,17 +71,14 @@ def shop_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
     return {**lasting_environment, "FAIRDROP_AUDIT_TOKEN": AUDIT_TOKEN}
 
 
-@pytest.fixture(scope="package")
-def web(
-    shop_environment: dict[str, str],
-    tmp_path_factory: pytest.TempPathFactory,
-    lasting_processes: list[ChildProcess],
-) -> Iterator[Caller]:
+@pytest.fixture(scope="session")
+def web(shop_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """Return the caller of a real web process on the test database and the test Redis."""
     with web_child(shop_environment, folder=tmp_path_factory.mktemp("web")) as (child, caller):
-        lasting_processes.append(child)
+        LASTING.append(child)
         yield caller
-        lasting_processes.remove(child)
+        signal_lasting(signal.SIGCONT)  # it could not end itself
+        LASTING.remove(child)
 
 
 @pytest.fixture
