@@ -19,9 +19,17 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 TEXT = (ROOT / "docker-compose.yml").read_text()
 
 
-def test_is_valid_by_the_compose_schema() -> None:
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ("vendor.compose-spec", "docker-compose.yml"),
+        ("vendor.github-workflows", ".github/workflows/ci.yml"),
+        ("vendor.dependabot", ".github/dependabot.yml"),
+    ],
+)
+def test_is_valid_by_its_schema(schema: str, name: str) -> None:
     checked = subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml"],
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, name],
         cwd=ROOT, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
