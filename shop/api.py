@@ -17,7 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from inventory.exceptions import FairdropError, MethodNotAllowed, Unauthenticated, Unavailable
 from shop.audits import audit_sale
-from shop.gate.replies import problem
+from shop.replies import problem
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from inventory.outcomes import WAITING_STATES
 from inventory.tickets import sale_id_of
 from shop import catalogue, checkout, holds, payments, requests, restoring
 from shop.api import api_call
-from shop.gate.http import MOST_BODY_BYTES, buyer_of, check_json_content_type, read_json_object
+from shop.http import MOST_BODY_BYTES, buyer_of, check_json_content_type, read_json_object
 from shop.payment_providers import default_provider, provider
 from shop.requests import RequestView
 from shop.status_answers import status_answer

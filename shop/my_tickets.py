@@ -17,7 +17,7 @@ from inventory.exceptions import InvalidRequest, RequestNotFound, SaleClosed
 from inventory.tickets import Ticket, read_ticket, sign_ticket
 from shop import catalogue, holds, restoring
 from shop.buyers import ticket_signer
-from shop.gate.sales import PAGE
+from shop.http import PAGE_NUMBER
 from shop.models import HAS_UNITS, WITHOUT_UNITS, Order
 from shop.order_numbers import order_number
 from shop.presentation import money
@@ -53,7 +53,7 @@ class Row:
 def my_tickets(request: HttpRequest) -> HttpResponse:
     """Show what the buyer of this browser has, the newest first: ?page=, from 1."""
     asked, buyer = request.GET.get("page", "1"), known_buyer(request)
-    number = int(asked) if PAGE.fullmatch(asked) else 1
+    number = int(asked) if PAGE_NUMBER.fullmatch(asked) else 1
     if buyer is None:
         return show(request, "shop/my_tickets.html", {"rows": []})
     start = (number - 1) * ORDERS_PER_PAGE

@@ -9,16 +9,28 @@ from typing import Any
 from inventory.line import LineFigures
 from inventory.outcomes import WAITING_STATES, State
 from shop.catalogue import SaleCard
-from shop.gate.pace import poll_after_ms
 from shop.requests import RequestView
 
 # What the estimate is stretched by, in both directions.
 EARLIER, LATER = 0.7, 1.6
+SOONEST_MS = 250
+LATEST_MS = 5000
 
 
 def iso(moment: datetime | None) -> str | None:
     """Return an aware datetime as ISO 8601, or None."""
     return None if moment is None else moment.isoformat()
+
+
+def poll_after_ms(position: int, seq: int) -> int:
+    """Return the pause before the next poll: short near the front, ± 20 % so that a crowd does not ask in step.
+
+    position: 0 when the request does not wait. seq: its place in µs, whose last digits scatter the crowd.
+    """
+    if position <= 0:
+        return LATEST_MS
+    calm = min(LATEST_MS, SOONEST_MS + position // 4)
+    return calm * (80 + seq % 41) // 100
 
 
 def status_answer(

@@ -38,8 +38,7 @@ from inventory.tickets import Ticket, sign_ticket
 from shop import buyers, catalogue, checkout, mails, restoring, ticket_links
 from shop import requests as requests_service
 from shop.decision_rates import RATES
-from shop.gate.http import check_origin
-from shop.gate.sales import PAGE
+from shop.http import PAGE_NUMBER, check_origin
 from shop.languages import LANGUAGES, language_of
 from shop.models import OrderEvent
 from shop.presentation import SaleFace, milliseconds
@@ -170,7 +169,7 @@ def sale_list(request: HttpRequest) -> HttpResponse:
 def past_sales(request: HttpRequest) -> HttpResponse:
     """Show the sales that are listed no more, some at a time: ?page=, from 1."""
     number = request.GET.get("page", "1")
-    if not PAGE.fullmatch(number):
+    if not PAGE_NUMBER.fullmatch(number):
         raise InvalidRequest("page must be a whole number from 1")
     cards, more = catalogue.list_past(int(number))
     now = clocks.now()

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from shop.gate.protocol import GateProtocol
-from shop.gate.replies import OK, Head, Reply
 from shop.gate.server import Server, server_of
+from shop.replies import OK, Head, Reply
 from tests.waiting import wait_until
 
 SECONDS = 20.0

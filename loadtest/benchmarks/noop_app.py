@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shop.gate.http import Receive, Scope, Send
+    from shop.http import Receive, Scope, Send
 
 HEADERS = [(b"content-type", b"application/json"), (b"content-length", b"2")]
 

@@ -98,7 +98,7 @@ class Constant:
 
     def hot_call(self, _method: bytes, _target: bytes, _headers: Any) -> Any:
         """Name the call hot."""
-        from shop.gate.replies import ACCEPTED
+        from shop.replies import ACCEPTED
 
         return (lambda reply, *_: reply.send(ACCEPTED, b"{}")), None
 

@@ -20,10 +20,10 @@ from inventory.exceptions import SaleNotFound, Unavailable
 from shop.buyers import cookie_to_set, set_cookie_header
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
-from shop.gate.http import NOT_MODIFIED, Scope, Send, cookie, send_answer
 from shop.gate.pages import Pages
-from shop.gate.replies import SECURITY_NAMES, Head, Header, Headers, Reply
+from shop.http import NOT_MODIFIED, Scope, Send, cookie, send_answer
 from shop.languages import LANGUAGE_COOKIE, best_language
+from shop.replies import SECURITY_NAMES, Head, Header, Headers, Reply
 from shop.views import TICKET_COOKIE
 
 log = structlog.get_logger(__name__)

@@ -7,8 +7,8 @@ from collections import Counter
 from email.utils import formatdate
 from enum import IntEnum
 
-from shop.gate.http import BODY_SECONDS, MOST_PAGE_BYTES
-from shop.gate.replies import ID_PREFIX, REQUEST_ID, plain_problem
+from shop.http import BODY_SECONDS, MOST_PAGE_BYTES
+from shop.replies import ID_PREFIX, REQUEST_ID, plain_problem
 
 HEAD_SECONDS = 5
 IDLE_SECONDS = 75  # longer than a proxy keeps a connection that rests

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from shop.gate.entries import SaleEntry
-from shop.gate.replies import REFUSED, Head
+from shop.replies import REFUSED, Head
 
 HEAD = Head(200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
 FIGURES = ("available", "held", "sold", "queued", "admitted", "decided")

@@ -11,11 +11,11 @@ from django.utils.datastructures import CaseInsensitiveMapping
 
 from shop import payments
 from shop.api_actions import MOST_NOTICE_BYTES
-from shop.gate.http import Receive, read_body
-from shop.gate.replies import Headers
 from shop.gate.threads import ThreadPool
+from shop.http import Receive, read_body
 from shop.payment_providers import provider
 from shop.payment_rows import NoticeResult
+from shop.replies import Headers
 
 
 class Notices:

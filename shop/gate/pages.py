@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, cast
 from a2wsgi.wsgi import build_environ
 
 from inventory.exceptions import InvalidRequest
-from shop.gate.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
-from shop.gate.replies import Header
 from shop.gate.threads import ThreadPool
+from shop.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
+from shop.replies import Header
 
 PAYMENTS, PAGES, STAFF, SHARED = "payments", "pages", "staff", "shared"
 # (threads, calls that may be under way or wait). Pages cost this process's own time, so more threads would not make

@@ -18,7 +18,6 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shop.client_address import limited_address
-from shop.gate.http import MOST_BODY_BYTES, MOST_PAGE_BYTES, NOT_MODIFIED
 from shop.gate.limits import (
     ANSWERING,
     BAD_CALL,
@@ -44,7 +43,8 @@ from shop.gate.limits import (
     AddressLimit,
     Clock,
 )
-from shop.gate.replies import ID_NUMBERS, REQUEST_ID, Handler, Head, Headers, HotCall, request_id_of
+from shop.http import MOST_BODY_BYTES, MOST_PAGE_BYTES, NOT_MODIFIED
+from shop.replies import ID_NUMBERS, REQUEST_ID, Handler, Head, Headers, HotCall, request_id_of
 
 
 class Refused(Exception):

@@ -22,9 +22,10 @@ from shop.buyers import ticket_signer
 from shop.gate.board import Board
 from shop.gate.coalescer import Coalescer
 from shop.gate.entries import SaleEntry
-from shop.gate.http import buyer_of, check_json_content_type, read_json_object
-from shop.gate.pace import poll_after_ms
-from shop.gate.replies import (
+from shop.gate.threads import ThreadPool
+from shop.http import buyer_of, check_json_content_type, read_json_object
+from shop.refusals import not_open, refusal
+from shop.replies import (
     ACCEPTED,
     OK,
     OVERLOADED,
@@ -36,10 +37,9 @@ from shop.gate.replies import (
     refuse,
     refuse_crowd,
 )
-from shop.gate.threads import ThreadPool
-from shop.refusals import not_open, refusal
 from shop.requests import LONGEST_KEY, MOST_UNITS
 from shop.restoring import restore_asked
+from shop.status_answers import poll_after_ms
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0

@@ -12,8 +12,8 @@ from django.db import connection
 
 from inventory import clocks, redis, server_memory
 from inventory.exceptions import RedisUnavailable, Unavailable
-from shop.gate.replies import JSON_HEADERS, Head
 from shop.gate.threads import ThreadPool
+from shop.replies import JSON_HEADERS, Head
 
 ANSWER_SECONDS = 2.0
 READY, NOT_READY = Head(200, JSON_HEADERS), Head(503, JSON_HEADERS)

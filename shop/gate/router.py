@@ -19,7 +19,14 @@ from shop.gate import metrics
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
 from shop.gate.front_pages import FrontPages, is_shared, send_page
-from shop.gate.http import (
+from shop.gate.notices import Notices
+from shop.gate.pages import Pages
+from shop.gate.purchase import Purchases
+from shop.gate.readiness import Readiness
+from shop.gate.sales import page_asked, sale_answer
+from shop.gate.status import Statuses
+from shop.gate.streams import Streams
+from shop.http import (
     Message,
     Receive,
     Scope,
@@ -33,11 +40,7 @@ from shop.gate.http import (
     read_body,
     send_answer,
 )
-from shop.gate.notices import Notices
-from shop.gate.pages import Pages
-from shop.gate.purchase import Purchases
-from shop.gate.readiness import Readiness
-from shop.gate.replies import (
+from shop.replies import (
     JSON_HEADERS,
     OK,
     OVERLOADED,
@@ -54,9 +57,6 @@ from shop.gate.replies import (
     request_id_of,
     send_json,
 )
-from shop.gate.sales import page_asked, sale_answer
-from shop.gate.status import Statuses
-from shop.gate.streams import Streams
 
 API = "/api/v1/"
 SALES, ASKS, REQUESTS, ALL_SALES = b"/api/v1/sales/", b"/requests", b"/api/v1/requests/", b"/api/v1/sales"

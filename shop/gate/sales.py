@@ -4,7 +4,6 @@ Never asks a store itself.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -13,8 +12,7 @@ from inventory.exceptions import InvalidRequest
 from inventory.line import LineFigures
 from shop.catalogue import SaleCard
 from shop.gate.entries import SaleEntry
-
-PAGE = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
+from shop.http import PAGE_NUMBER
 
 
 def sale_answer(entry: SaleEntry) -> dict[str, Any]:
@@ -39,7 +37,7 @@ def page_asked(query: bytes) -> int | None:
         return None
     if ended != ["1"]:
         raise InvalidRequest("past sales are at ?ended=1, or with a page at ?ended=1&page=2")
-    if len(page) != 1 or not PAGE.fullmatch(page[0]):
+    if len(page) != 1 or not PAGE_NUMBER.fullmatch(page[0]):
         raise InvalidRequest("page must be a whole number from 1")
     return int(page[0])
 

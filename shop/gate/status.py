@@ -19,10 +19,10 @@ from shop import requests
 from shop.gate.board import Board
 from shop.gate.coalescer import Coalescer
 from shop.gate.entries import SaleEntry
-from shop.gate.http import buyer_of
-from shop.gate.replies import Headers, LateAnswers, Reply, refuse, send_json
 from shop.gate.threads import ThreadPool
+from shop.http import buyer_of
 from shop.models import Order
+from shop.replies import Headers, LateAnswers, Reply, refuse, send_json
 from shop.requests import RequestView
 from shop.status_answers import status_answer
 

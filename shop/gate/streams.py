@@ -18,11 +18,11 @@ from shop.gate.board import Board
 from shop.gate.entries import SaleEntry
 from shop.gate.follower import Follower, seen_of, tell, tell_sale
 from shop.gate.followers import HEARTBEAT_SECONDS, Followers
-from shop.gate.http import Receive, Scope, Send, buyer_of, headers_of
 from shop.gate.limits import AddressLimit
-from shop.gate.replies import Headers
 from shop.gate.sales import sale_answer
 from shop.gate.status import Statuses
+from shop.http import Receive, Scope, Send, buyer_of, headers_of
+from shop.replies import Headers
 
 LONGEST_SECONDS = 900.0  # then the browser comes back by itself, with Last-Event-ID
 SLOW_SECONDS = 10.0  # who takes longer to read a message is dropped, and comes back the same way

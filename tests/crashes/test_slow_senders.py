@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shop.gate.http import BODY_SECONDS
 from shop.gate.limits import HEAD_SECONDS
+from shop.http import BODY_SECONDS
 from tests.crashes.conftest import CROWD
 from tests.http_calls import Caller
 from tests.shop_processes import web_process

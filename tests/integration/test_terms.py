@@ -25,8 +25,8 @@ from shop.catalogue import SaleCard
 from shop.gate.board import Board
 from shop.gate.entries import FRESH_SECONDS
 from shop.gate.purchase import Purchases
-from shop.gate.replies import AwaitedReply, LateAnswers
 from shop.models import Order, Sale
+from shop.replies import AwaitedReply, LateAnswers
 from tests.road import admit, ask, forget, keys_of, queue, run, settle_line, snapshot, wait_until_reopened
 from tests.shopkeeping import assert_books_balance, audit_of, make_sale, pay_all
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
 import pytest
 
@@ -20,6 +21,8 @@ from tests.rules.sources import (
     tree_of,
 )
 
+# They put together what others made: the web process; a flood with its report and page.
+ASSEMBLERS = {"shop.asgi", "loadtest.run_flood", "loadtest.watching", "loadtest.web_tab"}
 # What a floor may import beside itself.
 BELOW = {"inventory": set(), "shop": {"inventory"}, "workers": {"shop", "inventory"}, "loadtest": set()}
 
@@ -48,6 +51,17 @@ def importers_of(package: str, *folders: str) -> set[str]:
         for path in python_files(*folders)
         if any(in_package(name, package) for name in imported_names(tree_of(path)))
     }
+
+
+def package_imports(*, left_out: Collection[str] = ()) -> dict[str, frozenset[str]]:
+    """Return which other packages the modules of each package import."""
+    packages = {
+        name: name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in modules().items()
+    }
+    found: dict[str, set[str]] = {package: set() for package in packages.values()}
+    for name in modules().keys() - set(left_out):
+        found[packages[name]] |= {packages[other] for other in imports()[name] if other in packages}
+    return {package: frozenset(others - {package}) for package, others in found.items()}
 
 
 def test_imports_are_seen_at_all() -> None:
@@ -114,6 +128,13 @@ def test_a_circle_would_be_found() -> None:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     found = [way for name in modules() if (way := circle_from(name, imports()))]
     assert found == []
+
+
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    """The control: with the modules that put others together there is one, the shop and its gate."""
+    graph = package_imports(left_out=ASSEMBLERS)
+    assert [way for package in graph if (way := circle_from(package, graph))] == []
+    assert circle_from("shop", package_imports()) == ["shop", "shop.gate", "shop"]
 
 
 def test_one_file_opens_redis() -> None:

@@ -167,7 +167,7 @@ logging.config.dictConfig(logging_config(level="WARNING", as_json=True))
 structlog.get_logger("workers.management.commands.run_worker").info("worker started", worker="settler")
 logging.getLogger("uvicorn.error").error("two\\nlines")
 logging.getLogger("uvicorn.error").info("not shown")
-structlog.get_logger("shop.gate.http").info("not shown")
+structlog.get_logger("shop.http").info("not shown")
 """
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shop.gate.pace import LATEST_MS, SOONEST_MS, poll_after_ms
+from shop.status_answers import LATEST_MS, SOONEST_MS, poll_after_ms
 
 SEQS = st.integers(0, 2**53)
 

@@ -13,7 +13,7 @@ from loadtest.benchmarks.report import Report, markdown
 from loadtest.benchmarks.shares import GENERATOR, POSTGRES, REDIS, SETTLER, WEB, microseconds_each, used
 from loadtest.benchmarks.shop_shares import overload_shares, spike_shares
 from loadtest.benchmarks.spike import Spike
-from shop.gate.replies import CROWD_RETRY_SECONDS, OVERLOADED, Head, refuse, refuse_crowd
+from shop.replies import CROWD_RETRY_SECONDS, OVERLOADED, Head, refuse, refuse_crowd
 
 
 def spike(*, web: float, stores: float = 0.0, waits_ms: dict[int, list[float]]) -> Spike:

@@ -13,10 +13,10 @@ import pytest
 
 from inventory.exceptions import Unavailable
 from shop.gate import pages
-from shop.gate.http import send_answer
 from shop.gate.pages import Pages
-from shop.gate.replies import problem_answer
 from shop.gate.threads import ThreadPool
+from shop.http import send_answer
+from shop.replies import problem_answer
 from tests.http_server import Application, read_to_end, read_until, running_server, statuses
 from tests.waiting import wait_until
 

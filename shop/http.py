@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
@@ -13,8 +14,8 @@ from django.http.request import split_domain_port, validate_host
 
 from inventory.exceptions import ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
 from shop.buyers import token_sent, verify_token
-from shop.gate.replies import Head, Headers
 from shop.logs import Seldom
+from shop.replies import Head, Headers
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -30,6 +31,8 @@ NOT_MODIFIED = 304
 LONGEST_ORIGIN = 300
 
 log = structlog.get_logger(__name__)
+# A page of a long list, as an address names it.
+PAGE_NUMBER = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
 REFUSED_HOSTS = Seldom(seconds=1.0)
 
 
