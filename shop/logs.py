@@ -90,6 +90,8 @@ SHARED_PROCESSORS: list[Any] = [
     structlog.processors.format_exc_info,
     hide_secret_fields,
 ]
+# One list for all loggers, also after another configuration: structlog's capture_logs changes it in place.
+PROCESSORS = [*SHARED_PROCESSORS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter]
 
 
 def logging_config(*, level: str, as_json: bool, secrets: Iterable[str] = ()) -> dict[str, Any]:
@@ -98,7 +100,7 @@ def logging_config(*, level: str, as_json: bool, secrets: Iterable[str] = ()) ->
     secrets: what no line may have in it, such as the keys of the settings.
     """
     structlog.configure(
-        processors=[*SHARED_PROCESSORS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=PROCESSORS,
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,

@@ -13,7 +13,6 @@ import psycopg
 import pytest
 from django.db import DatabaseError, transaction
 from django.db import connection as django_connection
-from structlog.testing import capture_logs
 
 from inventory import ledger
 from inventory.database import Cursor
@@ -144,18 +143,19 @@ def test_an_older_fence_is_refused_and_nothing_is_written(card: SaleCard, settle
     ids=lambda each: each if isinstance(each, str) else type(each).__name__,
 )
 def test_a_turn_that_ends_says_why_in_one_word_and_the_next_settles(
-    card: SaleCard, monkeypatch: pytest.MonkeyPatch, cause: Exception, told: str
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cause: Exception, told: str
 ) -> None:
     admit(card, ask(card, "ann"))
 
     def fail(*_: Any, **__: Any) -> Settlement:
         raise cause
 
-    with settler() as worker, capture_logs() as logs:
+    with settler() as worker:
         with monkeypatch.context() as broken:
             broken.setattr(settler_module, "settle_batch", fail)
             worker.work_once()
-        assert [line["action"] for line in logs if line.get("sku") == card.sku] == [told]
+        lines = [record.msg for record in caplog.records if record.name == settler_module.__name__]
+        assert [line["action"] for line in lines if line.get("sku") == card.sku] == [told]
         worker.work_once()
     assert Order.objects.get(sale_id=card.sale_id).state == "held"
 
