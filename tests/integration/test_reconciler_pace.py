@@ -139,7 +139,7 @@ def test_drift_is_mended_on_the_way_and_not_at_the_end(
     record = road.run(("HGET", keys.records(books.sku), first))[0]
     assert Order.objects.get(request_id=first).state != "held"
     road.run(("HSET", keys.records(books.sku), first, "h" + record[1:]))
-    set_pace(monkeypatch, at_once=0, a_second=20)
+    set_pace(monkeypatch, at_once=0, a_second=10)
     reading.records.clear()
     watcher = watcher_of()
 
