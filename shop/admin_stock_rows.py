@@ -18,7 +18,7 @@ from inventory.exceptions import RedisUnavailable
 from inventory.models import Stock
 from inventory.stock_looks import StockLook
 from shop.decision_rates import Sample, measure
-from shop.models import Sale
+from shop.models import Sale, open_at
 
 PAGE_ROWS = 100
 # A speed over less than this would be noise.
@@ -102,8 +102,7 @@ def _stocks(*, search: str, state: str) -> QuerySet[Stock]:
         sales = Sale.objects.filter(stock=OuterRef("pk"))
         stocks = stocks.filter(Exists(sales.filter(retired_at__isnull=True)) | ~Exists(sales))
     if state == "running":
-        now = timezone.now()
-        running = Sale.objects.filter(stock=OuterRef("pk"), opens_at__lte=now, closes_at__gt=now, switch=Sale.Switch.ON)
+        running = Sale.objects.filter(open_at(timezone.now()), stock=OuterRef("pk"))
         stocks = stocks.filter(Exists(running))
     if state == "sold_out":
         stocks = stocks.filter(available=0, held=0, total__gt=0)

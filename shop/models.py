@@ -36,6 +36,11 @@ def sale_state(switch: str, *, opens: Moment, closes: Moment, moment: Moment) ->
     return "paused" if switch == "paused" else "open"
 
 
+def open_at(moment: datetime) -> Q:
+    """Return the condition under which `sale_state` says "open"."""
+    return Q(opens_at__lte=moment, closes_at__gt=moment, switch="on")
+
+
 class TimeRange(Func):
     """tstzrange(lower, upper, '[)') in SQL, for the exclusion constraint."""
 

@@ -8,6 +8,7 @@ import csv
 import io
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from inventory import keys
 from shop import admin_stock_rows, sale_control
 from shop.admin_stock_rows import COLUMNS
 from shop.catalogue import SaleCard
+from shop.models import Sale, open_at
 from tests.road import held_lock, queue, run, settle_line
 from tests.shopkeeping import close_sale, make_sale, pay_all
 from tests.staff import browser_of, count_queries, counted_round_trips
@@ -53,6 +55,16 @@ def row(browser: Client, card: SaleCard) -> dict[str, Any]:
 
 def is_listed(browser: Client, card: SaleCard, state: str) -> bool:
     return card.sku in [each["sku"] for each in rows(browser, q=card.sku, state=state)]
+
+
+@pytest.mark.parametrize("switch", Sale.Switch.values)
+@pytest.mark.parametrize("seconds", [-1, 0, 1, 59, 60, 61])
+def test_the_rule_for_an_open_sale_is_the_same_in_sql(new_sku: Callable[[], str], switch: str, seconds: int) -> None:
+    sale = Sale.objects.get(pk=make_sale(new_sku(), units=1, opens_in_seconds=0, closes_in_seconds=60).sale_id)
+    Sale.objects.filter(pk=sale.pk).update(switch=switch)
+    sale.refresh_from_db()
+    moment = sale.opens_at + timedelta(seconds=seconds)
+    assert Sale.objects.filter(open_at(moment), pk=sale.pk).exists() == (sale.state_at(moment) == "open")
 
 
 def test_a_row_shows_stock_line_and_lock(viewer: Client, card: SaleCard) -> None:
