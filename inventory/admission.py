@@ -27,7 +27,7 @@ from inventory.redis import (
 )
 
 # One script call stays short, so that nobody behind it waits long (pitfall Q15).
-MOST_PER_CALL = 1000
+MAX_PER_CALL = 1000
 # So many requests of one buyer may end unsold in one sale, however they end: what Redis keeps of a buyer is bounded.
 MAX_ENDED_REQUESTS = 20
 # A line that was full opens so much later: longer than any process answers "sold out" from memory.

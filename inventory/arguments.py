@@ -16,12 +16,12 @@ from inventory.redis import Client, is_ours
 
 log = structlog.get_logger(__name__)
 
-LONGEST_SECONDS = 366 * 24 * 3600
-LONGEST_MS = LONGEST_SECONDS * 1000
+MAX_SECONDS = 366 * 24 * 3600
+MAX_MS = MAX_SECONDS * 1000
 # Lua counts exactly up to here.
 HIGHEST_WHOLE = 2**53 - 1
 ID_PATTERN = re.compile(r"\S{1,200}")
-LONGEST_TEXT = 1_000_000
+MAX_TEXT_LENGTH = 1_000_000
 
 
 def refused(argument: str, rule: str, value: object, **whose: str) -> InvalidRequest:
@@ -68,7 +68,7 @@ def checked_call(value: Callable[..., object] | None, *, argument: str, **whose:
         raise refused(argument, "must be a function or None", value, **whose)
 
 
-def checked_text(value: str, *, argument: str, least: int = 0, most: int = LONGEST_TEXT, **whose: str) -> str:
+def checked_text(value: str, *, argument: str, least: int = 0, most: int = MAX_TEXT_LENGTH, **whose: str) -> str:
     """Return a text of `least` to `most` characters that can be sent as UTF-8."""
     if not isinstance(value, str) or not least <= len(value) <= most or not _is_utf8(value):
         raise refused(argument, f"must be a text of {least} to {most} characters", value, **whose)
@@ -98,12 +98,12 @@ def check_texts(values: Collection[str], *, argument: str, **whose: str) -> None
     """Accept texts, as checked_text does each."""
     try:
         text = "".join(values)
-        if len(text) <= LONGEST_TEXT and _is_utf8(text):
+        if len(text) <= MAX_TEXT_LENGTH and _is_utf8(text):
             return
     except TypeError:  # one is no text
         pass
     for value in values:
-        checked_text(value, argument=argument, least=0, most=LONGEST_TEXT, **whose)
+        checked_text(value, argument=argument, least=0, most=MAX_TEXT_LENGTH, **whose)
 
 
 def checked_client(client: Client, **whose: str) -> Client:

@@ -13,7 +13,7 @@ from inventory.stock_looks import LineLook, look_keys
 from inventory.tickets import record_or_none
 
 WAITS = ("I21", "nobody waits for what is free, or for what cannot come")
-MOST_ADDED_UP = 1_000
+MAX_ADDED_UP = 1_000
 # The first in line of each SKU and since when this process has seen it there: a place that a ticket brought back is
 # old from its first moment.
 _FIRST_SEEN: dict[str, tuple[str, float]] = {}
@@ -24,7 +24,7 @@ def look(client: Client, sku: str, *, sale_id: int | None = None) -> LineLook:
 
     Raises RedisUnavailable.
     """
-    args = [MOST_ADDED_UP, "" if sale_id is None else sale_id]
+    args = [MAX_ADDED_UP, "" if sale_id is None else sale_id]
     return LineLook(*run_script(client, "audit_line", keys=look_keys(sku), args=args))
 
 

@@ -17,7 +17,7 @@ from inventory.redis import Client, run_commands, run_script
 
 log = structlog.get_logger(__name__)
 
-MOST_LISTED = 1000
+MAX_LISTED = 1000
 REASONS = {
     "unknown": "there is no such dead letter",
     "in_flight": "its refusal is under way: try again in a few seconds",
@@ -52,7 +52,7 @@ class Done:
 def dead_letters(client: Client, sku: str) -> list[DeadLetter]:
     """Return the dead letters of `sku`, at most 1,000, in order of seq. Raises RedisUnavailable."""
     keys.checked_sku(sku)
-    (flat,) = run_commands(client, [("ZRANGE", keys.dead_letters(sku), 0, MOST_LISTED - 1, "WITHSCORES")])
+    (flat,) = run_commands(client, [("ZRANGE", keys.dead_letters(sku), 0, MAX_LISTED - 1, "WITHSCORES")])
     names = flat[::2]
     if not names:
         return []

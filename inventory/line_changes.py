@@ -17,8 +17,8 @@ from inventory.tickets import Record, StockFigures, read_record
 
 log = structlog.get_logger(__name__)
 
-MOST_HAND_OUTS = 5  # then a request lies in the dead letters (Q12)
-MOST_CHANGES = 500
+MAX_HAND_OUTS = 5  # then a request lies in the dead letters (Q12)
+MAX_CHANGES = 500
 REFUSAL_TRIES = 3  # so often a dead letter's refusal is tried; then it is set aside and the line goes on
 
 
@@ -44,7 +44,7 @@ def live_field(*, sale_id: int, buyer: str) -> str:
 def _take_call(
     sku: str, *, token: str, call: int, batch: int, probe: bool = False
 ) -> tuple[str, Sequence[str], Sequence[Argument]]:
-    args: list[Argument] = [token, call, batch, MOST_HAND_OUTS, MOST_HAND_OUTS + REFUSAL_TRIES, int(probe)]
+    args: list[Argument] = [token, call, batch, MAX_HAND_OUTS, MAX_HAND_OUTS + REFUSAL_TRIES, int(probe)]
     return "take", take_keys(sku), args
 
 
@@ -88,7 +88,7 @@ def _settle_call(
     names = [*(name for name, _ in settled), *staying]
     requests = json.dumps([names, [*(record.text() for _, record in settled), *("" for _ in staying)]])
     channels = (keys.settled_channel(), keys.wake_channel())
-    return "settle", script_keys, [token, sku, *channels, *figures, MOST_HAND_OUTS, call, requests]
+    return "settle", script_keys, [token, sku, *channels, *figures, MAX_HAND_OUTS, call, requests]
 
 
 def _handed(sku: str, reply: Any) -> Handed:
@@ -173,8 +173,8 @@ def tell_changes(client: Client, sku: str, *, figures: StockFigures, changed: Se
     forward. Raises RedisUnavailable; the reconciler then tells it later.
     """
     done = 0
-    for start in range(0, max(len(changed), 1), MOST_CHANGES):
-        name, script_keys, args = _settle_call(sku, figures=figures, settled=changed[start : start + MOST_CHANGES])
+    for start in range(0, max(len(changed), 1), MAX_CHANGES):
+        name, script_keys, args = _settle_call(sku, figures=figures, settled=changed[start : start + MAX_CHANGES])
         done += int(run_script(client, name, keys=script_keys, args=args))
     return done
 

@@ -15,8 +15,8 @@ import structlog
 
 from inventory import keys
 from inventory.arguments import (
-    LONGEST_MS,
-    LONGEST_SECONDS,
+    MAX_MS,
+    MAX_SECONDS,
     checked_call,
     checked_client,
     checked_name,
@@ -32,7 +32,7 @@ from inventory.watchdog import WATCHDOG
 
 log = structlog.get_logger(__name__)
 
-SHORTEST_TTL_MS = 100
+MIN_TTL_MS = 100
 ExtendMode = Literal["set", "add"]
 
 
@@ -57,9 +57,9 @@ class AnyLock(Holding):
         on_lost: Callable[[AnyLock], None] | None,
     ) -> None:
         self.name = checked_name(name)
-        self._ttl_ms = int(self._number(ttl_ms, "ttl_ms", least=SHORTEST_TTL_MS))
+        self._ttl_ms = int(self._number(ttl_ms, "ttl_ms", least=MIN_TTL_MS))
         if max_hold_ms is not None:
-            self._number(max_hold_ms, "max_hold_ms", least=SHORTEST_TTL_MS)
+            self._number(max_hold_ms, "max_hold_ms", least=MIN_TTL_MS)
         checked_client(client, lock=name)
         checked_call(on_lost, argument="on_lost", lock=name)
         self.token = new_token()
@@ -108,7 +108,7 @@ class AnyLock(Holding):
 
         The longest hold counts from this call on. Raises InvalidRequest, RedisUnavailable.
         """
-        return self.extend(int(self._number(seconds, "seconds", least=1, most=LONGEST_SECONDS) * 1000))
+        return self.extend(int(self._number(seconds, "seconds", least=1, most=MAX_SECONDS) * 1000))
 
     def tell_lost(self, hold: Hold, *, reason: str) -> None:
         """Note and log the loss, set `lost`, call on_lost."""
@@ -173,7 +173,7 @@ class AnyLock(Holding):
             self.lost.set()
         return was_there and not self.lost.is_set()
 
-    def _number(self, value: float, argument: str, *, least: float, most: float = LONGEST_MS) -> float:
+    def _number(self, value: float, argument: str, *, least: float, most: float = MAX_MS) -> float:
         return checked_number(value, argument=argument, least=least, most=most, lock=self.name)
 
     def _check_extend(self, milliseconds: int, mode: ExtendMode) -> None:

@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from inventory import keys
-from inventory.arguments import LONGEST_SECONDS, checked_client, checked_flag, checked_name
+from inventory.arguments import MAX_SECONDS, checked_client, checked_flag, checked_name
 from inventory.exceptions import RedisUnavailable
 from inventory.lock_base import AnyLock, ExtendMode, lock_keys
 from inventory.lock_hold import Hold, lease_end
 from inventory.lock_owner import new_nonce, new_token
 from inventory.lock_statistics import STATISTICS
 from inventory.redis import (
-    LONGEST_BLOCK_SECONDS,
+    MAX_BLOCK_SECONDS,
     Argument,
     Client,
     Place,
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 # How long a waiter that was handed the lock may take to fetch it: the worst stall after one that died (L14).
 GRANT_TTL_MS = 1000
 # The server ends a waiter's place after that, also when nobody told it that the waiter is gone.
-LONGEST_PLACE_SECONDS = 3600.0
+MAX_PLACE_SECONDS = 3600.0
 
 
 class Lock(AnyLock):
@@ -72,7 +72,7 @@ class Lock(AnyLock):
         *,
         timeout_seconds: float | None = 0,
         blocking: bool = True,
-        wait_interval_seconds: float = LONGEST_BLOCK_SECONDS,
+        wait_interval_seconds: float = MAX_BLOCK_SECONDS,
     ) -> bool:
         """Try to take the lock for up to `timeout_seconds` (0: one try, None: without end); say whether it is ours.
 
@@ -82,16 +82,16 @@ class Lock(AnyLock):
         """
         # What is left as it is need not be checked: each check costs a microsecond of a short call.
         if timeout_seconds is not None and timeout_seconds != 0:
-            self._number(timeout_seconds, "timeout_seconds", least=0, most=LONGEST_SECONDS)
+            self._number(timeout_seconds, "timeout_seconds", least=0, most=MAX_SECONDS)
         if blocking is not True:
             checked_flag(blocking, argument="blocking", lock=self.name)
-        if wait_interval_seconds is not LONGEST_BLOCK_SECONDS:
-            self._number(wait_interval_seconds, "wait_interval_seconds", least=0.001, most=LONGEST_SECONDS)
+        if wait_interval_seconds is not MAX_BLOCK_SECONDS:
+            self._number(wait_interval_seconds, "wait_interval_seconds", least=0.001, most=MAX_SECONDS)
         self._begin_acquire()
         try:
             began = time.monotonic()
             give_up_at = math.inf if timeout_seconds is None else began + timeout_seconds
-            longest_block = min(wait_interval_seconds, LONGEST_BLOCK_SECONDS)
+            longest_block = min(wait_interval_seconds, MAX_BLOCK_SECONDS)
             taken, tries, waiters = self._acquire_until(give_up_at if blocking else began, longest_block=longest_block)
         finally:
             self._taking.release()
@@ -149,7 +149,7 @@ class Lock(AnyLock):
         """
         if seconds <= 0:
             return ""
-        stay = min(give_up_at - time.monotonic(), LONGEST_PLACE_SECONDS)
+        stay = min(give_up_at - time.monotonic(), MAX_PLACE_SECONDS)
         try:
             key = keys.lock_signals(self.name)
             return wait_for_signal(self._client, key, seconds=seconds, place=place, place_seconds=stay) or ""

@@ -12,17 +12,17 @@ import threading
 from typing import Any, Literal, NamedTuple
 from weakref import ref
 
-from inventory.arguments import HIGHEST_WHOLE, LONGEST_SECONDS, checked_name, checked_number, checked_text
+from inventory.arguments import HIGHEST_WHOLE, MAX_SECONDS, checked_name, checked_number, checked_text
 from inventory.exceptions import LockLost, RedisUnavailable
 from inventory.lock_base import AnyLock
 from inventory.locks import Lock, release_all
 from inventory.redis import connect
 
 EXPIRE_SECONDS = 15
-LONGEST_EXPIRE_SECONDS = 30 * 24 * 3600
+MAX_EXPIRE_SECONDS = 30 * 24 * 3600
 WAIT_INTERVAL_SECONDS = 0.1
 # A lock kept by a hung thread is given up after this many of its lives (L6), counted from its last `expire`.
-LONGEST_HOLD_LIVES = 10
+MAX_HOLD_LIVES = 10
 
 
 class _Held(NamedTuple):
@@ -48,11 +48,11 @@ def lock(
     loop: in a task use timeout 0, or `asyncio.to_thread`. Raises InvalidRequest (S16), RedisUnavailable.
     """
     text = _text(name)
-    checked_number(timeout, argument="timeout", least=0, most=LONGEST_SECONDS, lock=text)
-    checked_number(expire, argument="expire", least=0.1, most=LONGEST_EXPIRE_SECONDS, lock=text)
-    checked_number(wait_interval, argument="wait_interval", least=0.001, most=LONGEST_SECONDS, lock=text)
+    checked_number(timeout, argument="timeout", least=0, most=MAX_SECONDS, lock=text)
+    checked_number(expire, argument="expire", least=0.1, most=MAX_EXPIRE_SECONDS, lock=text)
+    checked_number(wait_interval, argument="wait_interval", least=0.001, most=MAX_SECONDS, lock=text)
     ttl_ms = int(expire * 1000)
-    one = Lock(connect(), text, ttl_ms=ttl_ms, max_hold_ms=LONGEST_HOLD_LIVES * ttl_ms, on_lost=_forget)
+    one = Lock(connect(), text, ttl_ms=ttl_ms, max_hold_ms=MAX_HOLD_LIVES * ttl_ms, on_lost=_forget)
     if not one.acquire(timeout_seconds=timeout, wait_interval_seconds=wait_interval):
         return False
     _HELD[text] = _Held(one, ref(_caller()))
@@ -90,7 +90,7 @@ def expire(name: str | int, seconds: float, lock_id: str | None = None) -> bool:
     RedisUnavailable.
     """
     one = _lock_of(name, lock_id)
-    checked_number(seconds, argument="seconds", least=1, most=LONGEST_SECONDS, lock=_text(name))
+    checked_number(seconds, argument="seconds", least=1, most=MAX_SECONDS, lock=_text(name))
     return one is not None and one.expire(seconds)
 
 

@@ -32,11 +32,11 @@ from inventory.redis import Argument, Client, run_commands, run_script, run_scri
 
 log = structlog.get_logger(__name__)
 
-MOST_PER_CALL = 1000  # one script call stays short (Q15)
-MOST_HAND_OUTS = 5  # then a task lies in the dead letters (Q12)
-MOST_DELAY_MS = 366 * 24 * 3600 * 1000
+MAX_PER_CALL = 1000  # one script call stays short (Q15)
+MAX_HAND_OUTS = 5  # then a task lies in the dead letters (Q12)
+MAX_DELAY_MS = 366 * 24 * 3600 * 1000
 REGISTER_SECONDS = 60  # a queue whose name was lost in a failover is found by check_queues again after this
-LONGEST_NAME = 500  # of a call or a token
+MAX_NAME_LENGTH = 500  # of a call or a token
 POP_REPLY_MS = 60_000  # a pop that is re-sent within this time is given the same tasks
 TaskId = str | int
 
@@ -107,7 +107,7 @@ class Queue:
         is in flight or is dead is left where it is.
         """
         payloads = self._payloads(tasks)
-        self._whole(delay_ms, "delay_ms", least=0, most=MOST_DELAY_MS)
+        self._whole(delay_ms, "delay_ms", least=0, most=MAX_DELAY_MS)
         if time.monotonic() >= self._register_at:
             run_commands(self._client, [("SADD", keys.queues(), self.name)])
             self._register_at = time.monotonic() + REGISTER_SECONDS
@@ -154,7 +154,7 @@ class Queue:
         to repeat it within a minute and be given the same tasks; one is made when none is given.
         """
         asked = self._whole(1 if count is None else count, "count")
-        checked_text(call, argument="call", most=LONGEST_NAME, queue=self.name)
+        checked_text(call, argument="call", most=MAX_NAME_LENGTH, queue=self.name)
         script_keys = [
             keys.queue_waiting(self.name),
             keys.queue_records(self.name),
@@ -240,12 +240,12 @@ class Queue:
             keys.queue_dead_letters(self.name),
             keys.queue_dead_letter_notes(self.name),
         ]
-        return "queue_take", script_keys, [token, call, batch, MOST_HAND_OUTS]
+        return "queue_take", script_keys, [token, call, batch, MAX_HAND_OUTS]
 
     def _settle_call(self, task_ids: Sequence[TaskId], *, token: str) -> tuple[str, list[str], list[Argument]]:
         self._check_token(token)
-        if not isinstance(task_ids, list | tuple) or len(task_ids) > MOST_PER_CALL:
-            raise refused("task_ids", f"must be a list of at most {MOST_PER_CALL}", task_ids, queue=self.name)
+        if not isinstance(task_ids, list | tuple) or len(task_ids) > MAX_PER_CALL:
+            raise refused("task_ids", f"must be a list of at most {MAX_PER_CALL}", task_ids, queue=self.name)
         settled = self._ids(task_ids)
         script_keys = [
             keys.lock(self.name),
@@ -275,8 +275,8 @@ class Queue:
             payloads = dict(zip(self._ids(tasks), tasks.values(), strict=True))
         else:
             payloads = dict.fromkeys(self._ids(tasks), "")
-        if not 1 <= len(payloads) <= MOST_PER_CALL:
-            raise refused("tasks", f"must be 1 to {MOST_PER_CALL}", len(payloads), queue=self.name)
+        if not 1 <= len(payloads) <= MAX_PER_CALL:
+            raise refused("tasks", f"must be 1 to {MAX_PER_CALL}", len(payloads), queue=self.name)
         return payloads
 
     def _ids(self, task_ids: Iterable[TaskId]) -> list[str]:
@@ -286,9 +286,9 @@ class Queue:
         return checked_id(task_id, argument="task_id", queue=self.name)
 
     def _check_token(self, token: str) -> None:
-        checked_text(token, argument="token", least=1, most=LONGEST_NAME, queue=self.name)
+        checked_text(token, argument="token", least=1, most=MAX_NAME_LENGTH, queue=self.name)
 
-    def _whole(self, value: int, argument: str, *, least: int = 1, most: int = MOST_PER_CALL) -> int:
+    def _whole(self, value: int, argument: str, *, least: int = 1, most: int = MAX_PER_CALL) -> int:
         return checked_whole(value, argument=argument, least=least, most=most, queue=self.name)
 
     def _lost(self, call: str) -> LockLost:

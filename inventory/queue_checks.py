@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from inventory import audit_line, keys
 from inventory.outcomes import WAITING_STATES
-from inventory.queue import MOST_DELAY_MS, Counters, queue_keys
+from inventory.queue import MAX_DELAY_MS, Counters, queue_keys
 from inventory.reconciling import place_keys
 from inventory.redis import Client, run_commands, run_script
 from inventory.scanning import Seen, pages, see
@@ -68,7 +68,7 @@ def _task_findings(name: str, seen: Seen) -> Iterator[Finding]:
         )
     if seen.record is None:
         yield Finding("queue", name, "every task has its record", f"{seen.request_id} has none")
-    if seen.places and not 0 < seen.score < 2**53 - MOST_DELAY_MS:
+    if seen.places and not 0 < seen.score < 2**53 - MAX_DELAY_MS:
         yield Finding("queue", name, "due times are sane", f"{seen.request_id} is due at {seen.score:.0f} µs")
 
 

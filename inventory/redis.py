@@ -303,7 +303,7 @@ def connect_once(url: str, *, timeout_seconds: float) -> Client:
 
 
 # A wait is looked up from at least this often: a signal is a hint only, and it may be lost (L10, L11).
-LONGEST_BLOCK_SECONDS = 1.0
+MAX_BLOCK_SECONDS = 1.0
 _SENDING_ONCE: WeakKeyDictionary[Client, Client] = WeakKeyDictionary()
 
 
@@ -332,7 +332,7 @@ def wait_for_signal(
     Waits on a connection of its own (L10, L11). With a `place` the caller keeps its turn from one call to the next,
     for `place_seconds` at most, and leaves it when it wants no element any more. Raises RedisUnavailable.
     """
-    look = max(0.01, min(seconds, LONGEST_BLOCK_SECONDS))
+    look = max(0.01, min(seconds, MAX_BLOCK_SECONDS))
     kept = place or Place()
     try:
         return kept.wait(client, key, seconds=look, block_seconds=max(look, place_seconds))

@@ -17,7 +17,7 @@ WAY_SECONDS = 0.1
 
 
 # What is ready is no longer the pool's to lend: it must leave room below the pool's limit for pipelines and waits.
-MOST_READY = 8
+MAX_READY = 8
 # Connections that wait for the next command, by the pool they were taken from and keep belonging to.
 _READY: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
@@ -69,7 +69,7 @@ def _lend(pool: Any, ready: list[Any] | None) -> Any:
 
 
 def _take_back(pool: Any, ready: list[Any] | None, connection: Any) -> None:
-    if ready is None or len(ready) >= MOST_READY:
+    if ready is None or len(ready) >= MAX_READY:
         pool.release(connection)
     else:
         ready.append(connection)

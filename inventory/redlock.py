@@ -17,7 +17,7 @@ from typing import Any, Literal
 import structlog
 
 from inventory import keys
-from inventory.arguments import LONGEST_SECONDS, checked_client, checked_flag, refused
+from inventory.arguments import MAX_SECONDS, checked_client, checked_flag, refused
 from inventory.exceptions import RedisUnavailable
 from inventory.lock_base import AnyLock, ExtendMode
 from inventory.lock_hold import Hold
@@ -76,7 +76,7 @@ class Redlock(AnyLock):
         self._clients = [checked_client(client, lock=name) for client in clients]
         self._quorum = len(self._clients) // 2 + 1
         self._node_timeout_seconds = self._number(
-            node_timeout_seconds, "node_timeout_seconds", least=0.001, most=LONGEST_SECONDS
+            node_timeout_seconds, "node_timeout_seconds", least=0.001, most=MAX_SECONDS
         )
 
     def acquire(self, *, timeout_seconds: float | None = 0, blocking: bool = True) -> bool:
@@ -85,7 +85,7 @@ class Redlock(AnyLock):
         A server that is away is a vote against, never an error (L19). Raises InvalidRequest, LockInUse.
         """
         if timeout_seconds is not None:
-            self._number(timeout_seconds, "timeout_seconds", least=0, most=LONGEST_SECONDS)
+            self._number(timeout_seconds, "timeout_seconds", least=0, most=MAX_SECONDS)
         checked_flag(blocking, argument="blocking", lock=self.name)
         self._begin_acquire()
         try:

@@ -27,7 +27,7 @@ NS = 1_000_000_000
 # A place is watched for this long after its last change.
 PATIENCE_SECONDS = 120.0
 # More often would keep one process of a load generator busy with nothing else; less would miss what becomes of a hold.
-SOONEST_LOOK_SECONDS, LATEST_LOOK_SECONDS = 0.3, 1.0
+MIN_LOOK_SECONDS, MAX_LOOK_SECONDS = 0.3, 1.0
 # So many refreshes of the ticket page at once make an impatient buyer.
 REFRESHES = 3
 # A watcher who heard nothing of a decision for so long looks now and then, like everybody else.
@@ -133,9 +133,9 @@ class FollowUp:
         if operation.outcome != OK:
             return answer.wait_seconds
         if self._state == WAITLISTED:
-            return LATEST_LOOK_SECONDS
+            return MAX_LOOK_SECONDS
         asked_for = float(answer.fields.get("poll_after_ms") or 0) / 1000
-        return min(LATEST_LOOK_SECONDS, max(SOONEST_LOOK_SECONDS, asked_for))
+        return min(MAX_LOOK_SECONDS, max(MIN_LOOK_SECONDS, asked_for))
 
     def _send_look(self) -> tuple[Operation, Answer]:
         operation = self._operation("look")

@@ -20,12 +20,12 @@ from urllib.parse import urlsplit
 
 from loadtest.population import CANCELS, LAPSES, PAYS
 
-MOST_PEOPLE = 1_000
+MAX_PEOPLE = 1_000
 LOOK_SECONDS = 1.0
 TIMEOUT_SECONDS = 5.0
 # They come within this long after the opening, most of them soon.
-LATEST_SECONDS, USUAL_SECONDS = 20.0, 1.5
-LEAST_POLL_SECONDS = 2.0
+MAX_SECONDS, USUAL_SECONDS = 20.0, 1.5
+MIN_POLL_SECONDS = 2.0
 PATIENCE_SECONDS = 300.0
 WAITING = ("queued", "waitlisted")
 # What they do with a unit: many do not pay, so that units come back and the line moves.
@@ -65,7 +65,7 @@ def visit(shop: Shop, slug: str, *, dice: random.Random) -> Iterator[float]:
     path, state, waited = f"/api/v1/requests/{asked.get('request_id')}", asked.get("state"), 0.0
     leaves_after = dice.uniform(20, 90) if dice.random() < SHARE_THAT_LEAVES else PATIENCE_SECONDS
     while state in WAITING:
-        pause = max(LEAST_POLL_SECONDS, asked.get("poll_after_ms", 0) / 1000)
+        pause = max(MIN_POLL_SECONDS, asked.get("poll_after_ms", 0) / 1000)
         yield pause
         waited += pause
         if waited > leaves_after:
@@ -111,7 +111,7 @@ class Visitors:
             self._known.add(slug)
             opens, server = (datetime.fromisoformat(sale[name]).timestamp() for name in ("opens_at", "server_time"))
             for _ in range(self.people):
-                comes = max(0.0, opens - server) + self.dice.triangular(0.2, LATEST_SECONDS, USUAL_SECONDS)
+                comes = max(0.0, opens - server) + self.dice.triangular(0.2, MAX_SECONDS, USUAL_SECONDS)
                 heapq.heappush(self._next, (now + comes, next(self._numbers), self._visit(slug)))
 
     def _visit(self, slug: str) -> Iterator[float]:
@@ -136,14 +136,14 @@ def main() -> int:
     """Run until SIGTERM or Ctrl-C."""
     parser = argparse.ArgumentParser(description="Let some people come to every sale that opens.")
     parser.add_argument("--host", required=True, help="the shop, e.g. http://127.0.0.1:8000; this machine only")
-    parser.add_argument("--people", type=int, default=40, help=f"for each sale, {MOST_PEOPLE} at most")
+    parser.add_argument("--people", type=int, default=40, help=f"for each sale, {MAX_PEOPLE} at most")
     parser.add_argument("--prefix", default="", help="only sales whose slug begins so")
     parser.add_argument("--seed", type=int, help="what each of them does; without it, something else each time")
     options = parser.parse_args()
     if urlsplit(options.host).hostname not in ("127.0.0.1", "localhost", "::1"):
         parser.error("only a shop on this machine")
-    if not 0 <= options.people <= MOST_PEOPLE:
-        parser.error(f"--people must be from 0 to {MOST_PEOPLE}")
+    if not 0 <= options.people <= MAX_PEOPLE:
+        parser.error(f"--people must be from 0 to {MAX_PEOPLE}")
     dice = random.Random(options.seed)
     visitors = Visitors(Shop(options.host), people=options.people, prefix=options.prefix, dice=dice)
     try:

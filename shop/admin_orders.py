@@ -25,7 +25,7 @@ from inventory.tickets import sale_id_of
 from shop import catalogue, holds, mails, refunds
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
 from shop.order_numbers import order_number, read_order_number
-from shop.sale_control import LONGEST_REASON
+from shop.sale_control import MAX_REASON_LENGTH
 
 
 class OrderAct(NamedTuple):
@@ -108,7 +108,7 @@ ORDER_ACTS = {
 class ReasonForm(forms.Form):
     """Why; it stands in the order's history for ever."""
 
-    reason = forms.CharField(max_length=LONGEST_REASON, widget=forms.TextInput({"class": "vTextField"}))
+    reason = forms.CharField(max_length=MAX_REASON_LENGTH, widget=forms.TextInput({"class": "vTextField"}))
 
 
 def place_in_line(request_id: str) -> str:

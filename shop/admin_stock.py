@@ -18,14 +18,14 @@ from django.utils import timezone
 from shop.admin_stock_rows import COLUMNS, FILTERS, StockPage, StockRow, read_stock
 
 LIVE_SECONDS = 2
-LONGEST_SEARCH = 40
+MAX_SEARCH_LENGTH = 40
 
 
 def stock_live(request: HttpRequest) -> HttpResponse:
     """Show the table; ?q= part of a SKU, ?state= a filter, ?p= page, ?format=json or csv, ?watch=1 without script."""
     if not request.user.has_perm("inventory.view_stock"):
         raise PermissionDenied
-    chosen = {"q": request.GET.get("q", "")[:LONGEST_SEARCH].strip(), "state": request.GET.get("state", "")}
+    chosen = {"q": request.GET.get("q", "")[:MAX_SEARCH_LENGTH].strip(), "state": request.GET.get("state", "")}
     if chosen["state"] not in FILTERS:
         chosen["state"] = ""
     wanted = request.GET.get("format", "")

@@ -14,13 +14,13 @@ from inventory.outcomes import WAITING_STATES
 from inventory.tickets import sale_id_of
 from shop import catalogue, checkout, holds, payments, requests, restoring
 from shop.api import api_call
-from shop.http import MOST_BODY_BYTES, buyer_of, check_json_content_type, read_json_object
+from shop.http import MAX_BODY_BYTES, buyer_of, check_json_content_type, read_json_object
 from shop.payment_providers import default_provider, provider
 from shop.requests import RequestView
 from shop.status_answers import status_answer
 
 # Other companies' notices are longer than our own calls.
-MOST_NOTICE_BYTES = 16 * 1024
+MAX_NOTICE_BYTES = 16 * 1024
 
 
 @api_call("POST")
@@ -67,7 +67,7 @@ def restore(request: HttpRequest) -> JsonResponse:
 @api_call("POST")
 def take_notice(request: HttpRequest, provider_name: str) -> JsonResponse:
     """POST /api/v1/payments/<provider>/notices: what a provider has to say, proved by its signature alone."""
-    body = read_body(request, most_bytes=MOST_NOTICE_BYTES)
+    body = read_body(request, most_bytes=MAX_NOTICE_BYTES)
     notice = provider(provider_name).read_notice(request.headers, body)
     return JsonResponse({"result": payments.take_notice(notice, provider_name=provider_name)})
 
@@ -92,7 +92,7 @@ def read_object(request: HttpRequest, fields: dict[str, type]) -> dict[str, Any]
 
     Raises TooLarge, InvalidRequest.
     """
-    body = read_body(request, most_bytes=MOST_BODY_BYTES)
+    body = read_body(request, most_bytes=MAX_BODY_BYTES)
     if not body:
         return {}
     check_json_content_type({b"content-type": (request.content_type or "").encode("latin-1", "replace")})

@@ -26,7 +26,7 @@ from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
 from shop.orders import record_of
 
 # Longer than any transaction: a change has the moment at which its transaction began.
-LONGEST_COMMIT = timedelta(minutes=1)
+MAX_COMMIT = timedelta(minutes=1)
 # A hold that ended longer ago is not looked for: the index keeps ended holds until a vacuum.
 OVERDUE = timedelta(seconds=10)
 # More than can have been admitted to a sale and be undecided: an ordinal is given once, also after a loss.
@@ -174,7 +174,7 @@ def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) ->
         ledger.lock_stock(cursor, sku=card.sku)
         card = replace(find_sale_by_id(card.sale_id), ordinal_base=card.ordinal_base)
         _refuse_retired(card)
-        _fill(client, card.sku, changed_since=read_at - LONGEST_COMMIT)
+        _fill(client, card.sku, changed_since=read_at - MAX_COMMIT)
         return _prime_stock(client, card, begins=begins, lost=lost)
 
 

@@ -22,7 +22,7 @@ from inventory.exceptions import FairdropError, RedisUnavailable
 from inventory.lock_report import LockReport, report_locks
 from shop.audit_page import AuditPage
 from shop.control_room_acts import newest_act, run_act
-from shop.control_room_readings import MOST_LETTERS, read_room
+from shop.control_room_readings import MAX_LETTERS, read_room
 from shop.control_room_sharing import shared
 from shop.models import Sale
 from shop.sale_actions import ROOM_ACTS, Act, ActForm, SaleActs, may
@@ -179,7 +179,7 @@ def _form(sale: Sale, act: Act, data: Any) -> ActForm:
 
 def _letters(sale: Sale) -> list[dead_letters.DeadLetter]:
     try:
-        return dead_letters.dead_letters(redis.connect(), sale.stock.sku)[:MOST_LETTERS]
+        return dead_letters.dead_letters(redis.connect(), sale.stock.sku)[:MAX_LETTERS]
     except RedisUnavailable:
         return []
 

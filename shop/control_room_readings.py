@@ -21,9 +21,9 @@ from shop.decision_rates import Sample, measure
 from shop.models import Sale, StaffAct
 
 LAST = 12
-MOST_LETTERS = 50
+MAX_LETTERS = 50
 # Ten minutes at one point every two seconds.
-MOST_POINTS = 300
+MAX_POINTS = 300
 SPEED_SECONDS = 10
 LINE_FIELDS = ("waiting", "waitlisted", "flying", "queued", "admitted", "decided", "aside", "waits_for")
 # A point of the charts: Unix s, units free, held, sold, requests waiting, decisions a second, ms p50, ms p99.
@@ -55,7 +55,7 @@ def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
         **_of_redis(stock.sku),
     }
     room["rate"] = _rate(room, last)
-    room["points"] = [*(last["points"] if last else _past(sale)), _point(room)][-MOST_POINTS:]
+    room["points"] = [*(last["points"] if last else _past(sale)), _point(room)][-MAX_POINTS:]
     return room
 
 
@@ -74,7 +74,7 @@ def _of_redis(sku: str) -> dict[str, Any]:
             },
             "lock": _lock(look, read_statistics(client, sku)),
             "workers": [_worker(each) for each in heartbeats.workers(client)],
-            "letters": [_letter(each) for each in dead_letters.dead_letters(client, sku)[:MOST_LETTERS]],
+            "letters": [_letter(each) for each in dead_letters.dead_letters(client, sku)[:MAX_LETTERS]],
             "comparison": mending_asked.last(client, sku),
         }
     except RedisUnavailable as error:

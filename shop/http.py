@@ -22,13 +22,13 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
-MOST_BODY_BYTES = 4096
+MAX_BODY_BYTES = 4096
 # A form of the admin with a long description; the API itself takes 4 KiB.
-MOST_PAGE_BYTES = 64 * 1024
+MAX_PAGE_BYTES = 64 * 1024
 BODY_SECONDS = 5.0
 NOT_MODIFIED = 304
 # Longer ones are nobody's; they must not fill the memory of what was checked before.
-LONGEST_ORIGIN = 300
+MAX_ORIGIN_LENGTH = 300
 
 log = structlog.get_logger(__name__)
 # A page of a long list, as an address names it.
@@ -53,7 +53,7 @@ async def send_answer(send: Send, head: Head, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MOST_BODY_BYTES) -> bytes:
+async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Return the body. Raises TooLarge as soon as it is known to pass `most_bytes`, InvalidRequest when it breaks off.
 
     The server ends a body that takes longer than BODY_SECONDS.
@@ -112,7 +112,7 @@ def check_origin(headers: Headers, *, required: bool) -> None:
     if origin is None:
         return
     host = headers.get(b"host", b"")
-    if len(origin) + len(host) > LONGEST_ORIGIN:
+    if len(origin) + len(host) > MAX_ORIGIN_LENGTH:
         raise ForbiddenOrigin
     if not is_own_origin(origin.decode("latin-1"), host.decode("latin-1")):
         raise ForbiddenOrigin

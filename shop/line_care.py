@@ -14,7 +14,7 @@ from inventory.tickets import record_or_none
 from shop import holds
 from shop.models import Sale, StaffAct
 
-LONGEST_DETAIL = 200
+MAX_DETAIL_LENGTH = 200
 
 
 def retry_letters(slug: str, *, letters: Sequence[str], actor: str, reason: str) -> str:
@@ -95,4 +95,4 @@ def _note(sale: Sale, act: str, *, actor: str, reason: str, detail: str) -> None
     """Write an act down before it happens: Redis is in no transaction, and what was not written must not be done."""
     if not actor:
         raise InvalidRequest("actor must be named")
-    StaffAct.objects.create(sale=sale, act=act, actor=actor, reason=reason, detail=detail[:LONGEST_DETAIL])
+    StaffAct.objects.create(sale=sale, act=act, actor=actor, reason=reason, detail=detail[:MAX_DETAIL_LENGTH])

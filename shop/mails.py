@@ -33,7 +33,7 @@ from shop.order_numbers import order_number
 NEWS = {State.HELD: "held", State.PAID: "paid", State.REFUNDED: "refunded"}
 # A hold that is longer is warned of once, when so much of it is left.
 WARNED_BEFORE = timedelta(minutes=10)
-LEAST_HOLD_TO_WARN = timedelta(minutes=15)
+MIN_HOLD_TO_WARN = timedelta(minutes=15)
 # So often the link of one request is sent because somebody typed an address. One address may get those of many.
 MAX_LINK_MAILS = 5
 MAX_ADDRESS_LENGTH = 254
@@ -122,7 +122,7 @@ def find_news(*, over: bool, after: int, most: int) -> tuple[list[int], int]:
         "over": over,
         "after": after,
         "most": most,
-        "long": LEAST_HOLD_TO_WARN,
+        "long": MIN_HOLD_TO_WARN,
         "before": WARNED_BEFORE,
     }
     with connection.cursor() as cursor:
@@ -169,7 +169,7 @@ def _check_mail_is_on() -> None:
 def _is_nearly_over(order: Order) -> bool:
     if order.state != State.HELD or order.hold_expires_at is None:
         return False
-    is_long = order.hold_expires_at - order.decided_at >= LEAST_HOLD_TO_WARN
+    is_long = order.hold_expires_at - order.decided_at >= MIN_HOLD_TO_WARN
     return is_long and timedelta() < order.hold_expires_at - timezone.now() <= WARNED_BEFORE
 
 

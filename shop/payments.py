@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 ACTOR = "payment"
 # A thief tries many cards on one hold; a buyer tries a few.
-MOST_DECLINED_PER_HOLD, MOST_DECLINED_PER_BUYER = 5, 15
+MAX_DECLINED_PER_HOLD, MAX_DECLINED_PER_BUYER = 5, 15
 DECLINES_COUNT_FOR = timedelta(days=1)
 LIVE_UNITS = """
 SELECT coalesce(sum(quantity), 0) FROM shop_order
@@ -86,8 +86,8 @@ def _refuse_card_testing(order: Order) -> None:
     declined = Payment.objects.filter(
         order__in=orders, state=Payment.State.DECLINED, created_at__gt=Now() - DECLINES_COUNT_FOR
     )
-    found = list(declined.values_list("order_id", flat=True)[:MOST_DECLINED_PER_BUYER])
-    if len(found) >= MOST_DECLINED_PER_BUYER or found.count(order.pk) >= MOST_DECLINED_PER_HOLD:
+    found = list(declined.values_list("order_id", flat=True)[:MAX_DECLINED_PER_BUYER])
+    if len(found) >= MAX_DECLINED_PER_BUYER or found.count(order.pk) >= MAX_DECLINED_PER_HOLD:
         log.warning("payment refused", action="payments_limited", request=order.request_id, declined=len(found))
         raise PaymentsLimited
 

@@ -23,8 +23,8 @@ from shop.models import Order
 from shop.order_numbers import order_number
 from shop.refusals import refusal
 
-MOST_UNITS = 1000
-LONGEST_KEY = 100
+MAX_UNITS = 1000
+MAX_KEY_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
     terms_version: of the terms the buyer was shown, 0 when none is named. Raises SoldOut, LimitReached, TermsChanged,
     SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
     """
-    if not 1 <= quantity <= MOST_UNITS:
-        raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
-    if len(idempotency_key) > LONGEST_KEY:
-        raise InvalidRequest(f"Idempotency-Key may have at most {LONGEST_KEY} characters")
+    if not 1 <= quantity <= MAX_UNITS:
+        raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
+    if len(idempotency_key) > MAX_KEY_LENGTH:
+        raise InvalidRequest(f"Idempotency-Key may have at most {MAX_KEY_LENGTH} characters")
     name = name_of(card, buyer=buyer, idempotency_key=idempotency_key)
     if card.retired_at is not None:
         return find_asked(name, quantity=quantity)

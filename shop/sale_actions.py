@@ -131,7 +131,7 @@ class ActForm(forms.Form):
     seen_total = forms.IntegerField(widget=forms.HiddenInput, required=False)
     seen_token = forms.CharField(widget=forms.HiddenInput, required=False)
     reason = forms.CharField(
-        max_length=sale_control.LONGEST_REASON, required=False, widget=forms.TextInput({"class": "vTextField"})
+        max_length=sale_control.MAX_REASON_LENGTH, required=False, widget=forms.TextInput({"class": "vTextField"})
     )
 
     def __init__(

@@ -24,7 +24,7 @@ from shop.models import Sale, StaffAct
 
 log = structlog.get_logger(__name__)
 
-LONGEST_REASON = 200
+MAX_REASON_LENGTH = 200
 
 
 def open_now(slug: str, *, actor: str, reason: str = "") -> Sale:
@@ -114,7 +114,7 @@ def change_terms(
 
 def note_change(sale: Sale, *, actor: str, fields: Sequence[str]) -> None:
     """Write down that a form of the admin changed `fields` of a sale, in the caller's transaction."""
-    StaffAct.objects.create(sale=sale, act="change", actor=actor, detail=", ".join(fields)[:LONGEST_REASON])
+    StaffAct.objects.create(sale=sale, act="change", actor=actor, detail=", ".join(fields)[:MAX_REASON_LENGTH])
 
 
 def restock(slug: str, *, units: int, actor: str, reason: str = "", seen_total: int | None = None) -> StockFigures:
@@ -192,8 +192,8 @@ def check_act(*, actor: str, reason: str) -> None:
     """Raise InvalidRequest unless somebody is named and the reason is not too long."""
     if not actor:
         raise InvalidRequest("actor must be named")
-    if len(reason) > LONGEST_REASON:
-        raise InvalidRequest(f"reason may have at most {LONGEST_REASON} characters")
+    if len(reason) > MAX_REASON_LENGTH:
+        raise InvalidRequest(f"reason may have at most {MAX_REASON_LENGTH} characters")
 
 
 def locked(slug: str) -> Sale:

@@ -13,8 +13,8 @@ from shop.requests import RequestView
 
 # What the estimate is stretched by, in both directions.
 EARLIER, LATER = 0.7, 1.6
-SOONEST_MS = 250
-LATEST_MS = 5000
+MIN_MS = 250
+MAX_MS = 5000
 
 
 def iso(moment: datetime | None) -> str | None:
@@ -28,8 +28,8 @@ def poll_after_ms(position: int, seq: int) -> int:
     position: 0 when the request does not wait. seq: its place in µs, whose last digits scatter the crowd.
     """
     if position <= 0:
-        return LATEST_MS
-    calm = min(LATEST_MS, SOONEST_MS + position // 4)
+        return MAX_MS
+    calm = min(MAX_MS, MIN_MS + position // 4)
     return calm * (80 + seq % 41) // 100
 
 

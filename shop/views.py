@@ -64,7 +64,7 @@ ASKED_FOR_SECONDS = 2 * 24 * 3600
 # Whoever has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
 FIRST_KEY = "first-press"
 # Of the sales that are over only the latest are listed; each keeps its page.
-MOST_OVER = 12
+MAX_OVER = 12
 SECTIONS = {"scheduled": "coming", "closed": "over", "sold_out": "over"}
 
 
@@ -160,7 +160,7 @@ def sale_list(request: HttpRequest) -> HttpResponse:
         if card.is_listed(now):
             groups[SECTIONS.get(face.state, "open")].append(face)
     groups["open"].sort(key=lambda face: not face.takes_requests)
-    groups["over"] = groups["over"][: -MOST_OVER - 1 : -1]
+    groups["over"] = groups["over"][: -MAX_OVER - 1 : -1]
     return show(request, "shop/list.html", {"groups": groups, "now": now})
 
 

@@ -103,8 +103,8 @@ def fill_line(card: SaleCard, *, buyers: int, quantity: int = 1, named: str = "b
         for name in names
     ]
     line = admission.SaleLine(card.sale_id, card.sku)
-    for start in range(0, len(asks), admission.MOST_PER_CALL):
-        answers = admission.admit(redis.connect(), line, asks[start : start + admission.MOST_PER_CALL])
+    for start in range(0, len(asks), admission.MAX_PER_CALL):
+        answers = admission.admit(redis.connect(), line, asks[start : start + admission.MAX_PER_CALL])
         assert {answer.code for answer in answers} == {admission.Code.ADMITTED}
     return [ask.request_id for ask in asks]
 

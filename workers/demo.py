@@ -32,7 +32,7 @@ FLOOD_SALES = "lantern-drop,teapot-drop,sneaker-drop"
 OPENS_IN_SECONDS = 60
 # How many simulated people come to each of the sales that open every two minutes.
 CROWD = 40
-MOST_CROWD = 1_000
+MAX_CROWD = 1_000
 # How the slugs of those sales begin (workers/demo_editions.py); this process has no database to ask.
 EDITIONS = "print-"
 INTERRUPTED_CODE = 130

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 # Many together: one transaction and one fsync; not so many that payments wait long for the row.
 BATCH = 500
-MOST_A_ROUND = 5_000
+MAX_A_ROUND = 5_000
 # Most rounds look at what ended lately: before a vacuum the index keeps the entries of all holds that have ended.
 RECENT_SECONDS = 60
 WHOLE_SWEEP_SECONDS = 30.0
@@ -72,8 +72,8 @@ class Expirer:
         whole = self._was_full or time.monotonic() - self._swept_whole_at >= WHOLE_SWEEP_SECONDS
         with self._database.get().cursor() as cursor:
             seconds = holds.EVER_SECONDS if whole else RECENT_SECONDS
-            due = holds.find_due(cursor, most=MOST_A_ROUND, ended_within_seconds=seconds, without=self._failed)
-        self._was_full = sum(map(len, due.values())) >= MOST_A_ROUND
+            due = holds.find_due(cursor, most=MAX_A_ROUND, ended_within_seconds=seconds, without=self._failed)
+        self._was_full = sum(map(len, due.values())) >= MAX_A_ROUND
         if whole:
             self._swept_whole_at = time.monotonic()
         return due

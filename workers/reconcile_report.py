@@ -11,7 +11,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 # So many are named in a log line or a report; all are counted.
-MOST_NAMED = 100
+MAX_NAMED = 100
 
 REPAIRED = "repaired"  # it was wrong and is right now
 FOUND = "found"  # it is wrong and would be mended (a dry run)
@@ -43,7 +43,7 @@ def tell_of(drifts: Sequence[Drift]) -> None:
             )
     mended = [drift for drift in drifts if drift.done == REPAIRED]
     for (kind, sku), count in Counter((drift.kind, drift.sku) for drift in mended).items():
-        names = [drift.name for drift in mended if (drift.kind, drift.sku) == (kind, sku)][:MOST_NAMED]
+        names = [drift.name for drift in mended if (drift.kind, drift.sku) == (kind, sku)][:MAX_NAMED]
         log.warning("drift mended", action="reconcile_repaired", kind=kind, sku=sku, count=count, names=names)
 
 
@@ -54,7 +54,7 @@ def as_dict(skus: Sequence[str], drifts: Sequence[Drift]) -> dict[str, Any]:
     for drift in drifts:
         kinds = counts.setdefault(drift.done, {})
         kinds[drift.kind] = kinds.get(drift.kind, 0) + 1
-        if kinds[drift.kind] <= MOST_NAMED:
+        if kinds[drift.kind] <= MAX_NAMED:
             named.append(drift._asdict())
     return {"ok": ALARM not in counts, "skus": list(skus), "counts": counts, "drifts": named}
 

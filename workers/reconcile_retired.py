@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 ACTOR = "reconciler"
 REASON = "over and settled"
-MOST_A_ROUND = 20
+MAX_A_ROUND = 20
 # Between one pass over everything that is due and the next: what was not settled then may be now.
 PASS_SECONDS = 30.0
 
@@ -45,11 +45,11 @@ class Retirement:
             if time.monotonic() < self._next_pass_at:
                 return 0
             self._next_pass_at = time.monotonic() + PASS_SECONDS
-        retired, sales = 0, retiring.due(most=MOST_A_ROUND, after_id=self._after_id)
+        retired, sales = 0, retiring.due(most=MAX_A_ROUND, after_id=self._after_id)
         for sale_id, slug in sales:
             self._after_id = sale_id
             retired += self._retire(slug)
-        if len(sales) < MOST_A_ROUND:
+        if len(sales) < MAX_A_ROUND:
             self._after_id = 0
             self._forget_left()
         return retired

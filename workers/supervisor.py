@@ -14,7 +14,7 @@ from workers.child_process import ChildProcess, adopt_orphans, reap_adopted
 
 FIRST_PAUSE_SECONDS = 0.5
 # Short, so that with its start a web process is back within about five seconds, however often it ended before.
-LONGEST_PAUSE_SECONDS = 2.0
+MAX_PAUSE_SECONDS = 2.0
 # A child that ran this long is healthy: its next death starts with the short pause again.
 HEALTHY_SECONDS = 60.0
 ORPHANS_SECONDS = 1.0
@@ -68,7 +68,7 @@ class Supervisor:
             f"{member.pause_seconds:g} s, its log is {member.child.log_path}"
         )
         member.restart_at = now + member.pause_seconds
-        member.pause_seconds = min(member.pause_seconds * 2, LONGEST_PAUSE_SECONDS)
+        member.pause_seconds = min(member.pause_seconds * 2, MAX_PAUSE_SECONDS)
 
     def stop_all(self) -> None:
         """End every child, stage by stage, those of one stage together; nothing of any group is left."""

@@ -18,7 +18,7 @@ from shop.buyers import issue_buyer
 
 ADMITTED = "202"
 DISTURBED = 0.05
-MOST_REPEATS = 2
+MAX_REPEATS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +72,11 @@ def measure_in_turns(
 ) -> list[Turn]:
     """Measure every contender `plan.rounds` times, one after the other; tell `report` each result.
 
-    A turn during which the host took more than DISTURBED of the machine is measured again, MOST_REPEATS times at most.
+    A turn during which the host took more than DISTURBED of the machine is measured again, MAX_REPEATS times at most.
     """
     turns = []
     for _, contender in in_turns(contenders, rounds=plan.rounds):
-        for _ in range(1 + MOST_REPEATS):
+        for _ in range(1 + MAX_REPEATS):
             turn = measure(contender, plan=plan, loader_core=loader_core)
             report(turn)
             if turn.stolen <= DISTURBED:

@@ -16,14 +16,14 @@ from loadtest.benchmarks.figures import Figure, ratio
 from loadtest.benchmarks.method import filled
 from loadtest.benchmarks.report import Report
 
-MOST_IDLE_PERCENT = 3
-MOST_SLOWER, MOST_SLOWER_P99 = 1.10, 1.25
-MOST_LIST_BYTES, MOST_LIST_MS = 20_000, 2
-MOST_METRICS_BYTES = 100_000
-MOST_LOOK_MS = 20
-MOST_LARGE_PERCENT, MOST_LARGE_SECONDS = 8, 600
-LEAST_SPREAD = 0.25
-MOST_LATE_SECONDS, MOST_SWEEPING_PERCENT = 1, 1
+MAX_IDLE_PERCENT = 3
+MAX_SLOWER, MAX_SLOWER_P99 = 1.10, 1.25
+MAX_LIST_BYTES, MAX_LIST_MS = 20_000, 2
+MAX_METRICS_BYTES = 100_000
+MAX_LOOK_MS = 20
+MAX_LARGE_PERCENT, MAX_LARGE_SECONDS = 8, 600
+MIN_SPREAD = 0.25
+MAX_LATE_SECONDS, MAX_SWEEPING_PERCENT = 1, 1
 # Of the pace that is meant; below it the waits are those of fewer purchases.
 KEPT = 0.95
 LOOK_NAMES = {
@@ -52,7 +52,7 @@ def _idle_figures(results: Results) -> list[Figure]:
             name=f"idle, old shop: {name}",
             value=statistics.median(old[name] for _, old in results.idle) * 100,
             unit="% of a core",
-            at_most=MOST_IDLE_PERCENT,
+            at_most=MAX_IDLE_PERCENT,
         )
         for name in PROCESSES
     ]
@@ -61,9 +61,9 @@ def _idle_figures(results: Results) -> list[Figure]:
 def _purchase_figures(results: Results, *, meant: float) -> list[Figure]:
     figures = []
     for name, unit, most, value in (
-        ("ask to decision, p50", "ms", MOST_SLOWER, decided_p50),
-        ("ask to decision, p99", "ms", MOST_SLOWER_P99, decided_p99),
-        ("CPU per purchase", "µs", MOST_SLOWER, cpu),
+        ("ask to decision, p50", "ms", MAX_SLOWER, decided_p50),
+        ("ask to decision, p99", "ms", MAX_SLOWER_P99, decided_p99),
+        ("CPU per purchase", "µs", MAX_SLOWER, cpu),
         ("wait for the 202, p50", "ms", None, told),
     ):
         young, old = ([value(pair[side]) for pair in results.pairs] for side in (0, 1))
@@ -84,9 +84,9 @@ def _size_figures(results: Results) -> list[Figure]:
     wait = statistics.median(each.list_ms for each in rounds)
     metrics = max(each.metrics_bytes for each in rounds)
     return [
-        Figure(name="GET /api/v1/sales, old shop", value=size, unit="bytes", at_most=MOST_LIST_BYTES),
-        Figure(name="GET /api/v1/sales, old shop, median", value=wait, unit="ms", at_most=MOST_LIST_MS),
-        Figure(name="/metrics, old shop", value=metrics, unit="bytes", at_most=MOST_METRICS_BYTES),
+        Figure(name="GET /api/v1/sales, old shop", value=size, unit="bytes", at_most=MAX_LIST_BYTES),
+        Figure(name="GET /api/v1/sales, old shop, median", value=wait, unit="ms", at_most=MAX_LIST_MS),
+        Figure(name="/metrics, old shop", value=metrics, unit="bytes", at_most=MAX_METRICS_BYTES),
     ]
 
 
@@ -96,7 +96,7 @@ def _look_figures(results: Results) -> list[Figure]:
         looks = [took for each in old_rounds(results) for took in each.looks_ms[worker]]
         name = f"a look of the {worker} ({what})"
         figures += [
-            Figure(name=f"{name}, median", value=statistics.median(looks), unit="ms", at_most=MOST_LOOK_MS),
+            Figure(name=f"{name}, median", value=statistics.median(looks), unit="ms", at_most=MAX_LOOK_MS),
             Figure(name=f"{name}, slowest", value=max(looks), unit="ms"),
         ]
     return figures
@@ -114,14 +114,14 @@ def _redis_figures(results: Results, *, lengths: Lengths) -> list[Figure]:
         Figure(name="Redis memory of a SKU before its sale is retired", value=before, unit="bytes", at_least=1),
         Figure(name="Redis memory of a retired SKU", value=after, unit="bytes", at_most=0),
         Figure(
-            name=f"{named}: everything idle", value=large.share * 100, unit="% of a core", at_most=MOST_LARGE_PERCENT
+            name=f"{named}: everything idle", value=large.share * 100, unit="% of a core", at_most=MAX_LARGE_PERCENT
         ),
-        Figure(name=f"{named}: a full comparison", value=large.round_seconds, unit="s", at_most=MOST_LARGE_SECONDS),
+        Figure(name=f"{named}: a full comparison", value=large.round_seconds, unit="s", at_most=MAX_LARGE_SECONDS),
         Figure(name=f"{named}: differences found", value=large.drifts, at_most=0),
         Figure(
             name=f"settled in {lengths.spread_skus:,} SKUs ÷ in one, median of rounds",
             value=spread,
-            at_least=LEAST_SPREAD,
+            at_least=MIN_SPREAD,
         ),
     ]
 
@@ -130,7 +130,7 @@ def _end_figures(results: Results, *, lengths: Lengths) -> list[Figure]:
     ends = results.ends
     named = f"{ends.holds:,} holds that end within {lengths.ending_seconds:g} s"
     sweeping = [
-        Figure(name=name, value=share * 100, unit="% of a core", at_most=MOST_SWEEPING_PERCENT)
+        Figure(name=name, value=share * 100, unit="% of a core", at_most=MAX_SWEEPING_PERCENT)
         for name, share in (
             ("sweeping when nothing is held", ends.sweeping),
             (f"sweeping after {lengths.ended_holds:,} holds, before a vacuum", ends.sweeping_after),
@@ -140,7 +140,7 @@ def _end_figures(results: Results, *, lengths: Lengths) -> list[Figure]:
         *sweeping,
         Figure(name=f"{named}: ended", value=ends.ended, at_least=lengths.ending_holds),
         Figure(name=f"{named}: late, median", value=ends.late_p50_seconds, unit="s"),
-        Figure(name=f"{named}: late, p99", value=ends.late_p99_seconds, unit="s", at_most=MOST_LATE_SECONDS),
+        Figure(name=f"{named}: late, p99", value=ends.late_p99_seconds, unit="s", at_most=MAX_LATE_SECONDS),
         Figure(name=f"{named}: late, the last", value=ends.latest_seconds, unit="s"),
     ]
 

@@ -24,7 +24,7 @@ from loadtest.benchmarks.rounds import in_turns
 from loadtest.benchmarks.settlement_alone import BATCH, CLIENT_TIMEOUT_SECONDS, fill_line, fresh_ask, warm_settler
 from loadtest.benchmarks.wire import LoadFailed
 from shop import catalogue, holds, payment_care, retiring, sale_control
-from workers.expirer import MOST_A_ROUND, RECENT_SECONDS
+from workers.expirer import MAX_A_ROUND, RECENT_SECONDS
 from workers.management.commands.run_worker import RECONCILE_SECONDS
 from workers.reconcile_books import skus_on_sale
 from workers.reconcile_pace import Step
@@ -101,7 +101,7 @@ def looks_ms() -> dict[str, list[float]]:
 
     def find_due() -> None:
         with database.get().cursor() as cursor:
-            holds.find_due(cursor, most=MOST_A_ROUND, ended_within_seconds=RECENT_SECONDS)
+            holds.find_due(cursor, most=MAX_A_ROUND, ended_within_seconds=RECENT_SECONDS)
 
     def look_at_books() -> None:
         skus_on_sale()

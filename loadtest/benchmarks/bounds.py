@@ -50,7 +50,7 @@ ADMISSION_SIDES = (
 )
 LONE = "lone ask"
 # What a queued request took before it had the version of its terms and its ordinal, and what these may take.
-MOST_BYTES = 265 + 16
+MAX_BYTES = 265 + 16
 # Above ÷ below, floor, aim.
 ADMISSION_RATIOS = (
     ("gate", "no-op", 0.85, 1.1),
@@ -104,7 +104,7 @@ def settlement_figures(settlement: Settlement) -> list[Figure]:
             name="Redis memory of a queued request",
             value=settlement.bytes_per_request,
             unit="bytes",
-            at_most=MOST_BYTES,
+            at_most=MAX_BYTES,
         ),
     ]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 OURS = "fairdrop"
 # Settled orders a second, Fairdrop's beside those of the fastest rival that keeps its promise.
-LEAST_RATIO = 8.0
+MIN_RATIO = 8.0
 
 
 def wrong_units(result: Result) -> int:
@@ -41,7 +41,7 @@ def figures_of(results: Sequence[Result], *, quick: bool) -> list[Figure]:
         Figure(
             name="Fairdrop ÷ best correct rival",
             value=ratio(ours.settled_per_second, settled),
-            at_least=None if quick else LEAST_RATIO,
+            at_least=None if quick else MIN_RATIO,
         ),
         # What a neighbour on the machine disturbs least.
         Figure(name="the same, orders per second of CPU of sellers and stores", value=ratio(cpu_ms, ours.cpu_ms)),

@@ -22,7 +22,7 @@ from workers.settler import Settler
 WARM_UP_REQUESTS = 5_000
 # Admitted and settled in turns of so many, so that the line keeps its length while it is measured.
 TURN_REQUESTS = 2_000
-LONGEST_SECONDS = 90.0
+MAX_SECONDS = 90.0
 NEVER = -1  # shorter than any line
 
 
@@ -188,7 +188,7 @@ def _waiting(client: Client, goods: Goods) -> int:
 def _grow(client: Client, goods: Goods, *, to: int) -> None:
     waiting = _waiting(client, goods)
     while waiting < to:
-        more = min(admission.MOST_PER_CALL, to - waiting)
+        more = min(admission.MAX_PER_CALL, to - waiting)
         admit(client, goods, [fresh_ask(goods) for _ in range(more)])
         waiting += more
 
@@ -204,30 +204,30 @@ def _shrink(client: Client, goods: Goods, settler: Settler, brake: Brake, *, to:
 
 def _wait_for_rewrite(client: Client) -> None:
     """Wait until Redis does not rewrite its file: that is as much work as it holds data, whoever asks meanwhile."""
-    deadline = time.monotonic() + LONGEST_SECONDS
+    deadline = time.monotonic() + MAX_SECONDS
     while run_commands(client, [("INFO", "persistence")])[0]["aof_rewrite_in_progress"]:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"Redis still rewrites its file after {LONGEST_SECONDS:g} s")
+            raise RuntimeError(f"Redis still rewrites its file after {MAX_SECONDS:g} s")
         time.sleep(0.05)
 
 
 def admit(client: Client, goods: Goods, asks: Sequence[Ask]) -> None:
     """Let `asks` into the line of `goods`."""
     line = SaleLine(goods.sale_id, goods.sku)
-    for start in range(0, len(asks), admission.MOST_PER_CALL):
-        answers = admission.admit(client, line, asks[start : start + admission.MOST_PER_CALL])
+    for start in range(0, len(asks), admission.MAX_PER_CALL):
+        answers = admission.admit(client, line, asks[start : start + admission.MAX_PER_CALL])
         if any(answer.code != Code.ADMITTED for answer in answers):
             raise RuntimeError("a request was not admitted: nothing can be measured")
 
 
 def settle_down(settler: Settler, client: Client, shelf: Sequence[Goods], *, to: int = 0) -> None:
     """Settle until no line of `shelf` is longer than `to`. Raises RuntimeError when that takes too long."""
-    deadline = time.monotonic() + LONGEST_SECONDS
+    deadline = time.monotonic() + MAX_SECONDS
     lines = [("ZCARD", keys.line(goods.sku)) for goods in shelf]
     while max(run_commands(client, lines)) > to:
         settler.work_once()
         if time.monotonic() > deadline:
-            raise RuntimeError(f"requests still wait after {LONGEST_SECONDS:g} s")
+            raise RuntimeError(f"requests still wait after {MAX_SECONDS:g} s")
 
 
 def bytes_of(client: Client, goods: Goods) -> int:

@@ -16,7 +16,7 @@ from workers.expirer import Expirer
 
 # Long enough to settle all of them before the first is due.
 HOLD_SECONDS = 4
-LONGEST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 LEFT = (
     "SELECT count(*), max(hold_expires_at) <= clock_timestamp() FROM shop_order WHERE sale_id = %s AND state = 'held'"
 )
@@ -28,7 +28,7 @@ def make_due(goods: Goods, *, holds: int) -> None:
     with warm_settler(client, goods, batch=BATCH, warm_up=0) as settler:
         fill_line(client, goods, count=holds)
         empty_line(settler, count=holds)
-    deadline = time.monotonic() + HOLD_SECONDS + LONGEST_SECONDS
+    deadline = time.monotonic() + HOLD_SECONDS + MAX_SECONDS
     while (left := holds_left(goods)) != (holds, True):
         if time.monotonic() > deadline:
             raise LoadFailed(f"{left[0]} of {holds} holds, over: {left[1]}")
@@ -50,8 +50,8 @@ def expiry_seconds(goods: Goods, *, holds: int) -> float:
         began, ended = time.monotonic(), 0
         while ended < holds:
             ended += expirer.work_once()
-            if time.monotonic() - began > LONGEST_SECONDS:
-                raise LoadFailed(f"only {ended} of {holds} holds have ended after {LONGEST_SECONDS:g} s")
+            if time.monotonic() - began > MAX_SECONDS:
+                raise LoadFailed(f"only {ended} of {holds} holds have ended after {MAX_SECONDS:g} s")
         return time.monotonic() - began
     finally:
         expirer.close()

@@ -13,7 +13,7 @@ FIRST_PER_SECOND = 6_000.0
 GROWTH = 1.25
 # The knee lies between two rates this close to each other.
 CLOSE_ENOUGH = 1.07
-LEAST_PER_SECOND = 50.0
+MIN_PER_SECOND = 50.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def next_offer(steps: Sequence[Step]) -> float | None:
         return max(kept) * GROWTH
     if not kept:
         lower = min(failed) / 2
-        return lower if lower >= LEAST_PER_SECOND else None
+        return lower if lower >= MIN_PER_SECOND else None
     below, above = max(kept), min(failed)
     if above <= below * CLOSE_ENOUGH:
         return None

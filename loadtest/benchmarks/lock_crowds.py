@@ -22,7 +22,7 @@ from loadtest.benchmarks.lock_sides import AnyLock, open_locks
 START_SECONDS = 0.5
 WARM_UP_SECONDS = 0.3
 # The waiter waits for sure by then; the rest is drawn, so that no rival's polls fall in step with the releases.
-LEAST_HOLD_SECONDS = 0.02
+MIN_HOLD_SECONDS = 0.02
 DRAWN_HOLD_SECONDS = 0.1
 
 # Asked for, entered and left, by the one monotonic clock of the machine.
@@ -54,7 +54,7 @@ class Crowd:
 def hand_overs_ms(*, side: str, name: str, count: int) -> list[float]:
     """Hand a lock from one process to one waiter `count` times; return how long from the release to the new holder."""
     ours, theirs = multiprocessing.Pipe()
-    pauses = [LEAST_HOLD_SECONDS + random.random() * DRAWN_HOLD_SECONDS for _ in range(count)]
+    pauses = [MIN_HOLD_SECONDS + random.random() * DRAWN_HOLD_SECONDS for _ in range(count)]
     members = [
         {"side": side, "name": name, "pipe": ours, "pauses": pauses},
         {"side": side, "name": name, "pipe": theirs, "pauses": None},

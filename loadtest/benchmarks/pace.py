@@ -7,7 +7,7 @@ from __future__ import annotations
 from loadtest.benchmarks.loader import Load, Loader
 
 CONNECTIONS = 128
-MOST_HELD_BACK_SECONDS = 0.1
+MAX_HELD_BACK_SECONDS = 0.1
 
 
 class Pace:
@@ -22,7 +22,7 @@ class Pace:
         if now < self._next_at:
             return False
         # Of what a stall held back only the last moment's share goes out at once: a crowd does not save up its clicks.
-        self._next_at = max((self._next_at or now) + self._gap, now - MOST_HELD_BACK_SECONDS)
+        self._next_at = max((self._next_at or now) + self._gap, now - MAX_HELD_BACK_SECONDS)
         return True
 
 

@@ -20,7 +20,7 @@ from loadtest.benchmarks.plans import Lengths, method_of
 from loadtest.benchmarks.report import Report
 from loadtest.benchmarks.settlement_alone import Settlement, fill_line, measure_settlement
 from loadtest.benchmarks.sides import BARE, GATE, NOOP, PLAIN, Place, Side, serving
-from loadtest.benchmarks.sold_out import MOST_BUYERS_PER_SECOND, REFUSED, ROOM, UNITS
+from loadtest.benchmarks.sold_out import MAX_BUYERS_PER_SECOND, REFUSED, ROOM, UNITS
 from loadtest.benchmarks.whole_road import Road, measure_road
 from shop.catalogue import prime_sale
 from workers.embedded import start_valkey
@@ -98,7 +98,7 @@ def _admit(lengths: Lengths, *, place: Place, say: Say) -> tuple[list[Turn], dic
         page = f"/sales/{slug}/"
         contenders += [
             Contender(
-                side=gate, slug=gone.slug, buyers_per_second=MOST_BUYERS_PER_SECOND, status=REFUSED, name="sold out"
+                side=gate, slug=gone.slug, buyers_per_second=MAX_BUYERS_PER_SECOND, status=REFUSED, name="sold out"
             ),
             Contender(side=gate, slug=slug, buyers_per_second=0, status="200", name="sale page", page=page),
         ]

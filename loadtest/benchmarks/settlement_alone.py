@@ -23,7 +23,7 @@ from workers.settler import Settler
 BATCH = 500
 # As many as several batches: PostgreSQL plans a statement anew the first five times.
 WARM_UP_REQUESTS = {BATCH: 5_000, 1: 20}
-LONGEST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 CLIENT_TIMEOUT_SECONDS = 5.0
 
 
@@ -70,8 +70,8 @@ def used_memory(client: Client) -> int:
 
 def fill_line(client: Client, goods: Goods, *, count: int) -> None:
     """Admit `count` requests, each of a new buyer."""
-    for start in range(0, count, admission.MOST_PER_CALL):
-        asks = [fresh_ask(goods) for _ in range(min(admission.MOST_PER_CALL, count - start))]
+    for start in range(0, count, admission.MAX_PER_CALL):
+        asks = [fresh_ask(goods) for _ in range(min(admission.MAX_PER_CALL, count - start))]
         answers = admission.admit(client, SaleLine(goods.sale_id, goods.sku), asks)
         if any(answer.code != Code.ADMITTED for answer in answers):
             raise RuntimeError("a request was not admitted: nothing can be measured")
@@ -110,6 +110,6 @@ def empty_line(settler: Settler, *, count: int) -> float:
     left = count
     while left > 0:
         left -= settler.work_once()
-        if time.monotonic() - began > LONGEST_SECONDS:
+        if time.monotonic() - began > MAX_SECONDS:
             raise RuntimeError(f"{left} of {count} requests are still not settled")
     return time.monotonic() - began

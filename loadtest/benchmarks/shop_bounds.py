@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from loadtest.benchmarks.whole_road import Road
 
 ADMITTED, REFUSED = 202, 409
-LEAST_SUSTAINED, AIM_SUSTAINED = 8_000, 10_000
-LEAST_OF_NOOP, AIM_OF_NOOP = 0.30, 0.36
-LEAST_SOLD_OUT = 1.5
-LEAST_OVERLOAD = 0.9
-MOST_REFUSED = 0.8
-MOST_WEB_MIB = 120
-MOST_SPREAD = 0.15
+MIN_SUSTAINED, AIM_SUSTAINED = 8_000, 10_000
+MIN_OF_NOOP, AIM_OF_NOOP = 0.30, 0.36
+MIN_SOLD_OUT = 1.5
+MIN_OVERLOAD = 0.9
+MAX_REFUSED = 0.8
+MAX_WEB_MIB = 120
+MAX_SPREAD = 0.15
 
 
 def limit_figures(limits: Limits, turns: Sequence[Turn]) -> list[Figure]:
@@ -46,14 +46,14 @@ def road_figures(road: Road, *, copied: float, noop: float) -> list[Figure]:
             name=f"sustained {road.seconds:g} s: ask to durable decision",
             value=road.decided_per_second,
             unit="decisions/s",
-            at_least=LEAST_SUSTAINED,
+            at_least=MIN_SUSTAINED,
             aim=AIM_SUSTAINED,
             limit=copied,
         ),
         Figure(
             name="sustained ÷ no-op server on one core",
             value=ratio(road.decided_per_second, noop),
-            at_least=LEAST_OF_NOOP,
+            at_least=MIN_OF_NOOP,
             aim=AIM_OF_NOOP,
         ),
         Figure(name="sustained: CPU of web, settler and stores for a decision", value=road.shop_cpu_us, unit="µs"),
@@ -78,7 +78,7 @@ def spike_figures(spikes: Sequence[Spike], noop: Spike) -> list[Figure]:
         Figure(
             name="spike: refused, p99 ÷ that of the no-op server for the same crowd",
             value=ratio(_middle_p99(spikes, REFUSED), limit),
-            at_most=MOST_REFUSED,
+            at_most=MAX_REFUSED,
         ),
         Figure(name="limit: the same crowd, no-op server, p99", value=limit, unit="ms"),
         Figure(
@@ -110,7 +110,7 @@ def sold_out_figures(turns: Sequence[Turn]) -> list[Figure]:
         Figure(
             name="sold out ÷ no-op, per second of server CPU",
             value=ratio(*per_cpu_second(turns, "sold out", "no-op")),
-            at_least=LEAST_SOLD_OUT,
+            at_least=MIN_SOLD_OUT,
         ),
         Figure(name="no-op server's share of its core (disturbed below 0.9)", value=busy_share(turns, side="no-op")),
     ]
@@ -134,11 +134,11 @@ def overload_figures(found: Overload, *, sustained_us: float, web_mib: float) ->
         Figure(
             name="overload: decisions per second of the shop's CPU ÷ sustained",
             value=ratio(sustained_us, found.shop_cpu_us),
-            at_least=LEAST_OVERLOAD,
+            at_least=MIN_OVERLOAD,
         ),
         Figure(name="before the overload, p99", value=found.normal_p99_ms, unit="ms"),
         Figure(name="normal p99 again after", value=found.well_after_seconds, unit="s", at_most=5),
-        Figure(name="web process after all that", value=web_mib, unit="MiB", at_most=MOST_WEB_MIB),
+        Figure(name="web process after all that", value=web_mib, unit="MiB", at_most=MAX_WEB_MIB),
     ]
 
 
@@ -158,13 +158,13 @@ def cost_figures(by_skus: Mapping[int, Cost], by_line: Mapping[int, Cost], *, co
             Figure(
                 name=f"CPU time a purchase, {ends}: ±",
                 value=spread([cost.cpu_us for cost in costs]),
-                at_most=MOST_SPREAD,
+                at_most=MAX_SPREAD,
             ),
             Figure(name=f"Redis memory a purchase, {max(curve):,} {what}", value=curve[max(curve)].bytes, unit="bytes"),
             Figure(
                 name=f"Redis memory a purchase, {ends}: ±",
                 value=spread([cost.bytes for cost in costs]),
-                at_most=MOST_SPREAD,
+                at_most=MAX_SPREAD,
             ),
         ]
     return found

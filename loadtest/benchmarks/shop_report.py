@@ -15,7 +15,7 @@ from loadtest.benchmarks.overload import Overload
 from loadtest.benchmarks.report import Comparison, Report
 from loadtest.benchmarks.settle_bounds import quantile
 from loadtest.benchmarks.shop_bounds import (
-    MOST_SPREAD,
+    MAX_SPREAD,
     cost_figures,
     limit_figures,
     overload_figures,
@@ -145,15 +145,15 @@ def _pressure_curves(found: Overload) -> list[Curve]:
 def _cost_curves(curve: Mapping[int, Cost], what: str) -> list[Curve]:
     return [
         Curve(
-            title=f"CPU time a purchase in µs, by {what} (band: ± {MOST_SPREAD:.0%})",
+            title=f"CPU time a purchase in µs, by {what} (band: ± {MAX_SPREAD:.0%})",
             lines={"CPU": [(count, cost.cpu_us) for count, cost in curve.items()]},
             logarithmic=True,
-            band=MOST_SPREAD,
+            band=MAX_SPREAD,
         ),
         Curve(
-            title=f"Redis memory a purchase in bytes, by {what} (band: ± {MOST_SPREAD:.0%})",
+            title=f"Redis memory a purchase in bytes, by {what} (band: ± {MAX_SPREAD:.0%})",
             lines={"bytes": [(count, cost.bytes) for count, cost in curve.items()]},
             logarithmic=True,
-            band=MOST_SPREAD,
+            band=MAX_SPREAD,
         ),
     ]

@@ -33,7 +33,7 @@ Say = Callable[[str], None]
 # From the moment a crowd stands ready to the opening of the doors: web knows the sale by then.
 LEAD_SECONDS = 4.0
 # The generator must not be faster than this for long: more wishes than that are not prepared.
-MOST_PER_SECOND = 18_000
+MAX_PER_SECOND = 18_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ def _sustain(goods: Goods, shop: _Shop, *, lengths: Lengths, say: Say) -> Road:
         seconds=lengths.road_seconds,
         warm_up_seconds=lengths.road_warm_up_seconds,
         connections=lengths.road_connections,
-        most_per_second=MOST_PER_SECOND,
+        most_per_second=MAX_PER_SECOND,
         crew=shop.crew,
     )
     say(f"  {road.decided_per_second:,.0f} durable decisions/s; p99 to the 202 {road.wait_p99_ms:.1f} ms")

@@ -19,7 +19,7 @@ NOOP_SIDE, SOLD_OUT_SIDE = "no-op", "sold out"
 REFUSED = "409"
 UNITS, ROOM = 1_000, 200
 # More than a core can answer.
-MOST_BUYERS_PER_SECOND = 60_000
+MAX_BUYERS_PER_SECOND = 60_000
 
 
 def measure_sold_out(*, plan: Plan, place: Place, report: Callable[[Turn], None]) -> list[Turn]:
@@ -35,6 +35,6 @@ def measure_sold_out(*, plan: Plan, place: Place, report: Callable[[Turn], None]
         pin((noop, gate), server_core=server_core)
         contenders = (
             Contender(side=noop, slug=gone.slug, buyers_per_second=0),
-            Contender(side=gate, slug=gone.slug, buyers_per_second=MOST_BUYERS_PER_SECOND, status=REFUSED),
+            Contender(side=gate, slug=gone.slug, buyers_per_second=MAX_BUYERS_PER_SECOND, status=REFUSED),
         )
         return measure_in_turns(contenders, plan=plan, loader_core=loader_core, report=report)

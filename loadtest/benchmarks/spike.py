@@ -25,7 +25,7 @@ from loadtest.benchmarks.wishes import fresh_wishes
 ADMITTED, REFUSED = 202, 409
 RETRY_SECONDS = 1.0  # as Retry-After of a 503 says
 CALM_SECONDS = 0.5  # nobody was admitted and nothing decided for so long: it is over
-LONGEST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 LAST_DECISION = "SELECT extract(epoch FROM max(decided_at)), count(*) FROM shop_order WHERE sale_id = %s"
 
 
@@ -110,7 +110,7 @@ def result(answers: Answers, *, goods: Goods | None, begins_at: float) -> Spike:
 
 def _last_decision(goods: Goods) -> tuple[float, int]:
     """Return when the last order was decided (s since 1970) and how many there are, once nothing moves any more."""
-    client, deadline = connect(), time.monotonic() + LONGEST_SECONDS
+    client, deadline = connect(), time.monotonic() + MAX_SECONDS
     before: Sequence[int | None] = ()
     while time.monotonic() < deadline:
         seen = line.figures(client, goods.sku, sale_id=goods.sale_id)

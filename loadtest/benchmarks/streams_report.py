@@ -13,12 +13,12 @@ from loadtest.benchmarks.method import filled
 from loadtest.benchmarks.report import Report
 from loadtest.benchmarks.streams_run import PAGE_CONNECTIONS, RESTOCK_SECONDS, Lengths, Results, Round
 
-MOST_SLOWER = 1.5
-LEAST_PAGES = 5_000
+MAX_SLOWER = 1.5
+MIN_PAGES = 5_000
 # Of the pace that is meant; below it the waits are those of fewer purchases.
 KEPT = 0.95
 # Each stream must have news at least every ten seconds, or nothing was measured.
-LEAST_NEWS = 0.1
+MIN_NEWS = 0.1
 PACKAGES = ("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop")
 METHOD = (
     "One web process on one core; Valkey with every write on disk, PostgreSQL, a settler, the loader and the readers "
@@ -49,7 +49,7 @@ def figures_of(results: Results, *, streams: int, asks: int) -> list[Figure]:
         Figure(name=f"purchase p50, {named}", value=middle(beside, p50), unit="ms"),
         Figure(name="purchase p99, no stream open", value=middle(alone, p99), unit="ms"),
         Figure(name=f"purchase p99, {named}", value=middle(beside, p99), unit="ms"),
-        Figure(name="p99 beside streams ÷ without, median of pairs", value=slower(results), at_most=MOST_SLOWER),
+        Figure(name="p99 beside streams ÷ without, median of pairs", value=slower(results), at_most=MAX_SLOWER),
         Figure(
             name=f"purchases asked beside them, of {asks} meant",
             value=middle(beside, asked),
@@ -58,9 +58,9 @@ def figures_of(results: Results, *, streams: int, asks: int) -> list[Figure]:
         ),
         Figure(name="web process busy, no stream open", value=middle(alone, busy), unit="of a core"),
         Figure(name=f"web process busy, {named}", value=middle(beside, busy), unit="of a core"),
-        Figure(name="messages to all streams", value=middle(beside, news), unit="/s", at_least=LEAST_NEWS * streams),
+        Figure(name="messages to all streams", value=middle(beside, news), unit="/s", at_least=MIN_NEWS * streams),
         Figure(
-            name="sale page, one core, from memory", value=results.pages["kept"], unit="pages/s", at_least=LEAST_PAGES
+            name="sale page, one core, from memory", value=results.pages["kept"], unit="pages/s", at_least=MIN_PAGES
         ),
         Figure(name="sale page, one core, rendered by Django", value=results.pages["rendered"], unit="pages/s"),
     ]

@@ -38,7 +38,7 @@ PAGE_CONNECTIONS = 64
 PAGES_PER_SECOND = 40_000  # more than any server here gives: so many requests are made ready
 WARM_UP_SECONDS = 1.0
 # Of the streams; more may not end while they are measured.
-MOST_ENDED = 0.05
+MAX_ENDED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,7 @@ def one_round(side: str, web: Side, goods: Goods, *, counts: Counts | None, leng
     messages = counts.messages.value if counts else 0
     load = ask(web.port, goods.slug, lengths=lengths)
     passed = time.monotonic() - began
-    if counts and counts.closed.value > MOST_ENDED * lengths.streams:
+    if counts and counts.closed.value > MAX_ENDED * lengths.streams:
         raise LoadFailed(f"{counts.closed.value} streams ended while they were measured")
     return Round(
         side=side,

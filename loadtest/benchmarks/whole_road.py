@@ -28,11 +28,11 @@ from loadtest.benchmarks.wishes import fresh_wishes
 from workers.child_process import ChildProcess
 
 # More asks than this ahead of the settlers, and the loader rests: the line neither runs dry nor grows without end.
-MOST_UNDECIDED = 6000
+MAX_UNDECIDED = 6000
 UNAVAILABLE = "503"
 LOOK_SECONDS = 0.02
 DRAIN_SECONDS = 60.0
-MOST_PER_SECOND = 25_000
+MAX_PER_SECOND = 25_000
 CLIENT_TIMEOUT_SECONDS = 5.0
 IN_WINDOW = """
 SELECT count(*), count(*) FILTER (WHERE state = 'held') FROM shop_order
@@ -80,7 +80,7 @@ class Backlog:
         """Say so, and count it as asked."""
         if now - self._looked_at >= LOOK_SECONDS:
             self._decided, self._looked_at = self._read(), now
-        if self._asked - (self._decided - self._before) >= MOST_UNDECIDED:
+        if self._asked - (self._decided - self._before) >= MAX_UNDECIDED:
             return False
         self._asked += 1
         return True
@@ -109,7 +109,7 @@ def travel(
     seconds: float,
     warm_up_seconds: float,
     connections: int,
-    most_per_second: int = MOST_PER_SECOND,
+    most_per_second: int = MAX_PER_SECOND,
     crew: Crew | None = None,
 ) -> Road:
     """Load a running shop, its web and its settlers (`hands`), as measure_road does. Raises LoadFailed.

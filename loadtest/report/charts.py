@@ -18,9 +18,9 @@ TABLE_ROWS = 24
 LINES, STACKED = "lines", "stacked"
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 NICE_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
-MOST_TIMES = 7
-FLAG_WIDTH, MOST_FLAG_ROWS = 10.0, 4  # in hundredths of a phone's plot
-MOST_HEIGHTS = 5.001  # five, and what a division of floats may add
+MAX_TIMES = 7
+FLAG_WIDTH, MAX_FLAG_ROWS = 10.0, 4  # in hundredths of a phone's plot
+MAX_HEIGHTS = 5.001  # five, and what a division of floats may add
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Chart:
     @property
     def times(self) -> list[Tick]:
         """Labels of the time axis."""
-        step = next((step for step in NICE_SECONDS if self.seconds / step <= MOST_TIMES), NICE_SECONDS[-1])
+        step = next((step for step in NICE_SECONDS if self.seconds / step <= MAX_TIMES), NICE_SECONDS[-1])
         return [Tick(100 * at / self.seconds, f"{at} s") for at in range(0, int(self.seconds) + 1, step)]
 
     @property
@@ -124,7 +124,7 @@ class Chart:
         for number, mark in enumerate(self.faults, 1):
             at = min(100.0, max(0.0, 100 * mark.at / self.seconds))
             taken = {flag.row for flag in found if at - flag.at < FLAG_WIDTH}
-            row = next((row for row in range(MOST_FLAG_ROWS) if row not in taken), 0)
+            row = next((row for row in range(MAX_FLAG_ROWS) if row not in taken), 0)
             found.append(Flag(number, at, mark.fault, row))
         return found
 
@@ -176,7 +176,7 @@ def nice_step(top: float) -> float:
     """Return a round step that cuts `top` into two to five."""
     rough = top / 4
     size = 10 ** floor(log10(rough))
-    steps = [size * nice for nice in NICE if top / (size * nice) <= MOST_HEIGHTS]
+    steps = [size * nice for nice in NICE if top / (size * nice) <= MAX_HEIGHTS]
     return float(min(steps, default=size))
 
 

@@ -18,7 +18,7 @@ from loadtest.table import RARE_RESULTS, RESULTS
 
 HERE = Path(__file__).resolve().parent
 STOCK = (("sold", "sold", False), ("held", "held", False), ("available", "free", False))
-MOST_SMALL_CHARTS = 12
+MAX_SMALL_CHARTS = 12
 RATE_STEP_SECONDS = 0.5
 
 
@@ -115,7 +115,7 @@ def charts_of(run: Run, *, burst: float) -> list[Chart]:
 
 def small_charts_of(run: Run) -> list[Chart]:
     """Return the burn-down of each sale, when there are several and not too many."""
-    if not 1 < len(run.books) <= MOST_SMALL_CHARTS:
+    if not 1 < len(run.books) <= MAX_SMALL_CHARTS:
         return []
     totals = {sale["sale"]: float(sale["total"]) for sale in run.verdict["sales"]}
     return [

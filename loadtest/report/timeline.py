@@ -12,17 +12,17 @@ from loadtest.latency import NS_PER_MS, Wait, wait_of
 from loadtest.report.reading import Look, Waited
 
 Point = tuple[float, float]
-MOST_STEPS = 90
+MAX_STEPS = 90
 STEPS_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
-SHORTEST_BURST_SECONDS = 1.0
+MIN_BURST_SECONDS = 1.0
 BURST_STEP_SECONDS = 0.5
 # The burst is over when the slowest hundredth is at most so many times what it is in the second half.
 SETTLED = 1.5
 
 
 def step_for(seconds: float) -> float:
-    """Return a step that cuts `seconds` into at most MOST_STEPS."""
-    return next((step for step in STEPS_SECONDS if seconds / step <= MOST_STEPS), STEPS_SECONDS[-1])
+    """Return a step that cuts `seconds` into at most MAX_STEPS."""
+    return next((step for step in STEPS_SECONDS if seconds / step <= MAX_STEPS), STEPS_SECONDS[-1])
 
 
 def in_steps(waits: Iterable[Waited], *, step: float) -> dict[int, list[float]]:
@@ -57,12 +57,12 @@ def burst_end(asks: Sequence[Waited]) -> float:
     """Return when the opening burst was over, in seconds: 1 s at least, half of the rush at most."""
     last = max((wait.began for wait in asks), default=0.0)
     later = [wait.took_ms for wait in asks if wait.began >= last / 2]
-    if not later or last <= 2 * SHORTEST_BURST_SECONDS:
-        return min(SHORTEST_BURST_SECONDS, last)
+    if not later or last <= 2 * MIN_BURST_SECONDS:
+        return min(MIN_BURST_SECONDS, last)
     bound = SETTLED * nearest_rank(later, 0.99)
     for number, values in sorted(in_steps(asks, step=BURST_STEP_SECONDS).items()):
         began = number * BURST_STEP_SECONDS
-        if began >= SHORTEST_BURST_SECONDS and nearest_rank(values, 0.99) <= bound:
+        if began >= MIN_BURST_SECONDS and nearest_rank(values, 0.99) <= bound:
             return min(began, last / 2)
     return last / 2
 

@@ -12,7 +12,7 @@ from loadtest.rivals.models import RivalOrder, RivalStock
 from loadtest.rivals.rival import Answer, Rival
 
 # The articles show both one task and many; many is the kinder reading.
-MOST_AT_ONCE = 100
+MAX_AT_ONCE = 100
 
 
 class Articles(Rival):
@@ -34,7 +34,7 @@ class Articles(Rival):
         return self._queue.length(sale)
 
     def work_once(self, sale: str) -> int:
-        tasks = self._queue.pop(sale, count=MOST_AT_ONCE)
+        tasks = self._queue.pop(sale, count=MAX_AT_ONCE)
         for task in tasks:
             buyer, _, key = task.partition(":")
             decide(sale, buyer=buyer, key=key)

@@ -11,7 +11,7 @@ from loadtest.rivals.models import RivalOrder
 from loadtest.rivals.rival import Answer
 from loadtest.rivals.stores import redis_client
 
-MOST_PER_INSERT = 500
+MAX_PER_INSERT = 500
 TAKEN, SOLD_OUT = 1, -1
 # KEYS: units left, wishes that were accepted, wishes without an order. ARGV: the wish. Returns 0 for a repeated wish.
 TAKE = """
@@ -45,7 +45,7 @@ class BatchingWriter(CountingRival):
 
     def work_once(self, sale: str) -> int:
         client, name = redis_client(), unwritten_key(sale)
-        wishes = [wish.decode().partition(":") for wish in client.lrange(name, 0, MOST_PER_INSERT - 1)]
+        wishes = [wish.decode().partition(":") for wish in client.lrange(name, 0, MAX_PER_INSERT - 1)]
         if wishes:
             orders = [RivalOrder(sale=sale, buyer=buyer, key=key) for buyer, _, key in wishes]
             # After a crash between these two calls the same wishes are inserted again: the constraint refuses them.

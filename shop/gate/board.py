@@ -26,14 +26,14 @@ from shop.gate.threads import ThreadPool
 log = structlog.get_logger(__name__)
 
 REFRESH_SECONDS = 0.1
-LEAST_PAUSE_SECONDS = 0.02
+MIN_PAUSE_SECONDS = 0.02
 SOON_SECONDS = 300.0  # a sale is looked at from so long before it opens
 # A look costs some 0.04 ms a sale: so it takes a tenth of this process at most, however many there are.
 PAUSE_A_SALE_SECONDS = 0.0004
 CATALOGUE_SECONDS = 1.0
 # So many of the sales that are over and rest are looked at with the others, in turn: however many there are, a look at
 # the sales that are open is never later for it.
-MOST_QUIET = 25
+MAX_QUIET = 25
 SLUG = re.compile(r"[-\w]{1,60}", re.ASCII)
 STOP_SECONDS = 2.0
 LOAD_SECONDS = 2.5  # a database that is silent, not away, must not make anybody wait longer
@@ -209,7 +209,7 @@ class Board:
         try:
             hinted = await wait_for_settled(self._subscription, seconds=REFRESH_SECONDS)
             # Hints come in crowds, and one look serves them all. With very many sales a look is dear: fewer then.
-            least = LEAST_PAUSE_SECONDS if hinted else 0.0
+            least = MIN_PAUSE_SECONDS if hinted else 0.0
             await asyncio.sleep(max(least, self._looked_at * PAUSE_A_SALE_SECONDS))
         except RedisUnavailable:
             await self._subscription.aclose()
@@ -241,8 +241,8 @@ class Board:
         near = [entry for entry in self._by_slug.values() if entry.opens <= now + SOON_SECONDS]
         quiet = [entry for entry in near if entry.is_quiet(now)]
         start = self._quiet_from if self._quiet_from < len(quiet) else 0
-        self._quiet_from = start + MOST_QUIET
-        return [entry for entry in near if not entry.is_quiet(now)] + quiet[start : start + MOST_QUIET]
+        self._quiet_from = start + MAX_QUIET
+        return [entry for entry in near if not entry.is_quiet(now)] + quiet[start : start + MAX_QUIET]
 
     async def _learn_known_buyers(self, entry: SaleEntry, seen: LineFigures) -> None:
         """Read who was admitted, so that a retry of theirs is told its place and everybody else "sold out" at once."""

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from inventory.outcomes import WAITING_STATES
 from shop.gate.entries import SaleEntry
 
-LATEST_SECONDS = 15.0  # everybody is looked at this often, whatever the board says
+MAX_SECONDS = 15.0  # everybody is looked at this often, whatever the board says
 SALE_SECONDS = 1.0
 # A place is told this much later than a poll would ask for it; a decision is told at once.
 CALMER = 4
-LEAST_PLACE_SECONDS = 1.0
+MIN_PLACE_SECONDS = 1.0
 # These differ in every answer and are no news.
 CHANGING = frozenset({"server_time", "poll_after_ms", "eta_seconds", "eta_range_seconds"})
 
@@ -86,7 +86,7 @@ class Follower:
     def looked(self, now: float, *, seen: Seen, pause_seconds: float) -> None:
         """Remember what was known when its news was asked for, and when it is looked at again."""
         self._seen = seen
-        self.due, self._latest = now + pause_seconds, now + max(pause_seconds, LATEST_SECONDS)
+        self.due, self._latest = now + pause_seconds, now + max(pause_seconds, MAX_SECONDS)
 
     def postpone(self, until: float) -> None:
         """Look again at `until` (monotonic seconds), before only if staff do something: it cannot be told now."""
@@ -129,7 +129,7 @@ class Follower:
 def tell(follower: Follower, status: dict[str, Any], now: float, *, seen: Seen) -> None:
     """Tell a follower where its request stands. seen: what was known of its sale before that was asked."""
     follower.position = status["position"] or 0
-    pause = max(LEAST_PLACE_SECONDS, CALMER * status["poll_after_ms"] / 1000)
+    pause = max(MIN_PLACE_SECONDS, CALMER * status["poll_after_ms"] / 1000)
     follower.looked(now, seen=seen, pause_seconds=pause)
     follower.put(status, ends=status["state"] not in WAITING_STATES)
 

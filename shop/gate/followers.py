@@ -14,26 +14,26 @@ import structlog
 
 from inventory.exceptions import FairdropError, Unavailable
 from shop.gate.board import Board
-from shop.gate.follower import LATEST_SECONDS, Follower, seen_of, tell, tell_sale
+from shop.gate.follower import MAX_SECONDS, Follower, seen_of, tell, tell_sale
 from shop.gate.sales import sale_answer
 from shop.gate.status import Statuses
 
 log = structlog.get_logger(__name__)
 
 TICK_SECONDS = 0.25
-LEAST_PAUSE_SECONDS = 0.1  # news comes in crowds; one look serves all of it
+MIN_PAUSE_SECONDS = 0.1  # news comes in crowds; one look serves all of it
 HEARTBEAT_SECONDS = 10.0
 # A purchase that comes meanwhile waits behind one call, and behind telling a few of many, never behind all of it.
-MOST_PER_CALL = 32
-MOST_AT_A_TIME = 4
-MOST_SCANNED = 100
+MAX_PER_CALL = 32
+MAX_AT_A_TIME = 4
+MAX_SCANNED = 100
 # Between a few and the next few whose place merely moved the process rests, and its core is free for a purchase.
 REST_SECONDS = 0.004
 SCAN_REST_SECONDS = 0.001
 # So many of them a round: who is decided meanwhile is in the next one, and told first.
-MOST_CALM = 128
+MAX_CALM = 128
 # So many SKUs that do not answer are waited for, one after the other; those that did not last time come last.
-MOST_SILENT = 2
+MAX_SILENT = 2
 FORGOTTEN_SECONDS = 1.0  # the line is asked again this much later for a request that it forgot
 
 
@@ -84,24 +84,24 @@ class Followers:
             except Exception:
                 # Whatever it is: the next round looks again, and nobody is told anything that was not read.
                 log.exception("unexpected error while looking", action="gate_error")
-            await asyncio.sleep(max(0.0, LEAST_PAUSE_SECONDS - (time.monotonic() - began)))
+            await asyncio.sleep(max(0.0, MIN_PAUSE_SECONDS - (time.monotonic() - began)))
 
     async def _look(self) -> None:
         now = time.monotonic()
         urgent: list[Follower] = []
         calm: list[Follower] = []
         for number, follower in enumerate(list(self._all)):
-            if number % MOST_SCANNED == 0:
+            if number % MAX_SCANNED == 0:
                 await asyncio.sleep(SCAN_REST_SECONDS)
             if now - follower.spoken_at >= HEARTBEAT_SECONDS:
                 follower.wake()
             if follower.wants_look(now):
                 (urgent if follower.is_urgent() else calm).append(follower)
         await self._look_at_all(urgent, now, rest_seconds=0)
-        if len(calm) > MOST_CALM:
+        if len(calm) > MAX_CALM:
             calm.sort(key=self._rank)
             self._news.set()  # the others at once after this round
-        await self._look_at_all(calm[:MOST_CALM], now, rest_seconds=REST_SECONDS)
+        await self._look_at_all(calm[:MAX_CALM], now, rest_seconds=REST_SECONDS)
 
     async def _look_at_all(self, due: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
         by_sku: dict[str, list[Follower]] = {}
@@ -117,7 +117,7 @@ class Followers:
                 log.info("followers not looked at", action="figures_retry", sku=sku, error=repr(error))
                 self._silent_since[sku] = time.monotonic()
                 silent += 1
-                if silent >= MOST_SILENT:
+                if silent >= MAX_SILENT:
                     return
 
     def _rank(self, follower: Follower) -> tuple[float, float]:
@@ -126,27 +126,27 @@ class Followers:
     def _silence_of(self, sku: str) -> float:
         """Return when `sku` did not answer last, in monotonic seconds; 0 when it did since, or that is long ago."""
         since = self._silent_since.get(sku, 0.0)
-        return since if time.monotonic() - since < LATEST_SECONDS else 0.0
+        return since if time.monotonic() - since < MAX_SECONDS else 0.0
 
     async def _look_at_sales(self, due: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
         answers: dict[str, dict[str, Any]] = {}
         for number, follower in enumerate(due):
-            if number % MOST_AT_A_TIME == 0:
+            if number % MAX_AT_A_TIME == 0:
                 await asyncio.sleep(rest_seconds)
                 answers.clear()  # the board may know more by now
             slug = follower.entry.card.slug
             tell_sale(follower, answers.get(slug) or answers.setdefault(slug, sale_answer(follower.entry)), now)
 
     async def _look_at_sku(self, sku: str, group: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
-        for start in range(0, len(group), MOST_PER_CALL):
-            await self._look_at(sku, group[start : start + MOST_PER_CALL], now, rest_seconds=rest_seconds)
+        for start in range(0, len(group), MAX_PER_CALL):
+            await self._look_at(sku, group[start : start + MAX_PER_CALL], now, rest_seconds=rest_seconds)
 
     async def _look_at(self, sku: str, due: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
         known = [seen_of(each.entry) for each in due]
         places = await self._statuses.places(sku, [each.request_id for each in due])
         forgotten: list[Follower] = []
         for number, (follower, seen, place) in enumerate(zip(due, known, places, strict=True)):
-            if number % MOST_AT_A_TIME == 0:
+            if number % MAX_AT_A_TIME == 0:
                 await asyncio.sleep(rest_seconds)
             if place is None:
                 forgotten.append(follower)

@@ -32,7 +32,7 @@ SALE_PATH = re.compile(r"/sales/([-\w]{1,60})/", re.ASCII)
 # The moment in the page, put in anew for every reader: the page's clock begins with it.
 MOMENT = re.compile(rb'data-server-ms="(\d+)"')
 # A page in a sale that moves is made again this often at most; a new state is shown at once.
-LEAST_SECONDS = 0.25
+MIN_SECONDS = 0.25
 # The one before is shown while the new one is made, if it is no older than this.
 STALE_SECONDS = 1.0
 COUNTING_SECONDS = 30
@@ -98,7 +98,7 @@ class FrontPages:
         return True
 
     def _may_be_shown(self, page: Page, key: Hashable, state: str) -> bool:
-        return page.state == state and (page.key == key or time.monotonic() - page.made_at < LEAST_SECONDS)
+        return page.state == state and (page.key == key or time.monotonic() - page.made_at < MIN_SECONDS)
 
     async def _page(self, path: str, language: str, entry: SaleEntry | None, scope: Scope) -> Page | None:
         key, state = what_is_shown(entry)
@@ -128,7 +128,7 @@ class FrontPages:
         parts = MOMENT.search(body)
         if status != 200 or parts is None:
             if before is not None:
-                before.made_at = time.monotonic() + 1 - LEAST_SECONDS  # a database that is away is not asked at once
+                before.made_at = time.monotonic() + 1 - MIN_SECONDS  # a database that is away is not asked at once
             return before
         head, tail = body[: parts.start(1)], body[parts.end(1) :]
         etag = b'W/"%s"' % blake2b(head + tail, digest_size=9).hexdigest().encode()

@@ -7,7 +7,7 @@ from collections import Counter
 from email.utils import formatdate
 from enum import IntEnum
 
-from shop.http import BODY_SECONDS, MOST_PAGE_BYTES
+from shop.http import BODY_SECONDS, MAX_PAGE_BYTES
 from shop.replies import ID_PREFIX, REQUEST_ID, plain_problem
 
 HEAD_SECONDS = 5
@@ -42,7 +42,7 @@ SILENT, HEAD, BODY, ANSWERING, IDLE, LEAVING = map(int, Phase)
 BUSY = (ANSWERING, LEAVING)
 BAD_CALL = plain_problem("invalid_request", 400, "This is not a valid HTTP request.")
 HEAD_TOO_LARGE = plain_problem("too_large", 431, f"The headers are larger than {MAX_HEAD_BYTES // 1024} KiB.")
-MESSAGE_TOO_LARGE = plain_problem("too_large", 413, f"The body is larger than {MOST_PAGE_BYTES // 1024} KiB.")
+MESSAGE_TOO_LARGE = plain_problem("too_large", 413, f"The body is larger than {MAX_PAGE_BYTES // 1024} KiB.")
 BODY_BROKE_OFF = plain_problem("invalid_request", 400, "the body broke off")
 BODY_TOO_SLOW = plain_problem("invalid_request", 400, f"the body did not arrive within {BODY_SECONDS:.0f} s")
 TOO_MANY = plain_problem("unavailable", 503, "Too many connections.", 2)

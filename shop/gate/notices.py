@@ -10,7 +10,7 @@ from __future__ import annotations
 from django.utils.datastructures import CaseInsensitiveMapping
 
 from shop import payments
-from shop.api_actions import MOST_NOTICE_BYTES
+from shop.api_actions import MAX_NOTICE_BYTES
 from shop.gate.threads import ThreadPool
 from shop.http import Receive, read_body
 from shop.payment_providers import provider
@@ -26,7 +26,7 @@ class Notices:
 
     async def handle(self, provider_name: str, headers: Headers, receive: Receive) -> dict[str, str]:
         """Return the answer to one notice. Raises InvalidRequest, RequestNotFound, TooLarge, Unavailable."""
-        body = await read_body(receive, headers, most_bytes=MOST_NOTICE_BYTES)
+        body = await read_body(receive, headers, most_bytes=MAX_NOTICE_BYTES)
         return {"result": await self._threads.read(_take, provider_name, headers, body)}
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from a2wsgi.wsgi import build_environ
 
 from inventory.exceptions import InvalidRequest
 from shop.gate.threads import ThreadPool
-from shop.http import MOST_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
+from shop.http import MAX_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
 from shop.replies import Header
 
 PAYMENTS, PAGES, STAFF, SHARED = "payments", "pages", "staff", "shared"
@@ -45,7 +45,7 @@ class Pages:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request by a view. Raises Unavailable when its pool is full, or its caller left."""
         # Read here, with a limit of size and time: in a thread, a few slow senders would stop every page.
-        body = await read_body(receive, dict(scope["headers"]), most_bytes=MOST_PAGE_BYTES)
+        body = await read_body(receive, dict(scope["headers"]), most_bytes=MAX_PAGE_BYTES)
         scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
         if b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
             raise InvalidRequest("a query must not contain NUL")  # PostgreSQL cannot compare with it

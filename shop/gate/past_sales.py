@@ -17,7 +17,7 @@ from shop.requests import RequestView
 
 # How long a sale, or that there is none, is remembered: a title that staff mend is shown a moment later.
 REMEMBERED_SECONDS = 1.0
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 
 
 class PastSales:
@@ -72,5 +72,5 @@ class PastSales:
     def _remember(self, name: str | int, entry: SaleEntry | None) -> None:
         self._seen[name] = (time.monotonic(), entry)
         self._seen.move_to_end(name)
-        if len(self._seen) > MOST_REMEMBERED:
+        if len(self._seen) > MAX_REMEMBERED:
             self._seen.popitem(last=False)

@@ -43,7 +43,7 @@ from shop.gate.limits import (
     AddressLimit,
     Clock,
 )
-from shop.http import MOST_BODY_BYTES, MOST_PAGE_BYTES, NOT_MODIFIED
+from shop.http import MAX_BODY_BYTES, MAX_PAGE_BYTES, NOT_MODIFIED
 from shop.replies import ID_NUMBERS, REQUEST_ID, Handler, Head, Headers, HotCall, request_id_of
 
 
@@ -295,7 +295,7 @@ class GateProtocol(HttpToolsProtocol):
         return (
             len(headers) == len(self.headers)
             and len(length) <= 4
-            and int(length) <= MOST_BODY_BYTES
+            and int(length) <= MAX_BODY_BYTES
             and b"host" in headers
             and b"transfer-encoding" not in headers
             and b"expect" not in headers
@@ -317,7 +317,7 @@ class GateProtocol(HttpToolsProtocol):
         self.before = self.cycle
         super().on_headers_complete()
         length = headers.get(b"content-length", b"0")
-        if self.stopping or self.parser.should_upgrade() or len(length) > 9 or int(length) > MOST_PAGE_BYTES:
+        if self.stopping or self.parser.should_upgrade() or len(length) > 9 or int(length) > MAX_PAGE_BYTES:
             self.cycle.keep_alive = False
         if not self.cycle.keep_alive:
             self.cycle.transport = Closing(self)

@@ -37,7 +37,7 @@ from shop.replies import (
     refuse,
     refuse_crowd,
 )
-from shop.requests import LONGEST_KEY, MOST_UNITS
+from shop.requests import MAX_KEY_LENGTH, MAX_UNITS
 from shop.restoring import restore_asked
 from shop.status_answers import poll_after_ms
 
@@ -68,8 +68,8 @@ def read_wish(body: bytes) -> Wish:
     if unknown:
         raise InvalidRequest(f"unknown field: {unknown[0][:40]!a}")
     quantity, version = wish.get("quantity"), wish.get("terms_version", 0)
-    if type(quantity) is not int or not 1 <= quantity <= MOST_UNITS:
-        raise InvalidRequest(f"quantity must be a whole number from 1 to {MOST_UNITS}")
+    if type(quantity) is not int or not 1 <= quantity <= MAX_UNITS:
+        raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
     if type(version) is not int or ("terms_version" in wish and not 1 <= version < MAX_VERSION):
         raise InvalidRequest("terms_version must be one that this sale has had")
     ticket = wish.get("ticket", "")
@@ -84,8 +84,8 @@ def read_idempotency_key(headers: Headers) -> str:
     if raw is None:
         return ""
     text = raw.decode("latin-1")
-    if not 1 <= len(text) <= LONGEST_KEY or not text.isascii() or not text.isprintable():
-        raise InvalidRequest(f"Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters")
+    if not 1 <= len(text) <= MAX_KEY_LENGTH or not text.isascii() or not text.isprintable():
+        raise InvalidRequest(f"Idempotency-Key must be 1 to {MAX_KEY_LENGTH} printable ASCII characters")
     return text
 
 

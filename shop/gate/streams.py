@@ -24,7 +24,7 @@ from shop.gate.status import Statuses
 from shop.http import Receive, Scope, Send, buyer_of, headers_of
 from shop.replies import Headers
 
-LONGEST_SECONDS = 900.0  # then the browser comes back by itself, with Last-Event-ID
+MAX_SECONDS = 900.0  # then the browser comes back by itself, with Last-Event-ID
 SLOW_SECONDS = 10.0  # who takes longer to read a message is dropped, and comes back the same way
 RETRY_MS = (1000, 3000)  # scattered, so that a crowd that lost its server does not come back in step
 HEADERS = [
@@ -99,7 +99,7 @@ async def stream(follower: Follower, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
     gone = asyncio.ensure_future(wait_for_disconnect(receive))
     gone.add_done_callback(lambda _done: follower.wake())
-    ends_at = time.monotonic() + LONGEST_SECONDS
+    ends_at = time.monotonic() + MAX_SECONDS
     text = b"retry: %d\n\n" % random.randint(*RETRY_MS)  # noqa: S311 - scatters a crowd, guards nothing
     try:
         while True:

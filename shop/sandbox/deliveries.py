@@ -24,8 +24,8 @@ BATCH = 10
 # Longer than a batch takes in the worst case; then another sender may try what this one has not ended.
 LEASE_SECONDS = 2 * BATCH * POST_SECONDS
 FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 60.0
-MOST_WAITING = 200
+MAX_PAUSE_SECONDS = 60.0
+MAX_WAITING = 200
 # Who is told of 200 things at once is told one after another; the worker takes what does not fit here.
 SENDERS = 2
 
@@ -43,7 +43,7 @@ UPDATE sandbox_event SET due_at = clock_timestamp() + make_interval(secs => %(pa
 WHERE id = %(id)s AND delivered_at IS NULL
 """
 
-_waiting: queue.Queue[str] = queue.Queue(maxsize=MOST_WAITING)
+_waiting: queue.Queue[str] = queue.Queue(maxsize=MAX_WAITING)
 _senders: list[threading.Thread] = []
 _starting = threading.Lock()
 
@@ -67,7 +67,7 @@ def _send(event: Event) -> None:
     if not trouble:
         Event.objects.filter(pk=event.pk).update(delivered_at=Now(), last_error="")
         return
-    pause = min(FIRST_PAUSE_SECONDS * 2 ** min(event.attempts - 1, 10), LONGEST_PAUSE_SECONDS)
+    pause = min(FIRST_PAUSE_SECONDS * 2 ** min(event.attempts - 1, 10), MAX_PAUSE_SECONDS)
     log.info("notice not taken", action="notice_retry", notice=event.event_id, error=trouble)
     with connection.cursor() as cursor:
         cursor.execute(PUT_OFF, {"pause": pause, "error": trouble[:200], "id": event.pk})

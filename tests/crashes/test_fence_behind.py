@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("shop_database")
 BUYERS = tuple(f"buyer-{number}" for number in range(8))
 FAR_AHEAD = 4 * 10**15  # µs: about the year 2096
 # One that is refused and raises the fence, and three batches.
-MOST_ROUNDS = 4
+MAX_ROUNDS = 4
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_the_line_goes_on_after_one_refusal(card: SaleCard) -> None:
     with settler(batch=3) as worker:
         worker.work_once()
         assert (decided(card), audit_line.look(redis.connect(), card.sku).flying) == (0, 3)
-        rounds = next((number for number in range(1, MOST_ROUNDS + 1) if worked(worker, card)), None)
+        rounds = next((number for number in range(1, MAX_ROUNDS + 1) if worked(worker, card)), None)
         assert rounds is not None, "the line stands still"
     counts = assert_books_balance(card)
     assert (counts["orders_held"], counts["orders_sold_out"], counts["dead_letters"]) == (5, 3, 0)
@@ -62,7 +62,7 @@ def test_without_the_healing_it_stands_still(card: SaleCard, monkeypatch: pytest
     """The control: a settler that only gives its batch back is refused for ever."""
     monkeypatch.setattr(Settler, "_raise_fence", lambda self, sku, lock: self._give_back(sku, lock))
     with settler(batch=3) as worker:
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             worker.work_once()
     assert decided(card) == 0
     assert audit_of(card)["ok"]

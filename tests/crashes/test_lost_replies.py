@@ -96,7 +96,7 @@ def test_settle(road: Road) -> None:
 def test_give_back(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
     # More often than a request may be handed out: none of these counts.
-    for _ in range(line_changes.MOST_HAND_OUTS + 2):
+    for _ in range(line_changes.MAX_HAND_OUTS + 2):
         with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock:
             handed = line_changes.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
             assert [name for name, _ in handed.requests] == ids[:4]

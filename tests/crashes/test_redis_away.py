@@ -20,7 +20,7 @@ from tests.shop_processes import settler_process, web_process
 from tests.shopkeeping import assert_books_balance, make_sale, shop_of
 from tests.waiting import assert_waits_at_most, wait_until
 
-MOST_SECONDS = 1.0
+MAX_SECONDS = 1.0
 # Sixty threads of this process read their answers one after the other; one wait after the other would be 48 seconds.
 CROWD_SECONDS = 16.0
 
@@ -63,7 +63,7 @@ def assert_told_soon(call: Callable[[], Answer], check: Callable[[Answer], None]
         check(answer)
         return answer.seconds
 
-    assert_waits_at_most(MOST_SECONDS, seconds)
+    assert_waits_at_most(MAX_SECONDS, seconds)
 
 
 def assert_alive(answer: Answer) -> None:

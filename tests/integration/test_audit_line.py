@@ -211,5 +211,5 @@ def test_a_long_line_is_not_added_up(new_sku: Callable[[], str], monkeypatch: py
     card = make_sale(new_sku(), units=5)
     queue(card, "ann", "bob", "eve")
     assert audit_line.look(redis.connect(), card.sku).units == 3
-    monkeypatch.setattr(audit_line, "MOST_ADDED_UP", 2)
+    monkeypatch.setattr(audit_line, "MAX_ADDED_UP", 2)
     assert audit_line.look(redis.connect(), card.sku).units == -1

@@ -14,7 +14,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from inventory import keys, mending_asked, redis
-from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES
+from inventory.line_changes import MAX_HAND_OUTS, REFUSAL_TRIES
 from inventory.models import Stock, StockMovement
 from shop import control_room, control_room_readings
 from shop.catalogue import SaleCard
@@ -81,7 +81,7 @@ def do(browser: Client, card: SaleCard, name: str, **values: Any) -> Any:
 def set_aside(card: SaleCard, buyer: str) -> str:
     """Let a request be handed out so often, each time to a holder that dies, that it is set aside undecided."""
     (name,) = queue(card, buyer)
-    for _ in range(MOST_HAND_OUTS + REFUSAL_TRIES + 1):
+    for _ in range(MAX_HAND_OUTS + REFUSAL_TRIES + 1):
         lock = held_lock(card.sku)
         take(lock, batch=1)
         lock.release()

@@ -17,7 +17,7 @@ from inventory import audit_line, keys, line, line_changes, redis
 from inventory.admission import Code, state_of
 from inventory.dead_letters import change_letters, dead_letters
 from inventory.exceptions import InvalidRequest, RedisUnavailable
-from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES
+from inventory.line_changes import MAX_HAND_OUTS, REFUSAL_TRIES
 from inventory.outcomes import State
 from inventory.queue_checks import check_line
 from inventory.tickets import Ticket, sign_ticket
@@ -30,7 +30,7 @@ from tests.shopkeeping import assert_books_balance, audit_of, make_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 
-ENOUGH_TURNS = MOST_HAND_OUTS + REFUSAL_TRIES + 4
+ENOUGH_TURNS = MAX_HAND_OUTS + REFUSAL_TRIES + 4
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def let_die(card: SaleCard, *, hand_outs: int) -> None:
 
 def set_aside_first(card: SaleCard) -> None:
     """Let the first request of a line be set aside, as if its refusal could not be written."""
-    let_die(card, hand_outs=MOST_HAND_OUTS + REFUSAL_TRIES + 1)
+    let_die(card, hand_outs=MAX_HAND_OUTS + REFUSAL_TRIES + 1)
 
 
 def damage(card: SaleCard, name: str, text: str) -> None:
@@ -109,7 +109,7 @@ def test_a_letter_shows_its_hand_outs_and_since_when(card: SaleCard) -> None:
     (name,) = queue(card, "ann")
     set_aside_first(card)
     (letter,) = command("list", "--sku", card.sku)
-    assert (letter["request_id"], letter["sku"], letter["hand_outs"]) == (name, card.sku, MOST_HAND_OUTS)
+    assert (letter["request_id"], letter["sku"], letter["hand_outs"]) == (name, card.sku, MAX_HAND_OUTS)
     assert letter["since"] is not None
     assert [each["request_id"] for each in command("list") if each["sku"] == card.sku] == [name]
 
@@ -175,7 +175,7 @@ def told(card: SaleCard, *names: str) -> list[State | None]:
 
 def test_a_letter_that_was_refused_never_goes_back(card: SaleCard) -> None:
     (name,) = queue(card, "ann")
-    let_die(card, hand_outs=MOST_HAND_OUTS)
+    let_die(card, hand_outs=MAX_HAND_OUTS)
     with settler() as worker:
         worker.work_once()
     assert Order.objects.get(request_id=name).state == State.REFUSED
@@ -188,7 +188,7 @@ def test_a_letter_that_was_refused_never_goes_back(card: SaleCard) -> None:
 
 def test_a_letter_whose_refusal_is_under_way_is_left_alone(card: SaleCard) -> None:
     (name,) = queue(card, "ann")
-    let_die(card, hand_outs=MOST_HAND_OUTS + 1)
+    let_die(card, hand_outs=MAX_HAND_OUTS + 1)
     for mode in ("retry", "discard"):
         (kept,) = change_letters(redis.connect(), card.sku, [name], mode=mode, actor="anna")
         assert (kept.done, "under way" in kept.reason) == (False, True)
@@ -241,7 +241,7 @@ def raise_unavailable(*_args: object, **_named: object) -> None:
 def test_a_refusal_given_back_stays_a_refusal(card: SaleCard) -> None:
     """The database was away in that moment: the request was handed out too often all the same."""
     queue(card, "ann")
-    let_die(card, hand_outs=MOST_HAND_OUTS + 1)
+    let_die(card, hand_outs=MAX_HAND_OUTS + 1)
     lock = held_lock(card.sku)
     line_changes.give_back(redis.connect(), card.sku, token=lock.token)
     handed = take(lock, call=2)

@@ -390,7 +390,7 @@ def test_one_that_was_set_aside_and_is_cancelled_stays_counted_as_aside(new_sku:
     card = make_sale(new_sku(), units=1)
     (name,) = road.queue(card, "ann")
     client = redis.connect()
-    for _ in range(line_changes.MOST_HAND_OUTS + line_changes.REFUSAL_TRIES + 2):
+    for _ in range(line_changes.MAX_HAND_OUTS + line_changes.REFUSAL_TRIES + 2):
         lock = road.held_lock(card.sku)
         road.take(lock)
         lock.release()

@@ -164,7 +164,7 @@ def test_a_hold_that_should_have_ended_long_ago_is_found_by_the_whole_sweep(card
 @pytest.fixture
 def expirer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Expirer]:
     """Return an expirer that finds 10 holds in a round."""
-    monkeypatch.setattr("workers.expirer.MOST_A_ROUND", 10)
+    monkeypatch.setattr("workers.expirer.MAX_A_ROUND", 10)
     worker = Expirer(stopping=lambda: False)
     yield worker
     worker.close()

@@ -42,7 +42,7 @@ BOUNDS = settings(
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-MOST_ROUNDS = 8
+MAX_ROUNDS = 8
 LIMIT, ROOM, UNITS = 3, 6, 3
 BUYERS = ("ann", "bob", "eve", "joe", "kim")
 NUMBERS = count(1)
@@ -390,7 +390,7 @@ def test_no_life_of_a_sale_loses_a_unit_or_a_person(shop_database: None, till: N
     MET.clear()
     run_state_machine_as_test(LifeMachine, settings=BOUNDS)
     # What the first lives meet depends on which modules are loaded: Hypothesis draws from the constants it finds there.
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if WORTH_MEETING <= MET:
             break
         run_state_machine_as_test(LifeMachine, settings=settings(BOUNDS, derandomize=False, print_blob=True))

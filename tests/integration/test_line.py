@@ -11,7 +11,7 @@ import pytest
 from inventory import audit_line, keys, line, line_changes, redis
 from inventory.admission import Code
 from inventory.exceptions import LockLost
-from inventory.line_changes import MOST_HAND_OUTS, Handed
+from inventory.line_changes import MAX_HAND_OUTS, Handed
 from inventory.lock_owner import new_token
 from inventory.locks import Lock
 from inventory.outcomes import State
@@ -105,7 +105,7 @@ def test_what_two_dead_holders_left_comes_first_and_one_at_a_time(card: SaleCard
 def test_a_batch_given_back_in_order_is_never_counted(card: SaleCard) -> None:
     """A settler stopped while the database is away is not the requests' fault, however often it happens."""
     asked = queue(card, "ann", "bob")
-    for _ in range(MOST_HAND_OUTS + 2):
+    for _ in range(MAX_HAND_OUTS + 2):
         abandon(card, given_back=True)
     heir = held_lock(card.sku)
     assert drain(card, heir) == [("again", asked)]
@@ -263,7 +263,7 @@ def test_a_settle_after_the_lock_was_lost_changes_nothing(card: SaleCard) -> Non
 def test_after_five_hand_outs_a_request_lies_in_the_dead_letters(card: SaleCard) -> None:
     poison, innocent = queue(card, "ann", "bob")
     kinds = []
-    for _ in range(line_changes.MOST_HAND_OUTS + 1):
+    for _ in range(line_changes.MAX_HAND_OUTS + 1):
         lock = held_lock(card.sku)
         handed = take(lock, batch=1)
         assert names(handed) == [poison]

@@ -163,7 +163,7 @@ def test_what_expire_promised_is_kept_beyond_the_longest_hold(
     new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S5. The control is the same lock without the call: it is given up after its longest hold."""
-    monkeypatch.setattr(named_locks, "LONGEST_HOLD_LIVES", 1)
+    monkeypatch.setattr(named_locks, "MAX_HOLD_LIVES", 1)
     kept, control = new_sku(), new_sku()
     assert named_locks.lock(kept, expire=1)
     assert named_locks.lock(control, expire=1)
@@ -186,7 +186,7 @@ def test_work_that_calls_expire_in_its_loop_keeps_its_lock(new_sku: Callable[[],
     hold = named_locks._HELD[name].lock.hold
     assert hold is not None
     due = hold.ends_by
-    assert due - hold.since == pytest.approx(named_locks.LONGEST_HOLD_LIVES * 20)
+    assert due - hold.since == pytest.approx(named_locks.MAX_HOLD_LIVES * 20)
     for _ in range(3):
         assert named_locks.expire(name, 20)
         assert hold.ends_by > due

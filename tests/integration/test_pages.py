@@ -24,7 +24,7 @@ from inventory.ledger import load_stock
 from shop import buyers, catalogue, sale_control
 from shop import requests as requests_service
 from shop.models import Order, Product, Sale
-from shop.views import MOST_OVER, sale_page
+from shop.views import MAX_OVER, sale_page
 from tests.staff import count_queries
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -133,9 +133,9 @@ def test_the_list_names_open_coming_and_closed_sales(make_sale: MakeSale) -> Non
 
 
 def test_of_the_sales_that_are_over_only_the_latest_are_listed(make_sale: MakeSale) -> None:
-    over = [make_sale(opens=0, switch="closed") for _ in range(MOST_OVER + 1)]
+    over = [make_sale(opens=0, switch="closed") for _ in range(MAX_OVER + 1)]
     text = text_of(Client().get("/"))
-    assert text[text.index('id="over"') :].count('<li class="card') == MOST_OVER
+    assert text[text.index('id="over"') :].count('<li class="card') == MAX_OVER
     assert page_of(over[0]) not in text
     assert page_of(over[-1]) in text
     assert Client().get(page_of(over[0])).status_code == 200

@@ -274,7 +274,7 @@ def decline(name: str, *, times: int) -> None:
 def test_declined_payments_of_one_hold_are_limited(card: SaleCard) -> None:
     """The control: another buyer's hold is paid meanwhile, and money that was captured after all buys the unit."""
     name, other = hold(card, buyers=2, named="many-cards")
-    decline(name, times=payments.MOST_DECLINED_PER_HOLD - 1)
+    decline(name, times=payments.MAX_DECLINED_PER_HOLD - 1)
     last = begin(name)
     assert begin(name) == last  # what is open is not one more try
     assert hear(happen(last, "declined")) == "declined"
@@ -288,7 +288,7 @@ def test_declined_payments_of_one_hold_are_limited(card: SaleCard) -> None:
 def test_declined_payments_of_one_buyer_are_limited_for_a_day(new_sku: Callable[[], str]) -> None:
     orders = [hold(make_sale(new_sku(), units=1), buyers=1, named="many-holds")[0] for _ in range(4)]
     for name in orders[:3]:
-        decline(name, times=payments.MOST_DECLINED_PER_HOLD)
+        decline(name, times=payments.MAX_DECLINED_PER_HOLD)
     with pytest.raises(PaymentsLimited):
         begin(orders[3])
     tries = Payment.objects.filter(order__buyer="many-holds-0000000")

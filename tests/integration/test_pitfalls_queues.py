@@ -17,7 +17,7 @@ from inventory import keys, redis
 from inventory.exceptions import InvalidRequest, LockLost
 from inventory.lock_owner import new_token
 from inventory.locks import Lock
-from inventory.queue import MOST_PER_CALL, Queue, queue_keys
+from inventory.queue import MAX_PER_CALL, Queue, queue_keys
 from inventory.watchdog import WATCHDOG
 from tests.road import held_lock, run
 from tests.waiting import wait_until
@@ -134,8 +134,8 @@ def test_a_claim_costs_the_same_at_any_depth(queue: Queue) -> None:
 
     queue.enqueue(ids(1000))
     shallow, shallow_careless = seconds_of(claim), seconds_of(careless_claim)
-    for first in range(1000, DEEP, MOST_PER_CALL):
-        queue.enqueue([f"id-{number}" for number in range(first, first + MOST_PER_CALL)])
+    for first in range(1000, DEEP, MAX_PER_CALL):
+        queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
     deep, deep_careless = seconds_of(claim), seconds_of(careless_claim, times=5)
     assert deep < 10 * shallow
     assert deep_careless > 10 * shallow_careless
@@ -153,8 +153,8 @@ def test_a_deep_queue_costs_the_others_nothing(queue: Queue, new_sku: Callable[[
         assert [run(("ZRANGE", keys.queue_waiting(each.name), 0, -1)) for each in (queue, other)]
 
     alone, alone_looking = seconds_of(claim), seconds_of(claim_by_looking_through_all)
-    for first in range(0, DEEP, MOST_PER_CALL):
-        queue.enqueue([f"id-{number}" for number in range(first, first + MOST_PER_CALL)])
+    for first in range(0, DEEP, MAX_PER_CALL):
+        queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
     beside, beside_looking = seconds_of(claim), seconds_of(claim_by_looking_through_all, times=5)
     assert beside < 10 * alone
     assert beside_looking > 10 * alone_looking
@@ -227,14 +227,14 @@ def test_a_wrong_clock_of_a_caller_moves_no_task(queue: Queue, monkeypatch: pyte
 
 def test_a_thousand_tasks_fit_into_every_call(queue: Queue) -> None:
     """Q15. The control is a script that unpacks without a bound: Lua refuses it."""
-    names = ids(MOST_PER_CALL)
+    names = ids(MAX_PER_CALL)
     assert {each.code for each in queue.enqueue(names)} == {"new"}
-    assert [task.task_id for task in queue.top(MOST_PER_CALL)] == names
-    assert [task.task_id for task in queue.pop(MOST_PER_CALL)] == names
+    assert [task.task_id for task in queue.top(MAX_PER_CALL)] == names
+    assert [task.task_id for task in queue.pop(MAX_PER_CALL)] == names
     queue.enqueue(names)
     lock = held_lock(queue.name)
-    assert [name for name, _ in queue.take(token=lock.token, call=1, batch=MOST_PER_CALL).tasks] == names
-    assert queue.settle(names, token=lock.token) == MOST_PER_CALL
+    assert [name for name, _ in queue.take(token=lock.token, call=1, batch=MAX_PER_CALL).tasks] == names
+    assert queue.settle(names, token=lock.token) == MAX_PER_CALL
     lock.release()
     unbounded = "local many = {} for i = 1, 10000 do many[i] = i end return redis.call('ZADD', KEYS[1], unpack(many))"
     with pytest.raises(Exception, match="too many results to unpack"):

@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 from inventory import keys, redis
 from inventory import queue as queue_module
 from inventory.exceptions import InvalidRequest, LockLost
-from inventory.queue import MOST_HAND_OUTS, Dequeued, Queue
+from inventory.queue import MAX_HAND_OUTS, Dequeued, Queue
 from inventory.queue_checks import check_queue, known_queues
 from tests.road import held_lock, run
 from tests.server_matrix import ON_ONE_KIND
@@ -89,7 +89,7 @@ def test_settle_and_take_walks_through_the_queue(queue: Queue) -> None:
 
 def test_a_task_that_kills_its_holders_is_a_dead_letter_and_comes_back_when_asked(queue: Queue) -> None:
     queue.enqueue(["poison", "innocent"])
-    for _ in range(MOST_HAND_OUTS):
+    for _ in range(MAX_HAND_OUTS):
         lock = held_lock(queue.name)
         assert ids(queue.take(token=lock.token, call=1, batch=1).tasks) == ["poison"]
         lock.release()

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from inventory import admission, audit_line, keys, line_changes, priming, redis
 from inventory.admission import Ask, Code, SaleLine
 from inventory.exceptions import LockLost
-from inventory.line_changes import MOST_HAND_OUTS, REFUSAL_TRIES, Handed, Settled
+from inventory.line_changes import MAX_HAND_OUTS, REFUSAL_TRIES, Handed, Settled
 from inventory.outcomes import State
 from inventory.priming import SaleTerms
 from inventory.queue import Dequeued, Queue
@@ -87,7 +87,7 @@ class HandOuts:
             outs = self.outs.get(name, 0) + counted
             if outs:
                 self.outs[name] = outs
-            if outs < MOST_HAND_OUTS:
+            if outs < MAX_HAND_OUTS:
                 return "again", [name]
             self.dead += [name] if name not in self.dead else []
             if outs < self.give_up:
@@ -109,7 +109,7 @@ class HandOuts:
 
     def put_back(self, names: list[str], *, seqs: dict[str, int]) -> None:
         """Put those who stay back in line, and behind them all in flight but one whose refusal is due."""
-        back = [name for name in self.flight if name in names or self.outs.get(name, 0) < MOST_HAND_OUTS]
+        back = [name for name in self.flight if name in names or self.outs.get(name, 0) < MAX_HAND_OUTS]
         self.flight = [name for name in self.flight if name not in back]
         self.waiting = sorted(self.waiting + back, key=seqs.__getitem__)
         self.outs = {name: outs for name, outs in self.outs.items() if name not in back}
@@ -124,7 +124,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = Queue(redis.connect(), self.name, max_depth=6)
         self.holder = Holder(self.name)
         self.holder.change()
-        self.model = HandOuts(give_up=MOST_HAND_OUTS)
+        self.model = HandOuts(give_up=MAX_HAND_OUTS)
         self.later: list[str] = []
         self.due: dict[str, int] = {}
         self.handed: list[str] = []
@@ -257,7 +257,7 @@ class LineMachine(RuleBasedStateMachine):
         prime(self.sku)
         self.holder = Holder(self.sku)
         self.holder.change()
-        self.model = HandOuts(give_up=MOST_HAND_OUTS + REFUSAL_TRIES)
+        self.model = HandOuts(give_up=MAX_HAND_OUTS + REFUSAL_TRIES)
         self.wishes: dict[str, int] = {}
         self.seqs: dict[str, int] = {}
         self.decided: set[str] = set()

@@ -17,7 +17,7 @@ from tests.shop_processes import web_process
 from tests.shown_sales import shown_sales
 from tests.waiting import wait_until
 
-MOST, MOST_OF_ONE = 8, 5
+MOST, MAX_OF_ONE = 8, 5
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def follow(
     return int(stream.recv(4096)[9:12])
 
 
-@pytest.mark.parametrize("of_one", [MOST_OF_ONE, 0])
+@pytest.mark.parametrize("of_one", [MAX_OF_ONE, 0])
 def test_one_address_cannot_take_all_streams(
     of_one: int, process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
 ) -> None:
@@ -69,9 +69,9 @@ def test_behind_a_proxy_of_ours_its_callers_are_counted(
     """What a caller writes in front of it changes nothing."""
     with ExitStack() as running:
         web, card = running.enter_context(
-            web_with(process_environment, tmp_path, new_sku, of_one=MOST_OF_ONE, proxies=1)
+            web_with(process_environment, tmp_path, new_sku, of_one=MAX_OF_ONE, proxies=1)
         )
-        forged = [f"10.0.0.{number}, 192.0.2.1" for number in range(MOST_OF_ONE + 1)]
+        forged = [f"10.0.0.{number}, 192.0.2.1" for number in range(MAX_OF_ONE + 1)]
         taken = [follow(running, web, card, forwarded_for=each) for each in forged]
-        assert taken == [200] * MOST_OF_ONE + [503]
+        assert taken == [200] * MAX_OF_ONE + [503]
         assert follow(running, web, card, forwarded_for="10.0.0.1, 192.0.2.2") == 200

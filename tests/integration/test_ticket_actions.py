@@ -108,7 +108,7 @@ def test_a_declined_payment_says_so_and_offers_another(card: SaleCard) -> None:
 
 def test_after_too_many_declined_payments_the_page_says_who_can_help(card: SaleCard) -> None:
     (person,) = settled(card, 1)
-    for _ in range(payments.MOST_DECLINED_PER_HOLD):
+    for _ in range(payments.MAX_DECLINED_PER_HOLD):
         assert person.press("payment").status_code == 303
         hear(happen(Payment.objects.filter(order__request_id=person.request_id).latest("id"), "declined"))
     with override_settings(SHOP_LINKS={"support": "mailto:help@shop.example"}):

@@ -32,6 +32,6 @@ def test_without_a_bound_nobody_else_gets_a_connection(
     new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control."""
-    monkeypatch.setattr(redis_connections, "MOST_READY", THREADS)
+    monkeypatch.setattr(redis_connections, "MAX_READY", THREADS)
     with pytest.raises(RedisUnavailable):
         send_one_each_then_many_each(new_sku(), timeout_seconds=32)

@@ -31,7 +31,7 @@ from workers.reconciler import Reconciler
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 ROUNDS = 12
-LEAST_ORDERS = 300
+MIN_ORDERS = 300
 EVERY_FATE = {"held", "paid", "cancelled", "expired"}
 PATIENCE_SECONDS = 300
 
@@ -110,7 +110,7 @@ def test_a_flood_looks_like_no_drift(card: SaleCard, expirer: Expirer, monkeypat
     states: set[str] = set()
     rounds, deadline = 0, time.monotonic() + PATIENCE_SECONDS
     with two_settlers(batch=20), meanwhile(*life(card, expirer)):
-        while rounds < ROUNDS or orders.count() < LEAST_ORDERS or not states >= EVERY_FATE:
+        while rounds < ROUNDS or orders.count() < MIN_ORDERS or not states >= EVERY_FATE:
             found += watcher.compare(card.sku, sale_ids=[card.sale_id])
             states.update(orders.values_list("state", flat=True))
             rounds += 1

@@ -18,7 +18,7 @@ from inventory.exceptions import RedisUnavailable, RequestNotFound, Unavailable
 from shop.gate import follower as follower_module
 from shop.gate import followers, streams
 from shop.gate.follower import Follower, seen_of
-from shop.gate.followers import MOST_CALM, MOST_PER_CALL, Followers
+from shop.gate.followers import MAX_CALM, MAX_PER_CALL, Followers
 from shop.gate.streams import Streams
 
 SOON_SECONDS = 10.0  # before everybody is looked at anyway
@@ -118,7 +118,7 @@ def test_figures_that_the_board_learns_while_a_sale_is_told_are_told_to_all(monk
     monkeypatch.setattr(followers, "REST_SECONDS", 0.05)
     monkeypatch.setattr(followers, "sale_answer", lambda entry: {"state": "open", "sold": entry.figures.sold})
     entry = entry_of()
-    all_of = [Follower(entry) for _ in range(3 * followers.MOST_AT_A_TIME)]
+    all_of = [Follower(entry) for _ in range(3 * followers.MAX_AT_A_TIME)]
     shop = Shop(all_of)
     last: dict[Follower, int] = {}
 
@@ -167,7 +167,7 @@ def test_a_decision_that_comes_while_a_stream_is_opened_is_told_at_once(monkeypa
     assert [b'"queued"' in body or b'"held"' in body for body in sent].count(True) == 2
 
 
-@pytest.mark.parametrize("dark", [1, followers.MOST_SILENT + 3])
+@pytest.mark.parametrize("dark", [1, followers.MAX_SILENT + 3])
 def test_skus_that_do_not_answer_keep_nobody_else_from_news(dark: int) -> None:
     lit = [waiting(f"1-{number}", sku=f"lit-{number}") for number in range(20)]
     shop = Shop([waiting(f"2-{number}", sku=f"dark-{number}") for number in range(dark)] + lit)
@@ -197,11 +197,11 @@ def test_skus_that_do_not_answer_are_not_all_waited_for_in_one_round() -> None:
     lit.postpone(0.0)
     asyncio.run(shop.all._look())
     assert shop.asked.pop("1-a") == 1
-    assert sum(shop.asked.values()) == followers.MOST_SILENT
+    assert sum(shop.asked.values()) == followers.MAX_SILENT
 
 
 def test_nobody_waits_for_a_database_that_is_silent() -> None:
-    forgotten = [waiting(f"forgotten-{number}") for number in range(2 * MOST_PER_CALL)]
+    forgotten = [waiting(f"forgotten-{number}") for number in range(2 * MAX_PER_CALL)]
     other = waiting("1-a")
     shop = Shop([*forgotten, other])
     shop.place = lambda _sku, name: queued() if name == "1-a" else None
@@ -233,7 +233,7 @@ def test_who_cannot_be_read_takes_nobodys_turn(monkeypatch: pytest.MonkeyPatch) 
     other = waiting("1-a")
     # Due a moment after all the others: they would be first in every round.
     other.looked(-60.0, seen=seen_of(other.entry), pause_seconds=60.001)
-    shop = Shop([*(waiting(f"forgotten-{number}") for number in range(MOST_CALM + 50)), other])
+    shop = Shop([*(waiting(f"forgotten-{number}") for number in range(MAX_CALM + 50)), other])
     shop.place = lambda _sku, name: queued() if name == "1-a" else None
 
     async def fail() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from inventory.outcomes import State
 from inventory.tickets import Record, buyer_in
 from shop.catalogue import SaleCard
 from shop.gate import board as board_module
-from shop.gate.board import MOST_QUIET, PAUSE_A_SALE_SECONDS, Board
+from shop.gate.board import MAX_QUIET, PAUSE_A_SALE_SECONDS, Board
 from shop.gate.entries import FRESH_SECONDS, SaleEntry
 
 KNOWN, STRANGER = "k" * 22, "s" * 22
@@ -133,12 +133,12 @@ def over_entry(name: str, *, figures: LineFigures | None = GONE, ended_seconds_a
 def test_a_look_at_the_open_sales_is_no_later_for_three_thousand_that_are_over() -> None:
     past = [over_entry(f"past-{number}", figures=None if number % 2 else GONE) for number in range(3_000)]
     board = board_with([sold_out_entry(), *past])
-    looks = [board._choose() for _ in range(3_000 // MOST_QUIET)]
+    looks = [board._choose() for _ in range(3_000 // MAX_QUIET)]
     assert all(look[0].card.slug == "lamp" for look in looks)
-    assert {len(look) for look in looks} == {1 + MOST_QUIET}
+    assert {len(look) for look in looks} == {1 + MAX_QUIET}
     assert len({id(entry) for look in looks for entry in look}) == 3_001, "each has its turn"
     # The pause behind a look, and the time the look takes, are a small part of what a fresh answer may be old.
-    assert (1 + MOST_QUIET) * PAUSE_A_SALE_SECONDS < FRESH_SECONDS / 10
+    assert (1 + MAX_QUIET) * PAUSE_A_SALE_SECONDS < FRESH_SECONDS / 10
 
 
 def test_without_turns_the_same_sales_would_make_every_answer_too_old() -> None:

@@ -126,11 +126,11 @@ async def asked_before_the_turn(line: Line, *, all_of: int) -> int:
     return line.asked.index("1-turn")
 
 
-@pytest.mark.parametrize("most_calm", [followers.MOST_CALM, 10_000])
+@pytest.mark.parametrize("most_calm", [followers.MAX_CALM, 10_000])
 def test_who_may_be_decided_does_not_wait_behind_all_whose_place_moved(
     monkeypatch: pytest.MonkeyPatch, most_calm: int
 ) -> None:
-    monkeypatch.setattr(followers, "MOST_CALM", most_calm)
+    monkeypatch.setattr(followers, "MAX_CALM", most_calm)
     monkeypatch.setattr(followers, "REST_SECONDS", 0.0)
     waiting = [follower(request_id=f"1-{number}") for number in range(600)]
     turn_of = follower(request_id="1-turn")
@@ -141,4 +141,4 @@ def test_who_may_be_decided_does_not_wait_behind_all_whose_place_moved(
         return await asked_before_the_turn(Line(waiting, turn_of=turn_of), all_of=601)
 
     before = asyncio.run(run_it())
-    assert before == (followers.MOST_CALM if most_calm < len(waiting) else len(waiting))
+    assert before == (followers.MAX_CALM if most_calm < len(waiting) else len(waiting))

@@ -9,7 +9,7 @@ import pytest
 
 from workers import supervisor as module
 from workers.child_process import ChildProcess
-from workers.supervisor import HEALTHY_SECONDS, LONGEST_PAUSE_SECONDS, Supervisor
+from workers.supervisor import HEALTHY_SECONDS, MAX_PAUSE_SECONDS, Supervisor
 
 
 def test_pauses_grow_to_two_seconds_and_end_once_a_child_has_lived_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_pauses_grow_to_two_seconds_and_end_once_a_child_has_lived_a_minute(monk
             pass
         now += seconds
         watcher.restart_the_dead()
-        now += LONGEST_PAUSE_SECONDS
+        now += MAX_PAUSE_SECONDS
         watcher.restart_the_dead()
 
     for _ in range(5):

@@ -38,7 +38,7 @@ def test_a_unit_is_paid_for_given_back_or_forgotten(choice: str, last: str, monk
     pauses = list(visit(shop, "kite-drop", dice=random.Random(1)))
     assert shop.calls[:4] == ["POST buyers", "POST requests", "GET r", "GET r"]
     assert shop.calls[-1] == last
-    assert all(pause >= visitors.LEAST_POLL_SECONDS for pause in pauses)
+    assert all(pause >= visitors.MIN_POLL_SECONDS for pause in pauses)
 
 
 def test_somebody_loses_patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_each_sale_is_visited_once_by_so_many_and_not_before_it_opens() -> None:
     shop.calls.clear()
     assert crowd.step(now) >= 60
     assert shop.calls == []
-    while crowd.step(now + 60 + visitors.LATEST_SECONDS) == 0.0:
+    while crowd.step(now + 60 + visitors.MAX_SECONDS) == 0.0:
         pass
     assert shop.calls.count("POST requests") == 7
 

@@ -3,7 +3,7 @@
 
 const LANGUAGE = document.documentElement.lang;
 const SAMPLES = 5;
-const LONGEST_WAIT_MS = 1500;
+const MAX_WAIT_MS = 1500;
 // A kept page has an old moment in it; until the server has said what time it is, nothing is counted from it.
 // performance.now() cannot be set by the user.
 let offset = Number(document.documentElement.dataset.serverMs) - performance.now();
@@ -109,6 +109,6 @@ document.addEventListener("visibilitychange", () => { if (!document.hidden) sync
 addEventListener("pageshow", (event) => { if (event.persisted) synchronise(); });
 addEventListener("online", synchronise);
 localise();
-if (document.documentElement.dataset.clockUrl) setTimeout(begin, LONGEST_WAIT_MS);
+if (document.documentElement.dataset.clockUrl) setTimeout(begin, MAX_WAIT_MS);
 else begin();
 synchronise();

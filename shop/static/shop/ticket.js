@@ -2,7 +2,7 @@
 // browser and shows it when the server has lost the place. Never moves the place and never gives it up.
 // Loaded by the ticket page.
 
-const LONGEST_PAUSE_MS = 30_000;
+const MAX_PAUSE_MS = 30_000;
 const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
 const HIDDEN_MS = 10_000; // a hidden tab has no stream and asks seldom: its title must still say that a hold began
 const KEPT = "fairdrop:ticket:";
@@ -160,7 +160,7 @@ function fail(retryAfterSeconds) {
   failures += 1;
   close();
   hide(find("lost"), false);
-  const pause = Math.min(LONGEST_PAUSE_MS, 500 * 2 ** failures) * (0.75 + Math.random() / 2);
+  const pause = Math.min(MAX_PAUSE_MS, 500 * 2 ** failures) * (0.75 + Math.random() / 2);
   again(Math.max(pause, 1000 * (retryAfterSeconds || 0)));
 }
 

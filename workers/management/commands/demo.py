@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from workers.demo import ATTEMPTS, BUYERS, CROWD, MOST_CROWD, Demo
+from workers.demo import ATTEMPTS, BUYERS, CROWD, MAX_CROWD, Demo
 
 
 class Command(BaseCommand):
@@ -27,8 +27,8 @@ class Command(BaseCommand):
         )
 
         parser.add_argument(
-            "--crowd", type=int, default=CROWD, choices=range(MOST_CROWD + 1), metavar="PEOPLE",
-            help=f"simulated people at each sale while the shop is served (default: {CROWD}, most: {MOST_CROWD})",
+            "--crowd", type=int, default=CROWD, choices=range(MAX_CROWD + 1), metavar="PEOPLE",
+            help=f"simulated people at each sale while the shop is served (default: {CROWD}, most: {MAX_CROWD})",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,7 +1,7 @@
 // Keeps a control room up to date: its parts, and four charts of the points that the server remembers.
 import { place, watch, write } from "./live.js";
 
-const MOST_POINTS = 300;
+const MAX_POINTS = 300;
 const page = document.getElementById("live");
 const points = []; // each: time, free, held, sold, in line, decisions a second, p50, p99
 const PLOTS = {
@@ -47,7 +47,7 @@ function draw() {
 
 function add(fresh) {
   points.push(...fresh);
-  points.splice(0, Math.max(0, points.length - MOST_POINTS));
+  points.splice(0, Math.max(0, points.length - MAX_POINTS));
   if (!plots.length) draw();
   else for (const { plot, numbers } of plots) plot.setData(columns(numbers));
 }
