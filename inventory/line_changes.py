@@ -96,7 +96,7 @@ def _handed(sku: str, reply: Any) -> Handed:
         raise LockLost
     kind, aside, *flat = reply
     for name in aside.split():
-        log.error("not even its refusal could be written", action="dead_letter_set_aside", sku=sku, request=name)
+        log.error("refusal not persisted; request set aside", action="dead_letter_set_aside", sku=sku, request=name)
     parts = iter(flat)
     return Handed(kind, [(name, _sound_record(name, text)) for name, text in zip(parts, parts, strict=True)])
 

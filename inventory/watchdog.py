@@ -192,7 +192,7 @@ class _Lane:
             try:
                 self._work()
             except Exception:  # a watchdog that dies silently is the one thing nobody would notice (S10)
-                log.exception("watchdog stumbled", action="watchdog_error")
+                log.exception("watchdog error", action="watchdog_error")
                 time.sleep(0.05)
             if not self._sleep():
                 return

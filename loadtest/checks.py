@@ -123,7 +123,7 @@ def _sent_away(testimony: Testimony) -> Iterator[tuple[str, int, int]]:
 
 
 def charged_for_nothing(case: Case) -> Iterator[Fault]:
-    """Whoever paid has the goods or the money: no charge without goods."""
+    """Every payment got its unit or a refund: no charge without goods."""
     for place in case.testimony.places.values():
         if place.charged_late and not place.open_ended and place.state not in ("paid", "refunded"):
             yield Fault(f"request {place.request_id} was paid for at the provider and is {place.state}")

@@ -93,7 +93,7 @@ def read_load(folder: Path) -> OwnLoad | None:
 
 
 def load_generator(history: History, load: OwnLoad) -> Iterator[Fault]:
-    """Whoever planned arrivals could keep to the plan: the load generator's own CPU was measured, and was enough."""
+    """The generator kept its schedule: the load generator's own CPU was measured, and was enough."""
     for name in load.missing:
         yield Fault(f"{name} did not say how busy it was")
     # A crowd without a plan comes as fast as it can: it fills its core by design, and only its waits are void.

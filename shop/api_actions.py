@@ -21,6 +21,7 @@ from shop.status_answers import status_answer
 
 # Other companies' notices are longer than our own calls.
 MAX_NOTICE_BYTES = 16 * 1024
+JSON_TYPES = {str: "string", bool: "boolean"}
 
 
 @api_call("POST")
@@ -81,7 +82,7 @@ def caller(request: HttpRequest) -> str:
 def read_body(request: HttpRequest, *, most_bytes: int) -> bytes:
     """Return the body. Raises TooLarge before it is read, InvalidRequest when its length is not said."""
     if "Transfer-Encoding" in request.headers:
-        raise InvalidRequest("say the length of the body: Content-Length is missing")
+        raise InvalidRequest("Content-Length is required")
     if int(request.META.get("CONTENT_LENGTH") or 0) > most_bytes:
         raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
     return request.body
@@ -101,7 +102,7 @@ def read_object(request: HttpRequest, fields: dict[str, type]) -> dict[str, Any]
         if name not in fields:
             raise InvalidRequest(f"unknown field: {name[:40]!a}")
         if type(value) is not fields[name]:
-            raise InvalidRequest(f"{name} is not what it should be")
+            raise InvalidRequest(f"{name} must be a {JSON_TYPES[fields[name]]}")
     return found
 
 

@@ -67,7 +67,7 @@ async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MAX
         message = await receive()
         body += message.get("body", b"")
     if message["type"] != "http.request":
-        raise InvalidRequest("the body broke off")
+        raise InvalidRequest("request body was truncated")
     if len(body) > most_bytes:
         raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
     return body

@@ -182,7 +182,12 @@ def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> Notice
         result = NoticeResult.REFUND_DUE if trouble else NoticeResult.PAID
         _keep(notice, provider_name=provider_name, result=result)
     if trouble:
-        log.warning("captured, but not for goods", action="refund_due", request=found.request_id, reason=trouble)
+        log.warning(
+            "payment captured for an unavailable hold; refunding",
+            action="refund_due",
+            request=found.request_id,
+            reason=trouble,
+        )
         refund_now(notice.reference)
     tell(Changes(sku, figures, changed))
     return result

@@ -98,7 +98,7 @@ class Settler:
         except Exception:
             # One SKU's trouble never stops the others. Its batch stays in flight and is handed out again one by one,
             # so a request that cannot be settled ends in the dead letters and those around it are decided (Q12).
-            log.exception("turn broken off", action="turn_broken_off", sku=sku)
+            log.exception("settler turn aborted", action="turn_broken_off", sku=sku)
             self._database.drop()
             return 0
         finally:
@@ -186,7 +186,7 @@ class Settler:
         except psycopg.Error:
             fence = 0
         if fence <= lock.fence:  # there is no such row, or nobody to ask: raising the fence would not help
-            log.error("stock row does not take the fence", action="fence_refused", sku=sku, fence=lock.fence)
+            log.error("stale fence rejected", action="fence_refused", sku=sku, fence=lock.fence)
             self._give_back(sku, lock)
             return
         line_changes.give_back(self._client, sku, token=lock.token, seen_fence=fence)

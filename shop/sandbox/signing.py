@@ -49,7 +49,7 @@ def read_notice(headers: Mapping[str, str], body: bytes, *, secret: str) -> Noti
     try:
         return _parse(json.loads(body))
     except (ValueError, KeyError, TypeError, InvalidOperation) as error:
-        raise InvalidRequest("this is no notice") from error
+        raise InvalidRequest("not a valid notice") from error
 
 
 def _parse(fields: dict[str, str]) -> Notice:

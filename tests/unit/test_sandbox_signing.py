@@ -73,5 +73,5 @@ def test_another_body_or_another_secret_is_refused() -> None:
     ],
 )
 def test_what_is_signed_and_no_notice_is_refused(body: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="no notice"):
+    with pytest.raises(InvalidRequest, match="not a valid notice"):
         read(sign(body, secret=SECRET), body)

@@ -8,7 +8,7 @@ const PLOTS = {
   "plot-units": { columns: [1, 2, 3], names: ["free", "held", "sold"], colours: ["--free", "--held", "--sold"] },
   "plot-line": { columns: [4], names: ["in line"], colours: ["--line"] },
   "plot-rate": { columns: [5], names: ["a second"], colours: ["--sold"] },
-  "plot-latency": { columns: [6, 7], names: ["half", "99 of 100"], colours: ["--free", "--held"] },
+  "plot-latency": { columns: [6, 7], names: ["p50", "p99"], colours: ["--free", "--held"] },
 };
 const plots = [];
 
