@@ -59,6 +59,8 @@ class ThreadPool:
         try:
             await turn
         except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._free.release()  # our turn came in the moment in which we were cancelled
             if left is not None and left.done():
                 raise Unavailable from None
             raise

@@ -151,3 +151,27 @@ def test_who_waits_and_has_only_stopped_sending_is_told(staff: SlowStaff) -> Non
 )
 def test_each_call_has_its_pool(method: str, path: str, pool: str) -> None:
     assert pages.pool_of({"method": method, "path": path}) == pool
+
+
+@pytest.mark.parametrize("turns_later", range(6))
+def test_who_is_cancelled_as_their_turn_comes_leaves_it_to_the_next(turns_later: int) -> None:
+    """Whichever turn of the event loop it is: the next call is run, and the pool has its one thread again."""
+
+    async def scene() -> str:
+        pool, go_on = ThreadPool("test", threads=1, most_waiting=9), threading.Event()
+        try:
+            first = asyncio.ensure_future(pool.run(go_on.wait))
+            await asyncio.sleep(0.01)
+            second = asyncio.ensure_future(pool.run(lambda: "second"))
+            await asyncio.sleep(0)
+            go_on.set()
+            await first
+            for _ in range(turns_later):
+                await asyncio.sleep(0)
+            second.cancel()
+            await asyncio.wait([second])
+            return await asyncio.wait_for(pool.run(lambda: "third"), timeout=60)
+        finally:
+            pool.close()
+
+    assert asyncio.run(scene()) == "third"
