@@ -80,7 +80,7 @@ profile-gate: $(VENV)/dev.stamp ## print where the web process's time for one as
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.profile_gate
 
 .PHONY: bench-locks
-bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue beside other libraries; fails below a floor
+bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue alongside other libraries; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.locks_queue
 
 .PHONY: bench-settle
@@ -88,11 +88,11 @@ bench-settle: $(VENV)/dev.stamp ## measure settlement, expiry, payment and the a
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.settle
 
 .PHONY: bench-streams
-bench-streams: $(VENV)/dev.stamp ## measure purchases beside 2,000 live streams, and the sale page; fails below a floor
+bench-streams: $(VENV)/dev.stamp ## measure purchases alongside 2,000 live streams, and the sale page; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.streams
 
 .PHONY: bench-age
-bench-age: $(VENV)/dev.stamp ## measure a shop with no past beside one with 10,000 past sales; fails below a floor
+bench-age: $(VENV)/dev.stamp ## measure a shop with no past alongside one with 10,000 past sales; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.benchmarks.age
 
 .PHONY: bench-shop

@@ -45,7 +45,7 @@ BEHIND_THE_COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is audited: one sale of one stock row. guards, sealed: what must be in place beside the ledger's own.
+    """What is audited: one sale of one stock row. guards, sealed: what must be in place alongside the ledger's own.
 
     retired: Redis has forgotten the sale, so only the database is looked at.
     """

@@ -1,7 +1,7 @@
 """The invariants that the database alone can break, a query each, all in one statement over one snapshot.
 Holds no logic: a query returns what it found, or nothing.
 
-What is put into these texts is our own (S608 is about what is not); values go beside them.
+What is put into these texts is our own (S608 is about what is not); values go alongside them.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
-# What is counted beside: of the stock, of the sale, and (in ms) how long ago the line was last decided, an order last
+# What is counted as well: of the stock, of the sale, and (in ms) how long ago the line was last decided, an order last
 # changed, and a unit last became free.
 COUNTS = f"""
 SELECT s.total, s.available, s.held, s.sold, s.fence, s.version, {", ".join(f"t.{name}" for name in OF_SALE)},

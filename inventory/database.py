@@ -43,7 +43,7 @@ def connect() -> Connection:
 
 
 class LastingConnection:
-    """A worker's one connection: opened when first wanted, and anew when it was dropped or the server ended it."""
+    """A worker's one connection: opened when first wanted, and again when it was dropped or the server ended it."""
 
     def __init__(self) -> None:
         self._connection: Connection | None = None

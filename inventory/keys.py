@@ -1,4 +1,4 @@
-"""Makes every Redis key, a function each, type and lifetime beside it. Never talks to Redis.
+"""Makes every Redis key, a function each, type and lifetime alongside it. Never talks to Redis.
 
 All keys of a SKU carry the hash tag {sku}: one slot on Redis Cluster, one script may touch them all.
 """

@@ -121,7 +121,7 @@ def read_hold(cursor: Cursor) -> StockFigures:
 def lock_stock(cursor: Cursor, *, sku: str) -> ClaimedStock:
     """Lock the row of `sku` for this transaction without a fence, for what needs none. Raises InvalidRequest.
 
-    Whoever changes orders of a SKU takes this lock first: it makes them one after another, and no two can deadlock.
+    Anyone who changes orders of a SKU takes this lock first: it makes them one after another, and no two can deadlock.
     """
     ask_lock(cursor, sku=sku)
     row = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""A distributed lock with a fence: taken and given back in one script each, handed on to whoever waited longest.
+"""A distributed lock with a fence: taken and given back in one script each, handed on to the one that waited longest.
 Never promises more than "usually one holder": safety is the fence that the stock row checks.
 """
 
@@ -180,7 +180,7 @@ class Lock(AnyLock):
         """Let the lock live `milliseconds` from now ("set") or longer than now ("add"); False when it is not ours.
 
         The watchdog goes on from there: a life shorter than ttl_ms is soon ttl_ms again.
-        The longest hold counts from this call on. Never makes a lock anew (L8).
+        The longest hold counts from this call on. Never makes a lock again (L8).
         Raises InvalidRequest, RedisUnavailable.
         """
         self._check_extend(milliseconds, mode)
@@ -286,7 +286,7 @@ def _release_at_once(client: Client, locks: list[Lock]) -> bool:
 
 
 def force_release(client: Client, name: str) -> int:
-    """Take the lock of `name` away from whoever holds it, wake a waiter, return the raised fence. For operators.
+    """Take the lock of `name` away from its holder, wake a waiter, return the raised fence. For operators.
 
     The old holder hears of it at its next renewal. Raises InvalidRequest, RedisUnavailable.
     """

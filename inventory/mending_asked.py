@@ -12,7 +12,7 @@ from inventory import keys
 from inventory.redis import Client, as_dict, run_commands
 
 LIFE_SECONDS = 24 * 3600
-# A comparison that runs for longer was broken off with its process: the next reconciler begins it anew.
+# A comparison that runs for longer was broken off with its process: the next reconciler begins it again.
 BROKEN_OFF_SECONDS = 120
 ASKED, RUNNING, DONE, FAILED = "asked", "running", "done", "failed"
 

@@ -65,7 +65,7 @@ class Batch(NamedTuple):
 
 
 class Dequeued(IntEnum):
-    """What became of a dequeue: GONE = it does not wait (any more), ANEW = it was queued anew and stays."""
+    """What became of a dequeue: GONE = it does not wait (any more), ANEW = it was queued again and stays."""
 
     REMOVED = 1
     GONE = 0
@@ -121,7 +121,7 @@ class Queue:
         return answers
 
     def dequeue(self, task_id: TaskId, *, due_us: int) -> Dequeued:
-        """Remove a waiting task only if it is still due at `due_us` (µs): else it was queued anew (S13)."""
+        """Remove a waiting task only if it is still due at `due_us` (µs): else it was queued again (S13)."""
         task_id = self._id(task_id)
         self._whole(due_us, "due_us", least=0, most=HIGHEST_WHOLE)
         script_keys = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]

@@ -36,7 +36,7 @@ RETRY_SECONDS = (0.05, 0.15)
 
 
 class _Callers:
-    """The threads that ask the servers, made anew in a forked child (L7)."""
+    """The threads that ask the servers, made again in a forked child (L7)."""
 
     def __init__(self) -> None:
         self._process_id = 0

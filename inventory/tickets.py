@@ -93,7 +93,7 @@ def buyer_in(text: str) -> str:
 def request_id(*, sale_id: int, request_key: bytes, buyer: str, idempotency_key: str) -> str:
     """Return the id of a request: a retry has the same one by construction (I14).
 
-    It begins with the sale in hexadecimal, so that whoever holds the id knows which line to ask.
+    It begins with the sale in hexadecimal, so that anyone who holds the id knows which line to ask.
     """
     return f"{sale_id:x}-{mac_text(request_key, f'{buyer}:{idempotency_key}')}"
 

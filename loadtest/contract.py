@@ -27,7 +27,7 @@ FORESEEN = {
     "watch": {(200, "")},
     "event": {(200, "")},
 }
-# Not yet, slower, not now: whoever is told this comes again with the same key.
+# Not yet, slower, not now: anyone who is told this comes again with the same key.
 COME_AGAIN = {(425, "sale_not_open"), (429, "rate_limited"), (503, "unavailable")}
 
 

@@ -49,7 +49,7 @@ class Crowd:
         self.counters = Counters(planned=population.clicks)
         self.known: dict[str, KnownRequest] = {}
         self.busy_users = 0
-        # Told of every new place with its state; set by whoever follows places to their end.
+        # Told of every new place with its state; set by the one that follows places to their end.
         self.follow: Callable[[KnownRequest, str], None] = lambda _known, _state: None
         self._part = part
         self._cards: dict[tuple[str, str, str], Iterator[str]] = {}

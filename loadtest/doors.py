@@ -53,7 +53,7 @@ class Doors:
             crowd.send_home()
 
     def enter(self) -> Arrival | None:
-        """Return who comes next, when somebody does within a moment; whoever is returned must be told of by leave."""
+        """Return who comes next, when somebody does within a moment; what is returned must be told of by leave."""
         if self._instants_ns is None:
             visit = self._crowd.next_visit()
             if visit is not None:

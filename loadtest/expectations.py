@@ -1,4 +1,4 @@
-"""Names what a run can be expected to have shown, and keeps what is to be known of a run beside its record.
+"""Names what a run can be expected to have shown, and keeps what is to be known of a run alongside its record.
 Never says whether it was shown: that is the check "vacuous".
 """
 
@@ -47,7 +47,7 @@ def expectations_from(words: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What must be known of a run to judge it, beside the record and the books."""
+    """What must be known of a run to judge it, alongside the record and the books."""
 
     expects: frozenset[str] = FULL_SET
     files: int = 0  # how many processes kept a record; 0: not known
@@ -65,7 +65,7 @@ def read_run(folder: Path) -> RunFacts:
 
 
 def write_run(folder: Path, **facts: Any) -> None:
-    """Keep facts of a run beside its record; those of other names stay as they were."""
+    """Keep facts of a run alongside its record; those of other names stay as they were."""
     expects = {"expects": sorted(facts["expects"])} if "expects" in facts else {}
     (folder / RUN_FILE).write_text(json.dumps(_kept(folder) | facts | expects, indent=2) + "\n")
 

@@ -54,7 +54,7 @@ class Operation:
     sale: str = ""
     key: str = ""
     quantity: int = 0
-    click: str = ""  # of an ask: first, double (beside the first), again (after its answer), retry (no answer)
+    click: str = ""  # of an ask: first, double (alongside the first), again (after its answer), retry (no answer)
     request_id: str = ""
     seq: int = 0
     state: str = ""

@@ -29,7 +29,7 @@ Sample = tuple[int, int, float]  # ns of this host's clock, CPU ns of this proce
 
 
 class LoadMeter:
-    """Samples of one process, written beside its history."""
+    """Samples of one process, written alongside its history."""
 
     def __init__(self, folder: Path, *, begins_ns: int) -> None:
         self._path = folder / f"{FILE_PREFIX}{socket.gethostname()}-{os.getpid()}.json"

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 FIRST = "first"
-DOUBLE = "double"  # a second click beside the first: both are on their way at once
+DOUBLE = "double"  # a second click alongside the first: both are on their way at once
 AGAIN = "again"  # a second click after the answer
 
 # What buyers do with a unit that is held for them, and when they are told to wait for one. Cards are drawn, not dice:
-# whoever wins, of every ten exactly so many pay.
+# no matter who wins, of every ten exactly so many pay.
 PAYS, LAPSES, CANCELS, PAYS_LATE = "pays", "lapses", "cancels", "pays late"
 LEAVES, STAYS = "leaves", "stays"
 DECKS: dict[str, tuple[str, ...]] = {
@@ -31,7 +31,7 @@ SHOPPERS_MIX, EVERYBODY_MIX = "shoppers", "everybody"
 MIXES: dict[str, dict[str, int]] = {SHOPPERS_MIX: {}, EVERYBODY_MIX: EVERYBODY} | {
     kind: {kind: 1} for kind in EVERYBODY
 }
-# What each does who is not a shopper; whoever is not named does as the honest do.
+# What each does who is not a shopper; one that is not named does as the honest do.
 KIND_DECKS: dict[str, dict[str, tuple[str, ...]]] = {
     HONEST: {"held": (*[PAYS] * 8, *[CANCELS] * 2), "waitlisted": DECKS["waitlisted"]},
     BOT: {"held": (PAYS,), "waitlisted": (STAYS,)},

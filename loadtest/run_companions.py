@@ -1,4 +1,4 @@
-"""What runs beside a process's crowd: one notes how busy the process is, one ends it when run_flood is gone.
+"""What runs alongside a process's crowd: one notes how busy the process is, one ends it when run_flood is gone.
 Never touches the crowd or its record. Each runs in a greenlet of its own.
 """
 

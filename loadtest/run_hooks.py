@@ -179,7 +179,7 @@ class FloodRun:
             crowd.write_progress()
             gevent.sleep(TICK_SECONDS)
         if not self._finish(crowd):
-            return  # the run was stopped from outside, and whoever stopped it finishes it
+            return  # the run was stopped from outside, and the one that stopped it finishes it
         if isinstance(self._environment.runner, WorkerRunner):
             self._environment.runner.send_message(DONE_MESSAGE)
         else:
@@ -192,7 +192,7 @@ class FloodRun:
     def _finish(self, crowd: Crowd | None) -> bool:
         """Ask for every place once more and close the record, once; say whether this call did it.
 
-        Whoever comes meanwhile waits: a record that is still being written must not be judged.
+        Anyone who comes meanwhile waits: a record that is still being written must not be judged.
         """
         with self._finishing:
             followers = self._followers

@@ -1,4 +1,4 @@
-"""Asks the shop the few things a flood needs beside the crowd: which sales there are, and their audit.
+"""Asks the shop the few things a flood needs alongside the crowd: which sales there are, and their audit.
 Never waits longer than its timeout and never touches a host that is not this machine unless told to.
 """
 

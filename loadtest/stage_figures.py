@@ -81,7 +81,7 @@ def _is_final(ask: Operation) -> bool:
 
 
 def write_stages(folder: Path) -> list[dict[str, Any]]:
-    """Put the stages' figures beside the verdict; return them, [] for a run without a plan."""
+    """Put the stages' figures alongside the verdict; return them, [] for a run without a plan."""
     arrivals = read_plan(folder)
     if arrivals is None:
         return []

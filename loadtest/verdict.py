@@ -203,7 +203,7 @@ def judge_folder(
     books: dict[str, dict[str, Any]] | None = None,
     facts: RunFacts | None = None,
 ) -> Verdict:
-    """Judge the record and the audits kept in a folder, or what is given instead; write verdict.json beside them."""
+    """Judge the record and the audits kept in a folder, or what is given instead; write verdict.json alongside them."""
     books = json.loads((folder / AUDIT_FILE).read_text()) if books is None else books
     history = history or read_history(folder)
     verdict = judge(history, books, facts=facts or read_run(folder), load=read_load(folder))

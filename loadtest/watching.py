@@ -1,4 +1,4 @@
-"""Begins and ends what accompanies a run beside its crowd: facts, looks at the shop, the report at the end.
+"""Begins and ends what accompanies a run alongside its crowd: facts, looks at the shop, the report at the end.
 Never lets any of it change the run's verdict. Runs only in the process that sees the whole run.
 """
 

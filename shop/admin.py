@@ -1,4 +1,4 @@
-"""Lets staff set up products and sales; the rest of the shop's admin is registered beside it. Never writes stock."""
+"""Lets staff set up products and sales; the rest of the shop's admin is registered alongside it. Never writes stock."""
 
 from __future__ import annotations
 

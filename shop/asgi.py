@@ -12,7 +12,7 @@ from shop.gate.pages import Pages
 from shop.gate.router import Gate
 
 # A thread that has its answer from PostgreSQL waits this long for the one that runs, not ten times as long: with the
-# default, 200 payments a second beside a flood waited a quarter of a second each.
+# default, 200 payments a second alongside a flood waited a quarter of a second each.
 sys.setswitchinterval(0.0005)
 application = Gate(Pages(django_application))
 settle_in()

@@ -150,14 +150,14 @@ def _capture(notice: Notice, target: Target, *, provider_name: str) -> NoticeRes
 
 
 def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes:
-    """Let the money pay a hold, all of it in one round trip: whoever wants a unit of this SKU waits for the row.
+    """Let the money pay a hold, all of it in one round trip: anyone who wants a unit of this SKU waits for the row.
 
     A thread that had to be woken in between would hold it for as long as others keep the interpreter busy.
     Raises DataError when this is not what the money can do; nothing was written.
     """
     with connection.cursor() as cursor, connection.cursor() as stock:
         with pipeline_of(connection), transaction.atomic():
-            # The stock first, as everywhere: whoever ends holds meets us here, one after another.
+            # The stock first, as everywhere: anyone who ends holds meets us here, one after another.
             ledger.ask_lock(cursor, sku=target.sku)
             ask_capture(cursor, notice, provider_name=provider_name, actor=ACTOR)
             ledger.ask_sale(stock, stock_id=target.stock_id, units=target.quantity)
@@ -168,7 +168,7 @@ def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes
 
 def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> NoticeResult:
     with transaction.atomic(), connection.cursor() as cursor:
-        # The stock first, as everywhere: whoever ends holds meets us here, one after another.
+        # The stock first, as everywhere: anyone who ends holds meets us here, one after another.
         stock = ledger.lock_stock(cursor, sku=sku)
         found = lock(cursor, notice.reference)
         if found.payment_state not in OPEN_STATES:

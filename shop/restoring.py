@@ -54,5 +54,5 @@ def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:
     try:
         return look_up(ticket.request_id, buyer=buyer), restored
     except RequestNotFound:
-        # Emptied once more since then. The ticket is sound: whoever shows it again gets the place.
+        # Emptied once more since then. The ticket is sound: anyone who shows it again gets the place.
         raise Unavailable from None

@@ -24,7 +24,7 @@ from shop.models import Sale
 class Act(NamedTuple):
     """One act: its service, its name on the page, what it does in a sentence, its right, and what it asks for.
 
-    asks: units, letters (of the dead) or lock (who was seen holding it), beside the reason. grave: no way back.
+    asks: units, letters (of the dead) or lock (who was seen holding it), alongside the reason. grave: no way back.
     """
 
     service: Callable[..., Any]
@@ -108,7 +108,7 @@ ROOM_ACTS = ACTS | {
     "force_release": Act(
         line_care.take_lock_away,
         "Force-release the lock",
-        "Takes the SKU's lock from whoever holds it; its fence rises, so what the old holder writes is refused.",
+        "Takes the SKU's lock from its holder; its fence rises, so what the old holder writes is refused.",
         "inventory.force_release_lock",
         asks="lock",
         reason_required=True,
@@ -157,7 +157,7 @@ class ActForm(forms.Form):
 
 
 class SaleActs(admin.ModelAdmin):  # type: ignore[type-arg]
-    """The list of sales with the acts that whoever looks at it may do."""
+    """The list of sales with the acts that anyone who looks at it may do."""
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Offer no act without its right."""

@@ -170,7 +170,7 @@ def _change_stock(
     reason: str,
     seen_total: int | None,
 ) -> StockFigures:
-    """Change the count. seen_total: units in all when whoever acts looked; only restocks and corrections change it."""
+    """Change the count. seen_total: units in all as the page showed them; only restocks and corrections change it."""
     check_act(actor=actor, reason=reason)
     try:
         with transaction.atomic(), connection.cursor() as cursor:

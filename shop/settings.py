@@ -22,7 +22,7 @@ env = environ.Env()
 environ.Env.read_env(BASE_DIR / ".env", overwrite=False)
 
 STATE_DIR = Path(env.str("FAIRDROP_STATE_DIR", default=str(BASE_DIR / ".fairdrop")))
-# A running demo writes the addresses of its servers here, so that manage.py beside it finds the same ones.
+# A running demo writes the addresses of its servers here, so that manage.py alongside it finds the same ones.
 environ.Env.read_env(STATE_DIR / "demo.env", overwrite=False)
 
 ENVIRONMENT = env.str("FAIRDROP_ENV", default="development")
@@ -37,7 +37,7 @@ def development_secret() -> str:
     path = STATE_DIR / "secret"
     if not path.exists():
         STATE_DIR.mkdir(parents=True, exist_ok=True)
-        # Written beside and linked into place: another process must never read half a secret.
+        # Written alongside and linked into place: another process must never read half a secret.
         draft = STATE_DIR / f"secret-{secrets.token_hex(8)}"
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_urlsafe(64))
@@ -65,7 +65,7 @@ AUDIT_TOKEN = env.str("FAIRDROP_AUDIT_TOKEN", default="")
 FAULT = env.str("FAIRDROP_FAULT", default="")
 LOCAL_HOSTS = [] if PRODUCTION else ["127.0.0.1", "localhost", "[::1]", "testserver"]
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=LOCAL_HOSTS)
-# Origins that may make unsafe calls with the buyer cookie, beside the shop's own host.
+# Origins that may make unsafe calls with the buyer cookie, alongside the shop's own host.
 TRUSTED_ORIGINS: list[str] = env.list("FAIRDROP_TRUSTED_ORIGINS", default=[])
 CSRF_TRUSTED_ORIGINS = TRUSTED_ORIGINS
 BEHIND_TLS = env.bool("FAIRDROP_BEHIND_TLS", default=PRODUCTION)

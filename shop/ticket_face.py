@@ -99,7 +99,7 @@ class TicketFace:
 
     @property
     def shown(self) -> str:
-        """What this ticket shows, in a word: a page that shows the same need not be put in anew."""
+        """What this ticket shows, in a word: a page that shows the same need not be put in again."""
         payment = self.bill.payment_state if self.bill else ""
         place = str(self.ticket.position) if self.by_link and self.ticket.position else ""
         return " ".join(filter(None, (self.ticket.state, payment, self.sale.state, place)))

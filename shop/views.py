@@ -61,7 +61,7 @@ LINK_COOKIE = "link"
 ASKED_COOKIE, ASKED_TURNS = "asked-", "0123456789"
 LAST_ASKED_COOKIE = "asked"
 ASKED_FOR_SECONDS = 2 * 24 * 3600
-# Whoever has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
+# Anyone who has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
 FIRST_KEY = "first-press"
 # Of the sales that are over only the latest are listed; each keeps its page.
 MAX_OVER = 12

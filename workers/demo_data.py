@@ -88,13 +88,13 @@ FLOOD = (
 )
 
 
-# What stands beside them: plenty, one of tomorrow, a paused one, one that is over.
+# What stands alongside them: plenty, one of tomorrow, a paused one, one that is over.
 STANDING = (
     Goods(
         slug="turntable",
         title="Belt-Drive Turntable",
         tagline="Birch plinth, one moving part fewer",
-        description="A heavy platter on a sapphire bearing, driven by a belt from a motor that stands beside it. "
+        description="A heavy platter on a sapphire bearing, driven by a belt from a motor that stands alongside it. "
         "Plenty in stock: nobody has to hurry.",
         list_price="320.00",
         price="279.00",
@@ -139,7 +139,7 @@ STANDING = (
 
 
 def _shop(opens_in: timedelta) -> tuple[Goods, ...]:
-    """Return the goods the visitor of the running shop finds beside the three that are gone."""
+    """Return the goods the visitor of the running shop finds alongside the three that are gone."""
     camera = Goods(
         slug="camera",
         title="Field Camera 35",

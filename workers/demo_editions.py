@@ -90,7 +90,7 @@ def edition(number: int, *, opens_in: timedelta) -> Goods:
         title=f"Linocut, edition {number}",
         tagline="Twelve prints, numbered by hand",
         description="A new block every two minutes: twelve prints are pulled, then it is washed and put away. "
-        "This is the sale to watch: others ask beside you, and some of them pay.",
+        "This is the sale to watch: others ask alongside you, and some of them pay.",
         list_price="60.00",
         price="36.00",
         units=UNITS,

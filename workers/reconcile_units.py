@@ -1,4 +1,4 @@
-"""Adds up each buyer's live units and the units in line anew, and corrects what was counted wrong (I7, I15).
+"""Adds up each buyer's live units and the units in line again, and corrects what was counted wrong (I7, I15).
 Never corrects while anything moves: twice the same difference, and nothing between.
 """
 

@@ -6,7 +6,7 @@
 -- Returns {1, fence, how many wait} when the lock is ours, else {0, pttl_ms of the holder or the grant, how many wait}.
 -- Stays true: one holder; TTL set in the same step (L2); the same token asked twice gets the same fence, so a lost
 -- reply cannot lock its caller out (L1); a fence is above every earlier one, also when the key was lost (L20); a lock
--- that was granted goes to whoever holds the nonce, or to anyone when the nonce lies there and nobody waits (L13);
+-- that was granted goes to the one that holds the nonce, or to anyone when the nonce lies there and nobody waits (L13);
 -- a lock that ended by itself while others wait is granted to the one that waits longest, who may be the caller, and
 -- who asks once without waiting does not come before them;
 -- a waiter's note is in memory only, for it ends with its connection: to wait costs the disk and the replicas nothing.

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Take the lock away from whoever holds it, for an operator.
+-- Take the lock away from its holder, for an operator.
 -- KEYS  1 lock   2 fence   3 signals   4 waiters
 -- ARGV  1 fence_ttl_ms   2 grant_ttl_ms   3 nonce of this call
 -- Returns the new fence, as text; no holder was given it, the next gets a higher one.

@@ -4,7 +4,7 @@
 -- ARGV  1 stock version   2 changes, both as they were then   3 queued as it was   4 queued as it must be
 --       then for each buyer: live field, units as they were, units as they must be   (at most 1,000; 0 = none)
 -- Returns how many figures were corrected, -1 when something has moved (nothing changed).
--- Stays true: a figure that is not what it was then is left alone, so whoever changed it meanwhile is right (I7, I15).
+-- Stays true: a figure that is not what it was then is left alone, so the one that changed it meanwhile is right (I7, I15).
 local now = redis.call('HMGET', KEYS[1], 'version', 'changes', 'queued')
 if now[1] ~= ARGV[1] or (now[2] or '0') ~= ARGV[2] then return -1 end
 local mended = 0

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Give the lock back, if it is ours: to whoever has waited longest, or to anyone.
+-- Give the lock back, if it is ours: to the one that has waited longest, or to anyone.
 -- KEYS  1 lock   2 signals   3 waiters
 -- ARGV  1 token   2 grant_ttl_ms   3 nonce of this release   4 '1' hand the lock on, '0' only wake a waiter
 -- Returns 1 free, 2 handed on (also when this very release is sent again), 0 nobody held it, -1 another holds it

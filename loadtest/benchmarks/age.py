@@ -1,4 +1,4 @@
-"""`python -m loadtest.benchmarks.age`: a shop without a past beside one with 10,000 past sales.
+"""`python -m loadtest.benchmarks.age`: a shop without a past alongside one with 10,000 past sales.
 Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
 """
 
@@ -15,7 +15,7 @@ from workers.embedded import start_both
 def main() -> int:
     """Run the command."""
     return run_command(
-        _measure, name="age", purpose="Measure a shop without a past beside an old one; fail below a floor."
+        _measure, name="age", purpose="Measure a shop without a past alongside an old one; fail below a floor."
     )
 
 

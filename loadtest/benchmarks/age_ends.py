@@ -1,5 +1,5 @@
 """Measures the expirer of one shop: how late very many holds end, and what a look costs when there are none.
-Never measures beside other work: only the expirer and the stores run.
+Never measures alongside other work: only the expirer and the stores run.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ METHOD = (
     "it looks every 2 ms. The wait for the 202 is printed on its own. CPU per purchase: all processes and stores of "
     "the shop, over the orders committed in the round; those looks are a part of it, in both shops.",
     "Idle: CPU time of each process of the old shop over {idle_seconds:g} s after each pair; the median of the pairs.",
-    "Looks: the workers' own functions, {looks} times after each round, in a process beside them; bounded is the "
+    "Looks: the workers' own functions, {looks} times after each round, in a process alongside them; bounded is the "
     "median, the slowest is printed. List of sales: median of 50 requests on one connection.",
     "Sold out from memory: the workers are stopped, because they run scripts too. Buyers fill the last room of a sale; "
     "that Redis counts script calls meanwhile is the control. Then strangers ask, and every script call that Redis "
@@ -96,7 +96,7 @@ METHOD = (
     "one comparison of it to the next, which begins after the reconciler's rest, the CPU time of web, settler, "
     "expirer, reconciler and both stores is read. The benchmark's own process runs the reconciler's loop there, to "
     "know when a comparison begins and ends. Differences found fail the run.",
-    "Ends of holds: meanwhile, in the shop without a past, with nothing but an expirer beside the stores. Sweeping is "
+    "Ends of holds: meanwhile, in the shop without a past, with an expirer and the stores only. Sweeping is "
     "what the expirer and the stores use over {sweep_seconds:g} s less what the stores use without it, first when "
     "nothing is held, then after {ended_holds:,} holds have ended while no vacuum may run. Then {ending_holds:,} holds "
     "whose ends are spread over {ending_seconds:g} s: late is the moment of the change, by the database's clock, less "

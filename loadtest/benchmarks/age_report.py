@@ -170,7 +170,7 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
     """Return the whole report. hardware: as it was before the run."""
     stolen = {"CPU time stolen during the run": f"{results.stolen:.1%}"}
     return Report(
-        title="A shop without a past beside an old one: measured",
+        title="A shop without a past alongside an old one: measured",
         command="make bench-age",
         date=machine.now(),
         revision=machine.revision(CHECKOUT),

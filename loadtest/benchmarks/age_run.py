@@ -1,4 +1,4 @@
-"""Measures a shop without a past beside an old one, in pairs of rounds, and what only one of them can show.
+"""Measures a shop without a past alongside an old one, in pairs of rounds, and what only one of them can show.
 Never leaves a slow round out. Never leaves a process behind.
 """
 
@@ -97,7 +97,7 @@ def measure_all(lengths: Lengths, young: Shop, old: Shop, *, say: Say) -> Result
         say(f"  settled in one SKU {one:,.0f}/s, in {lengths.spread_skus:,} SKUs {many:,.0f}/s")
     # Last of all: it leaves a million dead entries in the other shop, and a table that no vacuum comes upon.
     large, ends = measure_large(
-        old, lengths=lengths, say=say, beside=lambda: measure_ends(young, lengths=lengths, say=say)
+        old, lengths=lengths, say=say, alongside=lambda: measure_ends(young, lengths=lengths, say=say)
     )
     return Results(
         pairs=pairs,
@@ -221,10 +221,10 @@ def share_from_memory(shop: Shop, *, lengths: Lengths, say: Say) -> float:
     return 1 - min(leaked, answers) / answers
 
 
-def measure_large(shop: Shop, *, lengths: Lengths, say: Say, beside: Callable[[], Ends]) -> tuple[Large, Ends]:
+def measure_large(shop: Shop, *, lengths: Lengths, say: Say, alongside: Callable[[], Ends]) -> tuple[Large, Ends]:
     """Fill a live sale; measure all processes and stores from one comparison of it to the next.
 
-    beside: what is measured in the other shop meanwhile, for a comparison takes minutes and little of a core.
+    alongside: what is measured in the other shop meanwhile, for a comparison takes minutes and little of a core.
     """
     say(f"A live sale with {lengths.large_records:,} records")
     records = shop.hand.ask(age_shops.fill_large_sale, records=lengths.large_records)
@@ -236,7 +236,7 @@ def measure_large(shop: Shop, *, lengths: Lengths, say: Say, beside: Callable[[]
         time.sleep(lengths.rest_seconds)
         began, before = time.monotonic(), shop.cpu_seconds()
         comparing = pool.submit(_compare_large, shop, lengths=lengths)
-        ends = beside()
+        ends = alongside()
         (seconds, drifts, own), ended, after = comparing.result()
     passed = ended - began
     share = (sum(after[name] - before[name] for name in after) + own) / passed

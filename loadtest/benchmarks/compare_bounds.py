@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from loadtest.benchmarks.compare_run import Result
 
 OURS = "fairdrop"
-# Settled orders a second, Fairdrop's beside those of the fastest rival that keeps its promise.
+# Settled orders a second, Fairdrop's alongside those of the fastest rival that keeps its promise.
 MIN_RATIO = 8.0
 
 

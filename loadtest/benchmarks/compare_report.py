@@ -144,4 +144,4 @@ def picture_of(results: Sequence[Result]) -> str:
         },
     }
     drawn = [Panel(title=title, values=values, ours=(OURS,)) for title, values in panels.items()]
-    return chart(drawn, description="Each way to sell beside the others; the same numbers stand in the tables")
+    return chart(drawn, description="Each way to sell alongside the others; the same numbers stand in the tables")

@@ -203,7 +203,7 @@ def _shrink(client: Client, goods: Goods, settler: Settler, brake: Brake, *, to:
 
 
 def _wait_for_rewrite(client: Client) -> None:
-    """Wait until Redis does not rewrite its file: that is as much work as it holds data, whoever asks meanwhile."""
+    """Wait until Redis does not rewrite its file: as much work as it holds data, no matter who asks meanwhile."""
     deadline = time.monotonic() + MAX_SECONDS
     while run_commands(client, [("INFO", "persistence")])[0]["aof_rewrite_in_progress"]:
         if time.monotonic() > deadline:

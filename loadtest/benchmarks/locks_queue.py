@@ -1,4 +1,4 @@
-"""`python -m loadtest.benchmarks.locks_queue`: measures locks and queues beside each other on Valkeys of its own.
+"""`python -m loadtest.benchmarks.locks_queue`: measures locks and queues alongside each other on Valkeys of its own.
 Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
 """
 
@@ -20,7 +20,7 @@ def main() -> int:
     return run_command(
         _measure,
         name="locks_queue",
-        purpose="Measure the lock and the queue beside other libraries'; fail below a floor.",
+        purpose="Measure the lock and the queue alongside other libraries'; fail below a floor.",
     )
 
 
@@ -43,7 +43,7 @@ def _measure(folder: Path, quick: bool) -> Measured:
         lengths, hardware = QUICK if quick else FULL, machine.hardware()
         results = measure_all(lengths, strict=strict, relaxed=relaxed, say=say)
         whole = Report(
-            title="The lock and the queue: measured beside others",
+            title="The lock and the queue: measured alongside others",
             command="make bench-locks",
             date=machine.now(),
             revision=machine.revision(CHECKOUT),
@@ -58,7 +58,7 @@ def _measure(folder: Path, quick: bool) -> Measured:
             samples=report.samples_of(results),
             faults=overlap_faults(results.crowds),
             comparisons=report.comparisons_of(results),
-            picture=(PICTURE, "Bars of every lock and queue beside ours"),
+            picture=(PICTURE, "Bars of every lock and queue alongside ours"),
         )
         return whole, {PICTURE: report.picture_of(results)}
 

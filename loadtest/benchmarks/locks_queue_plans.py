@@ -73,7 +73,7 @@ METHOD = (
     "does not. Two raw script calls: SET NX PX, and compare and delete, sent by the redis package with no library "
     "round them: less than any lock here does.",
     "Hand-over: two processes, {hand_overs} times; from just before the release to the moment the waiter has the lock. "
-    "It has waited 20 to 120 ms by then, a time drawn anew each time.",
+    "It has waited 20 to 120 ms by then, a time drawn again each time.",
     "Crowd: {processes} processes take one lock again and again and sleep {hold_seconds:g} s in it; {crowd_rounds} "
     "rounds of {crowd_seconds:g} s after a warm-up. A wait that is under way at the end is waited to its end and "
     "counts. Shares are counted over whole turns of {processes}. Fewest and most are of the most uneven "

@@ -61,7 +61,7 @@ def figures_of(results: Results) -> list[Figure]:
 
 
 def comparisons_of(results: Results) -> list[Comparison]:
-    """Return the tables that show all sides beside each other, and what each of them does."""
+    """Return the tables that show all sides alongside each other, and what each of them does."""
     return [
         Comparison(title="Locks", head=LOCK_HEAD, rows=_lock_rows(results)),
         Comparison(title="Sixteen processes at one lock", head=CROWD_HEAD, rows=_crowd_rows(results)),
@@ -133,4 +133,4 @@ def picture_of(results: Results) -> str:
         "Take and settle in batches of 100, tasks a second (longer is better)": medians(results.worked),
     }
     drawn = [Panel(title=title, values=values, ours=ours, limits=(RAW, RAW_QUEUE)) for title, values in panels.items()]
-    return chart(drawn, description="Locks and queues beside each other; the same numbers stand in the tables")
+    return chart(drawn, description="Locks and queues alongside each other; the same numbers stand in the tables")

@@ -37,7 +37,7 @@ KEPT = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Waits in ms beside the flood. faults: what the books say otherwise than the answers."""
+    """Waits in ms alongside the flood. faults: what the books say otherwise than the answers."""
 
     confirm_ms: list[float] = field(repr=False)
     commit_ms: list[float] = field(repr=False)

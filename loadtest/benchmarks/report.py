@@ -31,7 +31,7 @@ class Comparison:
 class Report:
     """A whole run. facts: group → name → value; samples: every single measurement behind the medians.
 
-    command: what wrote the page; picture: file name and description of the chart beside it, if there is one.
+    command: what wrote the page; picture: file name and description of the chart alongside it, if there is one.
     """
 
     title: str

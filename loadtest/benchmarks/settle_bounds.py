@@ -32,19 +32,19 @@ def expiry_figures(seconds: Sequence[float], raw: Sequence[float], *, holds: int
 def payment_figures(
     *, confirm_ms: Sequence[float], commit_ms: Sequence[float], call_ms: Sequence[float]
 ) -> list[Figure]:
-    """Return the figures of payment beside a flood; each a list of waits in ms."""
+    """Return the figures of payment alongside a flood; each a list of waits in ms."""
     commit_p99 = quantile(commit_ms, 0.99)
     return [
-        Figure(name="payment confirmed beside a flood, median", value=quantile(confirm_ms, 0.5), unit="ms"),
+        Figure(name="payment confirmed alongside a flood, median", value=quantile(confirm_ms, 0.5), unit="ms"),
         Figure(
-            name="payment confirmed beside a flood, p99",
+            name="payment confirmed alongside a flood, p99",
             value=quantile(confirm_ms, 0.99),
             unit="ms",
             at_most=50,
             limit=commit_p99,
         ),
-        Figure(name="one row written beside the same flood, p99", value=commit_p99, unit="ms"),
-        Figure(name="a call without a store beside the same flood, p99", value=quantile(call_ms, 0.99), unit="ms"),
+        Figure(name="one row written alongside the same flood, p99", value=commit_p99, unit="ms"),
+        Figure(name="a call without a store alongside the same flood, p99", value=quantile(call_ms, 0.99), unit="ms"),
     ]
 
 

@@ -58,7 +58,7 @@ METHOD = (
     "to the last hold that ended and that Redis was told of. Its limit: the same rows changed and written by plain "
     "statements, 500 to a transaction, in the tables without triggers.",
     "Payment, measured first, on a fresh database: the provider's signed notice, from the first byte sent to the last "
-    "of the answer, {payments_per_second} a second for {payment_seconds:g} s. Beside it {flood_per_second:,} new "
+    "of the answer, {payments_per_second} a second for {payment_seconds:g} s. Alongside it {flood_per_second:,} new "
     "buyers a second ask for units of the same SKU, and a settler gives each a hold. Its limits, one after the other "
     "under the same flood at the same pace: a transaction that writes one row, and a call that the web process answers "
     "without a store.",

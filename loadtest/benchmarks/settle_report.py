@@ -42,12 +42,12 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
         ],
         facts={
             **machine.facts(hardware, packages=PACKAGES),
-            "Flood beside the payments": {"asks answered 202:": f"{waits.asked_per_second:,.0f} a second"},
+            "Flood alongside the payments": {"asks answered 202:": f"{waits.asked_per_second:,.0f} a second"},
         },
         method=filled(METHOD, lengths),
         samples=samples_of(results),
         faults=results.faults,
-        picture=(picture, "Bars of each measurement beside its limit"),
+        picture=(picture, "Bars of each measurement alongside its limit"),
     )
 
 
@@ -87,7 +87,7 @@ def picture_of(results: Results) -> str:
             OURS: middle(results.expiry),
             "plain statements": middle(results.plain_expiry),
         },
-        "Payment confirmed beside a flood, p99 in ms (shorter is better)": {
+        "Payment confirmed alongside a flood, p99 in ms (shorter is better)": {
             OURS: quantile(waits.confirm_ms, 0.99),
             "one row written": quantile(waits.commit_ms, 0.99),
             "a call without a store": quantile(waits.call_ms, 0.99),
@@ -98,4 +98,4 @@ def picture_of(results: Results) -> str:
         Panel(title=title, values=values, ours=(OURS,), limits=[side for side in values if side != OURS])
         for title, values in panels.items()
     ]
-    return chart(drawn, description="Each measurement beside its limit; the same numbers stand in the table")
+    return chart(drawn, description="Each measurement alongside its limit; the same numbers stand in the table")

@@ -93,7 +93,7 @@ def _expire(lengths: Lengths, *, say: Say) -> tuple[list[float], list[float], Sc
 
 
 def _pay(lengths: Lengths, *, place: Place, say: Say) -> tuple[Waits, Scope]:
-    say(f"Payment, {lengths.payments_per_second} a second beside {lengths.flood_per_second:,} asks a second")
+    say(f"Payment, {lengths.payments_per_second} a second alongside {lengths.flood_per_second:,} asks a second")
     goods = make_goods("bench-payment")
     waits = measure_payments(goods, lengths=lengths, place=place)
     for name, values in (("confirmed", waits.confirm_ms), ("one row", waits.commit_ms), ("a call", waits.call_ms)):

@@ -21,7 +21,7 @@ from shop.buyers import issue_buyer
 from workers.settler import Settler
 
 BATCH = 500
-# As many as several batches: PostgreSQL plans a statement anew the first five times.
+# As many as several batches: PostgreSQL plans a statement again the first five times.
 WARM_UP_REQUESTS = {BATCH: 5_000, 1: 20}
 MAX_SECONDS = 60.0
 CLIENT_TIMEOUT_SECONDS = 5.0

@@ -70,7 +70,7 @@ class _Shop:
 def measure_all(lengths: Lengths, *, place: Place, servers: Servers, say: Say) -> Results:
     """Measure everything. Raises LoadFailed, ServerFailed."""
     raw_rows.make_raw_tables()
-    say("Sold-out answers beside the no-op server")
+    say("Sold-out answers alongside the no-op server")
     turns = measure_sold_out(plan=lengths.sold_out, place=place, report=lambda turn: say(_turn(turn)))
     probe, road_goods, crowded = make_goods("bench-probe"), make_goods("bench-sustained"), make_goods("bench-overload")
     with _shop(probe, lengths=lengths, place=place, servers=servers, workers=lengths.crowd_workers) as shop:

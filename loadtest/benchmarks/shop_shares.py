@@ -32,7 +32,7 @@ def _row(name: str, cpu_us: Mapping[str, float], *, cores: int) -> tuple[str, ..
 
 
 def spike_shares(spikes: Sequence[Spike], noop: Spike, *, cores: int | None = None) -> Comparison:
-    """Return the CPU time of an answer in the middle spike beside the no-op server's, and what follows from it."""
+    """Return the CPU time of an answer in the middle spike alongside the no-op server's, and what follows from it."""
     cores = cores or _cores()
     middle = sorted(spikes, key=lambda spike: quantile(spike.waits_ms.get(REFUSED, []), 0.99))[len(spikes) // 2]
     cpu = {name: _each(spike) for name, spike in (("no-op server", noop), ("shop", middle))}

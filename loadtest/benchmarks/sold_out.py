@@ -1,4 +1,4 @@
-"""Measures "sold out" beside a server that does nothing: the same server, the same connections, in turns.
+"""Measures "sold out" alongside a server that does nothing: the same server, the same connections, in turns.
 Never lets a buyer ask twice: nobody is remembered from an earlier click.
 """
 

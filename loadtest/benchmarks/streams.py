@@ -1,4 +1,4 @@
-"""`python -m loadtest.benchmarks.streams`: purchases beside 2,000 live streams and without, and the sale page's rate.
+"""`python -m loadtest.benchmarks.streams`: purchases with and without 2,000 live streams, and the sale page's rate.
 Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
 """
 
@@ -18,7 +18,7 @@ def main() -> int:
     return run_command(
         _measure,
         name="streams",
-        purpose="Measure live streams beside purchases, and the sale page; fail below a floor.",
+        purpose="Measure live streams alongside purchases, and the sale page; fail below a floor.",
     )
 
 

@@ -34,31 +34,31 @@ METHOD = (
     "What bounds it: in the rounds with streams the readers take their share of the cores on which the stores, the "
     "settler and the loader run. They are niced, but on two cores a part of what is measured is theirs and not the "
     "web process'. So the ratio is an upper bound of what streams cost a purchase; how busy the web process is stands "
-    "beside it and owes nothing to the readers.",
+    "alongside it and owes nothing to the readers.",
     "Sale page: the same page to a reader without cookies over {pages} connections, as fast as one process answers; "
-    "beside it the page rendered by Django for a reader who has a ticket.",
+    "alongside it the page rendered by Django for a reader who has a ticket.",
 )
 
 
 def figures_of(results: Results, *, streams: int, asks: int) -> list[Figure]:
     """Return every figure with its bound."""
-    alone, beside = ([pair[side] for pair in results.pairs] for side in (0, 1))
+    alone, alongside = ([pair[side] for pair in results.pairs] for side in (0, 1))
     named = f"{streams:,} streams open"
     return [
         Figure(name="purchase p50, no stream open", value=middle(alone, p50), unit="ms"),
-        Figure(name=f"purchase p50, {named}", value=middle(beside, p50), unit="ms"),
+        Figure(name=f"purchase p50, {named}", value=middle(alongside, p50), unit="ms"),
         Figure(name="purchase p99, no stream open", value=middle(alone, p99), unit="ms"),
-        Figure(name=f"purchase p99, {named}", value=middle(beside, p99), unit="ms"),
-        Figure(name="p99 beside streams ÷ without, median of pairs", value=slower(results), at_most=MAX_SLOWER),
+        Figure(name=f"purchase p99, {named}", value=middle(alongside, p99), unit="ms"),
+        Figure(name="p99 alongside streams ÷ without, median of pairs", value=slower(results), at_most=MAX_SLOWER),
         Figure(
-            name=f"purchases asked beside them, of {asks} meant",
-            value=middle(beside, asked),
+            name=f"purchases asked alongside them, of {asks} meant",
+            value=middle(alongside, asked),
             unit="/s",
             at_least=KEPT * asks,
         ),
         Figure(name="web process busy, no stream open", value=middle(alone, busy), unit="of a core"),
-        Figure(name=f"web process busy, {named}", value=middle(beside, busy), unit="of a core"),
-        Figure(name="messages to all streams", value=middle(beside, news), unit="/s", at_least=MIN_NEWS * streams),
+        Figure(name=f"web process busy, {named}", value=middle(alongside, busy), unit="of a core"),
+        Figure(name="messages to all streams", value=middle(alongside, news), unit="/s", at_least=MIN_NEWS * streams),
         Figure(
             name="sale page, one core, from memory", value=results.pages["kept"], unit="pages/s", at_least=MIN_PAGES
         ),
@@ -67,8 +67,8 @@ def figures_of(results: Results, *, streams: int, asks: int) -> list[Figure]:
 
 
 def slower(results: Results) -> float:
-    """Return how many times as long purchases waited beside streams: the median over the pairs."""
-    return statistics.median(ratio(beside.p99_ms, alone.p99_ms) for alone, beside in results.pairs)
+    """Return how many times as long purchases waited alongside streams: the median over the pairs."""
+    return statistics.median(ratio(alongside.p99_ms, alone.p99_ms) for alone, alongside in results.pairs)
 
 
 def middle(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:
@@ -99,7 +99,7 @@ def news(each: Round) -> float:
 def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
     return Report(
-        title="Live streams beside purchases, and the sale page: measured",
+        title="Live streams alongside purchases, and the sale page: measured",
         command="make bench-streams",
         date=machine.now(),
         revision=machine.revision(CHECKOUT),
@@ -120,18 +120,18 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
             for number, rounds in enumerate(results.pairs, 1)
             for each in rounds
         ],
-        picture=(picture, "Bars of purchases beside streams and without, and of the sale page's rate"),
+        picture=(picture, "Bars of purchases alongside streams and without, and of the sale page's rate"),
     )
 
 
 def picture_of(results: Results) -> str:
     """Return the chart: both sides of each measurement."""
-    alone, beside = ([pair[side] for pair in results.pairs] for side in (0, 1))
+    alone, alongside = ([pair[side] for pair in results.pairs] for side in (0, 1))
     drawn = [
         Panel(
             title=title,
-            values={"beside the streams": middle(beside, value), "no stream open": middle(alone, value)},
-            ours=("beside the streams",),
+            values={"alongside the streams": middle(alongside, value), "no stream open": middle(alone, value)},
+            ours=("alongside the streams",),
         )
         for title, value in (
             ("Purchase, p99 in ms (shorter is better)", p99),

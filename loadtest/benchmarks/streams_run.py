@@ -1,4 +1,4 @@
-"""Measures purchases beside open streams and without, in pairs of rounds, and how many sale pages a process answers.
+"""Measures purchases alongside open streams and without, in pairs of rounds, and how many sale pages a process answers.
 Never leaves a slow round out: that would flatter. Streams that break or purchases refused end it. By the command.
 """
 
@@ -28,7 +28,7 @@ from shop.buyers import issue_buyer
 from shop.catalogue import prime_sale
 from shop.models import Sale
 
-ALONE, BESIDE = "alone", "beside"
+ALONE, BESIDE = "alone", "alongside"
 PAGE_READERS = {"kept": "", "rendered": "Cookie: ticket=0-aaaaaaaaaaaaaaaaaaaaaa\r\n"}
 # The line moves while it is measured, so that every stream has news: units come in and go to the first who wait.
 RESTOCK_SECONDS = 0.25
@@ -70,7 +70,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Every round in pairs (alone, beside), and the sale page's rates by reader."""
+    """Every round in pairs (alone, alongside), and the sale page's rates by reader."""
 
     pairs: list[tuple[Round, Round]]
     pages: dict[str, float]

@@ -1,4 +1,4 @@
-"""Writes a run's report: one HTML page that needs nothing beside itself.
+"""Writes a run's report: one HTML page that needs nothing alongside itself.
 Never changes what a run left. Usage: python -m loadtest.report FOLDER
 """
 

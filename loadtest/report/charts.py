@@ -1,4 +1,4 @@
-"""Draws a chart over time: lines or stacked areas as SVG, its texts as HTML beside it, its figures as a table below.
+"""Draws a chart over time: lines or stacked areas as SVG, its texts as HTML alongside it, its figures as a table below.
 The drawing stretches with the page and the texts do not, so both read at every width. Needs no script.
 Never shows what the table lacks.
 """

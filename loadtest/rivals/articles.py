@@ -1,6 +1,6 @@
 """The articles' own flash sale: a locked enqueue into a sorted set, and one worker that polls, pops and decrements.
 Promises that nothing is oversold, because one process alone counts down. Fails to be fast (eight round trips and a
-100 ms sleep for whoever meets the lock), and loses what a worker had popped when it dies.
+100 ms sleep for anyone who meets the lock), and loses what a worker had popped when it dies.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Rival(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     correct: ClassVar[bool]
-    # Processes that must run beside the web, each by `python -m loadtest.rivals.work`.
+    # Processes that must run alongside the web, each by `python -m loadtest.rivals.work`.
     workers: ClassVar[int] = 0
     # Of each of the two web processes: what suits it best of 2, 4 and 8.
     threads: ClassVar[int] = 4

@@ -1,5 +1,5 @@
 """Sends what many callers ask in the same instant as one call, one call in flight at a time.
-Bounded; never waits silently: whoever asked is told a reply or an error.
+Bounded; never waits silently: anyone who asked is told a reply or an error.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Follower:
             self.wake()
 
     def end(self) -> None:
-        """Let the stream end; its reader asks anew."""
+        """Let the stream end; its reader asks again."""
         self.ended = True
         self.wake()
 

@@ -155,9 +155,9 @@ class Followers:
         self._look_up_soon(forgotten, now)
 
     def _look_up_soon(self, forgotten: Sequence[Follower], now: float) -> None:
-        """Read requests that the line forgot beside the rounds: nobody's news or heartbeat waits for the database.
+        """Read requests that the line forgot alongside the rounds: nobody's news or heartbeat waits for the database.
 
-        Those of one call at a time; whoever is not read comes back a moment later.
+        Those of one call at a time; anyone who is not read comes back a moment later.
         """
         for follower in forgotten:
             follower.postpone(now + FORGOTTEN_SECONDS)

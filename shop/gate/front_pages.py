@@ -29,14 +29,14 @@ from shop.views import TICKET_COOKIE
 log = structlog.get_logger(__name__)
 
 SALE_PATH = re.compile(r"/sales/([-\w]{1,60})/", re.ASCII)
-# The moment in the page, put in anew for every reader: the page's clock begins with it.
+# The moment in the page, put in again for every reader: the page's clock begins with it.
 MOMENT = re.compile(rb'data-server-ms="(\d+)"')
 # A page in a sale that moves is made again this often at most; a new state is shown at once.
 MIN_SECONDS = 0.25
 # The one before is shown while the new one is made, if it is no older than this.
 STALE_SECONDS = 1.0
 COUNTING_SECONDS = 30
-# What Django says of one reader, or what is said anew for each.
+# What Django says of one reader, or what is said again for each.
 OWN_HEADERS = {b"set-cookie", b"cache-control", b"expires", b"vary", b"content-length", *SECURITY_NAMES}
 CACHING: list[Header] = [(b"cache-control", b"private, no-cache"), (b"vary", b"Accept-Language, Cookie")]
 
@@ -113,7 +113,7 @@ class FrontPages:
             making.add_done_callback(lambda _done: self._making.pop(name, None))
         if page is not None and page.state == state and now - page.made_at < STALE_SECONDS:
             return page  # a moment old, and the new one is on its way
-        # Somebody who leaves while it is made does not take it from those who wait beside them.
+        # Somebody who leaves while it is made does not take it from those who wait alongside them.
         return await asyncio.shield(making)
 
     async def _make(self, name: tuple[str, str], key: Hashable, state: str, scope: Scope) -> Page | None:

@@ -104,7 +104,7 @@ class GateProtocol(HttpToolsProtocol):
         address = limited_address(self.client[0]) if self.client else ""
         if not self.addresses.take(address):
             self._refuse(TOO_MANY_OF_ONE)
-            return transport.close()  # at once: whoever has so many gets no time to read
+            return transport.close()  # at once: anyone who has so many gets no time to read
         self.address = address
         self.silent[self] = None
         if len(self.connections) > MAX_CONNECTIONS:

@@ -30,7 +30,7 @@ from shop.status_answers import status_answer
 def look_up_forgotten(request_id: str, *, buyer: str) -> RequestView:
     """Return a request that the line does not know. Raises RequestNotFound; with restore=true when nobody knows it.
 
-    Then Redis may have lost it, and whoever has its ticket gets the place back.
+    Then Redis may have lost it, and anyone who has its ticket gets the place back.
     """
     try:
         return requests.look_up(request_id, buyer=buyer)
@@ -106,7 +106,7 @@ class Statuses:
 
     async def _place(self, sku: str, request_id: str) -> Place | None:
         found: asyncio.Future[Place | FairdropError | None] = asyncio.get_running_loop().create_future()
-        # Whoever waited may have left.
+        # Anyone who waited may have left.
         self._coalescer(sku).submit((request_id, lambda place: None if found.done() else found.set_result(place)))
         place = await found
         if isinstance(place, FairdropError):
@@ -121,7 +121,7 @@ class Statuses:
     async def places(self, sku: str, request_ids: Sequence[str]) -> Sequence[Place | None]:
         """Return where some requests of one SKU stand, None for one that the line does not know. Raises Unavailable.
 
-        Beside the coalescer: whoever asks for one request must not wait behind a round of many.
+        Alongside the coalescer: anyone who asks for one request must not wait behind a round of many.
         """
         return await line.places_async(self._client, sku, request_ids)
 

@@ -1,4 +1,4 @@
-"""Counts the versions of a sale's terms in the database, whoever changes them and however."""
+"""Counts the versions of a sale's terms in the database, no matter who changes them, and how."""
 
 from django.db import migrations
 

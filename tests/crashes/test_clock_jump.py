@@ -135,7 +135,7 @@ def test_what_is_shown_goes_by_the_clock_that_opens_the_door(
     new_sku: Callable[[], str],
     tmp_path: Path,
 ) -> None:
-    """Whichever clock is the wrong one: the web process's goes as wrong beside Redis as Redis's beside it."""
+    """Whichever clock is the wrong one: the web process's goes as wrong alongside Redis as Redis's alongside it."""
     card = make_sale(new_sku(), units=15, opens_in_seconds=opens_in_seconds, closes_in_seconds=7200)
     wait_until(lambda: shown_and_done(web, card) == before, what="the sale is shown")
     assert "detail" not in web.get("/readyz").json()

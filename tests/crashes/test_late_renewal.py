@@ -111,7 +111,7 @@ def test_a_lengthening_under_way_does_not_outlive_the_release(road: Road) -> Non
 
 
 def test_a_late_release_in_two_steps_ends_the_hold_of_another(road: Road) -> None:
-    """The control: GET says it is ours, the process pauses, DEL takes it from whoever has it by then (S3)."""
+    """The control: GET says it is ours, the process pauses, DEL takes it from the one that has it by then (S3)."""
     key, heir = keys.lock(road.card.sku), a_lock(road, ttl_ms=LONG_MS)
     assert road.client.set(key, "careless", nx=True, px=300)
     rule = road.proxy.hold_requests(b"\r\nDEL\r\n")

@@ -36,7 +36,7 @@ def lose_next(road: Road, lock: Lock, *, times: int = 1) -> Rule:
 
 
 def lose_next_about(road: Road, key: str) -> Rule:
-    """Lose the reply to the next call about `key`, whoever sends it."""
+    """Lose the reply to the next call about `key`, no matter who sends it."""
     return road.proxy.drop_replies(f"{key}\r\n".encode())
 
 

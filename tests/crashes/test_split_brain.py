@@ -1,5 +1,5 @@
 """Proves that two holders of one lock at once, each at a primary of its own, cannot sell a unit twice or out of order.
-The stock row's fence refuses whoever came first to the lock and last to the row.
+The stock row's fence refuses anyone who came first to the lock and last to the row.
 """
 
 from __future__ import annotations

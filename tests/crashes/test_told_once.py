@@ -196,7 +196,7 @@ def test_a_notice_is_taken_only_when_the_line_has_heard_of_it(card: SaleCard, va
 
 
 def test_too_late_is_said_only_when_the_line_says_so_too(card: SaleCard) -> None:
-    """The expirer could not tell the line; whoever then pays hears from the database that the hold is over."""
+    """The expirer could not tell the line; anyone who then pays hears from the database that the hold is over."""
     (name,) = road.queue(card, "buyer-0000000")
     road.settle_line(card)
     let_holds_end(name)

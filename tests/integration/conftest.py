@@ -85,7 +85,7 @@ def web(shop_environment: dict[str, str], tmp_path_factory: pytest.TempPathFacto
 def start_settler(
     web: Caller, shop_environment: dict[str, str], tmp_path: Path
 ) -> Iterator[Callable[[], ChildProcess]]:
-    """Return a function that starts a settler beside the web process; it ends with the test."""
+    """Return a function that starts a settler alongside the web process; it ends with the test."""
     with ExitStack() as running:
         yield lambda: running.enter_context(settler_process(shop_environment, folder=tmp_path))
 

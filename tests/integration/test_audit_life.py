@@ -144,7 +144,7 @@ def test_sold_out_is_judged_by_what_was_free_then(card: SaleCard) -> None:
     pay(*names[:2])
     settle_line(card)
     assert Order.objects.get(request_id=names[2]).state == "sold_out"
-    # A unit that comes afterwards makes nobody a liar; whoever is told so after that is lied to.
+    # A unit that comes afterwards makes nobody a liar; anyone who is told so after that is lied to.
     assert broken(card) == []
     sale_control.restock(card.slug, units=1, **STAFF)
     assert broken(card) == []

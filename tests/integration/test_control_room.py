@@ -287,7 +287,7 @@ def test_a_stale_form_is_refused_and_explained(manager: Client, card: SaleCard) 
     assert "did “pause” at" in text
     assert "nothing was done now" in text
     assert Stock.objects.get(sku=card.sku).available == 3
-    # Whoever has read that may confirm once more: the form knows of it now.
+    # Anyone who has read that may confirm once more: the form knows of it now.
     again = manager.post(act_of(card, "restock"), {**form, "seen_act": answer.context["seen_act"]})
     assert again.status_code == 302
     assert Stock.objects.get(sku=card.sku).available == 8

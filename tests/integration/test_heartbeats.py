@@ -94,7 +94,7 @@ def test_one_that_fell_silent_is_shown_as_such_and_then_forgotten(name: str) -> 
     assert 25 < seen.silent_seconds < 90
     assert seen.since_seconds > seen.silent_seconds
     heartbeat = Heartbeat(redis.connect(), f"{name}-b")
-    heartbeat.note()  # whoever speaks forgets the others that are silent for long
+    heartbeat.note()  # anyone who speaks forgets the others that are silent for long
     assert run(("HMGET", key, f"{name}-here:1", f"{name}-here:2", f"{name}-here:3"))[0][1:] == [None, None]
     run(("HDEL", key, f"{name}-here:1"))
     heartbeat.end()

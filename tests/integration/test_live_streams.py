@@ -1,4 +1,4 @@
-"""Many live streams on one web process: one subscription, few calls, news for all of them, purchases beside them.
+"""Many live streams on one web process: one subscription, few calls, news for all of them, purchases alongside them.
 Uses real servers; the readers are a process of their own.
 """
 

@@ -78,7 +78,7 @@ class Row:
 
 
 def never_keeps(wait: Callable[..., str | None]) -> Callable[..., str | None]:
-    """Return a wait whose place is given up at every look: whoever comes back stands at the end."""
+    """Return a wait whose place is given up at every look: anyone who comes back stands at the end."""
 
     def wait_and_leave(place: Place, *args: object, **options: object) -> str | None:
         try:
@@ -145,7 +145,7 @@ def seconds_behind_a_waiter(name: str, *, sign: signal.Signals) -> float:
 
 @pytest.mark.parametrize("fair", [True, False])
 def test_a_lock_whose_holder_died_goes_to_the_longest_waiter(new_sku: Callable[[], str], fair: bool) -> None:
-    """The control is the unfair lock: whoever asks first has it, and that is the last one here."""
+    """The control is the unfair lock: anyone who asks first has it, and that is the last one here."""
     holder = a_lock(new_sku(), fair=fair)
     assert holder.acquire()
     row = Row(holder.name, [1, 1, 0.02], fair=fair)

@@ -1,4 +1,4 @@
-"""A lock given back goes to whoever waited longest; a waiter that died or gave up holds nobody up for long.
+"""A lock given back goes to the one that waited longest; a waiter that died or gave up holds nobody up for long.
 Each guard has its control. Runs on every kind of Redis.
 """
 
@@ -62,7 +62,7 @@ def test_waiters_get_it_in_the_order_they_came(new_sku: Callable[[], str]) -> No
 
 @pytest.mark.parametrize(("fair", "pushed_in"), [(False, True), (True, False)])
 def test_nobody_pushes_in_when_it_is_fair(new_sku: Callable[[], str], fair: bool, pushed_in: bool) -> None:
-    """The control is the unfair lock: whoever asks right after a release gets in before the one that waits."""
+    """The control is the unfair lock: anyone who asks right after a release gets in before the one that waits."""
     name = new_sku()
     holder, newcomer = (Lock(redis.connect(), name, ttl_ms=5000, fair=fair) for _ in range(2))
     assert holder.acquire()
@@ -151,7 +151,7 @@ def test_an_operator_takes_a_lock_away_and_the_waiter_gets_it(new_sku: Callable[
 
 
 def test_a_release_in_two_steps_steals_and_ours_does_not(new_sku: Callable[[], str]) -> None:
-    """The control: GET, then DEL, ends the hold of whoever came between (S3)."""
+    """The control: GET, then DEL, ends the hold of anyone who came between (S3)."""
     name = new_sku()
     late, heir = (Lock(redis.connect(), name, ttl_ms=60_000) for _ in range(2))
     assert late.acquire()

@@ -121,7 +121,7 @@ def test_a_holder_whose_server_is_silent_is_told_and_the_others_are_renewed(
 
 
 def test_renewals_that_fail_are_tried_again_before_the_life_ends(proxy: Proxy, new_sku: Callable[[], str]) -> None:
-    """L4, L8: a renewal whose replies are lost neither ends the hold nor makes it anew."""
+    """L4, L8: a renewal whose replies are lost neither ends the hold nor makes it again."""
     lock = Lock(redis.connect(), new_sku(), ttl_ms=3000)
     assert lock.acquire()
     assert lock.hold
@@ -176,7 +176,7 @@ def test_a_wait_longer_than_the_socket_may_be_silent_is_no_error(each_server: st
 
 
 def test_a_waiter_that_is_woken_in_vain_gives_up_in_time(new_sku: Callable[[], str]) -> None:
-    """L12. Woken all the while, it must not begin its wait anew; that it was woken is counted."""
+    """L12. Woken all the while, it must not begin its wait again; that it was woken is counted."""
     name, stop, tries = new_sku(), Event(), count(1)
     with Lock(redis.connect(), name, ttl_ms=60_000):
         waiter = Lock(redis.connect(), name, ttl_ms=5000)
@@ -195,7 +195,7 @@ def test_a_waiter_that_is_woken_in_vain_gives_up_in_time(new_sku: Callable[[], s
 
 
 def wake_in_vain(name: str, stop: Event) -> None:
-    """Wake whoever waits, again and again, without giving the lock back."""
+    """Wake anyone who waits, again and again, without giving the lock back."""
     while not stop.wait(timeout=0.02):
         run(("RPUSH", keys.lock_signals(name), "in vain"), ("PEXPIRE", keys.lock_signals(name), 1000))
 

@@ -72,7 +72,7 @@ def leave_behind(queue: Queue) -> None:
 
 
 def test_many_who_recover_the_same_batch_work_it_once(queue: Queue) -> None:
-    """Q5: whoever has the lock is given what lies there, and nobody else is."""
+    """Q5: anyone who has the lock is given what lies there, and nobody else is."""
     leave_behind(queue)
     worked: list[str] = []
     begin = Barrier(RECOVERERS)
@@ -155,8 +155,8 @@ def test_a_deep_queue_costs_the_others_nothing(queue: Queue, new_sku: Callable[[
     alone, alone_looking = seconds_of(claim), seconds_of(claim_by_looking_through_all)
     for first in range(0, DEEP, MAX_PER_CALL):
         queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
-    beside, beside_looking = seconds_of(claim), seconds_of(claim_by_looking_through_all, times=5)
-    assert beside < 10 * alone
+    alongside, beside_looking = seconds_of(claim), seconds_of(claim_by_looking_through_all, times=5)
+    assert alongside < 10 * alone
     assert beside_looking > 10 * alone_looking
     run(("SREM", keys.queues(), other.name), *(("DEL", key) for key in queue_keys(other.name)))
 

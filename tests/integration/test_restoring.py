@@ -119,17 +119,17 @@ def test_the_same_ticket_again_changes_nothing(card: SaleCard) -> None:
     assert road.snapshot(card) == before
 
 
-@pytest.mark.parametrize(("lost", "anew"), [(1, 2), (2, 1), (2, 2)])
+@pytest.mark.parametrize(("lost", "again"), [(1, 2), (2, 1), (2, 2)])
 def test_a_ticket_for_other_units_than_were_asked_anew_counts_its_own(
-    new_sku: Callable[[], str], lost: int, anew: int
+    new_sku: Callable[[], str], lost: int, again: int
 ) -> None:
-    """Asked anew after the loss with the same key: the ticket brings its place back, and its units."""
+    """Asked again after the loss with the same key: the ticket brings its place back, and its units."""
     card = make_sale(new_sku(), units=3, limit=3, room=0)
     ask = road.ask(card, "ann", quantity=lost)
     (answer,) = road.admit(card, ask)
     ticket = sign_ticket(ticket_signer(), Ticket(ask.request_id, "ann", lost, answer.seq))
     lose(card)
-    assert road.admit(card, road.ask(card, "ann", quantity=anew))[0].code == Code.ADMITTED
+    assert road.admit(card, road.ask(card, "ann", quantity=again))[0].code == Code.ADMITTED
     view, restored = restore(ticket, buyer="ann")
     assert (restored, view.quantity, view.seq) == (True, lost, answer.seq)
     before = road.snapshot(card)

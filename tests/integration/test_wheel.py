@@ -48,7 +48,7 @@ def build(source: Path, out: Path) -> ZipFile:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the sources: a build leaves folders beside them."""
+    """Return a copy of the sources: a build leaves folders alongside them."""
     folder = tmp_path_factory.mktemp("source")
     for name in (*PACKAGES, *PARTS):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy

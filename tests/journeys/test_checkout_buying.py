@@ -86,7 +86,7 @@ def test_back_and_press_again_is_the_same_request(open_sale: MakeSale, visit: Op
     ticket = buyer.get_one(card)
     buyer.page.go_back()
     buyer.page.wait_for_url("**/sales/**")
-    # Whether the browser kept the page or loaded it anew: the kept form is the first press once more.
+    # Whether the browser kept the page or loaded it again: the kept form is the first press once more.
     kept = buyer.page.locator("[name=idempotency_key]").input_value() == "first-press"
     buyer.press("Get mine")
     buyer.page.wait_for_url("**/requests/**")

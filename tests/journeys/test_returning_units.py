@@ -187,7 +187,7 @@ def test_every_unit_is_sold_in_the_end(
     assert_sold_to_the_line(crowd, always_in_stock, units=units)
     assert len(moments(RETURNS, crowd)) >= units // 2  # the control of the crowd: many did not pay
 
-    # Nothing can come back any more, so whoever waits is told.
+    # Nothing can come back any more, so anyone who waits is told.
     def all_told() -> bool:
         left = buyers - units - crowd.count("expired") - crowd.count("refunded")
         return crowd.count("sold_out") == left
@@ -207,7 +207,7 @@ def test_without_an_expirer_units_stay_unsold(
     pay_some(web, crowd, seen)
     assert crowd.count("paid") == units - len(NEVER_PAY)
     let_holds_end(*(name for place, name in enumerate(seen) if place in NEVER_PAY))
-    # The settlers go on: whoever comes to another sale is served, one after another, and nothing came back meanwhile.
+    # The settlers go on: who comes to another sale is served, one after another, and nothing came back meanwhile.
     always_in_stock = open_line(web, new_sku(), units=10, buyers=1)
     for served in range(1, 6):
         wait_until(lambda: always_in_stock.count("held") == served, timeout_seconds=PATIENCE_SECONDS)  # noqa: B023

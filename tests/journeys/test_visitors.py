@@ -15,7 +15,7 @@ from tests.shop_processes import ROOT
 from tests.shopkeeping import assert_books_balance
 from tests.waiting import wait_until
 
-# With this seed 17 would pay, 13 would give their unit back, and 7 would leave the line: whoever comes first, among
+# With this seed 17 would pay, 13 would give their unit back, and 7 would leave the line: anyone who comes first, among
 # the holders of 28 units is one who pays and one who gives back, and among those who wait is one who stays.
 SEED, PEOPLE, UNITS = 34, 40, 28
 # Nobody decides by their speed: they act within seconds, and a hold lasts longer than this test.

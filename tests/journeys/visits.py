@@ -1,5 +1,5 @@
 """A buyer's browser at the shop: presses, looks, waits for what the page shows, and notes every fault of the console.
-Never calls the API beside the page, never sleeps.
+Never calls the API alongside the page, never sleeps.
 """
 
 from __future__ import annotations

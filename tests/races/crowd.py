@@ -1,4 +1,4 @@
-"""Lets many threads begin in the same instant, and two settlers work beside a test. Decides nothing."""
+"""Lets many threads begin in the same instant, and two settlers work alongside a test. Decides nothing."""
 
 from __future__ import annotations
 

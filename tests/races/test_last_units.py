@@ -80,7 +80,7 @@ def test_the_road_sells_exactly_the_last_units_to_the_first_in_line(new_sku: Cal
         close_sale(card)
         wait_until(lambda: line_is_empty(card))
     admitted = sorted(answer.seq for answer in answers if answer.code == Code.ADMITTED)
-    # Whoever asked after the last unit was held was told so at the door.
+    # Anyone who asked after the last unit was held was told so at the door.
     assert {answer.code for answer in answers} <= {Code.ADMITTED, Code.SOLD_OUT}
     held = Order.objects.filter(sale_id=card.sale_id, state="held").order_by("seq").values_list("seq", flat=True)
     assert list(held) == admitted[:units]

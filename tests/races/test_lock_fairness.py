@@ -79,7 +79,7 @@ def run_once(plan: Plan, *, seconds: float = RUN_SECONDS) -> Fairness:
 
 
 def test_without_fairness_few_have_it_most_of_the_time(new_sku: Callable[[], str], tmp_path: Path) -> None:
-    """The control: the same run, and whoever gives the lock back may take it again before those who wait."""
+    """The control: the same run, and anyone who gives the lock back may take it again before those who wait."""
     runs: list[Fairness] = []
     while all(run.is_fair for run in runs):
         assert len(runs) < RUNS, runs

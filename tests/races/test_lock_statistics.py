@@ -124,7 +124,7 @@ def all_told(entries: list[Any]) -> list[Any]:
 
 
 def test_a_name_whose_counts_have_ended_is_forgotten() -> None:
-    """The control is the same list before anything is counted anew: nothing else takes a name out."""
+    """The control is the same list before anything is counted again: nothing else takes a name out."""
     client = redis.connect()
     gone, kept = (f"kite-{os.getpid()}-{name}" for name in ("gone", "kept"))
     client.delete(keys.lock_names())  # those of other tests: which of many is drawn is a matter of time

@@ -26,7 +26,7 @@ from tests.shopkeeping import assert_books_balance, audit_of, let_holds_end, mak
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 ROUNDS = 1000
 START_SECONDS = 120
-# Whoever comes a moment later: without it the one with the shorter way would always win.
+# Anyone who comes a moment later: without it the one with the shorter way would always win.
 SCATTER_SECONDS = 0.002
 
 

@@ -206,7 +206,7 @@ def test_a_job_that_could_not_be_queued_gives_its_unit_back(new_sale: Callable[[
     sale = new_sale(rival, 1)
     queue = "rq:queue:rivals"
     redis_client().delete(queue)
-    redis_client().set(queue, "not a list")  # whoever pushes a job is refused
+    redis_client().set(queue, "not a list")  # anyone who pushes a job is refused
     try:
         with pytest.raises(Exception, match="WRONGTYPE"):
             rival.buy(sale, buyer="buyer", key="")

@@ -23,7 +23,7 @@ from tests.rules.sources import (
 
 # They put together what others made: the web process; a flood with its report and page.
 ASSEMBLERS = {"shop.asgi", "loadtest.run_flood", "loadtest.watching", "loadtest.web_tab"}
-# What a floor may import beside itself.
+# What a floor may import alongside itself.
 BELOW = {"inventory": set(), "shop": {"inventory"}, "workers": {"shop", "inventory"}, "loadtest": set()}
 
 

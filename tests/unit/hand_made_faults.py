@@ -383,7 +383,7 @@ def nobody_asked(run: Run) -> None:
 
 
 def no_double_clicks(run: Run) -> None:
-    """No click was sent beside another."""
+    """No click was sent alongside another."""
     run.operations[1].click = "again"
 
 

@@ -217,7 +217,7 @@ HOLD = 1 / 128  # a fraction that adds up exactly
 
 
 def turns_of(processes: int, *, turns: int, hold: float = HOLD) -> list[list[Visit]]:
-    """Return visits of processes that take strict turns, each asking anew when it has left."""
+    """Return visits of processes that take strict turns, each asking again when it has left."""
     visits: list[list[Visit]] = [[] for _ in range(processes)]
     for turn in range(turns):
         entered = turn * hold

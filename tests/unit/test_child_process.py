@@ -1,4 +1,4 @@
-"""A stopped child leaves nothing of its group, whoever was killed or deaf before."""
+"""A stopped child leaves nothing of its group, no matter what was killed or deaf before."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_of_every_ten_exactly_so_many_pay_whoever_wins() -> None:
         drawn = list(islice(population().cards("a", kind), 3 * len(deck)))
         rounds = [drawn[start : start + len(deck)] for start in range(0, len(drawn), len(deck))]
         assert all(sorted(each) == sorted(deck) for each in rounds)
-        assert len({tuple(each) for each in rounds}) > 1  # shuffled anew each time
+        assert len({tuple(each) for each in rounds}) > 1  # shuffled again each time
         again = population().cards("a", kind)
         assert drawn == list(islice(again, len(drawn)))
         assert drawn != list(islice(population(seed=2).cards("a", kind), len(drawn)))
@@ -84,7 +84,7 @@ def test_of_every_twenty_exactly_so_many_are_of_each_kind() -> None:
     kinds = [everybody().kind_of(number) for number in range(1000)]
     for start in range(0, 1000, round_of):
         assert Counter(kinds[start : start + round_of]) == EVERYBODY
-    assert kinds[:round_of] != kinds[round_of : 2 * round_of]  # shuffled anew each time
+    assert kinds[:round_of] != kinds[round_of : 2 * round_of]  # shuffled again each time
     assert kinds == [everybody().kind_of(number) for number in range(1000)]
     assert kinds != [everybody(seed=2).kind_of(number) for number in range(1000)]
 

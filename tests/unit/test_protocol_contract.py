@@ -17,7 +17,7 @@ from tests.rules.sources import ROOT, python_files
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
 CYCLE = httptools_impl.RequestResponseCycle
-HINT = "uvicorn has changed: read the new httptools_impl.py beside shop/gate/protocol.py"
+HINT = "uvicorn has changed: read the new httptools_impl.py alongside shop/gate/protocol.py"
 
 # What ours overrides or calls, with its parameters.
 METHODS = {

@@ -32,7 +32,7 @@ GOOD = [10.0] * 98
         (payment_figures(confirm_ms=[*GOOD, 50.0, 50.0], commit_ms=[1.0], call_ms=[1.0]), []),
         (
             payment_figures(confirm_ms=[*GOOD, 51.0, 51.0], commit_ms=[1.0], call_ms=[1.0]),
-            ["payment confirmed beside a flood, p99"],
+            ["payment confirmed alongside a flood, p99"],
         ),
         (audit_figures([0.9, 1.0, 1.1], [0.1], orders=100_000), []),
         (audit_figures([0.9, 1.1, 1.1], [0.1], orders=100_000), ["audit of a sale with 100,000 orders"]),

@@ -39,8 +39,8 @@ def test_a_good_run_keeps_every_floor_whatever_one_round_says() -> None:
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ({"beside_ms": 16.0}, "p99 beside streams ÷ without"),
-        ({"asked": 200.0}, "purchases asked beside them"),
+        ({"beside_ms": 16.0}, "p99 alongside streams ÷ without"),
+        ({"asked": 200.0}, "purchases asked alongside them"),
         ({"news": 10.0}, "messages to all streams"),
     ],
     ids=["slower", "fewer", "silent"],
@@ -60,5 +60,5 @@ def test_what_disturbs_both_sides_alike_is_no_ratio() -> None:
 
 def test_the_chart_has_both_sides() -> None:
     drawn = picture_of(Results(pairs=[pair()], pages={"kept": 8_000.0, "rendered": 300.0}))
-    assert "beside the streams" in drawn
+    assert "alongside the streams" in drawn
     assert "no stream open" in drawn

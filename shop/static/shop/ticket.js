@@ -59,7 +59,7 @@ function showWay(position) {
   try {
     start = Math.max(position, Number(localStorage.getItem(BEGAN + ticket.dataset.id)));
     localStorage.setItem(BEGAN + ticket.dataset.id, start);
-  } catch { /* then it begins anew */ }
+  } catch { /* then it begins again */ }
   const way = find("way");
   way.max = Math.max(start - 1, 1);
   way.value = position === 1 ? way.max : start - position;

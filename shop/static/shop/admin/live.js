@@ -39,7 +39,7 @@ export function watch({ address, show, say }) {
   ask();
 }
 
-// Puts each named piece of HTML into its place. Whoever stands on a link in it stays on that link.
+// Puts each named piece of HTML into its place. Anyone who stands on a link in it stays on that link.
 export function place(parts) {
   for (const [name, html] of Object.entries(parts)) {
     const here = document.querySelector(`[data-part="${name}"]`);
