@@ -17,7 +17,7 @@ from tests.crashes.lossy_road import Road
 from tests.proxy import Rule
 from tests.waiting import wait_until
 
-TTL_MS = 3000
+TTL_MS = 6000
 LONG_MS = 60_000
 # What a renewal must not be: it takes the lock when it is not there.
 TAKING = "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return tonumber(ARGV[2])"

@@ -2,6 +2,7 @@
 // Never asks twice at once, never asks while the page is hidden. Used by stock.js and room.js.
 const EVERY_MS = 2000;
 const GIVE_UP_MS = 10000;
+const RESTS = "Rests while nobody looks.";
 
 // watch({address: () => URL, show: answer => void, say: text => void})
 export function watch({ address, show, say }) {
@@ -22,9 +23,9 @@ export function watch({ address, show, say }) {
       }
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       show(await answer.json());
-      say("Live.");
+      say(document.hidden ? RESTS : "Live."); // it was under way when nobody looked any more
     } catch {
-      say("No answer; trying again.");
+      say(document.hidden ? RESTS : "No answer; trying again.");
     } finally {
       asking = false;
     }
@@ -33,7 +34,7 @@ export function watch({ address, show, say }) {
 
   document.addEventListener("visibilitychange", () => {
     clearTimeout(timer);
-    if (document.hidden) say("Rests while nobody looks.");
+    if (document.hidden) say(RESTS);
     else ask();
   });
   ask();
