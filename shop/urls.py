@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop import about, api, api_actions, languages, mail_pages, my_tickets, ticket_actions, views
+from shop import about, api, api_actions, languages, mail_pages, my_tickets, opening_calendar, ticket_actions, views
 from shop.admin_stock import stock_live
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
@@ -17,6 +17,7 @@ urlpatterns = [
     path("", views.sale_list, name="sales"),
     path("past/", views.past_sales, name="past-sales"),
     path("sales/<slug:slug>/", views.sale, name="sale"),
+    path("sales/<slug:slug>/opening.ics", opening_calendar.opening_file, name="sale-calendar"),
     path("tickets/", my_tickets.my_tickets, name="my-tickets"),
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),
