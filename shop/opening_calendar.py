@@ -42,7 +42,7 @@ def calendar_of(card: SaleCard, *, address: str) -> bytes:
 
     summary = _("%(title)s: the drop opens") % {"title": card.title}
     rule = _("First come, first served: your place is given the moment you press the button, by the server's clock.")
-    reminder = Alarm.new(summary=summary)
+    reminder = Alarm.new()
     reminder.add("action", "DISPLAY")
     reminder.add("trigger", REMINDER)
     reminder.add("description", summary)
@@ -56,6 +56,6 @@ def calendar_of(card: SaleCard, *, address: str) -> bytes:
         stamp=timezone.now(),
         subcomponents=[reminder],
     )
-    calendar = Calendar.new(prodid="-//Fairdrop//opening//EN", method="PUBLISH", subcomponents=[opening])
+    calendar = Calendar.new(prodid="-//Fairdrop//opening//EN", uid=address, method="PUBLISH", subcomponents=[opening])
     text: bytes = calendar.to_ical()
     return text
