@@ -7,12 +7,13 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Aggregate, Case, Count, F, Max, OuterRef, Q, Subquery, Sum, When
+from django.db.models import Aggregate, BooleanField, Case, Count, F, Max, OuterRef, Q, Subquery, Sum, When
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
@@ -168,13 +169,13 @@ def prime_card(card: SaleCard) -> None:
 def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:
     if priming.is_primed(client, card.sku):
         return _prime_stock(client, card, begins=begins, lost=lost)
-    read_at = _fill(client, card.sku)
+    first = _fill(client, card.sku)
     with transaction.atomic(), connection.cursor() as cursor:
         # Until the stock is known nobody is told of a change: so nothing may change after the last look at it.
         ledger.lock_stock(cursor, sku=card.sku)
         card = replace(find_sale_by_id(card.sale_id), ordinal_base=card.ordinal_base)
         _refuse_retired(card)
-        _fill(client, card.sku, changed_since=read_at - MAX_COMMIT)
+        _fill(client, card.sku, since=first)
         return _prime_stock(client, card, begins=begins, lost=lost)
 
 
@@ -217,21 +218,31 @@ def _move_ordinals(card: SaleCard) -> SaleCard:
     return card
 
 
-def _fill(client: redis.Client, sku: str, *, changed_since: datetime | None = None) -> datetime:
-    """Write what buyers hold and what was decided into an empty Redis; return the moment it was read.
+class _Look(NamedTuple):
+    """When the orders of a SKU were read, and the oldest transaction that was under way then."""
 
-    changed_since: only what has changed since then; the stock's row is locked. Else one snapshot for all of it: a count
-    that knows of more than the records do would make requests look lost (I4).
+    at: datetime
+    oldest_xid: str
+
+
+def _fill(client: redis.Client, sku: str, *, since: _Look | None = None) -> _Look:
+    """Write what buyers hold and what was decided into an empty Redis; return the look at the database that was taken.
+
+    since: only what that look cannot have seen; the stock's row is locked, so this must be little, however many orders
+    there are. Else one snapshot for all of it: a count that knows of more than the records do would make requests look
+    lost (I4).
     """
     orders = Order.objects.filter(sale__stock__sku=sku, sale__retired_at__isnull=True)
     with transaction.atomic(), connection.cursor() as cursor:
-        if changed_since is None:
+        if since is None:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        cursor.execute("SELECT clock_timestamp()")
-        read_at: datetime = cursor.fetchone()[0]
-        changed = orders if changed_since is None else orders.filter(changed_at__gte=changed_since)
-        buyers = orders if changed_since is None else orders.filter(buyer__in=changed.values("buyer"))
-        zeros = changed_since is not None  # they may have had some at the first look
+        cursor.execute("SELECT clock_timestamp(), pg_snapshot_xmin(pg_current_snapshot())::xid::text")
+        look = _Look(*cursor.fetchone())
+        changed = buyers = orders
+        if since is not None:
+            changed = orders.filter(_written_after(since))
+            buyers = orders.filter(buyer__in=set(changed.values_list("buyer", flat=True)))
+        zeros = since is not None  # they may have had some at the first look
         live = Q(state__in=LIVE_STATES)
         found: dict[str, Sequence[tuple[str, str | int]]] = {
             keys.live_units(sku): _by_buyer(buyers, Sum("quantity", filter=live, default=0), zeros=zeros),
@@ -240,7 +251,14 @@ def _fill(client: redis.Client, sku: str, *, changed_since: datetime | None = No
         }
     for key, pairs in found.items():
         priming.prime_fields(client, sku, key=key, pairs=pairs)
-    return read_at
+    return look
+
+
+def _written_after(look: _Look) -> Q:
+    """Return the condition for orders whose row as it is now `look` cannot have seen. Not for a subquery."""
+    # The moment alone would bring back all of the last minute's.
+    unseen = RawSQL("age(shop_order.xmin) <= age(%s::xid)", [look.oldest_xid], output_field=BooleanField())
+    return Q(changed_at__gte=look.at - MAX_COMMIT) & Q(unseen)
 
 
 def _by_buyer(orders: QuerySet[Order], what: Aggregate, *, zeros: bool) -> list[tuple[str, int]]:

@@ -4,10 +4,11 @@ Pausing, closing and paying go on across the loss as if nothing had been.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import Q
 
 from inventory import audit_line, keys, line, line_changes, priming, redis
 from inventory.admission import Code
@@ -18,6 +19,7 @@ from shop.catalogue import SaleCard
 from shop.models import Order, Sale
 from tests import road
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, pay
+from tests.waiting import wait_until
 from workers.reconcile_books import stock_row
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -171,3 +173,33 @@ def test_news_of_an_order_that_priming_missed_count_it_once(card: SaleCard) -> N
         assert audit_line.look(redis.connect(), card.sku).queued == 0
         assert road.run(("HVALS", keys.live_units(card.sku))) == [["1"]]
         assert_books_balance(card)
+
+
+def written_under_the_lock(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Lose Redis and prime the sale; return how many records were written while the stock's row was locked."""
+    written: list[int] = []
+    fill = priming.prime_fields
+
+    def note(client: redis.Client, sku: str, *, key: str, pairs: Sequence[tuple[str, str | int]]) -> None:
+        if key == keys.records(sku):
+            written.append(len(pairs))
+        fill(client, sku, key=key, pairs=pairs)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(priming, "prime_fields", note)
+        lose(card)
+    first, second = written
+    assert first == Order.objects.filter(sale_id=card.sale_id).count()
+    return second
+
+
+def test_what_the_first_look_has_seen_is_not_read_again_under_the_lock(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it was decided in the last minute. The control goes by the moment alone: it reads all of it twice."""
+    live_through(card)
+    # Another transaction of this server may have been under way for a while: its own are not known to be seen.
+    wait_until(lambda: written_under_the_lock(card, monkeypatch) == 0, what="nothing is read twice")
+    with monkeypatch.context() as careless:
+        careless.setattr(catalogue, "_written_after", lambda look: Q(changed_at__gte=look.at - catalogue.MAX_COMMIT))
+        assert written_under_the_lock(card, monkeypatch) == Order.objects.filter(sale_id=card.sale_id).count()
