@@ -180,7 +180,7 @@ class Lock(AnyLock):
         """Let the lock live `milliseconds` from now ("set") or longer than now ("add"); False when it is not ours.
 
         The watchdog goes on from there: a life shorter than ttl_ms is soon ttl_ms again.
-        The longest hold counts from this call on. Never makes a lock again (L8).
+        The longest hold counts from this call on. Never creates a lock that is gone (L8).
         Raises InvalidRequest, RedisUnavailable.
         """
         self._check_extend(milliseconds, mode)

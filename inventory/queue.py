@@ -65,11 +65,11 @@ class Batch(NamedTuple):
 
 
 class Dequeued(IntEnum):
-    """What became of a dequeue: GONE = it does not wait (any more), ANEW = it was queued again and stays."""
+    """What became of a dequeue: GONE = it does not wait (any more), REQUEUED = it was queued again and stays."""
 
     REMOVED = 1
     GONE = 0
-    ANEW = -1
+    REQUEUED = -1
 
 
 class Counters(NamedTuple):

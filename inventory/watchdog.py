@@ -1,5 +1,5 @@
 """Renews every lock of this process at a third of its TTL, a thread a server, and tells a holder that lost one.
-Never makes a lock again, never dies of an error, never reaches into a forked child.
+Never creates a lock that is gone, never dies of an error, never reaches into a forked child.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Trigger:
     other: str
 
     def take_away_from_tables(self, cursor: Cursor) -> None:
-        """Write the function again."""
+        """Replace the function."""
         cursor.execute("SELECT pg_get_functiondef(%s::regproc)", [self.function])
         (text,) = cursor.fetchone()
         cursor.execute(instead(text, self.part, self.other))

@@ -63,7 +63,7 @@ def test_a_task_queued_anew_is_not_dequeued(queue: Queue) -> None:
     (old,) = queue.enqueue("a")
     queue.pop()
     (new,) = queue.enqueue("a")
-    assert queue.dequeue("a", due_us=old.due_us) is Dequeued.ANEW
+    assert queue.dequeue("a", due_us=old.due_us) is Dequeued.REQUEUED
     assert queue.dequeue("a", due_us=new.due_us) is Dequeued.REMOVED
     assert queue.dequeue("a", due_us=new.due_us) is Dequeued.GONE
 

@@ -160,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
     def dequeue(self, name: str, again: bool) -> None:
         waits = name in self.model.waiting or name in self.later
         answer = self.queue.dequeue(name, due_us=self.due.get(name, 1) - again)
-        assert answer is (Dequeued.GONE if not waits else Dequeued.ANEW if again else Dequeued.REMOVED)
+        assert answer is (Dequeued.GONE if not waits else Dequeued.REQUEUED if again else Dequeued.REMOVED)
         if answer is Dequeued.REMOVED:
             (self.later if name in self.later else self.model.waiting).remove(name)
             self.fates["dequeued"] += 1

@@ -5,10 +5,11 @@ Uses the real servers; its controls show what would happen without each guard.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
+from itertools import count
 from typing import Any
 
 import pytest
@@ -163,6 +164,31 @@ def test_an_undecided_dead_letter_keeps_a_sale_until_staff_discard_it(new_sku: C
         retiring.retire(card.slug, actor="olga")
     line_care.change_letters(card.sku, [name], mode="discard", actor="olga")
     assert retiring.retire(card.slug, actor="olga") == "retired"
+
+
+@pytest.mark.parametrize("is_looked_at_again", [True, False])
+def test_a_request_given_up_between_two_looks_keeps_a_sale(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, is_looked_at_again: bool
+) -> None:
+    """It goes from flight to the dead letters while the line is read. The control has no second look at the letters."""
+    card, looks = make_sale(new_sku(), units=1), count(1)
+    (name,) = fill_line(card, buyers=1)
+    lock = road.held_lock(card.sku)
+    road.take(lock)
+    lock.release()
+    members_of, has_dead_letter = forgetting._members_of, forgetting._has_dead_letter
+
+    def give_up_meanwhile(client: redis.Client, key: str, sale_id: int) -> Iterator[list[str]]:
+        if key == keys.line(card.sku):
+            road.run(("ZREM", keys.in_flight(card.sku), name), ("ZADD", keys.dead_letters(card.sku), 1, name))
+        return members_of(client, key, sale_id)
+
+    def look_once(*look: Any) -> bool:
+        return (is_looked_at_again or next(looks) == 1) and has_dead_letter(*look)
+
+    monkeypatch.setattr(forgetting, "_members_of", give_up_meanwhile)
+    monkeypatch.setattr(forgetting, "_has_dead_letter", look_once)
+    assert forgetting.has_waiting(redis.connect(), card.sku, sale_id=card.sale_id) is is_looked_at_again
 
 
 def test_a_held_order_keeps_a_sale_until_it_ends(new_sku: Callable[[], str]) -> None:

@@ -183,7 +183,7 @@ def test_every_package_has_its_row_in_the_architecture() -> None:
 
 
 def test_every_package_says_its_duty() -> None:
-    """The first line of each module does, and of each package; a folder that Django asks for only has none."""
+    """In the docstring of its `__init__.py`; that every module does the same is a rule of tests/rules/test_shape.py."""
     named = re.findall(
         r"^\| `((?:inventory|shop|workers|loadtest)[\w/]*)` \|", text_of(ROOT / "ARCHITECTURE.md"), re.MULTILINE
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -170,6 +171,25 @@ def test_the_example_of_compose_needs_nothing_but_its_secrets(tmp_path: Path) ->
     assert checked.returncode == 0, checked.stderr
     public = environment | {"ALLOWED_HOSTS": "shop.example"}
     assert faults(start(tmp_path, **unset | public)) == [TLS_FAULT]
+
+
+def test_the_settings_that_ci_writes_for_compose_are_enough(tmp_path: Path) -> None:
+    """The step of the workflow, run on the example; without its lines for the sandbox the shop refuses to start."""
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["compose"]["steps"]
+    (step,) = [each["run"] for each in steps if each.get("name") == "settings of this run only"]
+    shutil.copy(ROOT / ".env.example", tmp_path)
+    subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, check=True, timeout=60)
+    lines = (tmp_path / ".env").read_text().splitlines()
+    written = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+    def started(given: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        environment = {name: filled(str(value), given) for name, value in compose["x-shop"]["environment"].items()}
+        return start(tmp_path, **dict.fromkeys(SAFE.keys() - environment.keys(), "") | environment)
+
+    assert (started(written).returncode, started(written).stderr) == (0, "")
+    without = {name: value for name, value in written.items() if "SANDBOX" not in name}
+    assert faults(started(without)) == [MONEY_FAULT]
 
 
 def filled(text: str, given: dict[str, str]) -> str:
