@@ -85,7 +85,9 @@ def forget_sku(client: Client, sku: str, *, lock_ttl_ms: int, breathe: Callable[
             return False
         lock.end_hold()  # unlinked with everything else
     breathe()
-    run_commands(client, [("SREM", keys.skus(), sku), ("SREM", keys.lock_names(), sku)])
+    # Another process may have sent counts of the lock meanwhile. They go last: what is sent later lists its name after.
+    listed = [("SREM", keys.skus(), sku), ("SREM", keys.lock_names(), sku)]
+    run_commands(client, [*listed, ("UNLINK", keys.lock_statistics(sku))])
     return True
 
 

@@ -17,15 +17,18 @@ PATIENCE_SECONDS = 120.0
 TRIES = 20
 
 
-def wait_until(condition: Callable[[], Seen], *, timeout_seconds: float = PATIENCE_SECONDS, what: str = "") -> Seen:
-    """Return the first true value of `condition`; fail when none came within `timeout_seconds`."""
+def wait_until(
+    condition: Callable[[], Seen], *, timeout_seconds: float = PATIENCE_SECONDS, what: str | Callable[[], str] = ""
+) -> Seen:
+    """Return the first true value of `condition`; fail when none came within `timeout_seconds`, and say `what`."""
     deadline = time.monotonic() + timeout_seconds
     while True:
         seen = condition()
         if seen:
             return seen
         if time.monotonic() >= deadline:
-            raise AssertionError(f"{what or condition} did not come true within {timeout_seconds:g} s; last: {seen!r}")
+            said = what() if callable(what) else what or str(condition)
+            raise AssertionError(f"{said} did not come true within {timeout_seconds:g} s; last: {seen!r}")
         time.sleep(BLINK_SECONDS)
 
 

@@ -25,7 +25,6 @@ from tests.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores,
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, pay_all
 from tests.waiting import wait_until
 
-PATIENCE_SECONDS = 120
 # More than one step of forgetting.
 BUYERS, UNITS = 1_200, 5
 
@@ -100,7 +99,7 @@ def strike(shop: WorkerShop, *, point: str, action: str, heal: Callable[[], None
 @pytest.mark.parametrize("point", RETIRING_POINTS)
 def test_a_sku_forgotten_by_half_is_forgotten_whole(point: str, action: str, shop: WorkerShop, card: SaleCard) -> None:
     def heal() -> None:
-        wait_until(lambda: not keys_left(card.sku), timeout_seconds=PATIENCE_SECONDS, what="Redis forgets all of it")
+        wait_until(lambda: not keys_left(card.sku), what=lambda: f"Redis still has {keys_left(card.sku)}: that it")
 
     strike(shop, point=point, action=action, heal=heal)
     assert keys_left(card.sku) == []
@@ -117,7 +116,7 @@ def test_a_sale_forgotten_by_half_goes_and_the_one_beside_it_stays(
 
     def heal() -> None:
         known = ("HEXISTS", keys.sales(card.sku), card.sale_id)
-        wait_until(lambda: road.run(known) == [0], timeout_seconds=PATIENCE_SECONDS, what="the sale goes")
+        wait_until(lambda: road.run(known) == [0], what="the sale goes")
 
     strike(shop, point=point, action="kill", heal=heal)
     assert road.run(("HLEN", keys.records(card.sku)), ("HLEN", keys.live_units(card.sku))) == [1, 1]

@@ -365,11 +365,23 @@ def test_a_lock_that_somebody_holds_is_left_to_them(new_sku: Callable[[], str]) 
     assert keys_left(card.sku) == []
 
 
+def count_late(sku: str) -> None:
+    """Send what a settler counted about its lock."""
+    road.run(("HSET", keys.lock_statistics(sku), "holds", 1), ("SADD", keys.lock_names(), sku))
+
+
 def test_what_a_settler_counts_late_is_forgotten_by_the_reconciler(new_sku: Callable[[], str]) -> None:
     card = sold(new_sku())
     retiring.retire(card.slug, actor="olga")
-    road.run(("HSET", keys.lock_statistics(card.sku), "holds", 1), ("SADD", keys.lock_names(), card.sku))
+    count_late(card.sku)
     reconcile()
+    assert keys_left(card.sku) == []
+
+
+def test_what_a_settler_counts_while_a_sku_is_being_forgotten_goes_with_it(new_sku: Callable[[], str]) -> None:
+    card = sold(new_sku())
+    retiring.mark_retired(card.slug, actor="olga")
+    assert retiring.forget_retired(card.sku, breathe=lambda: count_late(card.sku))
     assert keys_left(card.sku) == []
 
 
