@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from inventory.outcomes import Reason, State
-from inventory.tickets import Record
+from inventory.records import Record
+from inventory.states import Reason, State
 
 
 class Claim(NamedTuple):

@@ -13,9 +13,8 @@ from typing import Literal
 
 import structlog
 
-from inventory import keys
 from inventory.exceptions import RedisUnavailable
-from inventory.redis import Argument, Client, run_commands, run_script
+from inventory.redis import Argument, Client, keys, run_commands, run_script
 
 log = structlog.get_logger(__name__)
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from inventory.database import Cursor, array
 from inventory.exceptions import FenceRefused, InvalidRequest, StaleWrite, UnitsNotFree
-from inventory.keys import checked_sku
-from inventory.tickets import StockFigures
+from inventory.postgres import Cursor, array
+from inventory.records import StockFigures
+from inventory.redis.keys import checked_sku
 
 LOAD = """
 INSERT INTO inventory_stock AS s (sku, total, available, held, sold, fence, version)

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from inventory.keys import SKU_PATTERN
+from inventory.redis.keys import SKU_PATTERN
 
 
 class Stock(models.Model):

@@ -16,12 +16,13 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from inventory import line, redis
+from inventory import redis
 from inventory.admin import ReadOnly
 from inventory.exceptions import FairdropError, InvalidRequest
+from inventory.line import reading
 from inventory.models import StockMovement
-from inventory.outcomes import WAITING_STATES, State
-from inventory.tickets import sale_id_of
+from inventory.records import sale_id_of
+from inventory.states import WAITING_STATES, State
 from shop import catalogue, holds, mails, refunds
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
 from shop.order_numbers import order_number, read_order_number
@@ -118,7 +119,7 @@ def place_in_line(request_id: str) -> str:
         return ""
     try:
         card = catalogue.find_sale_by_id(sale_id)
-        (place,) = line.places(redis.connect(), card.sku, [request_id])
+        (place,) = reading.places(redis.connect(), card.sku, [request_id])
     except FairdropError:
         return ""
     if place is None or place.record.state not in WAITING_STATES:

@@ -13,10 +13,11 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
-from inventory import redis, stock_looks
+from inventory import redis
 from inventory.exceptions import RedisUnavailable
+from inventory.line import snapshot
+from inventory.line.snapshot import StockLook
 from inventory.models import Stock
-from inventory.stock_looks import StockLook
 from shop.decision_rates import Sample, measure
 from shop.models import Sale, open_at
 
@@ -112,7 +113,7 @@ def _stocks(*, search: str, state: str) -> QuerySet[Stock]:
 def _rows(stocks: Sequence[Stock]) -> tuple[list[StockRow], str]:
     redis_error, looks = "", {}
     try:
-        looks = stock_looks.look_at(redis.connect(), [stock.sku for stock in stocks])
+        looks = snapshot.look_at(redis.connect(), [stock.sku for stock in stocks])
     except RedisUnavailable as error:
         redis_error = error.detail
     rows = {stock.pk: StockRow(stock, looks.get(stock.sku)) for stock in stocks}

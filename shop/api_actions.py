@@ -8,10 +8,11 @@ from typing import Any
 
 from django.http import HttpRequest, JsonResponse
 
-from inventory import line, redis
+from inventory import redis
 from inventory.exceptions import InvalidRequest, RequestNotFound, SaleNotFound, TooLarge
-from inventory.outcomes import WAITING_STATES
-from inventory.tickets import sale_id_of
+from inventory.line import reading
+from inventory.records import sale_id_of
+from inventory.states import WAITING_STATES
 from shop import catalogue, checkout, holds, payments, requests, restoring
 from shop.api import api_call
 from shop.http import MAX_BODY_BYTES, buyer_of, check_json_content_type, read_json_object
@@ -110,5 +111,5 @@ def answer(view: RequestView) -> dict[str, Any]:
     """Return the status answer of a request, with the line's figures while it waits."""
     card = catalogue.find_sale(view.sale_slug)
     waits = view.state in WAITING_STATES
-    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
+    figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
     return status_answer(view, card, figures=figures)

@@ -7,7 +7,7 @@ import sys
 from shop.wsgi import application as django_application  # first: it sets Django up, which the gate needs
 
 # isort: split
-from inventory.memory import settle_in
+from inventory.gc_tuning import settle_in
 from shop.gate.pages import Pages
 from shop.gate.router import Gate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inventory.audit import Scope, audit
+from inventory.audit.run import Scope, audit
 from inventory.exceptions import SaleNotFound
 from shop.models import Sale
 

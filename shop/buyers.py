@@ -12,7 +12,7 @@ from functools import cache
 from django.conf import settings
 
 from inventory.exceptions import Unauthenticated
-from inventory.signatures import MAC_LENGTH, Signer
+from inventory.signing import MAC_LENGTH, Signer
 
 COOKIE_NAME = f"{settings.COOKIE_PREFIX}buyer"
 # Under TLS too, before the prefix: read until the last of those cookies has ended.

@@ -17,12 +17,14 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
 
-from inventory import keys, ledger, priming, redis
+from inventory import ledger, redis
 from inventory.exceptions import SaleNotFound, SaleNotPrimed
-from inventory.line_changes import live_field
-from inventory.outcomes import LIVE_STATES, State
-from inventory.priming import Primed
-from inventory.tickets import Record, StockFigures
+from inventory.line import priming
+from inventory.line.priming import Primed
+from inventory.line.writing import live_field
+from inventory.records import Record, StockFigures
+from inventory.redis import keys
+from inventory.states import LIVE_STATES, State
 from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
 from shop.orders import record_of
 

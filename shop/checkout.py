@@ -10,8 +10,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from inventory.exceptions import NotPayable, RequestNotFound
-from inventory.outcomes import State
-from inventory.tickets import sale_id_of
+from inventory.records import sale_id_of
+from inventory.states import State
 from shop import holds, payments, requests
 from shop.models import Order, Payment
 from shop.payment_providers import Charge, provider

@@ -17,9 +17,10 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
-from inventory import dead_letters, redis
+from inventory import redis
 from inventory.exceptions import FairdropError, RedisUnavailable
-from inventory.lock_report import LockReport, report_locks
+from inventory.line import dead_letters
+from inventory.locks.report import LockReport, report_locks
 from shop.audit_page import AuditPage
 from shop.control_room_acts import newest_act, run_act
 from shop.control_room_readings import MAX_LETTERS, read_room

@@ -11,11 +11,13 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from inventory import dead_letters, heartbeats, mending_asked, redis, server_memory, stock_looks
+from inventory import heartbeats, reconcile_requests, redis
 from inventory.exceptions import FairdropError, RedisUnavailable
-from inventory.lock_owner import in_words
-from inventory.lock_statistics import read_statistics
+from inventory.line import dead_letters, snapshot
+from inventory.locks.statistics import read_statistics
+from inventory.locks.token import in_words
 from inventory.models import StockMovement
+from inventory.redis import memory
 from shop.audits import audit_sale
 from shop.decision_rates import Sample, measure
 from shop.models import Sale, StaffAct
@@ -62,10 +64,10 @@ def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
 def _of_redis(sku: str) -> dict[str, Any]:
     try:
         client = redis.connect()
-        look = stock_looks.look_at(client, [sku])[sku]
+        look = snapshot.look_at(client, [sku])[sku]
         return {
             "redis_error": "",
-            "full": server_memory.look(client, sku),
+            "full": memory.look(client, sku),
             "line": {
                 **{name: getattr(look.line, name) for name in LINE_FIELDS},
                 "primed": bool(look.line.primed),
@@ -75,14 +77,14 @@ def _of_redis(sku: str) -> dict[str, Any]:
             "lock": _lock(look, read_statistics(client, sku)),
             "workers": [_worker(each) for each in heartbeats.workers(client)],
             "letters": [_letter(each) for each in dead_letters.dead_letters(client, sku)[:MAX_LETTERS]],
-            "comparison": mending_asked.last(client, sku),
+            "comparison": reconcile_requests.last(client, sku),
         }
     except RedisUnavailable as error:
         nothing: dict[str, Any] = {"line": None, "lock": None, "workers": [], "letters": [], "comparison": None}
         return {"redis_error": error.detail, **nothing}
 
 
-def _lock(look: stock_looks.StockLook, numbers: dict[str, int]) -> dict[str, Any]:
+def _lock(look: snapshot.StockLook, numbers: dict[str, int]) -> dict[str, Any]:
     lock = look.lock
     waits, holds = numbers.get("waits", 0), numbers.get("holds", 0)
     return {

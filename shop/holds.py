@@ -10,13 +10,14 @@ from typing import NamedTuple
 import structlog
 from django.db import connection, transaction
 
-from inventory import ledger, line, line_changes, redis
+from inventory import ledger, redis
 from inventory.allocation import Claim, Decision
-from inventory.database import Cursor, array
 from inventory.exceptions import LineNotTold, NotPayable, RedisUnavailable, RequestNotFound
-from inventory.line_changes import Settled
-from inventory.outcomes import RANK, WAITING_STATES, Reason, State
-from inventory.tickets import Record, StockFigures, sale_id_of
+from inventory.line import reading, writing
+from inventory.line.writing import Settled
+from inventory.postgres import Cursor, array
+from inventory.records import Record, StockFigures, sale_id_of
+from inventory.states import RANK, WAITING_STATES, Reason, State
 from shop import catalogue, orders
 from shop.models import Order
 
@@ -128,7 +129,7 @@ def tell(changes: Changes) -> None:
     take it back. The call repeated tells the line first (see catch_up).
     """
     try:
-        line_changes.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
+        writing.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
     except RedisUnavailable as error:
         log.warning("committed, but the line was not told", action="tell_failed", sku=changes.sku, error=repr(error))
         raise LineNotTold from error
@@ -141,7 +142,7 @@ def catch_up(order: Order) -> None:
     answered from the database everywhere. Raises RedisUnavailable, LineNotTold.
     """
     stock, state = order.sale.stock, State(order.state)
-    (place,) = line.places(redis.connect(), stock.sku, [order.request_id])
+    (place,) = reading.places(redis.connect(), stock.sku, [order.request_id])
     if place is None or RANK[place.record.state] >= RANK[state]:
         return
     with connection.cursor() as cursor:
@@ -188,7 +189,7 @@ def _leave_line(request_id: str, *, buyer: str, actor: str) -> bool:
     if sale_id is None:
         raise RequestNotFound
     card = catalogue.find_sale_by_id(sale_id)
-    (place,) = line.places(redis.connect(), card.sku, [request_id])
+    (place,) = reading.places(redis.connect(), card.sku, [request_id])
     if place is None or place.record.buyer != buyer:
         raise RequestNotFound
     if place.record.state not in WAITING_STATES:

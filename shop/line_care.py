@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from inventory import dead_letters, locks, mending_asked, redis
+from inventory import reconcile_requests, redis
 from inventory.exceptions import InvalidRequest, SaleNotFound
-from inventory.lock_report import report_locks
-from inventory.tickets import record_or_none
+from inventory.line import dead_letters
+from inventory.locks import lock
+from inventory.locks.report import report_locks
+from inventory.records import record_or_none
 from shop import holds
 from shop.models import Sale, StaffAct
 
@@ -50,7 +52,7 @@ def ask_comparison(slug: str, *, actor: str, reason: str) -> str:
     """Ask the reconciler to compare the SKU of `slug` at once. Raises SaleNotFound, RedisUnavailable."""
     sale = _sale(slug)
     _note(sale, "reconcile", actor=actor, reason=reason, detail=sale.stock.sku)
-    mending_asked.ask(redis.connect(), sale.stock.sku, actor=actor)
+    reconcile_requests.ask(redis.connect(), sale.stock.sku, actor=actor)
     return "asked; what it finds is shown here as soon as the reconciler has looked"
 
 
@@ -69,7 +71,7 @@ def take_lock_away(slug: str, *, seen_token: str, actor: str, reason: str) -> st
             f"the lock went on to another holder after you had opened this page ({held.holder}); nothing was done"
         )
     _note(sale, "force_release", actor=actor, reason=reason, detail=f"from {held.holder}, fence {held.fence}")
-    return f"taken from {held.holder}; its fence is now {locks.force_release(client, sku)}"
+    return f"taken from {held.holder}; its fence is now {lock.force_release(client, sku)}"
 
 
 def _change_letters(

@@ -22,9 +22,9 @@ from django.utils import timezone, translation
 from post_office.models import PRIORITY, STATUS, Email
 
 from inventory.exceptions import InvalidRequest, RateLimited
-from inventory.faults import fault_point
-from inventory.outcomes import State
-from inventory.signatures import Signer
+from inventory.fault_injection import fault_point
+from inventory.signing import Signer
+from inventory.states import State
 from shop import ticket_links
 from shop.models import Contact, Order, OrderEvent
 from shop.order_numbers import order_number

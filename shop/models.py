@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.db.models.lookups import LessThan
 
 from inventory.models import Stock
-from inventory.outcomes import State
+from inventory.states import State
 
 Moment = TypeVar("Moment", datetime, float)
 

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from inventory.exceptions import InvalidRequest, RequestNotFound, SaleClosed
-from inventory.tickets import Ticket, read_ticket, sign_ticket
+from inventory.records import Ticket, read_ticket, sign_ticket
 from shop import catalogue, holds, restoring
 from shop.buyers import ticket_signer
 from shop.http import PAGE_NUMBER

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from inventory.allocation import Decision
-from inventory.database import Cursor, array
-from inventory.outcomes import State
-from inventory.tickets import Record
+from inventory.postgres import Cursor, array
+from inventory.records import Record
+from inventory.states import State
 
 # A sale as it is now, with each version of its terms.
 TERMS = """

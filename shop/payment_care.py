@@ -17,9 +17,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
-from inventory.audit import ANSWER_GRACE_SECONDS
+from inventory.audit.run import ANSWER_GRACE_SECONDS
 from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
-from inventory.outcomes import Reason
+from inventory.states import Reason
 from shop import payments
 from shop.models import LAST_CAPTURE, NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
 from shop.payment_providers import provider

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from inventory.database import Cursor
 from inventory.exceptions import RequestNotFound, StaleWrite
-from inventory.line_changes import Settled
-from inventory.outcomes import State
+from inventory.line.writing import Settled
+from inventory.postgres import Cursor
+from inventory.states import State
 from shop.models import Payment
 from shop.orders import record_of
 from shop.payment_providers import Notice

@@ -12,11 +12,11 @@ from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 
 from inventory import ledger
-from inventory.database import Cursor, pipeline_of
 from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
-from inventory.line_changes import Settled
-from inventory.outcomes import Reason, State
-from inventory.tickets import StockFigures
+from inventory.line.writing import Settled
+from inventory.postgres import Cursor, pipeline_of
+from inventory.records import StockFigures
+from inventory.states import Reason, State
 from shop.holds import Changes, catch_up, tell
 from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
 from shop.payment_providers import Notice

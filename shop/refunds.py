@@ -11,9 +11,9 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from inventory import ledger
-from inventory.database import Cursor
 from inventory.exceptions import FairdropError, LineNotTold, NotPayable
-from inventory.outcomes import Reason, State
+from inventory.postgres import Cursor
+from inventory.states import Reason, State
 from shop.holds import Changes, tell
 from shop.models import Payment
 from shop.payment_providers import Notice, provider

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from inventory.admission import MAX_ENDED_REQUESTS, Code
 from inventory.exceptions import (
     FairdropError,
     IdempotencyMismatch,
@@ -17,6 +16,7 @@ from inventory.exceptions import (
     SoldOut,
     TermsChanged,
 )
+from inventory.line.admission import MAX_ENDED_REQUESTS, Code
 from shop.catalogue import SaleCard
 
 PAUSED_RETRY_SECONDS = 5

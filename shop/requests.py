@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from inventory import admission, clocks, line, redis, server_memory, tickets
+from inventory import records, redis
 from inventory.exceptions import (
     IdempotencyMismatch,
     InvalidRequest,
@@ -16,7 +16,9 @@ from inventory.exceptions import (
     SaleClosed,
     SaleNotFound,
 )
-from inventory.outcomes import State
+from inventory.line import admission, reading
+from inventory.redis import clocks, memory
+from inventory.states import State
 from shop import catalogue, holds
 from shop.catalogue import SaleCard
 from shop.models import Order
@@ -61,7 +63,7 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
     name = name_of(card, buyer=buyer, idempotency_key=idempotency_key)
     if card.retired_at is not None:
         return find_asked(name, quantity=quantity)
-    if server_memory.look(redis.connect(), card.sku):
+    if memory.look(redis.connect(), card.sku):
         raise MemoryFull
     wish = admission.Ask(name, buyer, quantity, terms_version)
     answer = _admit(card, wish)
@@ -86,7 +88,7 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
 
 def name_of(card: SaleCard, *, buyer: str, idempotency_key: str) -> str:
     """Return the id of the request that `buyer` makes with this key."""
-    return tickets.request_id(
+    return records.request_id(
         sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
     )
 
@@ -115,10 +117,10 @@ def find_buyer(request_id: str) -> str:
     Raises Unavailable when the line does not answer.
     """
     buyer = Order.objects.filter(request_id=request_id).values_list("buyer", flat=True).first()
-    sale_id = tickets.sale_id_of(request_id)
+    sale_id = records.sale_id_of(request_id)
     if buyer is not None or sale_id is None:
         return buyer or ""
-    (place,) = line.places(redis.connect(), catalogue.find_sale_by_id(sale_id).sku, [request_id])
+    (place,) = reading.places(redis.connect(), catalogue.find_sale_by_id(sale_id).sku, [request_id])
     return place.record.buyer if place else ""
 
 
@@ -129,7 +131,7 @@ def look_up(request_id: str, *, buyer: str) -> RequestView:
 
     Raises RequestNotFound (also for another buyer's), Unavailable when the line does not answer.
     """
-    sale_id = tickets.sale_id_of(request_id)
+    sale_id = records.sale_id_of(request_id)
     if sale_id is None:
         raise RequestNotFound
     order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
@@ -163,13 +165,13 @@ def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
         raise RequestNotFound from error
     if card.retired_at is not None:
         raise RequestNotFound
-    (place,) = line.places(redis.connect(), card.sku, [request_id])
+    (place,) = reading.places(redis.connect(), card.sku, [request_id])
     if place is None or place.record.buyer != buyer:
         raise RequestNotFound
     return view_of_place(request_id, place, sale_slug=card.slug)
 
 
-def view_of_place(request_id: str, place: line.Place, *, sale_slug: str) -> RequestView:
+def view_of_place(request_id: str, place: reading.Place, *, sale_slug: str) -> RequestView:
     """Return a request as the line knows it."""
     record, ends = place.record, place.record.hold_expires_ms
     return RequestView(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from inventory import line_changes, redis
+from inventory import redis
 from inventory.exceptions import IdempotencyMismatch, RequestNotFound, SaleClosed, SaleNotPrimed, Unavailable
-from inventory.outcomes import State
-from inventory.tickets import read_ticket, sale_id_of
+from inventory.line import writing
+from inventory.records import read_ticket, sale_id_of
+from inventory.states import State
 from shop import catalogue
 from shop.buyers import ticket_signer
 from shop.models import Order
@@ -47,10 +48,10 @@ def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:
             State.QUEUED, ticket.seq, ticket.quantity, sale_id, buyer, ticket.terms_version, ticket.ordinal
         )._replace(restored=True)
         try:
-            restored = line_changes.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
+            restored = writing.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
         except SaleNotPrimed:
             catalogue.prime_card(card)
-            restored = line_changes.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
+            restored = writing.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
     try:
         return look_up(ticket.request_id, buyer=buyer), restored
     except RequestNotFound:

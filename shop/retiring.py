@@ -13,8 +13,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from inventory import forgetting, redis
+from inventory import redis
 from inventory.exceptions import InvalidRequest, Unavailable
+from inventory.line import forgetting
 from shop.models import Order, Payment, Sale, StaffAct
 from shop.sale_control import check_act, locked
 

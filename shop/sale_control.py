@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
-from inventory.tickets import StockFigures
+from inventory.records import StockFigures
 from shop import catalogue
 from shop.holds import Changes, tell
 from shop.models import Sale, StaffAct

@@ -61,7 +61,7 @@ SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 TOKEN_KEYS = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KEY}:tokens").split(",") if key]
 # Lets a load test read a sale's audit; empty means staff only.
 AUDIT_TOKEN = env.str("FAIRDROP_AUDIT_TOKEN", default="")
-# Makes a worker die, freeze or fail at a named place; for tests only, see inventory/faults.py.
+# Makes a worker die, freeze or fail at a named place; for tests only, see inventory/fault_injection.py.
 FAULT = env.str("FAIRDROP_FAULT", default="")
 LOCAL_HOSTS = [] if PRODUCTION else ["127.0.0.1", "localhost", "[::1]", "testserver"]
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=LOCAL_HOSTS)

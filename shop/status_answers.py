@@ -6,8 +6,8 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-from inventory.line import LineFigures
-from inventory.outcomes import WAITING_STATES, State
+from inventory.line.reading import LineFigures
+from inventory.states import WAITING_STATES, State
 from shop.catalogue import SaleCard
 from shop.requests import RequestView
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
-from inventory.tickets import sale_id_of
+from inventory.records import sale_id_of
 from shop import checkout, holds, requests, ticket_links
 from shop.payment_providers import default_provider
 from shop.views import LINK_COOKIE, known_buyer, page, reader_of, set_cookie, ticket_page

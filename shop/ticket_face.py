@@ -14,13 +14,13 @@ from django.utils import formats
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext
 
-from inventory.outcomes import TOO_LATE, WAITING_STATES, Reason, State
+from inventory.states import TOO_LATE, WAITING_STATES, Reason, State
 from shop.presentation import SaleFace, clock, milliseconds, money
 from shop.status_answers import eta_range_seconds, is_out_of_reach
 from shop.ticket_links import qr_code
 
 if TYPE_CHECKING:
-    from inventory.line import LineFigures
+    from inventory.line.reading import LineFigures
     from shop.checkout import Bill
     from shop.models import OrderEvent
     from shop.requests import RequestView

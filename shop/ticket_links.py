@@ -15,7 +15,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from inventory.signatures import MAC_LENGTH, Signer
+from inventory.signing import MAC_LENGTH, Signer
 from shop.models import TicketLink
 
 # The number of replacements, and the signature.

@@ -22,7 +22,7 @@ from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
-from inventory import clocks, line, redis
+from inventory import redis
 from inventory.exceptions import (
     FairdropError,
     ForbiddenOrigin,
@@ -33,8 +33,10 @@ from inventory.exceptions import (
     Unauthenticated,
     Unavailable,
 )
-from inventory.outcomes import WAITING_STATES
-from inventory.tickets import Ticket, sign_ticket
+from inventory.line import reading
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import clocks
+from inventory.states import WAITING_STATES
 from shop import buyers, catalogue, checkout, mails, restoring, ticket_links
 from shop import requests as requests_service
 from shop.decision_rates import RATES
@@ -315,7 +317,7 @@ def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError |
     found = find_or_restore(request, request_id, buyer=buyer)
     card, now = catalogue.find_sale(found.sale_slug), timezone.now()
     waits, is_own = found.state in WAITING_STATES, buyer == known_buyer(request)
-    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
+    figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
     face = TicketFace(
         ticket=found,
         sale=SaleFace(card=card, now=now),

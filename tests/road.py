@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from inventory import admission, keys, line_changes, redis
-from inventory.admission import Answer, Ask, SaleLine
-from inventory.database import Connection, connect
-from inventory.locks import Lock
-from inventory.outcomes import State
-from inventory.tickets import Record, StockFigures, request_id
+from inventory import redis
+from inventory.line import admission, writing
+from inventory.line.admission import Answer, Ask, SaleLine
+from inventory.locks.lock import Lock
+from inventory.postgres import Connection, connect
+from inventory.records import Record, StockFigures, request_id
+from inventory.redis import keys
+from inventory.states import State
 from shop.catalogue import SaleCard
 from tests.waiting import wait_until
 from workers.settlement import Settlement, settle_batch
@@ -60,9 +62,9 @@ def request(
     return ask(card, buyer, quantity=quantity, key=key).request_id, record
 
 
-def take(lock: Lock, *, call: int = 1, batch: int = BATCH, probe: bool = False) -> line_changes.Handed:
+def take(lock: Lock, *, call: int = 1, batch: int = BATCH, probe: bool = False) -> writing.Handed:
     """Take from the line of the locked SKU."""
-    return line_changes.take(redis.connect(), lock.name, token=lock.token, call=call, batch=batch, probe=probe)
+    return writing.take(redis.connect(), lock.name, token=lock.token, call=call, batch=batch, probe=probe)
 
 
 def held_lock(sku: str) -> Lock:
@@ -80,7 +82,7 @@ def settle_line(card: SaleCard, *, batch: int = BATCH) -> list[Settlement]:
         while handed.requests:
             settlement = settle_batch(connection, sku=card.sku, fence=lock.fence, requests=handed.requests)
             done.append(settlement)
-            handed = line_changes.settle_and_take(
+            handed = writing.settle_and_take(
                 client,
                 card.sku,
                 token=lock.token,
@@ -91,10 +93,10 @@ def settle_line(card: SaleCard, *, batch: int = BATCH) -> list[Settlement]:
     return done
 
 
-def answered(handed: line_changes.Handed, state: State) -> list[line_changes.Settled]:
+def answered(handed: writing.Handed, state: State) -> list[writing.Settled]:
     """Return the requests of a batch as if all had been decided as `state`."""
     return [
-        line_changes.Settled(
+        writing.Settled(
             name,
             record._replace(state=state),
         )

@@ -15,10 +15,12 @@ from django.db import connection, connections, transaction
 from django.test.utils import override_settings
 from django.utils import timezone
 
-from inventory import admission, keys, redis
-from inventory.audit import Scope, audit
+from inventory import redis
+from inventory.audit.run import Scope, audit
 from inventory.ledger import load_stock
-from inventory.tickets import request_id
+from inventory.line import admission
+from inventory.records import request_id
+from inventory.redis import keys
 from shop import catalogue, payments, sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, Product, Sale

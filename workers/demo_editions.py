@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db.models.query import QuerySet
 from django.utils import timezone
 
-from inventory.locks import Lock
+from inventory.locks.lock import Lock
 from inventory.redis import Client
 from shop import sale_control
 from shop.models import Sale

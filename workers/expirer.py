@@ -12,9 +12,9 @@ from itertools import islice
 import psycopg
 import structlog
 
-from inventory.database import LastingConnection
 from inventory.exceptions import LineNotTold
-from inventory.faults import fault_point
+from inventory.fault_injection import fault_point
+from inventory.postgres import LastingConnection
 from shop import holds
 
 log = structlog.get_logger(__name__)

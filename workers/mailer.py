@@ -17,7 +17,7 @@ from django.utils import timezone
 from post_office import mail
 from post_office.models import Email
 
-from inventory.faults import fault_point
+from inventory.fault_injection import fault_point
 from shop import mails
 
 # A look at so many addresses takes some milliseconds. Those of orders that are over can only be told of a refund.

@@ -9,7 +9,7 @@ from collections import Counter
 import structlog
 from django.db import Error as DatabaseError
 
-from inventory import mending_asked
+from inventory import reconcile_requests
 from inventory.redis import Client
 from workers.process_loop import Stopped
 from workers.reconcile_books import SkuOnSale, skus_on_sale
@@ -22,22 +22,24 @@ log = structlog.get_logger(__name__)
 def compare_asked(reconciler: Reconciler, client: Client) -> int:
     """Compare each SKU that was asked for; return how many differences were found. Raises RedisUnavailable, Stopped."""
     found = 0
-    for sku, each in mending_asked.waiting(client).items():
-        mending_asked.answer(client, sku, state=mending_asked.RUNNING, actor=each["actor"])
+    for sku, each in reconcile_requests.waiting(client).items():
+        reconcile_requests.answer(client, sku, state=reconcile_requests.RUNNING, actor=each["actor"])
         try:
             drifts = reconciler.compare(sku, sale_ids=skus_on_sale().get(sku, SkuOnSale([], 0)).sale_ids)
         except Stopped:
-            mending_asked.ask(client, sku, actor=each["actor"])
+            reconcile_requests.ask(client, sku, actor=each["actor"])
             raise
         except DatabaseError as error:
             log.warning("database away or busy", action="reconcile_retry", sku=sku, error=str(error))
-            mending_asked.answer(
-                client, sku, state=mending_asked.FAILED, actor=each["actor"], detail="the database is away or busy"
+            reconcile_requests.answer(
+                client, sku, state=reconcile_requests.FAILED, actor=each["actor"], detail="the database is away or busy"
             )
             continue
         tell_of(drifts)
         found += len(drifts)
-        mending_asked.answer(client, sku, state=mending_asked.DONE, actor=each["actor"], detail=summary(drifts))
+        reconcile_requests.answer(
+            client, sku, state=reconcile_requests.DONE, actor=each["actor"], detail=summary(drifts)
+        )
     return found
 
 

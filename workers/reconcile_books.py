@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from inventory.database import Cursor
-from inventory.tickets import StockFigures
+from inventory.postgres import Cursor
+from inventory.records import StockFigures
 from shop.models import Sale
 from workers.reconcile_report import ALARM, Drift
 

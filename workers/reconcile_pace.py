@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from inventory.reconciling import Standing
+from inventory.line.repair import Standing
 from workers.reconcile_report import Drift
 
 # The first entries of a SKU (records, live units, places) without pause; then so many a second, or as many as make a

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from django.db import connection
 
-from inventory import line_changes, reconciling
-from inventory.database import Cursor
-from inventory.faults import fault_point
-from inventory.line_changes import Settled
-from inventory.outcomes import RANK, STATE_OF_LETTER, WAITING_STATES
-from inventory.reconciling import PAGE, Seen
+from inventory.fault_injection import fault_point
+from inventory.line import repair as line_repair
+from inventory.line import writing
+from inventory.line.repair import PAGE, Seen
+from inventory.line.writing import Settled
+from inventory.postgres import Cursor
+from inventory.records import Record, asked_in, record_or_none
 from inventory.redis import Client
-from inventory.tickets import Record, asked_in, record_or_none
+from inventory.states import RANK, STATE_OF_LETTER, WAITING_STATES
 from shop import holds
 from workers.reconcile_books import OrdersThere, order_pages, stock_row
 from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
@@ -33,7 +34,7 @@ def suspects(
     Orders are read one by one only when some were not met by their records. Raises RedisUnavailable.
     """
     orders = OrdersThere(sale_ids)
-    for page in reconciling.record_pages(client, sku):
+    for page in line_repair.record_pages(client, sku):
         asked = {name: asked_in(text) for name, text in page.items()}
         for each in asked.values():
             tally.add(each)
@@ -53,7 +54,7 @@ def _names_beside(client: Client, sku: str, *, sale_ids: Sequence[int]) -> Itera
     """Yield the ids of all orders of `sale_ids`, and of everybody in line: some may have no record."""
     for sale_id in sale_ids:
         yield from order_pages(sale_id)
-    yield from reconciling.queued_pages(client, sku)
+    yield from line_repair.queued_pages(client, sku)
 
 
 def _kinds(client: Client, sku: str, request_ids: Sequence[str]) -> dict[str, str]:
@@ -63,7 +64,7 @@ def _kinds(client: Client, sku: str, request_ids: Sequence[str]) -> dict[str, st
 
 
 def _without_record(client: Client, sku: str, page: Sequence[str]) -> list[str]:
-    known = reconciling.records_of(client, sku, page)
+    known = line_repair.records_of(client, sku, page)
     return [name for name in page if name not in known]
 
 
@@ -75,7 +76,7 @@ def judge(client: Client, cursor: Cursor, sku: str, request_ids: Sequence[str]) 
     """
     if not request_ids:
         return {}
-    seen = reconciling.look(client, sku, request_ids)
+    seen = line_repair.look(client, sku, request_ids)
     orders = {order.request_id: order.record for order in holds.records_now(cursor, request_ids)}
     verdicts = {each.request_id: _verdict(each, orders.get(each.request_id)) for each in seen}
     return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
@@ -135,11 +136,11 @@ def _mend(client: Client, cursor: Cursor, sku: str, kinds: dict[str, str]) -> No
         # The stock first: told with requests that are newer it would be old, and then it changes nothing.
         figures = stock_row(cursor, sku).figures()
         changed: list[Settled] = holds.records_now(cursor, told)
-        line_changes.tell_changes(client, sku, figures=figures, changed=changed)
+        writing.tell_changes(client, sku, figures=figures, changed=changed)
     if kinds:
         fault_point("in_repair")
     if lost:
-        line_changes.requeue(client, sku, lost)
+        writing.requeue(client, sku, lost)
 
 
 def _chunks(names: Sequence[str]) -> Iterable[Sequence[str]]:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import structlog
 
-from inventory import forgetting
 from inventory.exceptions import InvalidRequest
-from inventory.faults import fault_point
+from inventory.fault_injection import fault_point
+from inventory.line import forgetting
 from inventory.redis import Client
 from shop import retiring
 from shop.models import Sale

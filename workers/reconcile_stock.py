@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from inventory import line_changes, reconciling
-from inventory.database import Cursor
-from inventory.reconciling import StockSeen
+from inventory.line import repair as line_repair
+from inventory.line import writing
+from inventory.line.repair import StockSeen
+from inventory.postgres import Cursor
 from inventory.redis import Client
 from shop import catalogue
 from shop.models import Sale
@@ -30,7 +31,7 @@ class StockLook(NamedTuple):
 
 def look_at_stock(client: Client, cursor: Cursor, sku: str, *, sale_ids: Sequence[int]) -> StockLook:
     """Read the stock of `sku` and the revision of its sales in Redis, then in the database. Raises RedisUnavailable."""
-    seen = reconciling.stock(client, sku, sale_ids=sale_ids)
+    seen = line_repair.stock(client, sku, sale_ids=sale_ids)
     rows = dict(Sale.objects.filter(pk__in=sale_ids).values_list("id", "revision"))
     return StockLook(seen, stock_row(cursor, sku), {sale_id: rows.get(sale_id, 0) for sale_id in sale_ids})
 
@@ -64,7 +65,7 @@ def mend_stock(client: Client, sku: str, now: StockLook, wrong: Mapping[str, str
     """Bring over what is wrong in Redis; say what was done. Raises RedisUnavailable."""
     mendable = [kind for kind in wrong if kind != AHEAD]
     if repair and BEHIND in mendable:
-        line_changes.tell_changes(client, sku, figures=now.row.figures(), changed=[])
+        writing.tell_changes(client, sku, figures=now.row.figures(), changed=[])
     if repair and mendable and mendable != [BEHIND]:
         for sale_id in now.revisions:
             catalogue.prime_card(catalogue.find_sale_by_id(sale_id))

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from inventory import reconciling
-from inventory.line_changes import live_field
-from inventory.outcomes import LIVE_STATES
-from inventory.reconciling import Standing
+from inventory.line import repair as line_repair
+from inventory.line.repair import Standing
+from inventory.line.writing import live_field
+from inventory.records import record_or_none
 from inventory.redis import Client
-from inventory.tickets import record_or_none
+from inventory.states import LIVE_STATES
 from workers.reconcile_report import FOUND, LEFT, REPAIRED, Drift
 
 LIVE_LETTERS = frozenset(state.letter for state in LIVE_STATES)
@@ -42,7 +42,7 @@ class LiveTally:
 
     def subtract_counted(self, client: Client, sku: str) -> Iterator[int]:
         """Take off what is counted; yield the size of each page that was read. Raises RedisUnavailable."""
-        for page in reconciling.live_pages(client, sku):
+        for page in line_repair.live_pages(client, sku):
             self._sum -= sum(units * hash(field) for field, units in page.items())
             yield len(page)
 
@@ -68,10 +68,10 @@ class UnitsLook(NamedTuple):
 
 def look_at_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> UnitsLook:
     """Add up the units of `sku` and compare. breathe: called after each page. Raises RedisUnavailable."""
-    before = reconciling.standing(client, sku)
+    before = line_repair.standing(client, sku)
     live = _live_differences(client, sku, breathe=breathe)
     queued = queued_units(client, sku, breathe=breathe)
-    return UnitsLook(before, reconciling.standing(client, sku), live, queued)
+    return UnitsLook(before, line_repair.standing(client, sku), live, queued)
 
 
 def _live_differences(client: Client, sku: str, *, breathe: Callable[[], None]) -> dict[str, tuple[int, int]]:
@@ -79,7 +79,7 @@ def _live_differences(client: Client, sku: str, *, breathe: Callable[[], None]) 
     if must is None:
         return {}
     counted: dict[str, int] = {}
-    for page in reconciling.live_pages(client, sku):
+    for page in line_repair.live_pages(client, sku):
         counted |= page
         breathe()
     fields = [field for field in {**must, **counted} if must[field] != counted.get(field, 0)]
@@ -93,7 +93,7 @@ def _live_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> Cou
     """
     units: Counter[str] = Counter()
     met: set[str] = set()
-    for page in reconciling.record_pages(client, sku):
+    for page in line_repair.record_pages(client, sku):
         for name, text in page.items():
             record = record_or_none(text)
             if record is None:
@@ -111,14 +111,14 @@ def queued_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> tu
     breathe: called after each page. Raises RedisUnavailable.
     """
     units: dict[str, int] = {}
-    for page in reconciling.queued_pages(client, sku):
-        texts = reconciling.records_of(client, sku, page)
+    for page in line_repair.queued_pages(client, sku):
+        texts = line_repair.records_of(client, sku, page)
         records = {name: record_or_none(texts.get(name)) for name in page}
         if None in records.values():
             return 0, 0  # a damaged record: it ends in the dead letters, and the count is set right with it
         units |= {name: record.quantity for name, record in records.items() if record is not None}
         breathe()
-    counted, must = reconciling.queued_units(client, sku), sum(units.values())
+    counted, must = line_repair.queued_units(client, sku), sum(units.values())
     return (must if counted is None else counted), must
 
 
@@ -135,7 +135,7 @@ def mend_units(client: Client, sku: str, first: UnitsLook, second: UnitsLook, *,
     if first.still and second.still and first.before == second.after:
         done = FOUND
         if repair:
-            mended = reconciling.mend_units(client, sku, standing=second.after, queued=queued, live=live)
+            mended = line_repair.mend_units(client, sku, standing=second.after, queued=queued, live=live)
             done = REPAIRED if mended > 0 else LEFT
     return [
         Drift("live_units" if name in live else "queued_units", sku, name, detail, done)

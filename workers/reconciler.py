@@ -13,11 +13,11 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from inventory import reconciling
 from inventory.exceptions import RedisUnavailable
-from inventory.faults import FaultRaised, fault_point
-from inventory.priming import is_primed
-from inventory.reconciling import Standing
+from inventory.fault_injection import FaultRaised, fault_point
+from inventory.line import repair as line_repair
+from inventory.line.priming import is_primed
+from inventory.line.repair import Standing
 from inventory.redis import Client
 from workers.process_loop import Stopped
 from workers.reconcile_books import SkuOnSale, check_books, skus_on_sale
@@ -99,7 +99,7 @@ class Reconciler:
 
     def _compare_if_due(self, sku: str, on_sale: SkuOnSale) -> list[Drift]:
         # The row's version tells of a COMMIT that the line was never told of.
-        now = (reconciling.standing(self._client, sku), on_sale.version)
+        now = (line_repair.standing(self._client, sku), on_sale.version)
         last, drifts = self._comparisons.get(sku), []
         if last is None or last.sale_ids != on_sale.sale_ids or self._is_due(last, now):
             if last is None or last.over or last.sale_ids != on_sale.sale_ids:
@@ -107,7 +107,7 @@ class Reconciler:
                     self.steps(sku, sale_ids=on_sale.sale_ids),
                     sale_ids=on_sale.sale_ids,
                     standing=now,
-                    extent=reconciling.extent(self._client, sku),
+                    extent=line_repair.extent(self._client, sku),
                 )
             else:  # the stock need not wait for the end of a long comparison
                 last.looked_at = time.monotonic()
@@ -161,7 +161,7 @@ class Reconciler:
         return mend_stock(self._client, sku, now, wrong_with_stock(first, now), repair=self._repair)
 
     def _compare_records(self, sku: str, sale_ids: Sequence[int]) -> Iterator[Step]:
-        before, tally, found = reconciling.standing(self._client, sku), LiveTally(), list[Drift]()
+        before, tally, found = line_repair.standing(self._client, sku), LiveTally(), list[Drift]()
         for size, drifts in self._compare_requests(sku, sale_ids, tally):
             found += drifts
             yield size, drifts
@@ -169,7 +169,7 @@ class Reconciler:
             return
         for size in tally.subtract_counted(self._client, sku):
             yield size, []
-        still = before == reconciling.standing(self._client, sku)
+        still = before == line_repair.standing(self._client, sku)
         mended = any(drift.done == REPAIRED for drift in found)
         yield 0, self._compare_units(sku, live_differs=mended or (still and tally.differs))
 
@@ -192,9 +192,9 @@ class Reconciler:
 
     def _compare_units(self, sku: str, *, live_differs: bool) -> list[Drift]:
         """Find whose units are counted wrong, if somebody's are or the units in line do not add up."""
-        before = reconciling.standing(self._client, sku)
+        before = line_repair.standing(self._client, sku)
         counted, must = queued_units(self._client, sku, breathe=self._breathe)
-        queued_differs = counted != must and before == reconciling.standing(self._client, sku)
+        queued_differs = counted != must and before == line_repair.standing(self._client, sku)
         if not live_differs and not queued_differs:
             return []
         first = look_at_units(self._client, sku, breathe=self._breathe)

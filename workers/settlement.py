@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from inventory import ledger
 from inventory.allocation import Claim, Decision, allocate
-from inventory.database import Connection, Pipeline
-from inventory.faults import fault_point
-from inventory.line_changes import Settled
-from inventory.outcomes import Reason, State
-from inventory.tickets import Record, StockFigures
+from inventory.fault_injection import fault_point
+from inventory.line.writing import Settled
+from inventory.postgres import Connection, Pipeline
+from inventory.records import Record, StockFigures
+from inventory.states import Reason, State
 from shop import orders
 
 ACTOR = "settler"

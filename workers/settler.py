@@ -10,12 +10,12 @@ from collections.abc import Callable
 import psycopg
 import structlog
 
-from inventory import line, line_changes
-from inventory.database import LastingConnection
 from inventory.exceptions import BatchDeferred, FenceRefused, LockLost, RedisUnavailable, StaleWrite
-from inventory.faults import fault_point
-from inventory.line_changes import Handed
-from inventory.locks import Lock
+from inventory.fault_injection import fault_point
+from inventory.line import reading, writing
+from inventory.line.writing import Handed
+from inventory.locks.lock import Lock
+from inventory.postgres import LastingConnection
 from inventory.redis import Client
 from workers.settlement import Settlement, seen_fence, settle_batch
 
@@ -68,14 +68,14 @@ class Settler:
 
     def _find_work(self) -> tuple[list[str], set[str]]:
         """Return the SKUs that want a turn, by name, and which of them are only probed."""
-        now, work = time.monotonic(), line.look_for_work(self._client)
-        waiting = [sku for sku, state in work.items() if state is line.Work.WAITS]
+        now, work = time.monotonic(), reading.look_for_work(self._client)
+        waiting = [sku for sku, state in work.items() if state is reading.Work.WAITS]
         self._probe_at = {sku: self._probe_at.get(sku, now + PROBE_SECONDS) for sku in waiting}
         due = sorted((sku for sku in waiting if self._probe_at[sku] <= now), key=self._probe_at.__getitem__)
         probes = set(due[:MAX_PROBES_A_ROUND])
         self._probe_at |= dict.fromkeys(probes, now + PROBE_SECONDS)
         self._rests_until = {sku: until for sku, until in self._rests_until.items() if until > now}
-        ready = {sku for sku, state in work.items() if state is line.Work.READY and sku not in self._rests_until}
+        ready = {sku for sku, state in work.items() if state is reading.Work.READY and sku not in self._rests_until}
         return sorted(ready | probes), probes
 
     def _take_turn(self, sku: str, *, alone: bool, probe: bool) -> int:
@@ -120,7 +120,7 @@ class Settler:
         turn_ends = time.monotonic() + turn_seconds
         call, done = 1, 0
         fault_point("before_take")
-        handed = line_changes.take(self._client, sku, token=lock.token, call=call, batch=self._batch, probe=probe)
+        handed = writing.take(self._client, sku, token=lock.token, call=call, batch=self._batch, probe=probe)
         while handed.requests:
             fault_point("after_take")
             lock.check()
@@ -129,10 +129,10 @@ class Settler:
             if not settlement.settled:
                 self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
             if self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
-                line_changes.settle(self._client, sku, token=lock.token, call=call, **settlement._asdict())
+                writing.settle(self._client, sku, token=lock.token, call=call, **settlement._asdict())
                 break
             call += 1
-            handed = line_changes.settle_and_take(
+            handed = writing.settle_and_take(
                 self._client,
                 sku,
                 token=lock.token,
@@ -174,7 +174,7 @@ class Settler:
         """Leave the batch in flight uncounted, and rest before the next round: the fault is not the batch's."""
         self._database.drop()
         self._database_failed = True
-        line_changes.give_back(self._client, sku, token=lock.token)
+        writing.give_back(self._client, sku, token=lock.token)
 
     def _raise_fence(self, sku: str, lock: Lock) -> None:
         """Let the next holder's fence be above the stock row's: Redis had lost it, or its clock is behind (L15, L20).
@@ -189,7 +189,7 @@ class Settler:
             log.error("stale fence rejected", action="fence_refused", sku=sku, fence=lock.fence)
             self._give_back(sku, lock)
             return
-        line_changes.give_back(self._client, sku, token=lock.token, seen_fence=fence)
+        writing.give_back(self._client, sku, token=lock.token, seen_fence=fence)
         log.error("fence was behind the stock row's", action="fence_raised", sku=sku, fence=lock.fence, seen=fence)
 
     def close(self) -> None:

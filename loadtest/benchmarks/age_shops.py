@@ -13,10 +13,10 @@ from datetime import timedelta
 from django.db import connection
 from django.utils import timezone
 
-from inventory import keys, line
-from inventory.database import LastingConnection
 from inventory.exceptions import RedisUnavailable
-from inventory.redis import Client, connect, run_commands
+from inventory.line import reading
+from inventory.postgres import LastingConnection
+from inventory.redis import Client, connect, keys, run_commands
 from loadtest.benchmarks import age_past, expiry_alone
 from loadtest.benchmarks.costs import admit, settle_down
 from loadtest.benchmarks.goods import make_goods
@@ -107,7 +107,7 @@ def looks_ms() -> dict[str, list[float]]:
         skus_on_sale()
         payment_care.bring_on()
 
-    looks = {"expirer": find_due, "settler": lambda: void(line.look_for_work(client)), "reconciler": look_at_books}
+    looks = {"expirer": find_due, "settler": lambda: void(reading.look_for_work(client)), "reconciler": look_at_books}
     try:
         return {name: [_milliseconds(look) for _ in range(LOOKS)] for name, look in looks.items()}
     finally:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from django.db import connection
 
-from inventory.audit import audit
+from inventory.audit.run import audit
 from loadtest.benchmarks.books import Books
 
 COUNTS = (

@@ -11,9 +11,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from inventory import ledger
-from inventory.audit import Scope
-from inventory.outcomes import State
-from inventory.signatures import MAC_LENGTH
+from inventory.audit.run import Scope
+from inventory.signing import MAC_LENGTH
+from inventory.states import State
 from loadtest.benchmarks.goods import PRICE, make_sale
 from shop import holds
 from shop.catalogue import prime_sale

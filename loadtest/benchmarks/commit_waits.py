@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 
-from inventory.database import connect
+from inventory.postgres import connect
 
 
 def commit_waits_ms(*, per_second: float, seconds: float) -> list[float]:

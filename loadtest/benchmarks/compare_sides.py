@@ -16,9 +16,9 @@ from functools import partial
 from django.conf import settings
 from django.db import connection
 
-from inventory import heartbeats, keys
-from inventory.audit import audit
-from inventory.redis import connect, run_commands
+from inventory import heartbeats
+from inventory.audit.run import audit
+from inventory.redis import connect, keys, run_commands
 from loadtest.benchmarks.compare_wishes import BODY
 from loadtest.benchmarks.goods import Goods, make_goods
 from loadtest.benchmarks.loader import HOST

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from inventory import admission, keys
-from inventory.admission import Ask, Code, SaleLine
-from inventory.redis import Client, connect, run_commands
+from inventory.line import admission
+from inventory.line.admission import Ask, Code, SaleLine
+from inventory.redis import Client, connect, keys, run_commands
 from loadtest.benchmarks import processes
 from loadtest.benchmarks.goods import Goods, make_goods
 from loadtest.benchmarks.settlement_alone import BATCH, CLIENT_TIMEOUT_SECONDS, fresh_ask, warm_settler

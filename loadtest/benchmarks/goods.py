@@ -9,7 +9,7 @@ from decimal import Decimal
 from django.db import connection, transaction
 from django.utils import timezone
 
-from inventory.audit import Scope
+from inventory.audit.run import Scope
 from inventory.ledger import load_stock
 from shop.catalogue import prime_sale
 from shop.models import Product, Sale

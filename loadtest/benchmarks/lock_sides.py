@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from inventory.locks import Lock
+from inventory.locks.lock import Lock
 from inventory.redis import Client, connect, connect_once
 from loadtest.benchmarks.wire import LoadFailed
 
@@ -57,7 +57,7 @@ class RenewableLock(AnyLock):
 
 
 class OurLock(RenewableLock):
-    """inventory/locks.py."""
+    """inventory/locks/lock.py."""
 
     def __init__(self, name: str, *, life_seconds: float, fair: bool) -> None:
         self.lock = Lock(connect(), name, ttl_ms=int(life_seconds * 1000), fair=fair)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from functools import cache
 
-from inventory.watchdog import WATCHDOG
+from inventory.locks.watchdog import WATCHDOG
 from loadtest.benchmarks.lock_sides import AnyLock, OurLock, RawCalls, RenewableLock, open_locks, sure
 from loadtest.benchmarks.wire import LoadFailed
 

@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from inventory.exceptions import FairdropError
-from inventory.tickets import Ticket, sign_ticket
+from inventory.records import Ticket, sign_ticket
 from shop import catalogue, requests
 from shop.api import problem_response
 from shop.buyers import ticket_signer, verify_token

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from inventory import admission
-from inventory.admission import Answer, Ask, Code, SaleLine
+from inventory.line import admission
+from inventory.line.admission import Answer, Ask, Code, SaleLine
 from loadtest.benchmarks.bare_server import Bare
 from loadtest.benchmarks.command import _folder, own_stores, say, set_up_django
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from django.conf import settings
 
-from inventory.locks import Lock
-from inventory.queue import Batch, Queue
+from inventory.locks.lock import Lock
+from inventory.queues.queue import Batch, Queue
 from inventory.redis import connect
 from loadtest.benchmarks.lock_sides import rival_client, sure
 from loadtest.benchmarks.noop_job import noop, noop_async
@@ -55,7 +55,7 @@ class AnyQueue(ABC):
 
 
 class OurQueue(AnyQueue):
-    """inventory/queue.py. apart: settle and take in two calls instead of one."""
+    """inventory/queues/queue.py. apart: settle and take in two calls instead of one."""
 
     def __init__(self, *, apart: bool) -> None:
         super().__init__()

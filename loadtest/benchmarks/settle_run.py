@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inventory.audit import Scope, audit
+from inventory.audit.run import Scope, audit
 from loadtest.benchmarks import expiry_alone, raw_rows
 from loadtest.benchmarks.audit_alone import analyse, audit_seconds, count_seconds
 from loadtest.benchmarks.books import fill_books

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from inventory import admission
-from inventory.admission import Ask, Code, SaleLine
+from inventory.line import admission
+from inventory.line.admission import Ask, Code, SaleLine
+from inventory.records import request_id
 from inventory.redis import Client, connect, run_commands
-from inventory.tickets import request_id
 from loadtest.benchmarks.goods import Goods
 from shop.buyers import issue_buyer
 from workers.settler import Settler

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
-from inventory.audit import Scope
+from inventory.audit.run import Scope
 from loadtest.benchmarks import processes, raw_limits, raw_rows
 from loadtest.benchmarks.admission_rounds import Turn
 from loadtest.benchmarks.costs import Costs, measure_costs

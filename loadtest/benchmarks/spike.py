@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from django.conf import settings
 from django.db import connection
 
-from inventory import line
+from inventory.line import reading
 from inventory.redis import connect
 from loadtest.benchmarks.arrivals import Answers, ask_together, go_home, prepare, stand_ready
 from loadtest.benchmarks.goods import Goods
@@ -113,7 +113,7 @@ def _last_decision(goods: Goods) -> tuple[float, int]:
     client, deadline = connect(), time.monotonic() + MAX_SECONDS
     before: Sequence[int | None] = ()
     while time.monotonic() < deadline:
-        seen = line.figures(client, goods.sku, sale_id=goods.sale_id)
+        seen = reading.figures(client, goods.sku, sale_id=goods.sale_id)
         now = () if seen is None else (seen.admitted, seen.decided, seen.available)
         if now and now == before and (seen is None or not seen.available):
             break

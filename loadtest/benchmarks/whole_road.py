@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from django.conf import settings
 from django.db import connection
 
-from inventory import audit_line, line
-from inventory.audit import audit
+from inventory.audit import line as audit_line
+from inventory.audit.run import audit
+from inventory.line import reading
 from inventory.redis import Client, connect
 from loadtest.benchmarks import processes
 from loadtest.benchmarks.admission_rounds import ADMITTED, refuse_other_answers
@@ -73,7 +74,7 @@ class Backlog:
         self._looked_at = 0.0
 
     def _read(self) -> int:
-        seen = line.figures(self._client, self._sku, sale_id=self._sale_id)
+        seen = reading.figures(self._client, self._sku, sale_id=self._sale_id)
         return 0 if seen is None else seen.decided
 
     def may_ask(self, now: float) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from inventory.database import Cursor
+from inventory.postgres import Cursor
 from loadtest.mutants.layers import Constraint, Function, Patch, Script, Text, Trigger
 
 ENOUGH = 10**9
@@ -98,7 +98,7 @@ UNIQUE_ID = Guard(
         ),
         Function(
             says="the same in the pages",
-            module="inventory.tickets",
+            module="inventory.records",
             name="request_id",
             made=_a_new_id_each_time,
         ),
@@ -191,7 +191,7 @@ local left = redis.call('ZRANGE', KEYS[3], 0, limit - 1)""",
         ),
         Function(
             says="the reconciler's way to put the lost back in line",
-            module="inventory.line_changes",
+            module="inventory.line.writing",
             name="requeue",
             made=_nothing,
         ),

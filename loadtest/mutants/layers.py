@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from inventory import redis
-from inventory.database import Cursor
+from inventory.postgres import Cursor
 
 # As setattr, so that a test can have it undone.
 Patch = Callable[[Any, str, Any], object]

@@ -20,7 +20,7 @@ from workers.server import free_port
 CHECKOUT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
-# Each settler, and what it meets (inventory/faults.py). Those that meet something do so with their first batch.
+# Each settler, and what it meets (inventory/fault_injection.py); with the first batch, if anything.
 SLEEPER, TAKER, TELLER = "sleeper", "taker", "teller"
 HEALTHY = ("healthy-1", "healthy-2")
 FAULTS = {SLEEPER: "after_take:stop", TAKER: "after_take:kill", TELLER: "after_commit:kill"}

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from inventory import audit_line, keys, redis
-from inventory.faults import marker
-from inventory.locks import force_release
+from inventory import redis
+from inventory.audit import line
+from inventory.fault_injection import marker
+from inventory.locks.lock import force_release
 from inventory.models import Stock
+from inventory.redis import keys
 from loadtest.mutants.processes import HEALTHY, SLEEPER, TAKER, TELLER, Processes
 from loadtest.mutants.watching import seen_within
 
@@ -75,7 +77,7 @@ class Trouble:
         return came
 
     def _waiting(self, sku: str) -> bool:
-        return audit_line.look(redis.connect(), sku).waiting >= self.units + BEYOND_THE_STOCK
+        return line.look(redis.connect(), sku).waiting >= self.units + BEYOND_THE_STOCK
 
     def _free(self) -> int:
         return int(Stock.objects.values_list("available", flat=True).get(sku=self.skus[0]))

@@ -12,11 +12,11 @@ from typing import Any
 
 import structlog
 
-from inventory import clocks, line, server_memory
 from inventory.exceptions import RedisUnavailable, SaleNotFound, Unavailable
-from inventory.line import LineFigures
-from inventory.redis import AsyncClient
-from inventory.wakeups import wait_for_settled
+from inventory.line import reading
+from inventory.line.pubsub import wait_for_settled
+from inventory.line.reading import LineFigures
+from inventory.redis import AsyncClient, clocks, memory
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.gate.entries import SaleEntry
@@ -196,7 +196,7 @@ class Board:
     async def _keep_figures(self) -> None:
         while True:
             try:
-                await server_memory.look_async(self._client)
+                await memory.look_async(self._client)
                 await clocks.look_async(self._client)
                 await self._refresh_figures()
             except Exception as error:
@@ -222,7 +222,7 @@ class Board:
         if not entries:
             return
         moment = time.monotonic()
-        figures = await line.figures_async(self._client, [(entry.card.sku, entry.card.sale_id) for entry in entries])
+        figures = await reading.figures_async(self._client, [(entry.card.sku, entry.card.sale_id) for entry in entries])
         for entry, seen in zip(entries, figures, strict=True):
             if entry.see(seen, moment=moment):
                 self._tell(entry)
@@ -247,7 +247,7 @@ class Board:
     async def _learn_known_buyers(self, entry: SaleEntry, seen: LineFigures) -> None:
         """Read who was admitted, so that a retry of theirs is told its place and everybody else "sold out" at once."""
         admissions = entry.admissions
-        known = frozenset(await line.known_buyers_async(self._client, entry.card.sku))
+        known = frozenset(await reading.known_buyers_async(self._client, entry.card.sku))
         if entry.admissions == admissions:  # else somebody was let in while we read, and may not be among them
             entry.known_buyers, entry.known_at_admitted = known, seen.admitted
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from inventory import clocks
-from inventory.line import LineFigures
+from inventory.line.reading import LineFigures
+from inventory.redis import clocks
 from shop.catalogue import SaleCard
 from shop.decision_rates import Sample, measure
 from shop.models import sale_state

@@ -10,7 +10,7 @@ import time
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from inventory.outcomes import WAITING_STATES
+from inventory.states import WAITING_STATES
 from shop.gate.entries import SaleEntry
 
 MAX_SECONDS = 15.0  # everybody is looked at this often, whatever the board says

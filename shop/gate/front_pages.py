@@ -15,8 +15,8 @@ from hashlib import blake2b
 import structlog
 from django.conf import settings
 
-from inventory import clocks
 from inventory.exceptions import SaleNotFound, Unavailable
+from inventory.redis import clocks
 from shop.buyers import cookie_to_set, set_cookie_header
 from shop.gate.board import Board
 from shop.gate.entries import SaleEntry

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from inventory import admission, clocks
-from inventory.admission import Answer, Ask, Code, SaleLine
 from inventory.exceptions import FairdropError, InvalidRequest, MemoryFull, SaleNotPrimed, SoldOut
-from inventory.redis import AsyncClient
-from inventory.server_memory import WATCH
-from inventory.tickets import Ticket, request_id, sign_ticket
+from inventory.line import admission
+from inventory.line.admission import Answer, Ask, Code, SaleLine
+from inventory.records import Ticket, request_id, sign_ticket
+from inventory.redis import AsyncClient, clocks
+from inventory.redis.memory import WATCH
 from shop.buyers import ticket_signer
 from shop.gate.board import Board
 from shop.gate.coalescer import Coalescer

@@ -10,8 +10,9 @@ import time
 
 from django.db import connection
 
-from inventory import clocks, redis, server_memory
+from inventory import redis
 from inventory.exceptions import RedisUnavailable, Unavailable
+from inventory.redis import clocks, memory
 from shop.gate.threads import ThreadPool
 from shop.replies import JSON_HEADERS, Head
 
@@ -34,7 +35,7 @@ class Readiness:
         """
         redis_answers, database_answers = await asyncio.gather(self._redis_answers(), self._database_answers())
         ok = redis_answers and database_answers
-        told = (server_memory.WATCH.full_servers(self._client), clocks.LINE.detail, clocks.DATABASE.detail)
+        told = (memory.WATCH.full_servers(self._client), clocks.LINE.detail, clocks.DATABASE.detail)
         detail = "; ".join(filter(None, told))
         body = {"ok": ok, "stores": {"redis": redis_answers, "database": database_answers}}
         return (READY if ok else NOT_READY), json.dumps(body | ({"detail": detail} if detail else {})).encode()

@@ -13,7 +13,7 @@ import structlog
 
 from inventory import redis
 from inventory.exceptions import MethodNotAllowed
-from inventory.tickets import sale_id_of
+from inventory.records import sale_id_of
 from shop.buyers import issue_buyer, set_cookie_header
 from shop.gate import metrics
 from shop.gate.board import Board

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs
 
-from inventory import clocks
 from inventory.exceptions import InvalidRequest
-from inventory.line import LineFigures
+from inventory.line.reading import LineFigures
+from inventory.redis import clocks
 from shop.catalogue import SaleCard
 from shop.gate.entries import SaleEntry
 from shop.http import PAGE_NUMBER

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 from django.conf import settings
 
-from inventory import line
 from inventory.exceptions import FairdropError, RequestNotFound, SaleNotFound
-from inventory.line import Place
+from inventory.line import reading
+from inventory.line.reading import Place
+from inventory.records import sale_id_of
 from inventory.redis import AsyncClient
-from inventory.tickets import sale_id_of
 from shop import requests
 from shop.gate.board import Board
 from shop.gate.coalescer import Coalescer
@@ -123,7 +123,7 @@ class Statuses:
 
         Alongside the coalescer: anyone who asks for one request must not wait behind a round of many.
         """
-        return await line.places_async(self._client, sku, request_ids)
+        return await reading.places_async(self._client, sku, request_ids)
 
     def answer_of(self, entry: SaleEntry, request_id: str, place: Place) -> dict[str, Any]:
         """Return the status answer of a request that stands at `place`."""
@@ -141,7 +141,7 @@ class Statuses:
         if coalescer is None:
 
             async def read_places(batch: Sequence[Asked]) -> Sequence[Place | None]:
-                return await line.places_async(self._client, sku, [request_id for request_id, _ in batch])
+                return await reading.places_async(self._client, sku, [request_id for request_id, _ in batch])
 
             coalescer = self._coalescers[sku] = Coalescer(
                 read_places, _tell, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING

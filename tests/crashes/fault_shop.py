@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from inventory import audit_line, keys, line, redis
-from inventory.faults import marker
+from inventory import redis
+from inventory.audit import line as audit_line
+from inventory.fault_injection import marker
+from inventory.line import reading
+from inventory.redis import keys
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.road import queue
@@ -105,7 +108,7 @@ def latecomers(card: SaleCard) -> None:
 
 def decided(card: SaleCard) -> int:
     """Return how many requests of a sale's line have been answered."""
-    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert figures is not None
     return figures.decided
 

@@ -50,10 +50,10 @@ def lossy_road(sku: str) -> Iterator[Road]:
 
 def teach_scripts(client: redis.Client) -> None:
     """Load every script into a server."""
-    for path in redis.SCRIPTS.glob("*.lua"):
-        client.script_load(redis.script_text(path.stem))
+    for name in redis.script_names():
+        client.script_load(redis.script_text(name))
 
 
 def digest(name: str) -> bytes:
-    """Return what a call of scripts/`name`.lua contains."""
+    """Return what a call of the script `name` contains."""
     return redis.script_digest(name).encode()

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from inventory import keys, redis
-from inventory.lock_report import report_locks
-from inventory.redlock import Redlock
+from inventory import redis
+from inventory.locks.redlock import Redlock
+from inventory.locks.report import report_locks
+from inventory.redis import keys
 from tests.crashes.extra_shop import port_of
 from tests.crashes.lossy_road import teach_scripts
 from tests.proxy import Proxy, Rule, proxy_to

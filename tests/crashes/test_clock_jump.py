@@ -15,9 +15,11 @@ import pytest
 from django.test.utils import override_settings
 from structlog.testing import capture_logs
 
-from inventory import clocks, keys, line_changes, redis
+from inventory import redis
 from inventory.exceptions import FenceRefused, LockLost
-from inventory.locks import Lock
+from inventory.line import writing
+from inventory.locks.lock import Lock
+from inventory.redis import clocks, keys
 from shop.catalogue import SaleCard
 from tests.http_calls import Caller
 from tests.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
@@ -166,7 +168,7 @@ def settle_first(sku: str) -> int:
     with own_connection() as connection, Lock(redis.connect(), sku, ttl_ms=LOCK_TTL_MS) as lock:
         handed = take(lock, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
-        return line_changes.settle(
+        return writing.settle(
             redis.connect(), sku, token=lock.token, call=1, figures=done.figures, settled=done.settled
         )
 

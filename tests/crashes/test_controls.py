@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from inventory import redis
-from inventory.locks import Lock
+from inventory.locks.lock import Lock
 from loadtest.mutants.guards import SEARCH_FOR_ORDERS
 from shop.catalogue import SaleCard
 from shop.models import Order

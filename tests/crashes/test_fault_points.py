@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from inventory.faults import FAULT_POINTS, SETTLER_POINTS
+from inventory.fault_injection import FAULT_POINTS, SETTLER_POINTS
 from shop.catalogue import SaleCard
 from tests.crashes.extra_shop import own_valkey
 from tests.crashes.fault_shop import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inventory.faults import SETTLER_POINTS
+from inventory.fault_injection import SETTLER_POINTS
 from tests.crashes.extra_shop import own_valkey
 from tests.crashes.fault_shop import (
     Victim,

@@ -9,10 +9,13 @@ from functools import partial
 
 import pytest
 
-from inventory import audit_line, keys, line_changes, redis
+from inventory import redis
+from inventory.audit import line
 from inventory.exceptions import LockLost
-from inventory.locks import Lock
+from inventory.line import writing
+from inventory.locks.lock import Lock
 from inventory.models import Stock
+from inventory.redis import keys
 from shop.catalogue import SaleCard
 from tests.road import LOCK_TTL_MS, held_lock, queue, run, settler, take
 from tests.shopkeeping import assert_books_balance, audit_of, close_sale, make_sale
@@ -37,7 +40,7 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
 
 def decided(card: SaleCard) -> int:
     """Return how many of a line were answered."""
-    return audit_line.look(redis.connect(), card.sku).decided
+    return line.look(redis.connect(), card.sku).decided
 
 
 def worked(worker: Settler, card: SaleCard) -> bool:
@@ -49,7 +52,7 @@ def worked(worker: Settler, card: SaleCard) -> bool:
 def test_the_line_goes_on_after_one_refusal(card: SaleCard) -> None:
     with settler(batch=3) as worker:
         worker.work_once()
-        assert (decided(card), audit_line.look(redis.connect(), card.sku).flying) == (0, 3)
+        assert (decided(card), line.look(redis.connect(), card.sku).flying) == (0, 3)
         rounds = next((number for number in range(1, MAX_ROUNDS + 1) if worked(worker, card)), None)
         assert rounds is not None, "the line stands still"
     counts = assert_books_balance(card)
@@ -74,7 +77,7 @@ def test_who_was_overtaken_raises_nothing(card: SaleCard) -> None:
     run(("DEL", keys.lock(card.sku)))
     with Lock(redis.connect(), card.sku, ttl_ms=LOCK_TTL_MS) as heir:
         before = run(("GET", keys.fence(card.sku)))
-        late = partial(line_changes.give_back, redis.connect(), card.sku, token=sleeper.token, seen_fence=FAR_AHEAD)
+        late = partial(writing.give_back, redis.connect(), card.sku, token=sleeper.token, seen_fence=FAR_AHEAD)
         with pytest.raises(LockLost):
             late()
         assert run(("GET", keys.fence(card.sku))) == before == [str(heir.fence)]
@@ -83,5 +86,5 @@ def test_who_was_overtaken_raises_nothing(card: SaleCard) -> None:
 
 def test_the_fence_in_redis_never_falls(card: SaleCard) -> None:
     with Lock(redis.connect(), card.sku, ttl_ms=LOCK_TTL_MS) as lock:
-        line_changes.give_back(redis.connect(), card.sku, token=lock.token, seen_fence=7)
+        writing.give_back(redis.connect(), card.sku, token=lock.token, seen_fence=7)
         assert run(("GET", keys.fence(card.sku))) == [str(lock.fence)]

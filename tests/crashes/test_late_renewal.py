@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inventory import keys
-from inventory.lock_report import LockReport, report_locks
-from inventory.locks import Lock
+from inventory.locks.lock import Lock
+from inventory.locks.report import LockReport, report_locks
+from inventory.redis import keys
 from loadtest.mutants.layers import run_instead
 from tests.crashes.lossy_road import Road
 from tests.proxy import Rule

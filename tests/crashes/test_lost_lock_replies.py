@@ -11,10 +11,12 @@ from secrets import token_hex
 
 import pytest
 
-from inventory import keys, named_locks, redis
+from inventory import redis
 from inventory.exceptions import LockLost, RedisUnavailable
-from inventory.lock_report import report_locks
-from inventory.locks import Lock, force_release
+from inventory.locks import named
+from inventory.locks.lock import Lock, force_release
+from inventory.locks.report import report_locks
+from inventory.redis import keys
 from tests.crashes.lossy_road import Road
 from tests.proxy import Rule
 from tests.road import LOCK_TTL_MS
@@ -137,14 +139,14 @@ def test_a_release_sent_twice_hands_on_once(road: Road) -> None:
 
 def test_an_unlock_without_an_answer_can_be_repeated(road: Road) -> None:
     name = road.card.sku
-    lock_id = named_locks.lock(name, expire=600)
+    lock_id = named.lock(name, expire=600)
     assert lock_id
     rule = road.proxy.refuse_requests(lock_id.encode())
     with pytest.raises(RedisUnavailable):
-        named_locks.unlock(name, lock_id)
+        named.unlock(name, lock_id)
     rule.let_go()
     assert (rule.met > 0, holder(road)) == (True, lock_id)
-    assert [named_locks.unlock(name, lock_id), named_locks.unlock(name, lock_id)] == [True, False]
+    assert [named.unlock(name, lock_id), named.unlock(name, lock_id)] == [True, False]
     assert holder(road) is None
 
 

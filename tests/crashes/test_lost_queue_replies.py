@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.conf import settings
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import RedisUnavailable
-from inventory.locks import Lock
-from inventory.queue import Counters, Dequeued, Queue
-from inventory.queue_checks import check_queue
+from inventory.locks.lock import Lock
+from inventory.queues.checks import check_queue
+from inventory.queues.queue import Counters, Dequeued, Queue
+from inventory.redis import keys
 from tests.crashes.lossy_road import Road
 from tests.proxy import Rule
 from tests.road import LOCK_TTL_MS

@@ -13,11 +13,14 @@ import pytest
 from django.conf import settings
 from django.db import connections
 
-from inventory import admission, audit_line, keys, line, line_changes, redis
+from inventory import redis
+from inventory.audit import line as audit_line
 from inventory.exceptions import RedisUnavailable
-from inventory.lock_statistics import STATISTICS, read_statistics
-from inventory.locks import Lock
-from inventory.outcomes import State
+from inventory.line import admission, reading, writing
+from inventory.locks.lock import Lock
+from inventory.locks.statistics import STATISTICS, read_statistics
+from inventory.redis import keys
+from inventory.states import State
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.crashes.lossy_road import Road, digest
@@ -60,7 +63,7 @@ def test_take(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
     with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock:
         rule = road.proxy.drop_replies(digest("take"))
-        handed = line_changes.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
+        handed = writing.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
         assert rule.dropped == 1
         assert (handed.kind, [name for name, _ in handed.requests]) == ("fresh", ids[:4])
     assert counts(road.card) == (6, 4, 10, 0)
@@ -70,10 +73,10 @@ def test_settle_and_take(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
     sku = road.card.sku
     with own_connection() as connection, Lock(road.client, sku, ttl_ms=LOCK_TTL_MS) as lock:
-        handed = line_changes.take(road.client, sku, token=lock.token, call=1, batch=4)
+        handed = writing.take(road.client, sku, token=lock.token, call=1, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
         rule = road.proxy.drop_replies(b"Write what a COMMIT decided")
-        handed = line_changes.settle_and_take(
+        handed = writing.settle_and_take(
             road.client, sku, token=lock.token, figures=done.figures, settled=done.settled, call=2, batch=4
         )
         assert rule.dropped == 1
@@ -85,10 +88,10 @@ def test_settle(road: Road) -> None:
     queue(road.card, *BUYERS)
     sku = road.card.sku
     with own_connection() as connection, Lock(road.client, sku, ttl_ms=LOCK_TTL_MS) as lock:
-        handed = line_changes.take(road.client, sku, token=lock.token, call=1, batch=4)
+        handed = writing.take(road.client, sku, token=lock.token, call=1, batch=4)
         done = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests)
         rule = road.proxy.drop_replies(digest("settle"))
-        line_changes.settle(road.client, sku, token=lock.token, call=1, figures=done.figures, settled=done.settled)
+        writing.settle(road.client, sku, token=lock.token, call=1, figures=done.figures, settled=done.settled)
         assert rule.dropped == 1
     assert counts(road.card) == (6, 0, 10, 4)
 
@@ -96,12 +99,12 @@ def test_settle(road: Road) -> None:
 def test_give_back(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
     # More often than a request may be handed out: none of these counts.
-    for _ in range(line_changes.MAX_HAND_OUTS + 2):
+    for _ in range(writing.MAX_HAND_OUTS + 2):
         with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock:
-            handed = line_changes.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
+            handed = writing.take(road.client, road.card.sku, token=lock.token, call=1, batch=4)
             assert [name for name, _ in handed.requests] == ids[:4]
             rule = road.proxy.drop_replies(digest("give_back"))
-            line_changes.give_back(road.client, road.card.sku, token=lock.token)
+            writing.give_back(road.client, road.card.sku, token=lock.token)
             assert rule.dropped == 1
     assert audit_line.look(redis.connect(), road.card.sku).dead_letters == 0
 
@@ -173,7 +176,7 @@ def database_through_proxy() -> Iterator[Proxy]:
 def test_commit_is_looked_up_and_never_done_again(road: Road) -> None:
     queue(road.card, *BUYERS)
     with Lock(road.client, road.card.sku, ttl_ms=LOCK_TTL_MS) as lock, database_through_proxy() as proxy:
-        handed = line_changes.take(road.client, road.card.sku, token=lock.token, call=1, batch=10)
+        handed = writing.take(road.client, road.card.sku, token=lock.token, call=1, batch=10)
         rule = proxy.drop_replies(b"COMMIT")
         with own_connection() as connection, pytest.raises(psycopg.OperationalError):
             settle_batch(connection, sku=road.card.sku, fence=lock.fence, requests=handed.requests)
@@ -202,13 +205,13 @@ def test_a_settler_whose_commit_is_lost_decides_everybody_once(road: Road) -> No
 def test_a_reset_is_survived_and_a_black_hole_is_told_in_time(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
     road.proxy.reset_all()
-    assert all(line.places(road.client, road.card.sku, ids))
+    assert all(reading.places(road.client, road.card.sku, ids))
     road.proxy.delay_seconds = 0.05
-    assert all(line.places(road.client, road.card.sku, ids))
+    assert all(reading.places(road.client, road.card.sku, ids))
     road.proxy.black_hole = True
-    assert_told_in_time(lambda: line.places(road.client, road.card.sku, ids))
+    assert_told_in_time(lambda: reading.places(road.client, road.card.sku, ids))
     road.proxy.black_hole = False
-    assert all(line.places(road.client, road.card.sku, ids))
+    assert all(reading.places(road.client, road.card.sku, ids))
 
 
 def test_who_was_swallowed_by_a_black_hole_asks_again_and_stands_in_line_once(road: Road) -> None:

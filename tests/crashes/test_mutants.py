@@ -17,7 +17,7 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.exceptions import FenceRefused
-from inventory.locks import force_release
+from inventory.locks.lock import force_release
 from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
 from shop import holds, requests, sale_control
 from shop.catalogue import SaleCard

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from inventory import line, redis
-from inventory.line import LineFigures
-from inventory.tickets import request_id
+from inventory import redis
+from inventory.line import reading
+from inventory.line.reading import LineFigures
+from inventory.records import request_id
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
@@ -40,7 +41,7 @@ class Shop:
     @property
     def figures(self) -> LineFigures:
         """What Redis knows of the sale's stock."""
-        figures = line.figures(redis.connect(), self.card.sku, sale_id=self.card.sale_id)
+        figures = reading.figures(redis.connect(), self.card.sku, sale_id=self.card.sale_id)
         assert figures is not None
         return figures
 

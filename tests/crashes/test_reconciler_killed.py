@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from inventory import keys, line, line_changes, redis
-from inventory.faults import EXPIRER_POINTS, RECONCILER_POINTS
+from inventory import redis
+from inventory.fault_injection import EXPIRER_POINTS, RECONCILER_POINTS
+from inventory.line import reading, writing
 from inventory.models import StockMovement
+from inventory.redis import keys
 from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent
 from tests import road
@@ -94,7 +96,7 @@ def make_drift(card: SaleCard) -> dict[str, Any]:
     unknown = held(card)[:5]
     lost = road.run(("ZRANGE", keys.line(card.sku), 0, 2))[0]
     buyers = [right[keys.records(card.sku)][name].split("|")[4] for name in unknown]
-    fields = [line_changes.live_field(sale_id=card.sale_id, buyer=buyer) for buyer in buyers]
+    fields = [writing.live_field(sale_id=card.sale_id, buyer=buyer) for buyer in buyers]
     road.run(
         ("HDEL", keys.records(card.sku), *unknown),
         ("HDEL", keys.live_units(card.sku), *fields[:3]),
@@ -158,7 +160,7 @@ def wait_until_expired(card: SaleCard, names: list[str]) -> None:
     """Return when every buyer was told that the hold is over."""
 
     def told() -> bool:
-        places = line.places(redis.connect(), card.sku, names)
+        places = reading.places(redis.connect(), card.sku, names)
         return {place.record.state for place in places if place} == {"expired"}
 
     wait_until(told, what="all who are due have expired")

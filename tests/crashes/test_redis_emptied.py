@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from inventory import audit_line, line, priming, redis
+from inventory import redis
+from inventory.audit import line as audit_line
+from inventory.line import priming, reading
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.crashes.ticket_crowd import Client, TicketCrowd
@@ -69,7 +71,7 @@ def flood(
 
 
 def decided(card: SaleCard) -> int:
-    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     return figures.decided if figures else 0
 
 
@@ -233,6 +235,6 @@ def test_what_is_committed_while_redis_is_empty_is_known_once_it_is_primed(
     wait_until(lambda: priming.is_primed(redis.connect(), card.sku), what="the gate primes the sale")
     assert [each for each in drifts(card.slug) if each["kind"] == "unknown_order"] == []
     names = list(Order.objects.filter(sale_id=card.sale_id).values_list("request_id", flat=True))
-    places = line.places(redis.connect(), card.sku, names)
+    places = reading.places(redis.connect(), card.sku, names)
     assert [place.record.state for place in places if place] == ["held"] * 8
     assert_books_balance(card)

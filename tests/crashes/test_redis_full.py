@@ -13,8 +13,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from inventory import audit_line, redis, server_memory
+from inventory import redis
+from inventory.audit import line
 from inventory.exceptions import MemoryFull, RedisUnavailable
+from inventory.redis import client as redis_client
+from inventory.redis import memory
 from shop import control_room, requests, sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale
@@ -67,7 +70,7 @@ def shop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Shop]:
     """Admit a crowd, and then fill the server to its last byte."""
-    monkeypatch.setattr(server_memory, "WATCH", server_memory.MemoryWatch())
+    monkeypatch.setattr(memory, "WATCH", memory.MemoryWatch())
     environment = {**process_environment, "REDIS_URL": valkey.url}
     with shop_of(environment), ExitStack() as running:
         card = make_sale(new_sku(), units=UNITS)
@@ -111,7 +114,7 @@ def test_a_full_server_takes_nobody_new_and_drains(shop: Shop) -> None:
         sale_control.pause(shop.card.slug, actor="test", reason="full")
         sale_control.close(shop.card.slug, actor="test")
         wait_until(
-            lambda: audit_line.look(redis.connect(), shop.card.sku)[:2] == (0, 0), timeout_seconds=PATIENCE_SECONDS,
+            lambda: line.look(redis.connect(), shop.card.sku)[:2] == (0, 0), timeout_seconds=PATIENCE_SECONDS,
             what="all are decided",
         )  # fmt: skip
     assert Order.objects.filter(sale_id=shop.card.sale_id).count() == BUYERS
@@ -154,7 +157,7 @@ def press(web: Caller, card: SaleCard, buyer: Buyer) -> Answer:
 def test_without_the_flag_nothing_drains(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the same line, the same server, the scripts without their first line."""
     whole = redis.script_text
-    monkeypatch.setattr(redis, "script_text", lambda name: whole(name).removeprefix(FLAG))
+    monkeypatch.setattr(redis_client, "script_text", lambda name: whole(name).removeprefix(FLAG))
     redis.script_digest.cache_clear()
     try:
         with pytest.raises(RedisUnavailable):
@@ -162,10 +165,10 @@ def test_without_the_flag_nothing_drains(shop: Shop, monkeypatch: pytest.MonkeyP
     finally:
         redis.script_digest.cache_clear()
     # It may be refused at its first script, or at the one that tells what was decided.
-    look = audit_line.look(redis.connect(), shop.card.sku)
+    look = line.look(redis.connect(), shop.card.sku)
     assert look.waiting + look.flying == BUYERS
 
 
 def test_below_nine_tenths_a_server_is_not_full_and_without_a_limit_never() -> None:
     limits = [(89, 100), (90, 100), (100, 0)]
-    assert [server_memory.Memory(used, most).nearly_full for used, most in limits] == [False, True, False]
+    assert [memory.Memory(used, most).nearly_full for used, most in limits] == [False, True, False]

@@ -10,9 +10,9 @@ from functools import partial
 
 import pytest
 
-from inventory import keys
 from inventory.exceptions import LockLost, RedisUnavailable
-from inventory.redlock import Redlock
+from inventory.locks.redlock import Redlock
+from inventory.redis import keys
 from tests.crashes.redlock_nodes import NODE_TIMEOUT_SECONDS, Nodes, redlock_nodes
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 

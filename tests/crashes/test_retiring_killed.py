@@ -14,9 +14,10 @@ from secrets import token_hex
 import pytest
 from django.utils import timezone
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import SaleNotPrimed
-from inventory.faults import RETIRING_POINTS
+from inventory.fault_injection import RETIRING_POINTS
+from inventory.redis import keys
 from shop import catalogue, sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale, StaffAct

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from inventory import keys, line, redis
+from inventory import redis
+from inventory.line import reading
+from inventory.redis import keys
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.crashes.extra_shop import own_valkey
@@ -51,7 +53,7 @@ class Line:
     @property
     def decided(self) -> int:
         """How many requests have been answered."""
-        figures = line.figures(redis.connect(), self.card.sku, sale_id=self.card.sale_id)
+        figures = reading.figures(redis.connect(), self.card.sku, sale_id=self.card.sale_id)
         assert figures is not None
         return figures.decided
 

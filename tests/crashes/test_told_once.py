@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from django.db import connection, transaction
 
-from inventory import line, redis
+from inventory import redis
 from inventory.exceptions import LineNotTold, NotPayable
-from inventory.outcomes import RANK, State
+from inventory.line import reading
+from inventory.states import RANK, State
 from shop import checkout, holds, payments, requests
 from shop.catalogue import SaleCard
 from shop.models import Order, PaymentNotice
@@ -139,7 +140,7 @@ def buy(card: SaleCard, valkey: OwnStore, name: str) -> list[State]:
     with valkey.frozen(), suppress(LineNotTold):
         checkout.pay_at_once(name, buyer="buyer-0000000", provider_name="sandbox", root=ROOT)
         told.append(requests.look_up(name, buyer="buyer-0000000").state)
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     return [*told, place.record.state]
 
@@ -162,7 +163,7 @@ def test_an_answer_that_the_line_did_not_hear_of_is_taken_back(
         assert buy(card, valkey, name) == [State.PAID, State.HELD]
         monkeypatch.undo()
         assert requests.look_up(name, buyer="buyer-0000000").state == State.PAID
-        (place,) = line.places(redis.connect(), card.sku, [name])
+        (place,) = reading.places(redis.connect(), card.sku, [name])
         assert place is not None
         assert place.record.state == State.PAID
 
@@ -174,7 +175,7 @@ def test_a_payment_that_the_line_did_not_hear_of_is_told_to_nobody(card: SaleCar
         assert buy(card, valkey, name) == [State.HELD]
         checkout.pay_at_once(name, buyer="buyer-0000000", provider_name="sandbox", root=ROOT)
         assert requests.look_up(name, buyer="buyer-0000000").state == State.PAID
-        (place,) = line.places(redis.connect(), card.sku, [name])
+        (place,) = reading.places(redis.connect(), card.sku, [name])
         assert place is not None
         assert place.record.state == State.PAID
 
@@ -189,7 +190,7 @@ def test_a_notice_is_taken_only_when_the_line_has_heard_of_it(card: SaleCard, va
             hear(notice)
         assert (state_of(name), PaymentNotice.objects.filter(event_id=notice.event_id).count()) == ("paid", 1)
         assert hear(notice) == "paid"
-        (place,) = line.places(redis.connect(), card.sku, [name])
+        (place,) = reading.places(redis.connect(), card.sku, [name])
         assert place is not None
         assert place.record.state == State.PAID
         assert_books_balance(card)
@@ -204,7 +205,7 @@ def test_too_late_is_said_only_when_the_line_says_so_too(card: SaleCard) -> None
         assert holds.expire_due(cursor, sku=card.sku, request_ids=[name]).changed
     with pytest.raises(NotPayable, match="expired"):
         checkout.pay_at_once(name, buyer="buyer-0000000", provider_name="sandbox", root=ROOT)
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.record.state == State.EXPIRED
     assert Order.objects.get(request_id=name).state == "expired"

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from inventory import keys, redis
-from inventory.dead_letters import dead_letters
+from inventory import redis
+from inventory.line.dead_letters import dead_letters
+from inventory.redis import keys
 from shop import catalogue
 from shop.models import Order, Sale
 from tests.crashes import old_shop

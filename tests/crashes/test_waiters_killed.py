@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from inventory import redis
-from inventory.lock_owner import owner_of
-from inventory.lock_report import LockReport, report_locks
-from inventory.locks import GRANT_TTL_MS
+from inventory.locks.lock import GRANT_TTL_MS
+from inventory.locks.report import LockReport, report_locks
+from inventory.locks.token import owner_of
 from tests.races.lock_crowd import Crowd, Entry, Pen, Plan, crowd, take_turns
 from tests.waiting import wait_until
 

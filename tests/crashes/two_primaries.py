@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 from django.test.utils import override_settings
 
-from inventory import admission, line_changes, redis
-from inventory.line_changes import Handed
-from inventory.locks import Lock
+from inventory import redis
+from inventory.line import admission, writing
+from inventory.line.writing import Handed
+from inventory.locks.lock import Lock
 from shop import catalogue
 from shop.catalogue import SaleCard
 from tests.crashes.extra_shop import own_store
@@ -50,13 +51,13 @@ class Split:
         """Become the holder at one primary, and take its whole line."""
         lock = Lock(client, self.card.sku, ttl_ms=LOCK_TTL_MS)
         assert lock.acquire()
-        return lock, line_changes.take(client, self.card.sku, token=lock.token, call=1, batch=100)
+        return lock, writing.take(client, self.card.sku, token=lock.token, call=1, batch=100)
 
     def settle_at(self, client: redis.Client, lock: Lock, handed: Handed) -> None:
         """Settle what was taken, and answer it. Raises FenceRefused."""
         with own_connection() as connection:
             done = settle_batch(connection, sku=self.card.sku, fence=lock.fence, requests=handed.requests)
-        line_changes.settle(client, self.card.sku, token=lock.token, call=1, **done._asdict())
+        writing.settle(client, self.card.sku, token=lock.token, call=1, **done._asdict())
 
     def both_hold(self, *, at_old: Sequence[str], at_new: Sequence[str]) -> tuple[tuple[Lock, Handed], ...]:
         """Let each primary admit buyers and hand them to a holder of its own; the old one's came first."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from inventory.faults import marker
+from inventory.fault_injection import marker
 from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
 from tests.shop_processes import running_process
 from tests.shopkeeping import shop_of
@@ -57,7 +57,7 @@ class WorkerShop:
     started: list[ChildProcess] = field(default_factory=list)
 
     def start(self, worker: str, *, name: str = "", fault: str = "") -> ChildProcess:
-        """Start a worker and return when it works; fault: what it meets (see inventory/faults.py)."""
+        """Start a worker and return when it works; fault: what it meets (see inventory/fault_injection.py)."""
         environment = {**self.environment, "FAIRDROP_FAULT": fault}
         child = self.running.enter_context(worker_process(worker, environment, folder=self.folder, name=name))
         wait_until(lambda: "worker_started" in self.log_of(child), what=f"the {worker} starts")

@@ -12,10 +12,12 @@ from itertools import pairwise
 import pytest
 from django.test.utils import override_settings
 
-from inventory import audit_line, priming, redis
-from inventory.admission import Answer, Code, SaleLine, admit_async, state_of
+from inventory import redis
+from inventory.audit import line
 from inventory.exceptions import RedisUnavailable
-from inventory.outcomes import State
+from inventory.line import priming
+from inventory.line.admission import Answer, Code, SaleLine, admit_async, state_of
+from inventory.states import State
 from shop.catalogue import SaleCard
 from tests.road import admit, ask, held_lock, queue, rewrite_sale, run, settle_line, snapshot, take
 from tests.server_matrix import ON_ONE_KIND
@@ -59,7 +61,7 @@ def test_the_same_id_twice_in_one_batch_is_one_request(card: SaleCard) -> None:
     assert (first.code, first.position) == (Code.ADMITTED, 2)
     assert twin == first._replace(code=KNOWN_QUEUED)
     assert ahead.seq < first.seq
-    assert audit_line.look(redis.connect(), card.sku).waiting == 2
+    assert line.look(redis.connect(), card.sku).waiting == 2
 
 
 def test_a_batch_sent_again_repeats_its_answers(card: SaleCard) -> None:
@@ -126,7 +128,7 @@ def test_no_more_units_queue_than_stock_and_room(new_sku: Callable[[], str]) -> 
     card = make_sale(new_sku(), units=2, room=1, limit=2)
     answers = admit(card, *(ask(card, f"buyer-{number}") for number in range(5)))
     assert codes(answers) == [Code.ADMITTED] * 3 + [Code.SOLD_OUT] * 2
-    assert audit_line.look(redis.connect(), card.sku).queued == 3
+    assert line.look(redis.connect(), card.sku).queued == 3
 
 
 def test_who_wants_too_many_for_the_room_does_not_shut_out_the_next(new_sku: Callable[[], str]) -> None:

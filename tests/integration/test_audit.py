@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from django.db import connection, transaction
 
-from inventory.audit import read_books
+from inventory.audit.run import read_books
 from shop import holds, payments, refunds
 from shop.audits import audit_sale, scope_of
 from shop.catalogue import SaleCard

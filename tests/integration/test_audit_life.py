@@ -13,9 +13,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from inventory import keys, ledger
-from inventory.audit import read_books
-from inventory.tickets import Ticket, sign_ticket
+from inventory import ledger
+from inventory.audit.run import read_books
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import keys
 from shop import catalogue, holds, payments, refunds, restoring, sale_control
 from shop.audits import audit_sale, scope_of
 from shop.buyers import ticket_signer

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from inventory import audit_line, audit_records, keys, redis
-from inventory.audit import TAKE_OVER_MS
-from inventory.outcomes import State
-from inventory.tickets import Record, Ticket, read_record, sign_ticket
+from inventory import redis
+from inventory.audit import line, records
+from inventory.audit.run import TAKE_OVER_MS
+from inventory.records import Record, Ticket, read_record, sign_ticket
+from inventory.redis import keys
+from inventory.states import State
 from shop import catalogue, restoring, sale_control
 from shop.audits import audit_sale
 from shop.buyers import ticket_signer
@@ -192,8 +194,8 @@ def test_a_line_that_redis_lost_is_clean_before_and_after_it_is_primed_again(car
 def test_records_are_compared_in_turn_when_they_are_many(
     new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_records, "SAMPLE", 100)
-    monkeypatch.setattr(audit_records, "PAGE", 50)
+    monkeypatch.setattr(records, "SAMPLE", 100)
+    monkeypatch.setattr(records, "PAGE", 50)
     card = make_sale(new_sku(), units=1, room=2_000)
     names = fill_line(card, buyers=800)
     assert audit_sale(card.slug)["ok"]
@@ -210,6 +212,6 @@ def test_records_are_compared_in_turn_when_they_are_many(
 def test_a_long_line_is_not_added_up(new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
     card = make_sale(new_sku(), units=5)
     queue(card, "ann", "bob", "eve")
-    assert audit_line.look(redis.connect(), card.sku).units == 3
-    monkeypatch.setattr(audit_line, "MAX_ADDED_UP", 2)
-    assert audit_line.look(redis.connect(), card.sku).units == -1
+    assert line.look(redis.connect(), card.sku).units == 3
+    monkeypatch.setattr(line, "MAX_ADDED_UP", 2)
+    assert line.look(redis.connect(), card.sku).units == -1

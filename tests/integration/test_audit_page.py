@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from inventory import keys
+from inventory.redis import keys
 from shop.audits import audit_sale
 from shop.catalogue import SaleCard
 from tests.road import queue, run, settle_line

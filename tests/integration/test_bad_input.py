@@ -15,7 +15,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from inventory import redis
 from inventory.models import Stock, StockMovement
-from inventory.signatures import Signer
+from inventory.signing import Signer
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.http_calls import TIMEOUT_SECONDS, Answer, Buyer, Caller

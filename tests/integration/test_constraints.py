@@ -14,8 +14,8 @@ import pytest
 from django.db import IntegrityError, ProgrammingError, connection, transaction
 from django.utils import timezone
 
-from inventory.database import Connection
 from inventory.models import Stock
+from inventory.postgres import Connection
 from shop.catalogue import SaleCard
 from shop.models import Sale
 from tests.road import own_connection, queue, settle_line

@@ -13,9 +13,10 @@ from django.core.cache import cache
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from inventory import keys, mending_asked, redis
-from inventory.line_changes import MAX_HAND_OUTS, REFUSAL_TRIES
+from inventory import reconcile_requests, redis
+from inventory.line.writing import MAX_HAND_OUTS, REFUSAL_TRIES
 from inventory.models import Stock, StockMovement
+from inventory.redis import keys
 from shop import control_room, control_room_readings
 from shop.catalogue import SaleCard
 from shop.control_room_acts import ROOM_LOCK
@@ -334,15 +335,15 @@ def test_a_comparison_is_asked_for_made_and_told(manager: Client, card: SaleCard
     assert compare_asked(Reconciler(client, stopping=lambda: False), client) >= 1
     assert run(("HGET", keys.stock(card.sku), "available")) == ["3"]
     assert "repaired 1 × stock_differs" in live(manager, card)["parts"]["workers"]
-    assert card.sku not in mending_asked.waiting(client)
+    assert card.sku not in reconcile_requests.waiting(client)
 
 
 def test_a_comparison_that_was_broken_off_is_begun_anew(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     client = redis.connect()
-    mending_asked.answer(client, card.sku, state=mending_asked.RUNNING, actor="anna")
-    assert card.sku not in mending_asked.waiting(client)
-    monkeypatch.setattr(mending_asked, "BROKEN_OFF_SECONDS", -5)
-    assert card.sku in mending_asked.waiting(client)
+    reconcile_requests.answer(client, card.sku, state=reconcile_requests.RUNNING, actor="anna")
+    assert card.sku not in reconcile_requests.waiting(client)
+    monkeypatch.setattr(reconcile_requests, "BROKEN_OFF_SECONDS", -5)
+    assert card.sku in reconcile_requests.waiting(client)
 
 
 def test_what_people_typed_is_text(manager: Client, card: SaleCard, fresh: None) -> None:

@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from inventory import audit_line, keys, line, line_changes, redis
-from inventory.admission import Code, state_of
-from inventory.dead_letters import change_letters, dead_letters
+from inventory import redis
+from inventory.audit import line as audit_line
 from inventory.exceptions import InvalidRequest, RedisUnavailable
-from inventory.line_changes import MAX_HAND_OUTS, REFUSAL_TRIES
-from inventory.outcomes import State
-from inventory.queue_checks import check_line
-from inventory.tickets import Ticket, sign_ticket
+from inventory.line import reading, writing
+from inventory.line.admission import Code, state_of
+from inventory.line.dead_letters import change_letters, dead_letters
+from inventory.line.writing import MAX_HAND_OUTS, REFUSAL_TRIES
+from inventory.queues.checks import check_line
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import keys
+from inventory.states import State
 from shop import holds, requests, restoring
 from shop.buyers import ticket_signer
 from shop.catalogue import SaleCard
@@ -82,7 +85,7 @@ def test_a_damaged_record_ends_in_the_dead_letters_and_the_line_goes_on(card: Sa
 
 def test_a_damaged_request_comes_back_by_its_ticket_and_the_books_balance(card: SaleCard) -> None:
     (name,) = queue(card, "ann")
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     record = place.record
     ticket = sign_ticket(ticket_signer(), Ticket(name, "ann", 1, record.seq, record.terms_version, record.ordinal))
@@ -170,7 +173,7 @@ def test_who_waits_behind_a_big_request_stays_waitlisted_when_a_small_one_comes_
 
 
 def told(card: SaleCard, *names: str) -> list[State | None]:
-    return [place and place.record.state for place in line.places(redis.connect(), card.sku, names)]
+    return [place and place.record.state for place in reading.places(redis.connect(), card.sku, names)]
 
 
 def test_a_letter_that_was_refused_never_goes_back(card: SaleCard) -> None:
@@ -197,7 +200,7 @@ def test_a_letter_whose_refusal_is_under_way_is_left_alone(card: SaleCard) -> No
 def test_a_discarded_undecided_request_is_refused_for_good(card: SaleCard) -> None:
     """Its ticket, its page and the same ask all say so; before, its ticket brought it back to the head of the line."""
     names = queue(card, "ann", "bob", "eve")
-    (place,) = line.places(redis.connect(), card.sku, names[:1])
+    (place,) = reading.places(redis.connect(), card.sku, names[:1])
     assert place is not None
     ticket = sign_ticket(ticket_signer(), Ticket(names[0], "ann", 1, place.record.seq))
     set_aside_first(card)
@@ -207,7 +210,7 @@ def test_a_discarded_undecided_request_is_refused_for_good(card: SaleCard) -> No
     assert requests.look_up(names[0], buyer="ann").state == State.REFUSED
     (answer,) = admit(card, ask(card, "ann"))
     assert state_of(answer.code) == State.REFUSED
-    (place,) = line.places(redis.connect(), card.sku, names[:1])
+    (place,) = reading.places(redis.connect(), card.sku, names[:1])
     assert place is not None
     assert (place.record.state, place.position) == (State.REFUSED, 0)
     assert dead_letters(redis.connect(), card.sku) == []
@@ -225,7 +228,7 @@ def test_a_discard_that_the_line_did_not_hear_of_is_finished_by_the_next(
     (name,) = queue(card, "ann")
     set_aside_first(card)
     with monkeypatch.context() as away:
-        away.setattr(line_changes, "tell_changes", raise_unavailable)
+        away.setattr(writing, "tell_changes", raise_unavailable)
         with pytest.raises(CommandError, match="ask again"):
             command("discard", name)
     assert [each.request_id for each in dead_letters(redis.connect(), card.sku)] == [name]
@@ -243,10 +246,10 @@ def test_a_refusal_given_back_stays_a_refusal(card: SaleCard) -> None:
     queue(card, "ann")
     let_die(card, hand_outs=MAX_HAND_OUTS + 1)
     lock = held_lock(card.sku)
-    line_changes.give_back(redis.connect(), card.sku, token=lock.token)
+    writing.give_back(redis.connect(), card.sku, token=lock.token)
     handed = take(lock, call=2)
     assert handed.kind == "dead"
-    line_changes.settle(
+    writing.settle(
         redis.connect(),
         card.sku,
         token=lock.token,

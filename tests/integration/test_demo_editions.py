@@ -9,7 +9,7 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from inventory import redis
-from inventory.lock_report import report_locks
+from inventory.locks.report import report_locks
 from shop import catalogue
 from shop.models import Sale, StaffAct
 from tests.integration.test_heartbeats import StopAfter

@@ -13,12 +13,14 @@ import pytest
 from django.core.management import call_command
 from django.test.utils import override_settings
 
-from inventory import audit_line, line_changes, redis
+from inventory import redis
+from inventory.audit import line
 from inventory.exceptions import FenceRefused, LockLost, RedisUnavailable
-from inventory.locks import Lock
-from inventory.queue import Queue
-from inventory.queue_checks import check_queue
-from inventory.watchdog import WATCHDOG
+from inventory.line import writing
+from inventory.locks.lock import Lock
+from inventory.locks.watchdog import WATCHDOG
+from inventory.queues.checks import check_queue
+from inventory.queues.queue import Queue
 from shop.models import Order
 from tests.road import own_connection, queue, settler, take
 from tests.server_matrix import Watched, watched_pair
@@ -95,11 +97,9 @@ def test_of_two_holders_after_a_failover_only_the_later_may_write(pair: Watched,
         # The control: it was the fence that refused; under the valid one the same batch finds its own outcomes.
         again = settle_batch(connection, sku=card.sku, fence=heir.fence, requests=early_batch.requests)
     assert [each.record.state for each in again.settled] == [each.record.state for each in done.settled]
-    line_changes.settle(redis.connect(), card.sku, token=heir.token, call=1, figures=done.figures, settled=done.settled)
+    writing.settle(redis.connect(), card.sku, token=heir.token, call=1, figures=done.figures, settled=done.settled)
     with pytest.raises(LockLost):
-        line_changes.settle(
-            redis.connect(), card.sku, token=early.token, call=1, figures=done.figures, settled=done.settled
-        )
+        writing.settle(redis.connect(), card.sku, token=early.token, call=1, figures=done.figures, settled=done.settled)
     assert early.hold
     WATCHDOG.renew([early.hold])
     assert early.lost.is_set()
@@ -185,7 +185,7 @@ def worked(worker: Settler, sku: str) -> bool:
     """Let a settler work; say whether its Redis answers and the line is empty."""
     try:
         worker.work_once()
-        seen = audit_line.look(redis.connect(), sku)
+        seen = line.look(redis.connect(), sku)
     except RedisUnavailable:
         return False
     return seen.waiting == seen.flying == 0

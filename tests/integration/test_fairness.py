@@ -9,7 +9,9 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from inventory import audit_line, keys, redis
+from inventory import redis
+from inventory.audit import line
+from inventory.redis import keys
 from shop.catalogue import SaleCard
 from shop.models import Order
 from tests.road import held_lock, run, settler
@@ -83,7 +85,7 @@ def test_a_damaged_record_never_blocks_the_other_skus(cards: list[SaleCard]) -> 
         worker.work_once()
         worker.work_once()
     assert decided(cards) == [0, WAITING, WAITING, WAITING]
-    forgotten = audit_line.look(redis.connect(), cards[0].sku)
+    forgotten = line.look(redis.connect(), cards[0].sku)
     assert (forgotten.waiting, forgotten.flying) == (0, WAITING)
     run(("DEL", keys.in_flight(cards[0].sku)))  # nobody after this test shall meet it
 

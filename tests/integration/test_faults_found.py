@@ -19,12 +19,15 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import override_settings
 
-from inventory import audit_line, keys, line, line_changes, redis
-from inventory.dead_letters import change_letters
+from inventory import redis
+from inventory.audit import line as audit_line
 from inventory.exceptions import InvalidRequest
+from inventory.line import reading, writing
+from inventory.line.dead_letters import change_letters
 from inventory.models import Stock
-from inventory.outcomes import State
-from inventory.tickets import Ticket, sign_ticket
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import keys
+from inventory.states import State
 from shop import catalogue, holds, payment_care, sale_control
 from shop.buyers import ticket_signer
 from shop.catalogue import SaleCard
@@ -49,7 +52,7 @@ ROUNDS = 40
 
 
 def told(card: SaleCard, *names: str) -> list[State]:
-    return [place.record.state for place in line.places(redis.connect(), card.sku, names) if place]
+    return [place.record.state for place in reading.places(redis.connect(), card.sku, names) if place]
 
 
 def head_that_waits(sku: str) -> tuple[SaleCard, str, str]:
@@ -62,7 +65,7 @@ def head_that_waits(sku: str) -> tuple[SaleCard, str, str]:
     return card, big.request_id, small.request_id
 
 
-def take_and_die(card: SaleCard, *, probe: bool) -> line_changes.Handed:
+def take_and_die(card: SaleCard, *, probe: bool) -> writing.Handed:
     lock = road.held_lock(card.sku)
     handed = road.take(lock, probe=probe)
     lock.release()
@@ -373,7 +376,7 @@ def test_what_is_restocked_while_redis_is_primed_is_sold_out_at_the_door(
 
     monkeypatch.setattr(catalogue.priming, "prime_fields", restock_meanwhile)
     catalogue.prime_sale(card.slug)
-    found = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    found = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert found is not None
     assert found.available == 3
 
@@ -390,7 +393,7 @@ def test_one_that_was_set_aside_and_is_cancelled_stays_counted_as_aside(new_sku:
     card = make_sale(new_sku(), units=1)
     (name,) = road.queue(card, "ann")
     client = redis.connect()
-    for _ in range(line_changes.MAX_HAND_OUTS + line_changes.REFUSAL_TRIES + 2):
+    for _ in range(writing.MAX_HAND_OUTS + writing.REFUSAL_TRIES + 2):
         lock = road.held_lock(card.sku)
         road.take(lock)
         lock.release()
@@ -479,7 +482,7 @@ def settle_slowly(card: SaleCard, meanwhile: Callable[[], object]) -> None:
     with road.own_connection() as own:
         settlement = road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
     meanwhile()
-    line_changes.settle(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
+    writing.settle(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
     lock.release()
 
 
@@ -520,7 +523,7 @@ def test_a_close_while_a_batch_is_answered_leaves_the_line_asleep(new_sku: Calla
 
 def look_at_what_is_sold_out(card: SaleCard, monkeypatch: pytest.MonkeyPatch, *, meanwhile: list[str]) -> SaleEntry:
     """Let a board learn who is known to a sale without room, while the names in `meanwhile` are let in after all."""
-    entry, read = SaleEntry(card), line.known_buyers_async
+    entry, read = SaleEntry(card), reading.known_buyers_async
 
     def let_in() -> None:
         for buyer in meanwhile:
@@ -534,7 +537,7 @@ def look_at_what_is_sold_out(card: SaleCard, monkeypatch: pytest.MonkeyPatch, *,
         await asyncio.to_thread(let_in)
         return known
 
-    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     entry.see(figures, moment=time.monotonic())
 
     async def look() -> None:
@@ -542,7 +545,7 @@ def look_at_what_is_sold_out(card: SaleCard, monkeypatch: pytest.MonkeyPatch, *,
         await Board(client, load_cards=list)._learn_known_buyers(entry, figures)
         await client.aclose()
 
-    monkeypatch.setattr(line, "known_buyers_async", read_slowly)
+    monkeypatch.setattr(reading, "known_buyers_async", read_slowly)
     asyncio.run(look())
     entry.seen_at = time.monotonic()  # however slow this machine is
     return entry

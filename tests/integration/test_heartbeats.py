@@ -12,9 +12,10 @@ from collections.abc import Callable
 import pytest
 from django.test import override_settings
 
-from inventory import heartbeats, keys, redis
+from inventory import heartbeats, redis
 from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Heartbeat, Worker, workers
+from inventory.redis import keys
 from tests.road import run
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.server import free_port

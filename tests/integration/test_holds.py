@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from inventory import keys, line, redis
-from inventory.admission import Code
+from inventory import redis
 from inventory.exceptions import NotPayable, RequestNotFound
-from inventory.outcomes import State
-from inventory.tickets import Record
+from inventory.line import reading
+from inventory.line.admission import Code
+from inventory.records import Record
+from inventory.redis import keys
+from inventory.states import State
 from shop import catalogue, holds, payments
 from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment
@@ -37,7 +39,7 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
 
 def states(card: SaleCard, names: list[str]) -> list[State]:
     """Return what each request is told."""
-    return [place.record.state if place else None for place in line.places(redis.connect(), card.sku, names)]
+    return [place.record.state if place else None for place in reading.places(redis.connect(), card.sku, names)]
 
 
 def expire(card: SaleCard) -> int:
@@ -61,7 +63,7 @@ def test_who_comes_when_all_is_held_waits_and_is_told_so(card: SaleCard) -> None
     names = fill_line(card, buyers=4)
     road.settle_line(card)
     assert states(card, names) == [State.HELD, State.HELD, State.WAITLISTED, State.WAITLISTED]
-    assert [place.position for place in line.places(redis.connect(), card.sku, names)] == [0, 0, 1, 2]
+    assert [place.position for place in reading.places(redis.connect(), card.sku, names)] == [0, 0, 1, 2]
     assert Order.objects.filter(sale_id=card.sale_id).count() == 2
     assert_books_balance(card)
 
@@ -298,7 +300,7 @@ def test_a_payment_makes_nobody_read_the_line_that_waits(new_sku: Callable[[], s
     names = fill_line(card, buyers=1050)
     with road.settler() as settler:
         settler.work_once()
-        assert (hand_outs[card.sku], line.look_for_work(redis.connect())[card.sku]) == (150, line.Work.WAITS)
+        assert (hand_outs[card.sku], reading.look_for_work(redis.connect())[card.sku]) == (150, reading.Work.WAITS)
         for name in names[:50]:
             pay(name)
             settler.work_once()

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from inventory import keys, ledger, line, line_changes, redis
-from inventory.admission import MAX_ENDED_REQUESTS, Ask, Code
+from inventory import ledger, redis
 from inventory.allocation import Claim, Decision, allocate
 from inventory.exceptions import InvalidRequest, NotPayable
-from inventory.locks import Lock
-from inventory.tickets import Ticket, sign_ticket
+from inventory.line import reading, writing
+from inventory.line.admission import MAX_ENDED_REQUESTS, Ask, Code
+from inventory.locks.lock import Lock
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import keys
 from loadtest.mutants.layers import Script
 from shop import catalogue, holds, payments, restoring, sale_control
 from shop.buyers import ticket_signer
@@ -307,7 +309,7 @@ class LifeMachine(RuleBasedStateMachine):
             catalogue.prime_sale(self.card.slug)
             # A web process of another test may be priming in the very moment in which we empty; what it then leaves
             # out is the reconciler's to tell, and not what is shown here.
-            if not decided or None not in line.places(redis.connect(), self.card.sku, decided):
+            if not decided or None not in reading.places(redis.connect(), self.card.sku, decided):
                 break
         for wish in self.books.waiting():
             wish.lost = True
@@ -336,7 +338,7 @@ class LifeMachine(RuleBasedStateMachine):
             figures = ledger.figures_of(ledger.lock_stock(cursor, sku=self.card.sku))
             records = holds.records_now(cursor, list(self.books.wishes) or ["-"])
         before = run(("HGETALL", keys.records(self.card.sku)), ("HGETALL", keys.live_units(self.card.sku)))
-        line_changes.tell_changes(redis.connect(), self.card.sku, figures=figures, changed=records)
+        writing.tell_changes(redis.connect(), self.card.sku, figures=figures, changed=records)
         after = run(("HGETALL", keys.records(self.card.sku)), ("HGETALL", keys.live_units(self.card.sku)))
         assert after == before
 
@@ -347,7 +349,7 @@ class LifeMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_unit_is_where_the_model_has_it(self) -> None:
-        figures = line.figures(redis.connect(), self.card.sku, sale_id=self.card.sale_id)
+        figures = reading.figures(redis.connect(), self.card.sku, sale_id=self.card.sale_id)
         assert figures is not None
         books = self.books
         assert (figures.available, figures.held, figures.sold) == (books.free, books.held, books.sold)
@@ -355,7 +357,7 @@ class LifeMachine(RuleBasedStateMachine):
     @invariant()
     def everybody_is_told_what_the_model_says(self) -> None:
         wishes = list(self.books.wishes.values())
-        places = line.places(redis.connect(), self.card.sku, [wish.name for wish in wishes]) if wishes else []
+        places = reading.places(redis.connect(), self.card.sku, [wish.name for wish in wishes]) if wishes else []
         for wish, place in zip(wishes, places, strict=True):
             told = str(place.record.state) if place else "lost"
             MET.add(told)
@@ -374,7 +376,7 @@ def till() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def reopened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lives are of one process, which remembers no line as full."""
-    monkeypatch.setattr("inventory.admission.REOPENING_US", 0)
+    monkeypatch.setattr("inventory.line.admission.REOPENING_US", 0)
 
 
 # What keeps the line from handing out those who wait for a held unit.

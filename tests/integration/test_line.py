@@ -8,13 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from inventory import audit_line, keys, line, line_changes, redis
-from inventory.admission import Code
+from inventory import redis
+from inventory.audit import line as audit_line
 from inventory.exceptions import LockLost
-from inventory.line_changes import MAX_HAND_OUTS, Handed
-from inventory.lock_owner import new_token
-from inventory.locks import Lock
-from inventory.outcomes import State
+from inventory.line import reading, writing
+from inventory.line.admission import Code
+from inventory.line.writing import MAX_HAND_OUTS, Handed
+from inventory.locks.lock import Lock
+from inventory.locks.token import new_token
+from inventory.redis import keys
+from inventory.states import State
 from shop.catalogue import SaleCard
 from tests.road import admit, answered, ask, figures, held_lock, queue, run, snapshot, take
 from tests.server_matrix import nodes_of
@@ -34,7 +37,7 @@ def names(handed: Handed) -> list[str]:
 
 
 def settle(card: SaleCard, token: str, handed: Handed, *, call: int = 1, state: State = State.HELD) -> int:
-    return line_changes.settle(
+    return writing.settle(
         redis.connect(),
         card.sku,
         token=token,
@@ -64,7 +67,7 @@ def drain(card: SaleCard, lock: Lock) -> list[tuple[str, list[str]]]:
     handed, batches = take(lock, call=1), []
     while handed.requests:
         batches.append((handed.kind, names(handed)))
-        handed = line_changes.settle_and_take(
+        handed = writing.settle_and_take(
             redis.connect(),
             card.sku,
             token=lock.token,
@@ -81,7 +84,7 @@ def abandon(card: SaleCard, *, given_back: bool = False) -> None:
     holder = held_lock(card.sku)
     take(holder, batch=2)
     if given_back:
-        line_changes.give_back(redis.connect(), card.sku, token=holder.token)
+        writing.give_back(redis.connect(), card.sku, token=holder.token)
     holder.release()
 
 
@@ -117,7 +120,7 @@ def test_a_lost_token_gives_nothing_back(card: SaleCard) -> None:
     abandon(card)
     before = snapshot(card)
     with pytest.raises(LockLost):
-        line_changes.give_back(redis.connect(), card.sku, token="of|someone|else")
+        writing.give_back(redis.connect(), card.sku, token="of|someone|else")
     assert snapshot(card) == before
 
 
@@ -158,9 +161,9 @@ def test_a_settle_and_take_sent_again_hands_out_the_same_batch(card: SaleCard) -
         "call": 2,
         "batch": 1,
     }
-    first = line_changes.settle_and_take(redis.connect(), card.sku, **call)
+    first = writing.settle_and_take(redis.connect(), card.sku, **call)
     before = snapshot(card)
-    assert line_changes.settle_and_take(redis.connect(), card.sku, **call) == first
+    assert writing.settle_and_take(redis.connect(), card.sku, **call) == first
     assert names(first) == asked[1:2]
     assert snapshot(card) == before
     lock.release()
@@ -183,10 +186,10 @@ def test_a_settle_of_who_keeps_a_place_sent_again_leaves_the_batch_after_it(
         "call": 2,
         "batch": batch,
     }
-    first = line_changes.settle_and_take(redis.connect(), card.sku, **call)
+    first = writing.settle_and_take(redis.connect(), card.sku, **call)
     before = snapshot(card)
     assert names(first) == asked[2 - keeps :][:batch]
-    assert line_changes.settle_and_take(redis.connect(), card.sku, **call) == first
+    assert writing.settle_and_take(redis.connect(), card.sku, **call) == first
     assert snapshot(card) == before
     lock.release()
 
@@ -202,10 +205,10 @@ def test_a_settle_that_comes_again_behind_a_later_take_leaves_its_batch(card: Sa
         "settled": [],
         "staying": asked[:1],
     }
-    line_changes.settle(redis.connect(), card.sku, **call)
+    writing.settle(redis.connect(), card.sku, **call)
     assert names(take(lock, call=2)) == asked
     before = snapshot(card)
-    line_changes.settle(redis.connect(), card.sku, **call)
+    writing.settle(redis.connect(), card.sku, **call)
     assert snapshot(card) == before
     lock.release()
 
@@ -216,7 +219,7 @@ def test_a_redis_that_forgot_its_scripts_settles_before_it_hands_out(card: SaleC
     for each in nodes_of(redis.connect()):
         each.script_flush()
     handed = take(lock, batch=1)  # now Redis knows this script again, but not the one that settles
-    following = line_changes.settle_and_take(
+    following = writing.settle_and_take(
         redis.connect(),
         card.sku,
         token=lock.token,
@@ -233,7 +236,7 @@ def test_a_take_without_the_lock_changes_nothing(card: SaleCard) -> None:
     queue(card, "ann")
     before = snapshot(card)
     with pytest.raises(LockLost):
-        line_changes.take(redis.connect(), card.sku, token=new_token(), call=1, batch=5)
+        writing.take(redis.connect(), card.sku, token=new_token(), call=1, batch=5)
     assert snapshot(card) == before
 
 
@@ -247,7 +250,7 @@ def test_a_settle_after_the_lock_was_lost_changes_nothing(card: SaleCard) -> Non
     with pytest.raises(LockLost):
         settle(card, lost.token, handed)
     with pytest.raises(LockLost):
-        line_changes.settle_and_take(
+        writing.settle_and_take(
             redis.connect(),
             card.sku,
             token=lost.token,
@@ -263,7 +266,7 @@ def test_a_settle_after_the_lock_was_lost_changes_nothing(card: SaleCard) -> Non
 def test_after_five_hand_outs_a_request_lies_in_the_dead_letters(card: SaleCard) -> None:
     poison, innocent = queue(card, "ann", "bob")
     kinds = []
-    for _ in range(line_changes.MAX_HAND_OUTS + 1):
+    for _ in range(writing.MAX_HAND_OUTS + 1):
         lock = held_lock(card.sku)
         handed = take(lock, batch=1)
         assert names(handed) == [poison]
@@ -295,10 +298,10 @@ def test_an_older_stock_version_does_not_overwrite_a_newer_one(card: SaleCard) -
     lock = held_lock(card.sku)
     first, client = take(lock, batch=1), redis.connect()
     newer, older = figures(available=4, held=6, version=9), figures(available=8, held=2, version=8)
-    line_changes.settle(client, card.sku, token=lock.token, call=1, figures=newer, settled=answered(first, State.HELD))
+    writing.settle(client, card.sku, token=lock.token, call=1, figures=newer, settled=answered(first, State.HELD))
     second = take(lock, call=2, batch=1)
-    line_changes.settle(client, card.sku, token=lock.token, call=2, figures=older, settled=answered(second, State.HELD))
-    seen = line.figures(client, card.sku, sale_id=card.sale_id)
+    writing.settle(client, card.sku, token=lock.token, call=2, figures=older, settled=answered(second, State.HELD))
+    seen = reading.figures(client, card.sku, sale_id=card.sale_id)
     assert seen is not None
     assert (seen.available, seen.held, seen.decided, seen.queued) == (4, 6, 2, 0)
     lock.release()
@@ -333,9 +336,9 @@ def test_a_look_at_the_line_tells_every_place(card: SaleCard) -> None:
     lock = held_lock(card.sku)
     handed = take(lock, batch=1)
     client = redis.connect()
-    assert [place.position for place in line.places(client, card.sku, asked) if place] == [1, 2, 3]
+    assert [place.position for place in reading.places(client, card.sku, asked) if place] == [1, 2, 3]
     settle(card, lock.token, handed)
-    settled, *waiting, nobody = line.places(client, card.sku, [*asked, "unknown"])
+    settled, *waiting, nobody = reading.places(client, card.sku, [*asked, "unknown"])
     assert (settled.record.state, settled.position) == (State.HELD, 0)
     assert [place.position for place in waiting if place] == [1, 2]
     assert nobody is None
@@ -345,20 +348,20 @@ def test_a_look_at_the_line_tells_every_place(card: SaleCard) -> None:
 def test_a_damaged_record_keeps_nobody_else_from_an_answer(card: SaleCard) -> None:
     names = queue(card, "ann", "bob", "eve")
     run(("HSET", keys.records(card.sku), names[1], "damaged"))
-    first, damaged, last = line.places(redis.connect(), card.sku, names)
+    first, damaged, last = reading.places(redis.connect(), card.sku, names)
     assert damaged is None
     assert [place and place.position for place in (first, last)] == [1, 3]
 
 
 def test_a_sku_has_work_until_nothing_is_in_line_or_in_flight(card: SaleCard) -> None:
     client, seen = redis.connect(), []
-    seen.append(line.look_for_work(client).get(card.sku))
+    seen.append(reading.look_for_work(client).get(card.sku))
     queue(card, "ann")
-    seen.append(line.look_for_work(client).get(card.sku))
+    seen.append(reading.look_for_work(client).get(card.sku))
     lock = held_lock(card.sku)
     handed = take(lock)
-    seen.append(line.look_for_work(client).get(card.sku))
+    seen.append(reading.look_for_work(client).get(card.sku))
     settle(card, lock.token, handed)
-    seen.append(line.look_for_work(client).get(card.sku))
-    assert seen == [None, line.Work.READY, line.Work.READY, None]
+    seen.append(reading.look_for_work(client).get(card.sku))
+    assert seen == [None, reading.Work.READY, reading.Work.READY, None]
     lock.release()

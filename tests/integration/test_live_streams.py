@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inventory import keys
+from inventory.redis import keys
 from loadtest.benchmarks.stream_readers import raise_handle_limit, reading
 from shop import sale_control
 from shop.catalogue import SaleCard

@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import RedisUnavailable
-from inventory.locks import Lock, release_all
-from inventory.redis_connections import Place
+from inventory.locks.lock import Lock, release_all
+from inventory.redis import keys
+from inventory.redis.connections import Place
 from tests.proxy import Proxy, proxy_to
 from tests.road import run
 from tests.server_matrix import ON_ONE_KIND, nodes_of, sum_of_info
@@ -173,7 +174,7 @@ def test_who_waits_is_blocked_and_does_not_poll(
 ) -> None:
     """The control has no way to block: it asks again and again."""
     if not blocking:
-        monkeypatch.setattr("inventory.locks.wait_for_signal", refuse)
+        monkeypatch.setattr("inventory.locks.lock.wait_for_signal", refuse)
     holder, asked = a_lock(new_sku()), count()
     assert holder.acquire()
     waiter = a_lock(holder.name)

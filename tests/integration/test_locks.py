@@ -12,9 +12,10 @@ from threading import Barrier
 
 import pytest
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import InvalidRequest, LockLost, Unavailable
-from inventory.locks import WATCHDOG, Lock
+from inventory.locks.lock import WATCHDOG, Lock
+from inventory.redis import keys
 from tests.road import run
 from tests.server_matrix import ON_ONE_KIND
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until

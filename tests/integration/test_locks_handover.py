@@ -10,9 +10,11 @@ from threading import Thread
 
 import pytest
 
-from inventory import keys, line_changes, redis
+from inventory import redis
 from inventory.exceptions import LockLost
-from inventory.locks import GRANT_TTL_MS, Lock, force_release
+from inventory.line import writing
+from inventory.locks.lock import GRANT_TTL_MS, Lock, force_release
+from inventory.redis import keys
 from tests.road import run
 from tests.server_matrix import sum_of_info
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until
@@ -105,7 +107,7 @@ def test_a_granted_lock_is_held_by_nobody(new_sku: Callable[[], str]) -> None:
     assert granted.startswith("g:")
     for token in (holder.token, "waiter"):
         with pytest.raises(LockLost):
-            line_changes.take(redis.connect(), name, token=token, call=1, batch=1)
+            writing.take(redis.connect(), name, token=token, call=1, batch=1)
     assert not holder.is_locking(remote=True)
 
 

@@ -20,13 +20,15 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
-from inventory import keys, named_locks, redis
+from inventory import redis
 from inventory.exceptions import InvalidRequest, LockLost
-from inventory.lock_statistics import STATISTICS, read_statistics
-from inventory.locks import GRANT_TTL_MS, Lock, force_release, release_all
-from inventory.queue import Queue
-from inventory.redlock import Redlock
-from inventory.watchdog import WATCHDOG
+from inventory.locks import named
+from inventory.locks.lock import GRANT_TTL_MS, Lock, force_release, release_all
+from inventory.locks.redlock import Redlock
+from inventory.locks.statistics import STATISTICS, read_statistics
+from inventory.locks.watchdog import WATCHDOG
+from inventory.queues.queue import Queue
+from inventory.redis import keys
 from tests.road import run
 from tests.server_matrix import ON_ONE_KIND, nodes_of
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until
@@ -102,11 +104,11 @@ BAD_ARGUMENTS: list[tuple[str, Callable[[Lock, Any], object], tuple[Any, ...]]] 
     ("name", lambda lock, bad: force_release(redis.connect(), bad), (None, "a}")),
     ("clients", lambda lock, bad: Redlock(bad, lock.name, ttl_ms=5000), (None, [], "abc", 5)),
     ("client", lambda lock, bad: Redlock([bad], lock.name, ttl_ms=5000), (None, object())),
-    ("timeout", lambda lock, bad: named_locks.lock(lock.name, timeout=bad), NO_NUMBERS),
-    ("expire", lambda lock, bad: named_locks.lock(lock.name, expire=bad), (0, *NO_NUMBERS)),
-    ("wait_interval", lambda lock, bad: named_locks.lock(lock.name, wait_interval=bad), (0, *NO_NUMBERS)),
-    ("seconds", lambda lock, bad: named_locks.expire(lock.name, bad), (0.5, *NO_NUMBERS)),
-    ("lock_id", lambda lock, bad: named_locks.unlock(lock.name, bad), ("", 5, b"a", "a" * 501)),
+    ("timeout", lambda lock, bad: named.lock(lock.name, timeout=bad), NO_NUMBERS),
+    ("expire", lambda lock, bad: named.lock(lock.name, expire=bad), (0, *NO_NUMBERS)),
+    ("wait_interval", lambda lock, bad: named.lock(lock.name, wait_interval=bad), (0, *NO_NUMBERS)),
+    ("seconds", lambda lock, bad: named.expire(lock.name, bad), (0.5, *NO_NUMBERS)),
+    ("lock_id", lambda lock, bad: named.unlock(lock.name, bad), ("", 5, b"a", "a" * 501)),
 ]
 
 
@@ -124,7 +126,7 @@ def test_a_bad_argument_is_named(
     assert (caplog.records, run(("EXISTS", keys.lock(lock.name)))) == ([], [0])
     with pytest.raises(InvalidRequest, match=rf"^{argument} must"):
         call(lock)
-    logged = [record.msg for record in caplog.records if record.name == "inventory.arguments"]
+    logged = [record.msg for record in caplog.records if record.name == "inventory.locks.arguments"]
     assert [(line["action"], line["argument"]) for line in logged] == [("argument_refused", argument)]
     assert run(("EXISTS", keys.lock(lock.name))) == [0]
 
@@ -203,15 +205,15 @@ def test_all_locks_are_given_back_although_one_server_forgot_its_scripts(new_sku
 
 def test_the_articles_names_work(new_sku: Callable[[], str]) -> None:
     name, other = new_sku(), a_lock("other")
-    assert named_locks.lock(name, expire=10)
-    assert named_locks.is_locking(name)
-    assert named_locks.check(name) > 0
+    assert named.lock(name, expire=10)
+    assert named.is_locking(name)
+    assert named.check(name) > 0
     assert not a_lock(name).acquire()
-    assert named_locks.expire(name, 20)
-    assert named_locks.unlock(name)
-    assert [named_locks.unlock(name), named_locks.is_locking(name), other.is_locking()] == [False] * 3
-    assert named_locks.lock(name)
-    assert named_locks.unlock_all()
+    assert named.expire(name, 20)
+    assert named.unlock(name)
+    assert [named.unlock(name), named.is_locking(name), other.is_locking()] == [False] * 3
+    assert named.lock(name)
+    assert named.unlock_all()
     assert a_lock(name).acquire()
     release_all()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from inventory import keys
+from inventory.redis import keys
 from loadtest.benchmarks.costs import NEVER, Brake
 from shop.catalogue import SaleCard
 from tests.road import queue, run, settler

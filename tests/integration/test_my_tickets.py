@@ -14,7 +14,8 @@ from django.db.models.query import QuerySet
 from django.test import Client
 from django.utils import timezone
 
-from inventory import keys, redis
+from inventory import redis
+from inventory.redis import keys
 from shop import buyers, holds, refunds
 from shop.catalogue import SaleCard
 from shop.models import HAS_UNITS, Order, Sale

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from inventory import keys, named_locks, redis
+from inventory import redis
 from inventory.exceptions import InvalidRequest, LockInUse, LockLost
-from inventory.locks import WATCHDOG, Lock, release_all
+from inventory.locks import named
+from inventory.locks.lock import WATCHDOG, Lock, release_all
+from inventory.redis import keys
 from tests.road import run
 from tests.server_matrix import ON_ONE_KIND
 from tests.waiting import wait_until
@@ -26,9 +28,9 @@ pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 @pytest.fixture(autouse=True)
 def nothing_held(each_server: str) -> Iterator[None]:
     """Begin and end without a lock, whatever ran before in this process."""
-    named_locks.unlock_all()
+    named.unlock_all()
     yield
-    named_locks.unlock_all()
+    named.unlock_all()
 
 
 def pttl(name: str) -> int:
@@ -47,7 +49,7 @@ def in_a_thread(call: Callable[[], Any]) -> Any:
 def test_the_sample_of_the_first_article_gives_id_false_true_false(new_sku: Callable[[], str]) -> None:
     """S1, S3. The control is a lock that is asked for by the token of its holder: it is given twice."""
     name = new_sku()
-    answers = [named_locks.lock(name), named_locks.lock(name), named_locks.unlock(name), named_locks.unlock(name)]
+    answers = [named.lock(name), named.lock(name), named.unlock(name), named.unlock(name)]
     assert isinstance(answers[0], str)
     assert len(answers[0]) > 20
     assert answers[1:] == [False, True, False]
@@ -60,14 +62,14 @@ def test_a_nested_caller_is_refused_and_frees_nothing_by_its_false(new_sku: Call
     name, seen = new_sku(), []
 
     def process(depth: int) -> None:
-        if not named_locks.lock(name):
+        if not named.lock(name):
             seen.append("refused")
             return
         seen.append("in")
         if depth:
             process(depth - 1)
-        assert named_locks.is_locking(name)
-        assert named_locks.unlock(name)
+        assert named.is_locking(name)
+        assert named.unlock(name)
 
     process(3)
     assert seen == ["in", "refused"]
@@ -78,7 +80,7 @@ def test_of_many_threads_one_gets_it(new_sku: Callable[[], str]) -> None:
 
     def call() -> None:
         barrier.wait(timeout=120)
-        got.append(named_locks.lock(name))
+        got.append(named.lock(name))
         barrier.wait(timeout=120)  # nobody has ended before all have asked
 
     threads = [Thread(target=call) for _ in range(8)]
@@ -93,11 +95,11 @@ def test_of_many_tasks_of_one_thread_one_gets_it_and_the_others_cannot_free_it(n
     name = new_sku()
 
     async def task() -> tuple[Any, ...]:
-        got = named_locks.lock(name)
+        got = named.lock(name)
         await asyncio.sleep(0.05)
-        seen = named_locks.is_locking(name), named_locks.expire(name, 20)
+        seen = named.is_locking(name), named.expire(name, 20)
         await asyncio.sleep(0.05)
-        return (bool(got), *seen, named_locks.unlock(name))
+        return (bool(got), *seen, named.unlock(name))
 
     async def crowd() -> list[tuple[Any, ...]]:
         return await asyncio.gather(*(task() for _ in range(10)))
@@ -112,16 +114,16 @@ def test_with_its_id_a_lock_is_lengthened_and_given_back_from_anywhere(new_sku: 
     name = new_sku()
 
     async def work() -> tuple[Any, ...]:
-        lock_id = await asyncio.to_thread(named_locks.lock, name)
+        lock_id = await asyncio.to_thread(named.lock, name)
         assert lock_id
-        assert [named_locks.is_locking(name), named_locks.unlock(name)] == [False, False]
-        assert named_locks.is_locking(name, lock_id)
-        assert named_locks.check(name, lock_id) > 0
+        assert [named.is_locking(name), named.unlock(name)] == [False, False]
+        assert named.is_locking(name, lock_id)
+        assert named.check(name, lock_id) > 0
         return (
-            named_locks.expire(name, 30, lock_id),
-            named_locks.unlock(name, "of another"),
-            named_locks.unlock(name, lock_id),
-            named_locks.unlock(name, lock_id),
+            named.expire(name, 30, lock_id),
+            named.unlock(name, "of another"),
+            named.unlock(name, lock_id),
+            named.unlock(name, lock_id),
         )
 
     assert asyncio.run(work()) == (True, False, True, False)
@@ -131,21 +133,21 @@ def test_with_its_id_a_lock_is_lengthened_and_given_back_from_anywhere(new_sku: 
 def test_each_lock_takes_its_own_life(new_sku: Callable[[], str], is_lost: bool) -> None:
     name, lives = new_sku(), []
     for seconds in (15, 60, 5):
-        assert named_locks.lock(name, expire=seconds)
+        assert named.lock(name, expire=seconds)
         lives.append(pttl(name) / 1000 / seconds)
         if is_lost:
             run(("DEL", keys.lock(name)))
         else:
-            assert named_locks.unlock(name)
+            assert named.unlock(name)
     assert all(0.3 < life <= 1 for life in lives), lives
 
 
 @pytest.mark.parametrize("name", ["order_lock_666666", "Queue:orders", "Lock:order.1-2", 666666])
 def test_the_names_of_the_articles_are_accepted(name: str | int) -> None:
-    assert named_locks.lock(name)
-    assert not in_a_thread(lambda: named_locks.lock(name))
-    assert named_locks.is_locking(name)
-    assert named_locks.unlock(name)
+    assert named.lock(name)
+    assert not in_a_thread(lambda: named.lock(name))
+    assert named.is_locking(name)
+    assert named.unlock(name)
     assert pttl(str(name)) == -2
 
 
@@ -154,7 +156,7 @@ def test_the_names_of_the_articles_are_accepted(name: str | int) -> None:
     "name", ["", "a b", "a{b}", "a}", "秒杀", "a\n", "x" * 201, None, 5.0, True, b"a", -5, 10**400]
 )
 def test_a_name_that_could_break_a_key_is_refused(name: Any) -> None:
-    for call in (named_locks.lock, named_locks.unlock, named_locks.is_locking, named_locks.check):
+    for call in (named.lock, named.unlock, named.is_locking, named.check):
         with pytest.raises(InvalidRequest, match=r"^name must"):
             call(name)
 
@@ -163,36 +165,36 @@ def test_what_expire_promised_is_kept_beyond_the_longest_hold(
     new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S5. The control is the same lock without the call: it is given up after its longest hold."""
-    monkeypatch.setattr(named_locks, "MAX_HOLD_LIVES", 1)
+    monkeypatch.setattr(named, "MAX_HOLD_LIVES", 1)
     kept, control = new_sku(), new_sku()
-    assert named_locks.lock(kept, expire=1)
-    assert named_locks.lock(control, expire=1)
+    assert named.lock(kept, expire=1)
+    assert named.lock(control, expire=1)
     promised_until = time.monotonic() + 5
-    assert named_locks.expire(kept, 6)
-    wait_until(lambda: not named_locks.is_locking(control))
+    assert named.expire(kept, 6)
+    wait_until(lambda: not named.is_locking(control))
     seen = []
-    wait_until(lambda: time.monotonic() > promised_until or seen.append(named_locks.is_locking(kept)))
+    wait_until(lambda: time.monotonic() > promised_until or seen.append(named.is_locking(kept)))
     assert len(seen) > 5
     assert set(seen) == {True}
     wait_until(lambda: pttl(kept) == -2)
-    assert not named_locks.unlock(kept)
+    assert not named.unlock(kept)
 
 
 @ON_ONE_KIND
 def test_work_that_calls_expire_in_its_loop_keeps_its_lock(new_sku: Callable[[], str]) -> None:
     """The longest hold counts from the last call on. The control: without one the lock is given up when it was due."""
     name = new_sku()
-    assert named_locks.lock(name, expire=20)
-    hold = named_locks._HELD[name].lock.hold
+    assert named.lock(name, expire=20)
+    hold = named._HELD[name].lock.hold
     assert hold is not None
     due = hold.ends_by
-    assert due - hold.since == pytest.approx(named_locks.MAX_HOLD_LIVES * 20)
+    assert due - hold.since == pytest.approx(named.MAX_HOLD_LIVES * 20)
     for _ in range(3):
-        assert named_locks.expire(name, 20)
+        assert named.expire(name, 20)
         assert hold.ends_by > due
         due = hold.ends_by
     assert hold.ends_by == due
-    assert named_locks.unlock(name)
+    assert named.unlock(name)
 
 
 @pytest.mark.parametrize(("ttl_ms", "max_hold_ms"), [(60_000, 300), (60_000, 30_000)])
@@ -209,13 +211,13 @@ def test_a_hold_that_its_cap_ended_locks_nobody_out(new_sku: Callable[[], str], 
 
 def test_a_lock_of_a_thread_that_ended_locks_nobody_out_for_what_it_asked(new_sku: Callable[[], str]) -> None:
     name = new_sku()
-    assert in_a_thread(lambda: named_locks.lock(name) and named_locks.expire(name, 3600))
+    assert in_a_thread(lambda: named.lock(name) and named.expire(name, 3600))
     gc.collect()
-    one = named_locks._HELD[name].lock
+    one = named._HELD[name].lock
     assert one.hold
     one.hold.renew_at = time.monotonic()  # the watchdog looks after each lock at a third of its life: here, now
     WATCHDOG.add(one.hold)
-    assert named_locks.lock(name, timeout=60)
+    assert named.lock(name, timeout=60)
 
 
 @pytest.mark.parametrize("told", [True, False])

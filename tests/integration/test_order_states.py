@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from django.db import Error, connection, transaction
 
-from inventory.outcomes import ALLOWED, FIRST_STATES, LIVE_STATES, RANK, WAITING_STATES, State
+from inventory.states import ALLOWED, FIRST_STATES, LIVE_STATES, RANK, WAITING_STATES, State
 from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent
 from tests.shopkeeping import make_sale

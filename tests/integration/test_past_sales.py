@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inventory import redis
-from inventory.tickets import Ticket, sign_ticket
+from inventory.records import Ticket, sign_ticket
 from shop import retiring
 from shop.buyers import ticket_signer
 from shop.catalogue import SaleCard

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from django.conf import settings
 
-from inventory.outcomes import State
+from inventory.states import State
 from shop.catalogue import SaleCard
 from shop.models import OrderEvent, Payment, PaymentNotice
 from shop.payment_providers import Notice

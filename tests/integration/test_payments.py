@@ -13,9 +13,10 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.test.utils import override_settings
 
-from inventory import ledger, line, redis
+from inventory import ledger, redis
 from inventory.exceptions import InvalidRequest, NotPayable, PaymentsLimited, RequestNotFound, Unavailable
-from inventory.outcomes import Reason, State
+from inventory.line import reading
+from inventory.states import Reason, State
 from shop import checkout, holds, payments, refunds
 from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, Sale
@@ -32,7 +33,7 @@ BUYER = "buyer-0000000"
 
 
 def told(card: SaleCard, name: str) -> State | None:
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     return place.record.state if place else None
 
 

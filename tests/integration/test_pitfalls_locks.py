@@ -15,12 +15,13 @@ import pytest
 from django.conf import settings
 from django.test.utils import override_settings
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import LockLost, RedisUnavailable
-from inventory.lock_statistics import STATISTICS, read_statistics
-from inventory.locks import Lock, force_release, release_all
-from inventory.redlock import Redlock
-from inventory.watchdog import WATCHDOG
+from inventory.locks.lock import Lock, force_release, release_all
+from inventory.locks.redlock import Redlock
+from inventory.locks.statistics import STATISTICS, read_statistics
+from inventory.locks.watchdog import WATCHDOG
+from inventory.redis import keys
 from tests.proxy import Proxy, proxy_to
 from tests.road import run
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import InvalidRequest, LockLost
-from inventory.lock_owner import new_token
-from inventory.locks import Lock
-from inventory.queue import MAX_PER_CALL, Queue, queue_keys
-from inventory.watchdog import WATCHDOG
+from inventory.locks.lock import Lock
+from inventory.locks.token import new_token
+from inventory.locks.watchdog import WATCHDOG
+from inventory.queues.queue import MAX_PER_CALL, Queue, queue_keys
+from inventory.redis import keys
 from tests.road import held_lock, run
 from tests.waiting import wait_until
 
@@ -181,7 +182,7 @@ def test_counters_add_up_over_processes(queue: Queue) -> None:
 
 def test_every_failure_is_logged_with_queue_and_id_and_reason(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     """S17. The control is a call that succeeds: it logs nothing."""
-    caplog.set_level(logging.INFO, logger="inventory.queue")
+    caplog.set_level(logging.INFO, logger="inventory.queues.queue")
     (old,) = queue.enqueue("a")
     assert lines_of(caplog) == []
     queue.pop()
@@ -205,7 +206,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     return [
         record.msg
         for record in caplog.records
-        if record.name in ("inventory.queue", "inventory.arguments") and isinstance(record.msg, dict)
+        if record.name in ("inventory.queues.queue", "inventory.locks.arguments") and isinstance(record.msg, dict)
     ]
 
 

@@ -9,10 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from inventory import audit_line, keys, line, line_changes, priming, redis
-from inventory.admission import Code
-from inventory.locks import Lock
-from inventory.tickets import StockFigures
+from inventory import redis
+from inventory.audit import line as audit_line
+from inventory.line import priming, reading, writing
+from inventory.line.admission import Code
+from inventory.locks.lock import Lock
+from inventory.records import StockFigures
+from inventory.redis import keys
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale
@@ -46,9 +49,9 @@ def test_priming_again_changes_nothing(card: SaleCard) -> None:
 def test_an_older_card_never_overwrites_newer_stock(card: SaleCard) -> None:
     queue(card, "ann", "bob")
     settle_line(card)
-    seen = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    seen = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     catalogue.prime_card(card)  # as it was before the two were held
-    assert line.figures(redis.connect(), card.sku, sale_id=card.sale_id) == seen
+    assert reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) == seen
     assert seen is not None
     assert (seen.available, seen.held) == (3, 2)
 
@@ -59,7 +62,7 @@ def test_newer_stock_is_written_and_said_to_be_news(card: SaleCard) -> None:
     client = redis.connect()
     assert priming.prime(client, card, versions={}, figures=newer, last_seq=0, fence=0)
     assert not priming.prime(client, card, versions={}, figures=older, last_seq=0, fence=0)
-    seen = line.figures(client, card.sku, sale_id=card.sale_id)
+    seen = reading.figures(client, card.sku, sale_id=card.sale_id)
     assert seen is not None
     assert seen.available == 9
 
@@ -103,7 +106,7 @@ def test_live_units_of_many_buyers_return(new_sku: Callable[[], str]) -> None:
 def test_live_units_that_admissions_have_moved_are_left_alone(card: SaleCard) -> None:
     queue(card, "ann")
     before = snapshot(card)
-    field = line_changes.live_field(sale_id=card.sale_id, buyer="ann")
+    field = writing.live_field(sale_id=card.sale_id, buyer="ann")
     priming.prime_fields(redis.connect(), card.sku, key=keys.live_units(card.sku), pairs=[(field, 0)])
     assert snapshot(card) == before
 
@@ -133,7 +136,7 @@ def test_who_asks_again_after_a_loss_gets_the_old_outcome(card: SaleCard) -> Non
     catalogue.prime_sale(card.slug)
     admit(card, ask(card, "ann"))
     settle_line(card)
-    (place,) = line.places(redis.connect(), card.sku, [known])
+    (place,) = reading.places(redis.connect(), card.sku, [known])
     assert place is not None
     assert place.record.state == "held"
     assert Order.objects.filter(sale_id=card.sale_id).count() == 1

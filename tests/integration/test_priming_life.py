@@ -10,10 +10,13 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import Q
 
-from inventory import audit_line, keys, line, line_changes, priming, redis
-from inventory.admission import Code
-from inventory.line_changes import Settled
-from inventory.outcomes import State
+from inventory import redis
+from inventory.audit import line as audit_line
+from inventory.line import priming, reading, writing
+from inventory.line.admission import Code
+from inventory.line.writing import Settled
+from inventory.redis import keys
+from inventory.states import State
 from shop import catalogue, holds, payments, sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale
@@ -63,7 +66,7 @@ def test_every_outcome_and_every_figure_comes_back(card: SaleCard) -> None:
         assert after[key(card.sku)] == before[key(card.sku)], key.__name__
     for field in ("available", "held", "sold", "version", "queued"):
         assert after[keys.stock(card.sku)][field] == before[keys.stock(card.sku)][field], field
-    told = {state: line.places(redis.connect(), card.sku, [name])[0].record.state for state, name in names.items()}
+    told = {state: reading.places(redis.connect(), card.sku, [name])[0].record.state for state, name in names.items()}
     del told[State.WAITLISTED]  # a unit came back, and it was given
     assert told == {state: state for state in told}
     assert_books_balance(card)
@@ -74,7 +77,7 @@ def test_the_end_of_a_hold_comes_back_to_its_record(card: SaleCard) -> None:
     road.settle_line(card)
     end = Order.objects.get(request_id=name).hold_expires_at
     lose(card)
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.record.hold_expires_ms == round(end.timestamp() * 1000)
 
@@ -98,7 +101,7 @@ def test_a_line_that_waits_waits_again_and_goes_on(card: SaleCard) -> None:
     lose(card)
     road.queue(card, "late")
     road.settle_line(card)
-    assert line.look_for_work(redis.connect())[card.sku] is line.Work.WAITS
+    assert reading.look_for_work(redis.connect())[card.sku] is reading.Work.WAITS
     holds.cancel(names[0], buyer="buyer-0000000")
     road.settle_line(card)
     assert Order.objects.get(sale_id=card.sale_id, buyer="late").state == "held"
@@ -139,10 +142,10 @@ def test_what_is_paid_across_the_loss_is_paid(card: SaleCard) -> None:
     notice = payments.Notice("e", "captured", payment.reference, payment.amount, payment.currency)
     assert payments.take_notice(notice, provider_name="sandbox") == "paid"
     catalogue.prime_card(card)
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.record.state is State.PAID
-    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert figures is not None
     assert (figures.sold, figures.held) == (1, 0)
     assert_books_balance(card)
@@ -155,7 +158,7 @@ def test_news_that_reach_an_empty_redis_change_nothing(card: SaleCard) -> None:
     road.forget(card)
     with connection.cursor() as cursor:
         figures, changed = stock_row(cursor, card.sku).figures(), holds.records_now(cursor, [name])
-    assert line_changes.tell_changes(redis.connect(), card.sku, figures=figures, changed=changed) == 0
+    assert writing.tell_changes(redis.connect(), card.sku, figures=figures, changed=changed) == 0
     assert set(road.snapshot(card).values()) == {None}
     assert not priming.is_primed(redis.connect(), card.sku)
 
@@ -169,7 +172,7 @@ def test_news_of_an_order_that_priming_missed_count_it_once(card: SaleCard) -> N
         settlement = road.settle_batch(own, sku=card.sku, fence=1, requests=[(name, record)])
     told: list[Settled] = settlement.settled
     for want in (1, 0):
-        assert line_changes.tell_changes(redis.connect(), card.sku, figures=settlement.figures, changed=told) == want
+        assert writing.tell_changes(redis.connect(), card.sku, figures=settlement.figures, changed=told) == want
         assert audit_line.look(redis.connect(), card.sku).queued == 0
         assert road.run(("HVALS", keys.live_units(card.sku))) == [["1"]]
         assert_books_balance(card)

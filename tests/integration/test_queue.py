@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from inventory import keys, redis
-from inventory import queue as queue_module
+from inventory import redis
 from inventory.exceptions import InvalidRequest, LockLost
-from inventory.queue import MAX_HAND_OUTS, Dequeued, Queue
-from inventory.queue_checks import check_queue, known_queues
+from inventory.queues import queue as queue_module
+from inventory.queues.checks import check_queue, known_queues
+from inventory.queues.queue import MAX_HAND_OUTS, Dequeued, Queue
+from inventory.redis import keys
 from tests.road import held_lock, run
 from tests.server_matrix import ON_ONE_KIND
 from tests.waiting import wait_until
@@ -167,7 +168,7 @@ def test_a_bad_argument_is_named(
     """The error names the argument and its bound, and is logged (S16, S17). The control: a good one is no error."""
 
     def refused() -> list[Any]:
-        return [record.msg for record in caplog.records if record.name == "inventory.arguments"]
+        return [record.msg for record in caplog.records if record.name == "inventory.locks.arguments"]
 
     queue.enqueue("control")
     assert refused() == []

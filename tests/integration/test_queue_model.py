@@ -17,15 +17,18 @@ from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from inventory import admission, audit_line, keys, line_changes, priming, redis
-from inventory.admission import Ask, Code, SaleLine
+from inventory import redis
+from inventory.audit import line
 from inventory.exceptions import LockLost
-from inventory.line_changes import MAX_HAND_OUTS, REFUSAL_TRIES, Handed, Settled
-from inventory.outcomes import State
-from inventory.priming import SaleTerms
-from inventory.queue import Dequeued, Queue
-from inventory.queue_checks import check_line, check_queue
-from inventory.tickets import Record, StockFigures
+from inventory.line import admission, priming, writing
+from inventory.line.admission import Ask, Code, SaleLine
+from inventory.line.priming import SaleTerms
+from inventory.line.writing import MAX_HAND_OUTS, REFUSAL_TRIES, Handed, Settled
+from inventory.queues.checks import check_line, check_queue
+from inventory.queues.queue import Dequeued, Queue
+from inventory.records import Record, StockFigures
+from inventory.redis import keys
+from inventory.states import State
 from loadtest.mutants.layers import Script
 from tests.road import run
 from tests.server_matrix import KINDS
@@ -287,10 +290,10 @@ class LineMachine(RuleBasedStateMachine):
         for _ in range(1 + lost_reply):
             if not self.locked:
                 with pytest.raises(LockLost):
-                    line_changes.take(redis.connect(), self.sku, **call)
+                    writing.take(redis.connect(), self.sku, **call)
                 return
             expected = expected or self.model.take(batch)
-            self.handed = line_changes.take(redis.connect(), self.sku, **call)
+            self.handed = writing.take(redis.connect(), self.sku, **call)
             assert (self.handed.kind, [name for name, _ in self.handed.requests]) == expected
 
     @rule(lost_reply=st.booleans(), part=st.booleans())
@@ -309,7 +312,7 @@ class LineMachine(RuleBasedStateMachine):
 
     def send(self, settled: list[Settled]) -> int:
         holder = {"token": self.holder.token, "call": self.holder.call}
-        return line_changes.settle(redis.connect(), self.sku, **holder, figures=FIGURES, settled=settled)
+        return writing.settle(redis.connect(), self.sku, **holder, figures=FIGURES, settled=settled)
 
     @precondition(lambda self: self.locked)
     @rule(stay=st.integers(1, 4), batch=BATCH, lost_reply=st.booleans())
@@ -328,7 +331,7 @@ class LineMachine(RuleBasedStateMachine):
         expected = self.model.take(batch)
         self.holder.call += 1
         for _ in range(1 + lost_reply):
-            self.handed = line_changes.settle_and_take(
+            self.handed = writing.settle_and_take(
                 redis.connect(),
                 self.sku,
                 token=self.holder.token,
@@ -343,7 +346,7 @@ class LineMachine(RuleBasedStateMachine):
     @rule()
     def give_back(self) -> None:
         if self.locked:
-            line_changes.give_back(redis.connect(), self.sku, token=self.holder.token)
+            writing.give_back(redis.connect(), self.sku, token=self.holder.token)
             self.model.given_back = True
             self.handed = Handed("fresh", [])
 
@@ -361,7 +364,7 @@ class LineMachine(RuleBasedStateMachine):
     def the_line_is_as_the_model_says(self) -> None:
         waiting, flight = run(*(("ZRANGE", key(self.sku), 0, -1) for key in (keys.line, keys.in_flight)))
         assert (waiting, flight) == (self.model.waiting, self.model.flight)
-        seen = audit_line.look(redis.connect(), self.sku)
+        seen = line.look(redis.connect(), self.sku)
         undecided = sum(self.wishes[name] for name in (*waiting, *flight))
         assert (seen.admitted, seen.decided, seen.queued) == (len(self.wishes), len(self.decided), undecided)
         assert (seen.both, seen.aside) == (0, len(self.model.aside))

@@ -13,9 +13,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
-from inventory import keys, ledger, line, line_changes, redis
-from inventory.outcomes import State
-from inventory.tickets import Record
+from inventory import ledger, redis
+from inventory.line import reading, writing
+from inventory.records import Record
+from inventory.redis import keys
+from inventory.states import State
 from shop import holds
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale
@@ -91,7 +93,7 @@ def test_an_order_that_redis_does_not_know_is_told(card: SaleCard) -> None:
     """As after an emptied Redis: the COMMIT came when it was primed already."""
     before, name = road.snapshot(card), held(card)
     buyer = Order.objects.get(request_id=name).buyer
-    live = line_changes.live_field(sale_id=card.sale_id, buyer=buyer)
+    live = writing.live_field(sale_id=card.sale_id, buyer=buyer)
     road.run(
         ("HDEL", keys.records(card.sku), name),
         ("HDEL", keys.live_units(card.sku), live),
@@ -109,7 +111,7 @@ def test_a_record_that_is_behind_its_order_is_told(card: SaleCard, state: State,
     record = dict(before[keys.records(card.sku)])[name]
     road.run(("HSET", keys.records(card.sku), name, "q" + record[1:]))
     if state is not State.PAID:
-        field = line_changes.live_field(sale_id=card.sale_id, buyer=record.split("|")[4])
+        field = writing.live_field(sale_id=card.sale_id, buyer=record.split("|")[4])
         ended = before[keys.ended_requests(card.sku)]
         ended[field] = str(int(ended[field]) + 1)
         road.run(("HINCRBY", keys.live_units(card.sku), field, 1))
@@ -122,7 +124,7 @@ def test_a_request_that_is_nowhere_is_put_back_at_its_own_place(card: SaleCard) 
     road.run(("ZREM", keys.line(card.sku), name))
     before[keys.records(card.sku)][name] = f"{record}|r"
     assert_mended(card, ("lost", name), before=before)
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.position == 1 + len(road.run(("ZRANGE", keys.line(card.sku), 0, f"({place.record.seq}", "BYSCORE"))[0])
     assert place.record.restored
@@ -167,7 +169,7 @@ def test_what_a_settler_has_in_its_hands_is_left_to_it(card: SaleCard) -> None:
     before = road.snapshot(card)
     assert reconcile(card) == []
     assert road.snapshot(card) == before
-    line_changes.settle(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
+    writing.settle(redis.connect(), card.sku, token=lock.token, call=1, **settlement._asdict())
     lock.release()
     assert reconcile(card) == []
     assert_books_balance(card)
@@ -184,7 +186,7 @@ def test_a_record_that_claims_what_no_order_says_is_an_alarm(card: SaleCard, let
     road.run(("HSET", keys.records(card.sku), name, text), ("ZREM", keys.line(card.sku), name))
     road.run(("HINCRBY", keys.stock(card.sku), "queued", -1), ("HINCRBY", keys.stock(card.sku), "decided", 1))
     if letter not in "hp":
-        field = line_changes.live_field(sale_id=card.sale_id, buyer="late-1")
+        field = writing.live_field(sale_id=card.sale_id, buyer="late-1")
         road.run(("HDEL", keys.live_units(card.sku), field))
     assert_alarmed(card, "record_ahead", name)
 
@@ -210,7 +212,7 @@ def test_a_damaged_record_and_a_place_without_one_are_alarms(card: SaleCard) -> 
 @pytest.mark.parametrize(("was", "field"), [(1, "late-1"), (0, "late-2"), (5, "nobody")])
 def test_live_units_are_counted_anew(card: SaleCard, was: int, field: str) -> None:
     before = road.snapshot(card)
-    name = line_changes.live_field(sale_id=card.sale_id, buyer=field)
+    name = writing.live_field(sale_id=card.sale_id, buyer=field)
     if was:
         road.run(("HINCRBY", keys.live_units(card.sku), name, was))
     else:
@@ -226,7 +228,7 @@ def test_the_units_in_line_are_counted_anew(card: SaleCard) -> None:
 
 def test_units_are_left_alone_while_anything_moves(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A buyer who comes between the two looks makes the sums of the first worthless."""
-    name = line_changes.live_field(sale_id=card.sale_id, buyer="late-1")
+    name = writing.live_field(sale_id=card.sale_id, buyer="late-1")
     road.run(("HINCRBY", keys.live_units(card.sku), name, 1))
     monkeypatch.setattr("workers.reconciler.time.sleep", lambda _: road.queue(card, "in-between"))
     assert ("live_units", name, "left") in reconcile(card)

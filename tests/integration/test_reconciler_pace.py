@@ -12,8 +12,9 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from inventory import keys, ledger, line_changes, reconciling, redis
-from inventory.redis import Client
+from inventory import ledger, redis
+from inventory.line import repair, writing
+from inventory.redis import Client, keys
 from loadtest.benchmarks.books import Books, fill_books
 from shop.models import Order, Sale
 from tests import road
@@ -49,15 +50,15 @@ def books(new_sku: Callable[[], str]) -> Books:
 @pytest.fixture
 def reading(books: Books, monkeypatch: pytest.MonkeyPatch) -> Reading:
     """Let a reconciler look at this SKU alone, in pages of 50, and note what it reads."""
-    noted, read = Reading(), reconciling.record_pages
+    noted, read = Reading(), repair.record_pages
 
     def note(client: Client, sku: str) -> Iterator[dict[str, str]]:
         for page in read(client, sku):
             noted.note(sku, len(page))
             yield page
 
-    monkeypatch.setattr(reconciling, "record_pages", note)
-    monkeypatch.setattr(reconciling, "READ_PAGE", PAGE)
+    monkeypatch.setattr(repair, "record_pages", note)
+    monkeypatch.setattr(repair, "READ_PAGE", PAGE)
     on_sale = reconciler.skus_on_sale
     monkeypatch.setattr(reconciler, "skus_on_sale", lambda: {sku: on_sale()[sku] for sku in [books.sku]})
     monkeypatch.setattr(reconciler, "BUSY_SECONDS", 0.05)
@@ -135,7 +136,7 @@ def test_drift_is_mended_on_the_way_and_not_at_the_end(
     books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "LOOK_AGAIN_SECONDS", 0.1)
-    first = next(iter(next(reconciling.record_pages(redis.connect(), books.sku))))
+    first = next(iter(next(repair.record_pages(redis.connect(), books.sku))))
     record = road.run(("HGET", keys.records(books.sku), first))[0]
     assert Order.objects.get(request_id=first).state != "held"
     road.run(("HSET", keys.records(books.sku), first, "h" + record[1:]))
@@ -160,7 +161,7 @@ def test_orders_are_read_one_by_one_only_when_one_has_no_record(books: Books, re
 
     assert statements() == (0, 0)
     gone = Order.objects.get(request_id=books.names["paid"][-1])
-    live = line_changes.live_field(sale_id=gone.sale_id, buyer=gone.buyer)
+    live = writing.live_field(sale_id=gone.sale_id, buyer=gone.buyer)
     road.run(("HDEL", keys.records(books.sku), gone.request_id), ("HDEL", keys.live_units(books.sku), live))
     drifts, walked = statements()
     assert drifts == 1

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from django.db import DataError
 
-from inventory import keys, mending_asked, reconciling, redis
-from inventory.database import Cursor
+from inventory import reconcile_requests, redis
 from inventory.exceptions import RedisUnavailable
-from inventory.priming import is_primed
-from inventory.redis import Client
+from inventory.line import repair
+from inventory.line.priming import is_primed
+from inventory.postgres import Cursor
+from inventory.redis import Client, keys
 from shop import retiring
 from shop.catalogue import SaleCard, find_sale
 from tests import road
@@ -109,19 +110,19 @@ def test_what_staff_asked_for_is_left_to_the_next_one_by_a_stop(
 ) -> None:
     """Between two pages, and the request is not lost. The control: without a stop it is compared to its end."""
     client, card, pages = redis.connect(), cards[0], []
-    monkeypatch.setattr(reconciling, "record_pages", lambda *_: (pages.append(1) or {} for _ in range(5)))
+    monkeypatch.setattr(repair, "record_pages", lambda *_: (pages.append(1) or {} for _ in range(5)))
     watcher = Reconciler(client, stopping=lambda: stops and len(pages) == 2)
-    mending_asked.ask(client, card.sku, actor="anna")
+    reconcile_requests.ask(client, card.sku, actor="anna")
     with pytest.raises(Stopped) if stops else nullcontext():
         compare_asked(watcher, client)
     assert len(pages) == (2 if stops else 5)
-    assert (card.sku in mending_asked.waiting(client)) is stops
-    assert mending_asked.last(client, card.sku)["actor"] == "anna"
+    assert (card.sku in reconcile_requests.waiting(client)) is stops
+    assert reconcile_requests.last(client, card.sku)["actor"] == "anna"
 
 
 def test_it_says_that_it_lives_between_all_steps(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> None:
     said, pages = [], []
-    monkeypatch.setattr(reconciling, "record_pages", lambda *_: (pages.append(len(said)) or {} for _ in range(5)))
+    monkeypatch.setattr(repair, "record_pages", lambda *_: (pages.append(len(said)) or {} for _ in range(5)))
     watcher = Reconciler(redis.connect(), stopping=lambda: False, tell_alive=lambda: said.append(1))
     watcher.work_once()
     assert len(pages) == 5 * len(cards)

@@ -10,10 +10,12 @@ from itertools import count
 import pytest
 from django.db import connection, connections, transaction
 
-from inventory import keys, line, line_changes, redis
-from inventory.admission import Code
+from inventory import redis
 from inventory.ledger import load_stock
-from inventory.outcomes import State
+from inventory.line import reading, writing
+from inventory.line.admission import Code
+from inventory.redis import keys
+from inventory.states import State
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Sale
@@ -67,7 +69,7 @@ def test_a_payment_is_told_also_while_redis_knows_the_sale_only_as_an_older_shop
     settle_line(card)
     redis.connect().delete(keys.sales(card.sku))
     pay_all(card)
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.record.state is State.PAID
 
@@ -89,7 +91,7 @@ def test_a_repeat_after_redis_was_emptied_is_the_same_request(card: SaleCard) ->
     forget(card)
     catalogue.prime_sale(card.slug)
     assert admit(card, ask(card, "ann"))[0] == before
-    (place,) = line.places(redis.connect(), card.sku, [name])
+    (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.record.state == State.HELD
     assert admit(card, ask(card, "ann", key="second"))[0].code == Code.ADMITTED
@@ -110,10 +112,10 @@ def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> N
     handed = take(lock)
     with own_connection() as worker:
         settlement = settle_batch(worker, sku=card.sku, fence=lock.fence, requests=handed.requests)
-    before = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    before = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     catalogue.prime_sale(card.slug)
-    assert line.figures(redis.connect(), card.sku, sale_id=card.sale_id) == before
-    line_changes.settle(
+    assert reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) == before
+    writing.settle(
         redis.connect(),
         card.sku,
         token=lock.token,
@@ -122,7 +124,7 @@ def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> N
         settled=settlement.settled,
     )
     lock.release()
-    after = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    after = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert after is not None
     assert (after.available, after.held, after.queued, after.admitted, after.decided) == (3, 2, 0, 2, 2)
 

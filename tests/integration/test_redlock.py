@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import InvalidRequest, LockInUse, LockLost
-from inventory.redlock import Redlock
-from inventory.watchdog import WATCHDOG
+from inventory.locks.redlock import Redlock
+from inventory.locks.watchdog import WATCHDOG
+from inventory.redis import keys
 from tests.server_matrix import SERVER, Node, debian_redis, node
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until
 

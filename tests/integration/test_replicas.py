@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from django.test.utils import override_settings
 
-from inventory import admission, audit_line, redis
-from inventory.admission import Answer, Ask, Code, SaleLine
+from inventory import redis
+from inventory.audit import line
 from inventory.exceptions import RedisUnavailable
+from inventory.line import admission
+from inventory.line.admission import Answer, Ask, Code, SaleLine
 from shop import requests
 from shop.catalogue import SaleCard
 from tests.crashes.worker_shop import freeze, wake
@@ -103,7 +105,7 @@ def test_without_the_setting_a_place_is_told_that_only_the_primary_has(
 def test_the_page_says_the_same(card: SaleCard, servers: Watched) -> None:
     with frozen_replica(servers), pytest.raises(RedisUnavailable, match="ask again"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="a")
-    assert audit_line.look(redis.connect(), card.sku).waiting == 1
+    assert line.look(redis.connect(), card.sku).waiting == 1
 
 
 def test_the_api_answers_503_and_then_200(

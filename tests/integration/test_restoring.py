@@ -10,11 +10,13 @@ from collections.abc import Callable
 import pytest
 from django.test.utils import override_settings
 
-from inventory import keys, line, redis
-from inventory.admission import Code
+from inventory import redis
 from inventory.exceptions import InvalidRequest, RequestNotFound
-from inventory.outcomes import State
-from inventory.tickets import Ticket, sign_ticket
+from inventory.line import reading
+from inventory.line.admission import Code
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import keys
+from inventory.states import State
 from shop import catalogue, holds, sale_control
 from shop.buyers import ticket_signer
 from shop.catalogue import SaleCard
@@ -54,7 +56,7 @@ def lose(card: SaleCard) -> None:
 def in_line(card: SaleCard) -> list[str]:
     """Return the buyers who wait, in the order of the line."""
     names = road.run(("ZRANGE", keys.line(card.sku), 0, -1))[0]
-    places = line.places(redis.connect(), card.sku, names) if names else []
+    places = reading.places(redis.connect(), card.sku, names) if names else []
     return [place.record.buyer for place in places if place]
 
 
@@ -177,7 +179,7 @@ def test_one_that_is_decided_while_it_is_restored_is_answered_as_it_was_decided(
     with road.own_connection() as own:
         road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
     road.settle_line(card)
-    (place,) = line.places(redis.connect(), card.sku, [road.ask(card, "ann").request_id])
+    (place,) = reading.places(redis.connect(), card.sku, [road.ask(card, "ann").request_id])
     assert place is not None
     assert place.record.state is State.HELD
     assert assert_books_balance(card)["units_held"] == 1
@@ -256,14 +258,14 @@ def test_who_was_told_waitlisted_is_told_so_again(card: SaleCard) -> None:
         assert view.state is State.WAITLISTED
     states = {
         place.record.state
-        for place in line.places(redis.connect(), card.sku, road.run(("ZRANGE", keys.line(card.sku), 0, -1))[0])
+        for place in reading.places(redis.connect(), card.sku, road.run(("ZRANGE", keys.line(card.sku), 0, -1))[0])
         if place
     }
     assert states == {State.WAITLISTED}
     road.settle_line(card)
     states = {
         place.record.state
-        for place in line.places(redis.connect(), card.sku, road.run(("ZRANGE", keys.line(card.sku), 0, -1))[0])
+        for place in reading.places(redis.connect(), card.sku, road.run(("ZRANGE", keys.line(card.sku), 0, -1))[0])
         if place
     }
     assert states == {State.WAITLISTED}
@@ -277,7 +279,7 @@ def test_who_waits_for_more_than_is_free_is_told_so_again(new_sku: Callable[[], 
     first = road.ask(card, "first", quantity=2)
     road.admit(card, first)
     tickets = let_in(card, "second")
-    places = line.places(redis.connect(), card.sku, [first.request_id])
+    places = reading.places(redis.connect(), card.sku, [first.request_id])
     assert [place.record.state for place in places if place] == [State.WAITLISTED]
     lose(card)
     view, _ = restore(tickets["second"], buyer="second")

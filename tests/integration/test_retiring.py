@@ -19,8 +19,7 @@ from django.test import Client
 from django.test.utils import override_settings
 from django.utils import timezone
 
-from inventory import forgetting, keys, line, priming, redis
-from inventory.admission import Code
+from inventory import redis
 from inventory.exceptions import (
     IdempotencyMismatch,
     InvalidRequest,
@@ -28,10 +27,13 @@ from inventory.exceptions import (
     SaleClosed,
     SaleNotPrimed,
 )
-from inventory.locks import Lock
+from inventory.line import forgetting, priming, reading
+from inventory.line.admission import Code
+from inventory.locks.lock import Lock
 from inventory.models import Stock
-from inventory.outcomes import State
-from inventory.tickets import Ticket, sign_ticket
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import keys
+from inventory.states import State
 from shop import catalogue, holds, line_care, payments, refunds, requests, restoring, retiring, sale_control
 from shop.audits import audit_sale
 from shop.buyers import ticket_signer
@@ -337,7 +339,7 @@ def test_a_request_that_waits_is_never_forgotten(new_sku: Callable[[], str]) -> 
     names = fill_line(card, buyers=2)
     Sale.objects.filter(pk=card.sale_id).update(retired_at=timezone.now())
     assert not retiring.forget_retired(card.sku)
-    assert {place.record.state for place in line.places(redis.connect(), card.sku, names) if place} == {State.QUEUED}
+    assert {place.record.state for place in reading.places(redis.connect(), card.sku, names) if place} == {State.QUEUED}
     road.settle_line(card)
     pay_all(card)
     road.settle_line(card)
@@ -353,7 +355,7 @@ def test_a_request_that_waits_in_a_sku_that_lives_on_is_never_forgotten(new_sku:
     next_sale(card)
     Sale.objects.filter(pk=card.sale_id).update(retired_at=timezone.now())
     assert not retiring.forget_retired(card.sku)
-    assert all(line.places(redis.connect(), card.sku, names))
+    assert all(reading.places(redis.connect(), card.sku, names))
 
 
 def test_a_lock_that_somebody_holds_is_left_to_them(new_sku: Callable[[], str]) -> None:
@@ -498,7 +500,7 @@ def test_a_refund_after_it_is_in_the_books_and_not_in_redis(new_sku: Callable[[]
     order.refresh_from_db()
     assert order.state == "refunded"
     assert road.run(("HEXISTS", keys.records(card.sku), order.request_id)) == [0]
-    figures = line.figures(redis.connect(), card.sku, sale_id=fresh.sale_id)
+    figures = reading.figures(redis.connect(), card.sku, sale_id=fresh.sale_id)
     assert figures
     assert figures.version == Stock.objects.get(sku=card.sku).version
     assert_books_balance(fresh)

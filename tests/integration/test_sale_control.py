@@ -17,11 +17,12 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 
-from inventory import line, redis
-from inventory.admission import Code
+from inventory import redis
 from inventory.exceptions import InvalidRequest
+from inventory.line import reading
+from inventory.line.admission import Code
 from inventory.models import Stock, StockMovement
-from inventory.outcomes import State
+from inventory.states import State
 from shop import sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale, StaffAct
@@ -54,7 +55,7 @@ def command(*arguments: str) -> dict[str, Any]:
 
 
 def told(card: SaleCard, names: list[str]) -> list[State]:
-    return [place.record.state for place in line.places(redis.connect(), card.sku, names) if place]
+    return [place.record.state for place in reading.places(redis.connect(), card.sku, names) if place]
 
 
 def press(staff: Client, card: SaleCard, action: str, **fields: Any) -> Any:

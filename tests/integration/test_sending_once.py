@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from django.test.utils import override_settings
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import RedisUnavailable
-from inventory.locks import Lock
+from inventory.locks.lock import Lock
+from inventory.redis import keys
 from tests.proxy import Proxy, proxy_to
 from tests.server_matrix import CLUSTERED, SENTINEL, SERVER, SERVICE, SLOTS, Node, node
 from tests.waiting import wait_until

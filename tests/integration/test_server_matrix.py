@@ -10,9 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from inventory import admission, keys, line, redis, server_memory
-from inventory.locks import Lock
-from inventory.wakeups import WakeUps, wait_for_settled
+from inventory import redis
+from inventory.line import admission, reading
+from inventory.line.pubsub import WakeUps, wait_for_settled
+from inventory.locks.lock import Lock
+from inventory.redis import keys, memory
 from tests.road import LOCK_TTL_MS, ask, queue, settle_line, settler
 from tests.server_matrix import nodes_of
 from tests.shopkeeping import assert_books_balance, close_sale, make_sale
@@ -30,9 +32,9 @@ def test_the_whole_road(on_it: None, new_sku: Callable[[], str]) -> None:
     cards = [make_sale(new_sku(), units=20) for _ in range(4)]  # several SKUs: several slots of a Cluster
     for card in cards:
         ids = queue(card, *BUYERS)
-        places = line.places(redis.connect(), card.sku, ids)
+        places = reading.places(redis.connect(), card.sku, ids)
         assert [place and place.position for place in places] == list(range(1, len(BUYERS) + 1))
-    assert set(line.look_for_work(redis.connect())) >= {card.sku for card in cards}
+    assert set(reading.look_for_work(redis.connect())) >= {card.sku for card in cards}
     for card in cards:
         close_sale(card)
         settle_line(card, batch=7)
@@ -63,8 +65,8 @@ def test_the_async_door_and_both_hints(on_it: None, new_sku: Callable[[], str]) 
             await wait_for_settled(subscription, seconds=0.2)
             wishes = [ask(card, buyer) for buyer in BUYERS]
             answers = await admission.admit_async(client, admission.SaleLine(card.sale_id, card.sku), wishes)
-            assert None not in await line.places_async(client, card.sku, [wish.request_id for wish in wishes])
-            assert (await line.figures_async(client, [(card.sku, card.sale_id)]))[0]
+            assert None not in await reading.places_async(client, card.sku, [wish.request_id for wish in wishes])
+            assert (await reading.figures_async(client, [(card.sku, card.sale_id)]))[0]
             await asyncio.to_thread(
                 redis.run_commands, redis.connect(), [("PUBLISH", keys.settled_channel(), card.sku)]
             )
@@ -103,9 +105,9 @@ def test_each_server_says_how_full_it_is(on_it: None, new_sku: Callable[[], str]
             node.config_set("maxmemory", 0)
     assert all(0 < used_bytes < 2**40 == max_bytes for used_bytes, max_bytes in found.values())
     assert {redis.node_of(client, keys.stock(sku)) for sku in skus} <= found.keys()
-    watch = server_memory.MemoryWatch()
+    watch = memory.MemoryWatch()
     full = redis.node_of(client, keys.stock(skus[0]))
-    watch.note({name: server_memory.Memory(9 if name == full else 1, 10) for name in found})
+    watch.note({name: memory.Memory(9 if name == full else 1, 10) for name in found})
     refused = {sku for sku in skus if watch.full_servers(client, sku)}
     assert refused == {sku for sku in skus if redis.node_of(client, keys.stock(sku)) == full}
 

@@ -15,11 +15,11 @@ from django.db import DatabaseError, transaction
 from django.db import connection as django_connection
 
 from inventory import ledger
-from inventory.database import Cursor
 from inventory.exceptions import FenceRefused, LockLost, StaleWrite, UnitsNotFree
 from inventory.models import Stock, StockMovement
-from inventory.outcomes import State
-from inventory.tickets import Record, StockFigures
+from inventory.postgres import Cursor
+from inventory.records import Record, StockFigures
+from inventory.states import State
 from shop import catalogue, holds, orders
 from shop.catalogue import SaleCard
 from shop.models import Order, Sale, SaleTerms

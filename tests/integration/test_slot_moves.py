@@ -14,9 +14,12 @@ from typing import Any
 from django.db import connection
 from django.test.utils import override_settings
 
-from inventory import admission, audit_line, keys, redis
-from inventory.admission import Ask, Code, SaleLine
+from inventory import redis
+from inventory.audit import line
 from inventory.exceptions import RedisUnavailable
+from inventory.line import admission
+from inventory.line.admission import Ask, Code, SaleLine
+from inventory.redis import keys
 from shop import catalogue
 from shop.catalogue import SaleCard
 from shop.models import Order
@@ -130,7 +133,7 @@ def finish(card: SaleCard) -> None:
 
     def done() -> bool:
         worker.work_once()
-        return audit_line.look(redis.connect(), card.sku)[:2] == (0, 0)
+        return line.look(redis.connect(), card.sku)[:2] == (0, 0)
 
     with road.settler() as worker:
         wait_until(done, what="all are decided")

@@ -15,7 +15,7 @@ import pytest
 from django.test import Client, override_settings
 from django.urls import reverse
 
-from inventory import keys
+from inventory.redis import keys
 from shop import admin_stock_rows, sale_control
 from shop.admin_stock_rows import COLUMNS
 from shop.catalogue import SaleCard

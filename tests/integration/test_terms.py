@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from inventory import admission, redis
-from inventory.admission import MAX_ENDED_REQUESTS, Answer, Code
+from inventory import redis
 from inventory.exceptions import InvalidRequest, LimitReached, RedisUnavailable, TermsChanged
-from inventory.outcomes import State
-from inventory.tickets import Ticket, read_record, read_ticket, sign_ticket
+from inventory.line import admission
+from inventory.line.admission import MAX_ENDED_REQUESTS, Answer, Code
+from inventory.records import Ticket, read_record, read_ticket, sign_ticket
+from inventory.states import State
 from shop import catalogue, holds, requests, restoring, sale_control
 from shop.buyers import issue_buyer, ticket_signer
 from shop.catalogue import SaleCard

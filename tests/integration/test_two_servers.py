@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from inventory.tickets import request_id
+from inventory.records import request_id
 from shop.buyers import issue_buyer
 from shop.catalogue import SaleCard
 from tests.http_calls import Caller

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from inventory import keys, redis
-from inventory.redis_connections import Place
+from inventory import redis
+from inventory.redis import keys
+from inventory.redis.connections import Place
 from workers.embedded_valkey import start_valkey
 from workers.server import Server, free_port
 

@@ -11,7 +11,7 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
-from inventory.wakeups import WakeUps
+from inventory.line.pubsub import WakeUps
 from tests.road import queue
 from tests.server_matrix import ON_ONE_KIND, nodes_of
 from tests.shopkeeping import make_sale

@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 
-from inventory import redis, watchdog
-from inventory.lock_base import AnyLock
-from inventory.locks import Lock, release_all
+from inventory import redis
+from inventory.locks import watchdog
+from inventory.locks.base import AnyLock
+from inventory.locks.lock import Lock, release_all
 from tests.proxy import Proxy, proxy_to
 from tests.waiting import wait_until
 

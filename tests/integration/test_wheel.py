@@ -64,7 +64,7 @@ def test_the_wheel_holds_every_file_of_the_packages(source: Path, tmp_path: Path
         )
     assert held == files_below(source)
     for needed in (
-        "inventory/scripts/admit.lua", "shop/templates/shop/sale.html", "shop/static/shop/ticket.js",
+        "inventory/scripts/line/admit.lua", "shop/templates/shop/sale.html", "shop/static/shop/ticket.js",
         "shop/locale/zh_Hans/LC_MESSAGES/django.mo", "shop/sandbox/templates/sandbox/pay.html",
         "workers/management/commands/run_worker.py", "loadtest/report/page.html",
     ):  # fmt: skip

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from inventory import heartbeats, keys, mending_asked, redis
+from inventory import heartbeats, reconcile_requests, redis
 from inventory.heartbeats import Worker, workers
+from inventory.redis import keys
 from tests.road import run
 from tests.shop_processes import ROOT
 from tests.shopkeeping import make_sale
@@ -66,12 +67,12 @@ def test_the_reconciler_does_what_staff_asked_for(
     card = make_sale(new_sku(), units=3)
     client = redis.connect()
     with worker("reconciler", process_environment, tmp_path):
-        mending_asked.ask(client, card.sku, actor="anna")
+        reconcile_requests.ask(client, card.sku, actor="anna")
 
         def done() -> bool:
-            last = mending_asked.last(client, card.sku)
-            return last is not None and last["state"] == mending_asked.DONE
+            last = reconcile_requests.last(client, card.sku)
+            return last is not None and last["state"] == reconcile_requests.DONE
 
         wait_until(done, what="it was compared")
-    assert mending_asked.last(client, card.sku)["actor"] == "anna"
+    assert reconcile_requests.last(client, card.sku)["actor"] == "anna"
     assert run(("HGET", keys.stock(card.sku), "available")) == ["3"]

@@ -14,7 +14,7 @@ import pytest
 from django.conf import settings
 from playwright.sync_api import expect
 
-from inventory.admission import Code
+from inventory.line.admission import Code
 from shop import sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order, StaffAct

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from threading import Barrier, BrokenBarrierError, Event
 from typing import TypeVar
 
-from inventory import audit_line, redis
+from inventory import redis
+from inventory.audit import line
 from shop.catalogue import SaleCard
 from tests.road import settler
 
@@ -59,5 +60,5 @@ def two_settlers(*, batch: int, lock_ttl_ms: int = 5000) -> Iterator[None]:
 
 def line_is_empty(card: SaleCard) -> bool:
     """Tell whether every admitted request of a sale's SKU has been answered."""
-    look = audit_line.look(redis.connect(), card.sku)
+    look = line.look(redis.connect(), card.sku)
     return look.waiting == look.flying == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from inventory import redis
-from inventory.locks import Lock
+from inventory.locks.lock import Lock
 from tests.waiting import wait_until
 
 # One process loads everything once; the others are its forks. It has no threads, as the tests' own process has.

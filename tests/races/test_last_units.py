@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 
-from inventory.admission import Answer, Code
+from inventory.line.admission import Answer, Code
 from inventory.models import Stock
 from shop.catalogue import SaleCard
 from shop.models import Order

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from inventory import keys, redis
-from inventory.forgetting import skus_known
-from inventory.lock_statistics import STATISTICS, read_statistics
-from inventory.locks import Lock, force_release
+from inventory import redis
+from inventory.line.forgetting import skus_known
+from inventory.locks.lock import Lock, force_release
+from inventory.locks.statistics import STATISTICS, read_statistics
+from inventory.redis import keys
 from tests.races.lock_crowd import Pen, Plan, crowd
 from tests.servers import ROOT
 from tests.waiting import wait_until

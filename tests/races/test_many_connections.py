@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from inventory import keys, redis, redis_connections
+from inventory import redis
 from inventory.exceptions import RedisUnavailable
+from inventory.redis import connections, keys
 from tests.races.crowd import at_once
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -20,7 +21,7 @@ def send_one_each_then_many_each(sku: str, *, timeout_seconds: float) -> None:
     """Let all threads send one command each, then a pipeline each; timeout_seconds: makes the client one of its own."""
     client = redis.connect(timeout_seconds=timeout_seconds)
     wait = ("BLPOP", keys.lock_signals(sku), KEPT_SECONDS)
-    at_once(lambda _number: redis_connections.send(client, wait), THREADS)
+    at_once(lambda _number: connections.send(client, wait), THREADS)
     at_once(lambda _number: redis.run_commands(client, [wait]), THREADS)
 
 
@@ -32,6 +33,6 @@ def test_without_a_bound_nobody_else_gets_a_connection(
     new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control."""
-    monkeypatch.setattr(redis_connections, "MAX_READY", THREADS)
+    monkeypatch.setattr(connections, "MAX_READY", THREADS)
     with pytest.raises(RedisUnavailable):
         send_one_each_then_many_each(new_sku(), timeout_seconds=32)

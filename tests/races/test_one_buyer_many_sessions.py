@@ -10,9 +10,10 @@ from threading import Barrier
 
 import pytest
 
-from inventory import keys, line_changes
-from inventory.admission import Code
-from inventory.outcomes import State
+from inventory.line import writing
+from inventory.line.admission import Code
+from inventory.redis import keys
+from inventory.states import State
 from shop.models import Order
 from tests.races.crowd import at_once, line_is_empty, two_settlers
 from tests.road import admit, ask, own_connection, request, run
@@ -27,7 +28,7 @@ SESSIONS = 50
 def test_looking_before_writing_lets_every_session_through(new_sku: Callable[[], str]) -> None:
     """The control: read the buyer's units, and if there are none yet, add one."""
     card, everybody_has_read = make_sale(new_sku(), units=SESSIONS), Barrier(SESSIONS)
-    units = (keys.live_units(card.sku), line_changes.live_field(sale_id=card.sale_id, buyer="ann"))
+    units = (keys.live_units(card.sku), writing.live_field(sale_id=card.sale_id, buyer="ann"))
 
     def enter(_number: int) -> bool:
         (had,) = run(("HGET", *units))

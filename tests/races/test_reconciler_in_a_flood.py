@@ -15,8 +15,9 @@ import pytest
 from django.db import connections
 from django.db.models.functions import Now
 
-from inventory import keys, redis
+from inventory import redis
 from inventory.exceptions import FairdropError
+from inventory.redis import keys
 from shop import holds, sale_control
 from shop.catalogue import SaleCard
 from shop.models import Order

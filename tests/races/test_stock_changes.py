@@ -12,9 +12,10 @@ from threading import Barrier
 import pytest
 from django.db import connection, connections
 
-from inventory import line, redis
-from inventory.admission import Code
+from inventory import redis
 from inventory.exceptions import InvalidRequest, NotPayable
+from inventory.line import reading
+from inventory.line.admission import Code
 from inventory.models import Stock
 from shop import holds, sale_control
 from shop.models import Order
@@ -126,7 +127,7 @@ def test_two_who_end_the_same_holds_end_each_once(new_sku: Callable[[], str]) ->
     assert sum(ended) == 40
     counts = assert_books_balance(card)
     assert (counts["available"], counts["held"]) == (40, 0)
-    figures = line.figures(redis.connect(), card.sku, sale_id=card.sale_id)
+    figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert figures is not None
     assert (figures.available, figures.held) == (40, 0)
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from inventory import audit_line, keys, ledger, redis
+from inventory import ledger, redis
+from inventory.audit import line
 from inventory.exceptions import FenceRefused
+from inventory.redis import keys
 from shop import orders
 from shop.catalogue import SaleCard
 from shop.models import Order
@@ -104,7 +106,7 @@ def test_two_settlers_decide_everything_once_though_their_locks_are_stolen(new_s
     with two_settlers(batch=3, lock_ttl_ms=300):
         while not all(line_is_empty(card) for card in cards):
             for card in cards:
-                decided = audit_line.look(redis.connect(), card.sku).decided
+                decided = line.look(redis.connect(), card.sku).decided
                 if decided > seen[card.sku]:  # never twice without progress: that would be five hand-outs of one
                     seen[card.sku] = decided
                     stolen += run(("DEL", keys.lock(card.sku)))[0]

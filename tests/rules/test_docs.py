@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
-from inventory import keys
 from inventory.exceptions import FairdropError
+from inventory.redis import keys
 from shop.api import NotFound
 from tests.rules.environment import variables_of_example, variables_of_settings
 from tests.rules.sources import FLOORS, ROOT, python_files
@@ -199,8 +199,9 @@ def test_the_keyspace_lists_every_key_as_it_is() -> None:
 
 
 def test_the_keyspace_lists_every_script() -> None:
-    listed = set(re.findall(r"^\| `(inventory/scripts/\w+\.lua)` \|", text_of(KEYSPACE), flags=re.MULTILINE))
-    assert listed == {str(path.relative_to(ROOT)) for path in (ROOT / "inventory" / "scripts").glob("*.lua")}
+    listed = set(re.findall(r"^\| `(inventory/scripts/[\w/]+\.lua)` \|", text_of(KEYSPACE), flags=re.MULTILINE))
+    found = {path for path in (ROOT / "inventory" / "scripts").rglob("*.lua") if path.parent.name != "shared"}
+    assert listed == {str(path.relative_to(ROOT)) for path in found}
 
 
 @EVERY_DOCUMENT
@@ -215,7 +216,7 @@ def test_the_api_lists_every_error() -> None:
 
 def test_the_architecture_lists_every_invariant_of_the_audit() -> None:
     rows = re.findall(r"^\| (I\d+\w?) \| (.+?) \|$", text_of(ROOT / "ARCHITECTURE.md"), flags=re.MULTILINE)
-    source = "".join(path.read_text() for path in sorted((ROOT / "inventory").glob("audit*.py")))
+    source = "".join(path.read_text() for path in sorted((ROOT / "inventory" / "audit").glob("*.py")))
     assert dict(rows) == dict(re.findall(r'"(I\d+\w?)",\s*"([^"]+)"', source))
 
 

@@ -21,8 +21,6 @@ from tests.rules.sources import (
     tree_of,
 )
 
-# They put together what others made: the web process; a flood with its report and page.
-ASSEMBLERS = {"shop.asgi", "loadtest.run_flood", "loadtest.watching", "loadtest.web_tab"}
 # What a floor may import alongside itself.
 BELOW = {"inventory": set(), "shop": {"inventory"}, "workers": {"shop", "inventory"}, "loadtest": set()}
 
@@ -53,21 +51,24 @@ def importers_of(package: str, *folders: str) -> set[str]:
     }
 
 
-def package_imports(*, left_out: Collection[str] = ()) -> dict[str, frozenset[str]]:
+def package_of(name: str, *, floors: Collection[str] = FLOORS) -> str:
+    """Return the package of a module; one that lies right at the top of a floor stands for itself."""
+    package = name.rpartition(".")[0]
+    return name if package in floors or modules()[name].name == "__init__.py" else package
+
+
+def package_imports(*, floors: Collection[str] = FLOORS) -> dict[str, frozenset[str]]:
     """Return which other packages the modules of each package import."""
-    packages = {
-        name: name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in modules().items()
-    }
-    found: dict[str, set[str]] = {package: set() for package in packages.values()}
-    for name in modules().keys() - set(left_out):
-        found[packages[name]] |= {packages[other] for other in imports()[name] if other in packages}
+    found: dict[str, set[str]] = {package_of(name, floors=floors): set() for name in modules()}
+    for name in modules():
+        found[package_of(name, floors=floors)] |= {package_of(other, floors=floors) for other in imports()[name]}
     return {package: frozenset(others - {package}) for package, others in found.items()}
 
 
 def test_imports_are_seen_at_all() -> None:
     """The control: well-known imports of each kind are found."""
     assert {"inventory.ledger", "shop.orders", "inventory.allocation"} <= imports()["workers.settlement"]
-    assert "inventory.keys" in imports()["inventory.locks"]
+    assert "inventory.redis.keys" in imports()["inventory.locks.lock"]
     text = "import a.b\ndef late():\n    from c import d, e\n"
     assert list(imported_names(ast.parse(text))) == ["a.b", "c.d", "c.e"]
 
@@ -131,15 +132,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def test_no_packages_import_each_other_in_a_circle() -> None:
-    """The control: with the modules that put others together there is one, the shop and its gate."""
-    graph = package_imports(left_out=ASSEMBLERS)
+    """The control: with all that lies at the top of a floor in one package there is one, the shop and its gate."""
+    graph = package_imports()
     assert [way for package in graph if (way := circle_from(package, graph))] == []
-    assert circle_from("shop", package_imports()) == ["shop", "shop.gate", "shop"]
+    assert circle_from("shop", package_imports(floors=()))[1:] == ["shop.gate", "shop"]
 
 
 def test_one_file_opens_redis() -> None:
     # The embedded server's starter only asks a child it has just started whether it answers.
-    assert importers_of("redis", *FLOORS, "tests") - {"workers/embedded_valkey.py"} == {"inventory/redis.py"}
+    assert importers_of("redis", *FLOORS, "tests") - {"workers/embedded_valkey.py"} == {"inventory/redis/client.py"}
 
 
 def test_only_the_load_test_knows_locust() -> None:

@@ -67,7 +67,12 @@ def named_tests(path: str) -> frozenset[str]:
 def test_what_is_missing_would_be_found() -> None:
     """The control: invented rows, functions and tests are seen as such."""
     assert rows("| S1 | a | `inventory.no_such` |\n| # | no row |\n") == [("S1", "a | `inventory.no_such`")]
-    names = ("inventory.locks.Lock.acquire", "inventory.locks.Lock.no_such", "inventory.no_such", "no_such.at_all")
+    names = (
+        "inventory.locks.lock.Lock.acquire",
+        "inventory.locks.lock.Lock.no_such",
+        "inventory.no_such",
+        "no_such.at_all",
+    )
     assert [resolves(name) for name in names] == [True, False, False, False]
     here = "tests/rules/test_seeds_and_failures.py"
     assert "test_what_is_missing_would_be_found" in named_tests(here)
@@ -104,7 +109,7 @@ def test_every_test_exists() -> None:
 
 
 def test_every_number_in_the_code_stands_on_a_page() -> None:
-    scripts = (ROOT / "inventory" / "scripts").glob("*.lua")
+    scripts = (ROOT / "inventory" / "scripts").rglob("*.lua")
     named = {number for path in (*python_files(*FLOORS), *scripts) for number in NUMBER.findall(path.read_text())}
     assert {"L1", "Q1", "S1"} <= named
     assert sorted(named - set(all_numbers("SLQ"))) == []

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.allocation import Claim, Decision, allocate
-from inventory.outcomes import State
-from inventory.tickets import Record
+from inventory.records import Record
+from inventory.states import State
 
 SALES = (1, 2)
 BUYERS = ("ann", "bob", "eve")

@@ -9,7 +9,7 @@ import pytest
 from django.test import override_settings
 
 from inventory.exceptions import Unauthenticated
-from inventory.signatures import Signer
+from inventory.signing import Signer
 from shop import buyers
 
 OLD, NEW = "an-old-key-of-32-characters-----", "a-new-key-of-32-characters------"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from inventory import faults
-from inventory.faults import FAULT_POINTS, Fault, FaultRaised, fault_point, read_fault
+from inventory import fault_injection
+from inventory.fault_injection import FAULT_POINTS, Fault, FaultRaised, fault_point, read_fault
 
 
 def test_nothing_is_asked_for_by_default() -> None:
@@ -30,7 +30,7 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
 
 
 def test_it_strikes_once_at_its_pass(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(faults, "_fault", Fault("after_take", "raise", 2))
+    monkeypatch.setattr(fault_injection, "_fault", Fault("after_take", "raise", 2))
     fault_point("before_take")
     fault_point("after_take")
     assert capfd.readouterr().err == ""

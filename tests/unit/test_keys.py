@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory import keys
 from inventory.exceptions import InvalidRequest
+from inventory.redis import keys
 
 GLOBAL = {"skus", "lock_names", "queues", "workers", "reconciliations"}
 NOT_KEYS = {"checked_sku", "all_of", "wake_channel", "settled_channel", "replicas_channel", *GLOBAL}

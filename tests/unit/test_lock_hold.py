@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from inventory.lock_hold import Hold
-from inventory.lock_owner import new_token, owner_of
+from inventory.locks.lease import Hold
+from inventory.locks.token import new_token, owner_of
 
 
 def a_hold(*, ttl_ms: int = 10_000, age_seconds: float = 0, max_hold_ms: int | None = None) -> tuple[Hold, list[str]]:

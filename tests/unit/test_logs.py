@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import structlog
 
-from inventory.signatures import Signer
-from inventory.tickets import Ticket, sign_ticket
+from inventory.records import Ticket, sign_ticket
+from inventory.signing import Signer
 from shop import logs
 from shop.buyers import issue_buyer
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from inventory import lock_owner
-from inventory.lock_hold import Hold
+from inventory.locks import token as lock_owner
+from inventory.locks.lease import Hold
 
 
 def test_two_containers_in_the_same_nanosecond_have_two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from inventory.redis_address import Address, read_address
+from inventory.redis.address import Address, read_address
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:6379/0", "rediss://:secret@redis.example/1", "unix:///run/redis"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from inventory.redis_address import Address, read_address
+from inventory.redis.address import Address, read_address
 
 
 def test_tls_and_the_sentinels_own_password() -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.signatures import BLOCK_BYTES, MAC_BYTES, MAC_LENGTH, Signer, mac_text
+from inventory.signing import BLOCK_BYTES, MAC_BYTES, MAC_LENGTH, Signer, mac_text
 
 ALPHABET = string.ascii_letters + string.digits + "-_"
 OLD_KEY, NEW_KEY = "old-" * 10, "new-" * 10

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from inventory.line import LineFigures
-from inventory.outcomes import State
-from inventory.tickets import Record, buyer_in
+from inventory.line.reading import LineFigures
+from inventory.records import Record, buyer_in
+from inventory.states import State
 from shop.catalogue import SaleCard
 from shop.gate import board as board_module
 from shop.gate.board import MAX_QUIET, PAUSE_A_SALE_SECONDS, Board
@@ -52,7 +52,7 @@ class Redis:
         self.figures = GONE
         self.read: list[str] = []
         self.entries = entries
-        monkeypatch.setattr(board_module, "line", self)
+        monkeypatch.setattr(board_module, "reading", self)
 
     async def figures_async(self, _client: Any, sales: list[Any]) -> list[LineFigures]:
         return [self.figures] * len(sales)

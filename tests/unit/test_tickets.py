@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.exceptions import InvalidRequest
-from inventory.outcomes import State
-from inventory.signatures import Signer
-from inventory.tickets import Record, Ticket, read_record, read_ticket, request_id, sale_id_of, sign_ticket
+from inventory.records import Record, Ticket, read_record, read_ticket, request_id, sale_id_of, sign_ticket
+from inventory.signing import Signer
+from inventory.states import State
 
 SIGNER = Signer(["ticket-key-" * 4], purpose="ticket")
 BUYER = "aBcDeFgHiJkLmNoPqRsT-_"

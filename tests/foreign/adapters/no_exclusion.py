@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inventory.locks import Lock
+from inventory.locks.lock import Lock
 
 ask = Lock._ask
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from django.conf import settings
 
-from inventory import keys, redis
-from inventory.lock_report import report_locks
+from inventory import redis
+from inventory.locks.report import report_locks
+from inventory.redis import keys
 
 settings.configure()  # gevent, which some tests use, looks at every object there is
 

@@ -10,8 +10,8 @@ from typing import Any, Self
 from our_lock import TTL_SECONDS, client_of, holder_of, name_keys
 
 from inventory.exceptions import InvalidRequest, LockInUse
-from inventory.locks import Lock as OurLock
-from inventory.locks import force_release
+from inventory.locks.lock import Lock as OurLock
+from inventory.locks.lock import force_release
 
 log = logging.getLogger(__name__)
 name_keys("lock:{}".format)

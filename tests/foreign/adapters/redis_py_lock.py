@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from our_lock import TTL_SECONDS, client_of, holder_of, name_keys
 
-from inventory.locks import Lock as OurLock
+from inventory.locks.lock import Lock as OurLock
 
 library = import_module("redis.lock")
 errors = import_module("redis.exceptions")

@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory import redis
 from inventory.exceptions import FairdropError
-from inventory.line import known_skus
-from inventory.queue_checks import Finding, check_line, check_queue, known_queues
+from inventory.line.reading import known_skus
+from inventory.queues.checks import Finding, check_line, check_queue, known_queues
 
 
 class Command(BaseCommand):

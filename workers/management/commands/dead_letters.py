@@ -12,9 +12,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory import redis
-from inventory.dead_letters import DeadLetter, Done, dead_letters
 from inventory.exceptions import FairdropError
-from inventory.line import known_skus
+from inventory.line.dead_letters import DeadLetter, Done, dead_letters
+from inventory.line.reading import known_skus
 from shop.line_care import change_letters
 
 

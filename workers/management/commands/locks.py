@@ -11,11 +11,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
-from inventory.forgetting import skus_known
-from inventory.lock_owner import Owner, owner_of
-from inventory.lock_report import LockReport, report_locks
-from inventory.lock_statistics import read_statistics
-from inventory.locks import force_release
+from inventory.line.forgetting import skus_known
+from inventory.locks.lock import force_release
+from inventory.locks.report import LockReport, report_locks
+from inventory.locks.statistics import read_statistics
+from inventory.locks.token import Owner, owner_of
 from inventory.redis import connect
 
 # How each lock was used, by its name.

@@ -11,10 +11,11 @@ import structlog
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from inventory import clocks, redis
+from inventory import redis
+from inventory.gc_tuning import settle_in
 from inventory.heartbeats import Heartbeat
-from inventory.memory import settle_in
-from inventory.wakeups import WakeUps
+from inventory.line.pubsub import WakeUps
+from inventory.redis import clocks
 from shop.sandbox import deliveries
 from workers.expirer import Expirer
 from workers.mailer import Mailer

@@ -1,0 +1,277 @@
+"""The invariants that the database alone can break, a query each, all in one statement over one snapshot.
+Holds no logic: a query returns what it found, or nothing.
+
+What is put into these texts is our own (S608 is about what is not); values go alongside them.
+"""
+
+from __future__ import annotations
+
+from inventory.audit.lifecycles import (
+    MARKS,
+    MARKS_TWICE,
+    bit_of_change,
+    changes_from,
+    last_state,
+    mark_of_movement,
+    marks_due,
+    units_freed,
+)
+from inventory.states import State
+
+# What is counted of the orders of one sale, by name.
+ORDER_STATES = ("held", "paid", "expired", "cancelled", "sold_out", "refused", "refunded")
+OF_SALE = {
+    "decided": "count(*) FILTER (WHERE here)",
+    **{f"orders_{state}": f"count(*) FILTER (WHERE here AND state = '{state}')" for state in ORDER_STATES},
+    "units_held": "coalesce(sum(quantity) FILTER (WHERE here AND state = 'held'), 0)",
+    "last_seq": "coalesce(max(seq) FILTER (WHERE here), 0)",
+}
+# What is wrong with a request, by the invariant: conditions over all that is known of one. The first is named.
+FLAWS = {
+    "i3": f"""marks & {MARKS_TWICE} > 0 OR release_no < hold_no OR return_no < hold_no OR retake_no < release_no
+              OR return_no < retake_no OR (retake_no IS NOT NULL AND release_no IS NULL)""",
+    "i5": """delta <> CASE WHEN state IN ('held', 'paid') THEN -quantity ELSE 0 END OR (orders = 0 AND marks > 0)""",
+    "i10": "marks >> 8 <> marks_due >> 8 OR released <> quantity * (marks_due >> 8 & 1)",
+    "i12": "(money & 255) <> (CASE state WHEN 'paid' THEN 1 ELSE 0 END) OR (state = 'refunded' AND money < 256)",
+    "i13": f"""orders > 0 AND ({last_state()} IS DISTINCT FROM state OR changes <> bit_count(edges::bit(32))
+                            OR ended_no < decided_no OR late_no < ended_no
+                            OR refunded_no < greatest(ended_no, late_no))""",
+    "i14": "orders > 1",
+}
+# Read once, looked at by many: the orders, history, movements and payments of one SKU.
+# flaws: all that the four say of one request is added up, not joined, so that no plan can go wrong, and judged.
+# edges: its changes as bits; marks: its movements by kind; money: payments kept + 256 × payments given back or due.
+BOOKS = f"""
+WITH stock AS MATERIALIZED (SELECT * FROM inventory_stock WHERE id = %(stock_id)s),
+orders AS MATERIALIZED (
+    SELECT decided_no, request_id, sale_id, buyer, quantity, buyer_limit, seq, state, in_turn, hold_expires_at,
+           decided_at, changed_at, sale_id = %(sale_id)s AS here, in_order, terms_broken
+    FROM inventory_decision WHERE stock_id = %(stock_id)s),
+changes AS MATERIALIZED (
+    SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at,
+           to_state = 'sold_out' AS sold_out FROM inventory_change WHERE stock_id = %(stock_id)s),
+moves AS MATERIALIZED (
+    SELECT id, kind, {mark_of_movement()} AS mark, delta, request_id, fence, actor, reason, created_at
+    FROM inventory_stockmovement WHERE stock_id = %(stock_id)s),
+payments AS MATERIALIZED (
+    SELECT request_id, reference, state, amount, currency, changed_at, created_at, provider,
+           (amount, currency) = (due, due_currency) AS agreed
+    FROM inventory_payment WHERE stock_id = %(stock_id)s),
+tally AS MATERIALIZED (
+    SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0) AS held,
+           coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0) AS sold,
+           count(*) FILTER (WHERE here AND in_order) AS decided_in_order, max(changed_at) AS last_changed,
+           max(decided_at) FILTER (WHERE in_turn) AS last_decided,
+           {", ".join(f"{what} AS {name}" for name, what in OF_SALE.items())}
+    FROM orders),
+ledger AS MATERIALIZED (
+    SELECT coalesce(sum(delta), 0) AS available,
+           coalesce(sum(delta) FILTER (WHERE kind IN ('load', 'adjust')), 0) AS total,
+           max(created_at) FILTER (WHERE delta > 0) AS last_freed,
+           min(id) FILTER (WHERE free < 0) AS short, min(id) FILTER (WHERE fence < before) AS stale,
+           max(fence) AS fence
+    FROM (SELECT *, sum(delta) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS free,
+                 max(fence) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+          FROM moves) AS running),
+facts AS (
+    SELECT request_id, state, quantity, NULL::int AS bit, NULL::bigint AS change_no, NULL::int AS mark,
+           NULL::int AS delta, NULL::bigint AS move_no, NULL::int AS money FROM orders
+    UNION ALL SELECT request_id, NULL, NULL, bit, change_no, NULL, NULL, NULL, NULL FROM changes
+    UNION ALL SELECT request_id, NULL, NULL, NULL, NULL, mark, delta, id, NULL FROM moves WHERE mark IS NOT NULL
+    UNION ALL SELECT request_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                     CASE state WHEN 'captured' THEN 1 WHEN 'refund_due' THEN 256 WHEN 'refunded' THEN 256 END
+              FROM payments),
+flaws AS MATERIALIZED (
+    SELECT {", ".join(f"min(request_id) FILTER (WHERE {what}) AS {name}" for name, what in FLAWS.items())}
+    FROM (SELECT *, {marks_due()} AS marks_due FROM (
+        SELECT request_id, count(state) AS orders, max(state) AS state, coalesce(max(quantity), 0) AS quantity,
+               coalesce(bit_or(bit), 0) AS edges, count(bit) AS changes,
+               max(change_no) FILTER (WHERE bit & {changes_from(State.QUEUED)} > 0) AS decided_no,
+               max(change_no) FILTER (WHERE bit & {changes_from(State.HELD)} > 0) AS ended_no,
+               max(change_no) FILTER (WHERE bit & {changes_from(State.EXPIRED, State.CANCELLED)} > 0) AS late_no,
+               max(change_no) FILTER (WHERE bit & {changes_from(State.PAID)} > 0) AS refunded_no,
+               coalesce(sum(mark), 0) AS marks, coalesce(sum(delta), 0) AS delta,
+               coalesce(sum(delta) FILTER (WHERE mark = {MARKS["release"]}), 0) AS released,
+               max(move_no) FILTER (WHERE mark = {MARKS["hold"]}) AS hold_no,
+               min(move_no) FILTER (WHERE mark = {MARKS["release"]}) AS release_no,
+               min(move_no) FILTER (WHERE mark = {MARKS["retake"]}) AS retake_no,
+               min(move_no) FILTER (WHERE mark = {MARKS["return"]}) AS return_no,
+               coalesce(sum(money), 0) AS money
+        FROM facts GROUP BY request_id) AS added) AS request)
+"""  # noqa: S608
+# What is told of a flawed request: where it stands, what it moved, what became of it, what was paid.
+STANDS = """coalesce((SELECT string_agg(state || ' with ' || quantity || ' units', ', ') FROM orders o
+                     WHERE o.request_id = flaws.{0}), 'not decided')"""
+MOVED = """coalesce((SELECT string_agg(kind || ' ' || delta, ', ' ORDER BY id) FROM moves m
+                    WHERE m.request_id = flaws.{0}), 'nothing')"""
+HISTORY = """coalesce((SELECT string_agg(from_state || ' → ' || to_state, ', ' ORDER BY change_no)
+                      FROM inventory_change c WHERE c.request_id = flaws.{0}), 'none')"""
+PAID = """coalesce((SELECT string_agg(state || ' ' || amount || ' ' || currency, ', ') FROM payments p
+                   WHERE p.request_id = flaws.{0}), 'nothing')"""
+
+
+def _told(number: str, *parts: str) -> str:
+    """Return the query that names the request with this flaw; parts: SQL texts to put behind its id."""
+    texts = " || ".join(part.format(number) for part in parts)
+    return f"SELECT {number} || {texts} FROM flaws WHERE {number} IS NOT NULL"  # noqa: S608
+
+
+# Each is one value: what is wrong, with the request or the units by name, or NULL. Naming one is enough.
+QUERIES: tuple[tuple[str, str, str], ...] = (
+    (
+        "I1",
+        "nothing is oversold, now or at any moment before",
+        """SELECT coalesce(
+               (SELECT 'held and sold ' || t.held + t.sold || ' of ' || s.total FROM stock s, tally t
+                WHERE t.held + t.sold > s.total),
+               (SELECT 'movement ' || m.id || ' of ' || coalesce(request_id, actor) || ' took units that were not there'
+                FROM ledger l JOIN moves m ON m.id = l.short))""",
+    ),
+    (
+        "I2",
+        "every unit is somewhere, and the ledger says the same",
+        """SELECT 'available ' || s.available || ', held ' || s.held || ', sold ' || s.sold || ', total ' || s.total
+                  || '; ledger says ' || l.available || ' available of ' || l.total
+           FROM stock s, ledger l
+           WHERE s.available <> l.available OR s.total <> l.total OR s.available + s.held + s.sold <> s.total""",
+    ),
+    (
+        "I2b",
+        "the counters say what the orders say",
+        """SELECT 'held ' || s.held || ' but orders hold ' || t.held
+                  || '; sold ' || s.sold || ' but orders paid ' || t.sold
+           FROM stock s, tally t WHERE s.held <> t.held OR s.sold <> t.sold""",
+    ),
+    (
+        "I3",
+        "a request takes its units once, and gives them back before it takes them again",
+        _told("i3", "' moved: '", MOVED),
+    ),
+    (
+        "I5",
+        "no unit moves without its request, and the other way round",
+        _told("i5", "' is '", STANDS, "'; it moved: '", MOVED),
+    ),
+    (
+        "I7",
+        "nobody has more than the limit",
+        """SELECT buyer || ' has ' || sum(quantity) || ' of sale ' || sale_id || ', the limit is ' || max(buyer_limit)
+           FROM orders WHERE state IN ('held', 'paid')
+           GROUP BY sale_id, buyer HAVING sum(quantity) > max(buyer_limit) LIMIT 1""",
+    ),
+    (
+        "I8",
+        "decided in the order of the line",
+        """SELECT request_id || ' was decided after one that came later' FROM (
+               SELECT request_id, seq, lag(seq) OVER (ORDER BY decided_no) AS before FROM orders WHERE in_turn)
+               AS ordered
+           WHERE seq <= before LIMIT 1""",
+    ),
+    (
+        # History is written under the stock's lock, decisions and ends alike, so its running sum is what was free at
+        # each decision. Loads and adjustments leave no history: the clock says which came before.
+        "I9",
+        "nobody was told sold out while a unit was free for them",
+        f"""SELECT request_id || ' wanted ' || quantity || ', ' || freed + loaded || ' were free' FROM (
+                SELECT request_id, quantity, freed, coalesce(l.units[width_bucket(at, l.moments)], 0) AS loaded
+                FROM (SELECT request_id, quantity, sold_out, at,
+                             sum({units_freed()}) OVER (ORDER BY change_no ROWS UNBOUNDED PRECEDING) AS freed
+                      FROM changes WHERE change_no <= (SELECT max(change_no) FROM changes WHERE sold_out)) AS running,
+                     (SELECT array_agg(created_at ORDER BY id) AS moments, array_agg(units ORDER BY id) AS units
+                      FROM (SELECT id, created_at, sum(delta) OVER (ORDER BY id) AS units FROM moves
+                            WHERE kind IN ('load', 'adjust')) AS each) AS l
+                WHERE sold_out) AS told
+            WHERE quantity <= freed + loaded LIMIT 1""",  # noqa: S608
+    ),
+    (
+        "I10",
+        "a hold ends once, and gives back what it held",
+        _told("i10", "' is '", STANDS, "'; its history: '", HISTORY, "'; it moved: '", MOVED),
+    ),
+    (
+        "I11",
+        "no hold outlives its time",
+        """SELECT request_id || ' is still held, ' || round(extract(epoch FROM now() - hold_expires_at))
+                  || ' s after its end'
+           FROM orders WHERE state = 'held' AND hold_expires_at < now() - make_interval(secs => %(hold_grace)s)
+           ORDER BY hold_expires_at LIMIT 1""",
+    ),
+    (
+        "I12",
+        "money is kept for goods only, and goods are given for money only",
+        f"""SELECT coalesce(
+               ({_told("i12", "' is '", STANDS, "'; payments: '", PAID)}),
+               (SELECT 'payment ' || reference || ' of ' || request_id || ' is of ' || amount || ' ' || currency
+                       || ', which is not the price'
+                FROM payments WHERE state = 'captured' AND NOT agreed LIMIT 1),
+               (SELECT 'payment ' || reference || ' of ' || request_id || ' is due back for '
+                       || round(extract(epoch FROM now() - changed_at)) || ' s'
+                FROM payments
+                WHERE state = 'refund_due' AND changed_at < now() - make_interval(secs => %(refund_grace)s)
+                LIMIT 1))""",  # noqa: S608
+    ),
+    (
+        "I13",
+        "every change was allowed, and history leads to where the order stands",
+        _told("i13", "' is '", STANDS, "'; its history: '", HISTORY),
+    ),
+    (
+        "I14",
+        "a request is one order",
+        _told("i14", "' has more than one: '", STANDS),
+    ),
+    (
+        "I16",
+        "fences rise with the movements",
+        """SELECT coalesce(
+               (SELECT request_id || ' moved under fence ' || m.fence || ' after a higher one'
+                FROM ledger l JOIN moves m ON m.id = l.stale),
+               (SELECT 'a movement has fence ' || l.fence || ', the stock has seen ' || s.fence FROM stock s, ledger l
+                WHERE l.fence > s.fence))""",
+    ),
+    (
+        "I20",
+        "stock changes through the ledger only, and what is written stays written",
+        """SELECT coalesce(
+               (SELECT 'movement ' || id || ' (' || kind || ' of ' || delta || ') has no '
+                       || CASE actor WHEN '' THEN 'actor' ELSE 'reason' END
+                FROM moves WHERE actor = '' OR (kind = 'adjust' AND reason = '') LIMIT 1),
+               (SELECT 'the guard ' || g.guard || ' of ' || g.place || ' is off'
+                FROM unnest(%(places)s::text[], %(guards)s::text[]) AS g (place, guard)
+                WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass(g.place)
+                                  AND t.tgname = g.guard AND t.tgenabled IN ('O', 'A')) LIMIT 1),
+               (SELECT current_user || ' may change rows of ' || place FROM unnest(%(sealed)s::text[]) AS place
+                WHERE has_table_privilege(to_regclass(place), 'UPDATE, DELETE, TRUNCATE')
+                  AND NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) LIMIT 1))""",
+    ),
+    (
+        "I23",
+        "every order has the terms under which its place was given",
+        "SELECT request_id || ' has other terms than its version' FROM orders WHERE terms_broken LIMIT 1",
+    ),
+    (
+        "I24",
+        "every payment was answered by its provider",
+        """SELECT 'payment ' || reference || ' of ' || request_id || ' is pending for '
+                  || round(extract(epoch FROM now() - created_at) / 86400) || ' days at ' || provider
+           FROM payments WHERE state = 'pending' AND created_at < now() - make_interval(secs => %(answer_grace)s)
+           ORDER BY created_at LIMIT 1""",
+    ),
+)
+
+# What is counted as well: of the stock, of the sale, and (in ms) how long ago the line was last decided, an order last
+# changed, and a unit last became free.
+COUNTS = f"""
+SELECT s.total, s.available, s.held, s.sold, s.fence, s.version, {", ".join(f"t.{name}" for name in OF_SALE)},
+       t.decided_in_order, (SELECT ordinal_base FROM inventory_line WHERE sale_id = %(sale_id)s) AS ordinal_base,
+       (extract(epoch FROM now() - t.last_decided) * 1000)::bigint AS decided_ms_ago,
+       (extract(epoch FROM now() - t.last_changed) * 1000)::bigint AS changed_ms_ago,
+       (extract(epoch FROM now() - l.last_freed) * 1000)::bigint AS freed_ms_ago
+FROM stock s, tally t, ledger l
+"""  # noqa: S608
+
+
+def statement() -> str:
+    """Return all of it as one statement with one row: a column an invariant, then the counts."""
+    columns = ", ".join(f'({query}) AS "{number}"' for number, _, query in QUERIES)
+    return f"{BOOKS} SELECT {columns}, counts.* FROM ({COUNTS}) AS counts"  # noqa: S608

@@ -1,0 +1,145 @@
+"""Admits a batch of requests into a SKU's line by one atomic script, through an async and a sync door.
+Never decides about stock: that is settlement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from inventory.exceptions import RedisUnavailable
+from inventory.redis import (
+    Argument,
+    AsyncClient,
+    Client,
+    keys,
+    run_commands,
+    run_commands_async,
+    run_script,
+    run_script_async,
+    script_text,
+)
+from inventory.states import STATE_OF_LETTER, State
+
+# One script call stays short, so that nobody behind it waits long (pitfall Q15).
+MAX_PER_CALL = 1000
+# So many requests of one buyer may end unsold in one sale, however they end: what Redis keeps of a buyer is bounded.
+MAX_ENDED_REQUESTS = 20
+# A line that was full opens so much later: longer than any process answers "sold out" from memory.
+REOPENING_US = 300_000
+
+
+class Ask(NamedTuple):
+    """One buyer's wish, as the script gets it. terms_version: of the terms they were shown, 0 when they named none."""
+
+    request_id: str
+    buyer: str
+    quantity: int
+    terms_version: int = 0
+
+
+class Code(IntEnum):
+    """What the script answers; KNOWN_BEFORE + a letter's byte means: admitted earlier, in that state now."""
+
+    ADMITTED = 1
+    SOLD_OUT = 2
+    LIMIT_REACHED = 3
+    NOT_OPEN = 4
+    PAUSED = 5
+    CLOSED = 6
+    NOT_PRIMED = 7
+    OTHER_QUANTITY = 8
+    TERMS_CHANGED = 9
+    TERMS_UNKNOWN = 10
+    TOO_MANY_ENDED = 11
+    KNOWN_BEFORE = 100
+
+
+class Answer(NamedTuple):
+    """code: see Code; seq: place in line in µs, 0 when none; position: 1 = next, 0 when it does not wait.
+
+    terms_version, ordinal: as in the record, 0 when there is none.
+    """
+
+    code: int
+    seq: int
+    position: int
+    terms_version: int = 0
+    ordinal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SaleLine:
+    """The line that a sale's requests go into."""
+
+    sale_id: int
+    sku: str
+
+
+def state_of(code: int) -> State | None:
+    """Return the state of an admitted request by its answer code, None when it was not admitted."""
+    if code == Code.ADMITTED:
+        return State.QUEUED
+    return STATE_OF_LETTER[chr(code - Code.KNOWN_BEFORE)] if code > Code.KNOWN_BEFORE else None
+
+
+def _script_keys(line: SaleLine) -> list[str]:
+    makers = (keys.sales, keys.stock, keys.line, keys.in_flight, keys.records, keys.live_units, keys.ended_requests)
+    return [make(line.sku) for make in makers]
+
+
+def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
+    # One text for the whole batch: packing four arguments a request costs more than everything else here.
+    names, buyers, quantities, versions = zip(*asks, strict=True)
+    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)]])
+    return [line.sale_id, line.sku, keys.wake_channel(), MAX_ENDED_REQUESTS, REOPENING_US, wishes]
+
+
+def _answers(flat: list[int]) -> list[Answer]:
+    parts = iter(flat)
+    return [Answer(*each) for each in zip(parts, parts, parts, parts, parts, strict=True)]
+
+
+def _commands(line: SaleLine, asks: Sequence[Ask]) -> list[list[Argument]]:
+    """Return the script call, and the wait for replicas after it on the same connection.
+
+    WAIT covers what its own connection wrote. A batch that only repeats answers writes nothing: the PUBLISH, which goes
+    to the replicas too, makes it wait for everything before it all the same.
+    """
+    script_keys = _script_keys(line)
+    timeout_ms = round(settings.REDIS_TIMEOUT_SECONDS * 1000 / 2)
+    return [
+        ["EVAL", script_text("admit"), len(script_keys), *script_keys, *_script_args(line, asks)],
+        ["PUBLISH", keys.replicas_channel(), line.sku],
+        ["WAIT", settings.REDIS_REPLICAS, timeout_ms],
+    ]
+
+
+def _replicated(replies: list[Any]) -> list[Answer]:
+    flat, _, replicas = replies
+    if replicas < settings.REDIS_REPLICAS:
+        raise RedisUnavailable("Your place is not safe on every server yet: ask again.")
+    return _answers(flat)
+
+
+async def admit_async(client: AsyncClient, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:
+    """Admit `asks` (at most 1,000) in their order; return an answer for each. Raises RedisUnavailable (S12, I14).
+
+    With FAIRDROP_REDIS_REPLICAS an answer means that so many replicas have the place; too few in time is an error,
+    and the same asks again find their places.
+    """
+    if settings.REDIS_REPLICAS:
+        return _replicated(await run_commands_async(client, _commands(line, asks)))
+    return _answers(await run_script_async(client, "admit", keys=_script_keys(line), args=_script_args(line, asks)))
+
+
+def admit(client: Client, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:
+    """As admit_async, for callers without an event loop."""
+    if settings.REDIS_REPLICAS:
+        return _replicated(run_commands(client, _commands(line, asks)))
+    return _answers(run_script(client, "admit", keys=_script_keys(line), args=_script_args(line, asks)))

@@ -1,0 +1,51 @@
+"""Waits until a line may have work: a hint on a channel, or the sweep's interval. Loses nothing when hints are lost.
+Never blocks longer than a second (pitfalls L10, L11).
+"""
+
+from __future__ import annotations
+
+import time
+
+from inventory.exceptions import RedisUnavailable
+from inventory.redis import FAILURES, AsyncSubscription, Client, keys, subscribe_async
+
+
+class WakeUps:
+    """A subscription of its own connection to the wake channel."""
+
+    def __init__(self, client: Client) -> None:
+        self._subscription = client.pubsub(ignore_subscribe_messages=True)
+        self._subscribed = False
+
+    def wait(self, *, seconds: float) -> bool:
+        """Wait up to `seconds` (at most 1) for a hint; say whether one came. Raises RedisUnavailable."""
+        deadline = time.monotonic() + min(seconds, 1.0)
+        try:
+            if not self._subscribed:
+                self._subscription.subscribe(keys.wake_channel())
+                self._subscribed = True
+                # A hint sent before the subscription is not seen: let the caller look once more.
+                self._subscription.get_message(timeout=0.01)
+                return True
+            while (left := deadline - time.monotonic()) > 0:
+                if self._subscription.get_message(timeout=left) is not None:
+                    return True
+        except FAILURES as error:
+            self._subscribed = False
+            self._subscription.reset()
+            raise RedisUnavailable from error
+        return False
+
+
+async def wait_for_settled(subscription: AsyncSubscription, *, seconds: float) -> bool:
+    """Wait up to `seconds` (at most 1) until a batch of any SKU was settled or primed; say whether one was.
+
+    Raises RedisUnavailable; the caller then makes a new subscription.
+    """
+    try:
+        if not subscription.subscribed:
+            await subscribe_async(subscription, keys.settled_channel())
+        message = await subscription.get_message(ignore_subscribe_messages=True, timeout=min(seconds, 1.0))
+    except FAILURES as error:
+        raise RedisUnavailable from error
+    return message is not None

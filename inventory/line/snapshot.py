@@ -1,0 +1,108 @@
+"""Reads the lines and locks of many SKUs at once, for people who watch: two round trips however many there are.
+Never changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from inventory.locks.report import LockReport, report_locks
+from inventory.records import read_record, record_or_none
+from inventory.redis import Client, keys, run_script_each
+
+
+class LineLook(NamedTuple):
+    """A SKU's line in one moment: requests, except queued and units (units of stock) and the figures of the stock.
+
+    both: in line and in flight at once. admitted: since ordinals last jumped. units: by the records, -1 when not added
+    up. now_us: the server's clock. first: who is next, first_record: their record, sale: what is known of its sale.
+    bases: the ordinals after which those of the SKU's sales went on, added up. discarded: dead letters that nobody
+    could read, so they have no order; their tickets may still bring them back.
+    """
+
+    waiting: int
+    flying: int
+    both: int
+    admitted: int
+    queued: int
+    dead_letters: int
+    aside: int
+    primed: int
+    version: int
+    available: int
+    held: int
+    sold: int
+    waitlisted: int
+    units: int
+    records: int
+    now_us: int
+    first: str
+    first_record: str
+    sale: str
+    dead: str
+    bases: int
+    discarded: int
+
+    @property
+    def undecided(self) -> int:
+        """How many wait for a decision."""
+        return self.waiting + self.flying + self.aside
+
+    @property
+    def decided(self) -> int:
+        """How many were decided since ordinals last jumped."""
+        return max(0, self.admitted - self.discarded - self.undecided)
+
+    @property
+    def waits_for(self) -> str:
+        """What the first in line waits for: 'paused', 'waitlist' (a held unit), '' nothing."""
+        record = record_or_none(self.first_record)
+        if record is None:
+            return ""
+        if self.sale.startswith("paused|"):
+            return "paused"
+        return "waitlist" if self.available < record.quantity <= self.available + self.held else ""
+
+
+def look_keys(sku: str) -> list[str]:
+    """Return the keys that scripts/audit/audit_line.lua declares."""
+    makers = (keys.line, keys.in_flight, keys.stock, keys.dead_letters, keys.records, keys.aside, keys.sales)
+    return [make(sku) for make in makers]
+
+
+@dataclass(frozen=True, slots=True)
+class StockLook:
+    """One SKU: its line and its lock, read within the same moment or two."""
+
+    line: LineLook
+    lock: LockReport
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        """How long the first of those who wait has been waiting; None when nobody waits or its record is damaged."""
+        try:
+            seq = read_record(self.line.first_record).seq
+        except (ValueError, KeyError):
+            return None
+        return max(0.0, (self.line.now_us - seq) / 1e6)
+
+    @property
+    def lock_seconds(self) -> float | None:
+        """How long the lock has been held; None when nobody holds it."""
+        since = self.lock.since_unix_seconds
+        return max(0.0, self.line.now_us / 1e6 - since) if since else None
+
+
+def look_at(client: Client, skus: Sequence[str]) -> dict[str, StockLook]:
+    """Return the look of each SKU. Raises RedisUnavailable."""
+    if not skus:
+        return {}
+    # 0: units are not added up by their records here; that is the audit's, one SKU at a time.
+    lines = run_script_each(client, "audit_line", [(look_keys(sku), [0, ""]) for sku in skus])
+    for reply in lines:
+        if isinstance(reply, Exception):
+            raise reply
+    locks = report_locks(client, skus)
+    return {sku: StockLook(LineLook(*line), lock) for sku, line, lock in zip(skus, lines, locks, strict=True)}

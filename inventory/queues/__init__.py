@@ -1,0 +1,1 @@
+"""The articles' queue, and the check of every kind of queue."""

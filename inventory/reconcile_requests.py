@@ -1,0 +1,50 @@
+"""Lets staff ask for the comparison of one SKU, and tells them how far it has come. Never compares anything.
+Asked by the control room, answered by the reconciler process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from inventory.redis import Client, as_dict, keys, run_commands
+
+LIFE_SECONDS = 24 * 3600
+# A comparison that runs for longer was broken off with its process: the next reconciler begins it again.
+BROKEN_OFF_SECONDS = 120
+ASKED, RUNNING, DONE, FAILED = "asked", "running", "done", "failed"
+
+
+def ask(client: Client, sku: str, *, actor: str) -> None:
+    """Ask for a comparison of `sku`; asking again before it began is asking once. Raises RedisUnavailable."""
+    _write(client, sku, {"state": ASKED, "actor": actor})
+
+
+def waiting(client: Client) -> dict[str, dict[str, Any]]:
+    """Return what is asked for and not begun, or was broken off, by SKU. Raises RedisUnavailable."""
+    (found,) = run_commands(client, [("HGETALL", keys.reconciliations())])
+    asked = {sku: json.loads(text) for sku, text in as_dict(found).items()}
+    broken_off = time.time() - BROKEN_OFF_SECONDS
+    return {
+        sku: each
+        for sku, each in asked.items()
+        if each["state"] == ASKED or (each["state"] == RUNNING and each["at"] < broken_off)
+    }
+
+
+def answer(client: Client, sku: str, *, state: str, actor: str, detail: str = "") -> None:
+    """Say how far the comparison that `actor` asked for has come. Raises RedisUnavailable."""
+    _write(client, sku, {"state": state, "actor": actor, "detail": detail})
+
+
+def last(client: Client, sku: str) -> dict[str, Any] | None:
+    """Return {state, actor, at, detail} of the last comparison asked for, at: Unix s. Raises RedisUnavailable."""
+    (text,) = run_commands(client, [("HGET", keys.reconciliations(), sku)])
+    return None if text is None else json.loads(text)
+
+
+def _write(client: Client, sku: str, said: dict[str, Any]) -> None:
+    text = json.dumps({"detail": "", **said, "at": int(time.time())})
+    key = keys.reconciliations()
+    run_commands(client, [("HSET", key, keys.checked_sku(sku), text), ("EXPIRE", key, LIFE_SECONDS)])
