@@ -11,12 +11,13 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from inventory.exceptions import Unavailable
-from shop import admin_orders as admin_orders  # registers itself
-from shop import catalogue, sale_control
-from shop.control_room import ControlRoom
 from shop.models import Product, Sale
-from shop.presentation import picture_url
-from shop.sale_actions import ACTS, action_for
+from shop.sales import catalogue
+from shop.staff import orders as orders  # registers itself
+from shop.staff import sale_control
+from shop.staff.actions import ACTS, action_for
+from shop.staff.control_room import ControlRoom
+from shop.web.sale_presenter import picture_url
 
 admin.site.site_header = "Fairdrop"
 admin.site.site_title = "Fairdrop"

@@ -123,7 +123,7 @@ class Sale(models.Model):
     ordinal_base = models.BigIntegerField(null=True, editable=False)
     # Makes request ids of this sale; never changes, so a retry after a key rotation is still the same request.
     request_key = models.CharField(max_length=32, default=new_request_key, editable=False)
-    # Since then only the database knows it: Redis has forgotten it, and nobody primes it again (shop/retiring.py).
+    # Since then only the database knows it, and nobody primes it again (shop/staff/retiring.py).
     retired_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:

@@ -84,7 +84,7 @@ if not (SHOP_LINKS.keys() <= {"terms", "returns", "imprint", "support"}) or not 
         "begins with https://, / or mailto:"
     )
 
-# Who takes the money: name → class (shop/payment_providers.py says what it must do); the first is the default.
+# Who takes the money: name → class (shop/payments/providers.py says what it must do); the first is the default.
 SANDBOX = "shop.sandbox.provider.Sandbox"
 NAMED_PROVIDERS: list[str] = env.list("FAIRDROP_PAYMENT_PROVIDERS", default=[]) or [f"sandbox={SANDBOX}"]
 PAYMENT_PROVIDERS = {name: path for name, _, path in (each.partition("=") for each in NAMED_PROVIDERS)}
@@ -207,7 +207,7 @@ AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "shop.client_address.limited_client"
-AXES_LOCKOUT_CALLABLE = "shop.fault_pages.locked_out"
+AXES_LOCKOUT_CALLABLE = "shop.web.errors.locked_out"
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
 # How many proxies of ours a request comes through, each of which adds the address it was called from to
@@ -314,7 +314,7 @@ CSRF_COOKIE_NAME = f"{COOKIE_PREFIX}csrftoken"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = BEHIND_TLS
-CSRF_FAILURE_VIEW = "shop.fault_pages.form_refused"
+CSRF_FAILURE_VIEW = "shop.web.errors.form_refused"
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SECURE = BEHIND_TLS

@@ -7,8 +7,10 @@ from django.urls import include, path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop import about, api, api_actions, languages, mail_pages, my_tickets, opening_calendar, ticket_actions, views
-from shop.admin_stock import stock_live
+from shop.api import about, actions
+from shop.api import views as api
+from shop.staff.stock import stock_live
+from shop.web import languages, mail_pages, my_tickets, opening_calendar, ticket_actions, views
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
 FAVICON = lazy(static, str)("shop/favicon.svg")
@@ -31,10 +33,10 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/sales/<slug:slug>/audit", api.sale_audit, name="sale-audit"),
     path("api/v1/about", about.about, name="about"),
-    path("api/v1/requests/<str:request_id>/payment", api_actions.pay, name="pay"),
-    path("api/v1/requests/<str:request_id>/cancel", api_actions.cancel, name="cancel"),
-    path("api/v1/tickets/restore", api_actions.restore, name="restore"),
-    path("api/v1/payments/<slug:provider_name>/notices", api_actions.take_notice, name="payment-notices"),
+    path("api/v1/requests/<str:request_id>/payment", actions.pay, name="pay"),
+    path("api/v1/requests/<str:request_id>/cancel", actions.cancel, name="cancel"),
+    path("api/v1/tickets/restore", actions.restore, name="restore"),
+    path("api/v1/payments/<slug:provider_name>/notices", actions.take_notice, name="payment-notices"),
     path("favicon.ico", RedirectView.as_view(url=FAVICON)),
     path("api/<path:rest>", api.unknown_address),
 ]
@@ -43,6 +45,6 @@ if settings.SANDBOX_IN_USE:
 if settings.MAILBOX:
     urlpatterns.append(path("mailbox/", mail_pages.mailbox, name="mailbox"))
 
-handler400 = "shop.fault_pages.bad_request"
-handler404 = "shop.fault_pages.page_not_found"
-handler500 = "shop.fault_pages.server_error"
+handler400 = "shop.web.errors.bad_request"
+handler404 = "shop.web.errors.page_not_found"
+handler500 = "shop.web.errors.server_error"

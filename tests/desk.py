@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.http_calls import JSON, Answer, Buyer, Caller
 from tests.waiting import wait_until

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shop.gate.protocol import GateProtocol
-from shop.gate.server import Server, server_of
+from shop.gate.server.protocol import GateProtocol
+from shop.gate.server.server import Server, server_of
 from shop.replies import OK, Head, Reply
 from tests.waiting import wait_until
 

@@ -17,10 +17,10 @@ from uuid import uuid4
 
 from django.test.utils import override_settings
 
-from shop import payments
-from shop.catalogue import SaleCard
 from shop.models import Order, Payment
-from shop.payment_providers import Charge, Kind, Notice
+from shop.payments import notices
+from shop.payments.providers import Charge, Kind, Notice
+from shop.sales.catalogue import SaleCard
 from shop.sandbox import accounts
 from shop.sandbox.models import Charge as SandboxCharge
 from shop.sandbox.models import Event
@@ -44,7 +44,7 @@ def hold(card: SaleCard, *, buyers: int, named: str = "buyer") -> list[str]:
 
 def begin(name: str) -> Payment:
     """Begin to pay a hold; the sandbox knows the charge."""
-    payment = payments.begin(Order.objects.get(request_id=name), provider_name="sandbox")
+    payment = notices.begin(Order.objects.get(request_id=name), provider_name="sandbox")
     Sandbox().begin(charge_of(payment))
     return payment
 
@@ -90,7 +90,7 @@ def quiet_sandbox(*mischief: str) -> Iterator[None]:
 
 def hear(notice: Notice) -> str:
     """Bring a notice into the books, as the webhook does."""
-    return payments.take_notice(notice, provider_name="sandbox")
+    return notices.take_notice(notice, provider_name="sandbox")
 
 
 def again(notice: Notice, *, amount: Decimal | None = None, kind: Kind | None = None) -> Notice:

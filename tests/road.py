@@ -14,7 +14,7 @@ from inventory.postgres import Connection, connect
 from inventory.records import Record, StockFigures, request_id
 from inventory.redis import keys
 from inventory.states import State
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.waiting import wait_until
 from workers.settlement import Settlement, settle_batch
 from workers.settler import Settler

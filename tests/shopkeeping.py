@@ -21,10 +21,12 @@ from inventory.ledger import load_stock
 from inventory.line import admission
 from inventory.records import request_id
 from inventory.redis import keys
-from shop import catalogue, payments, sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, Product, Sale
-from shop.payment_providers import Notice
+from shop.payments import notices
+from shop.payments.providers import Notice
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 
 ACTOR = "test"
 # As far behind the stock as a sale's line may grow when a test does not say.
@@ -114,9 +116,9 @@ def fill_line(card: SaleCard, *, buyers: int, quantity: int = 1, named: str = "b
 def pay(*request_ids: str) -> None:
     """Pay for held orders, as a provider's notice would."""
     for name in request_ids:
-        payment = payments.begin(Order.objects.get(request_id=name), provider_name="sandbox")
+        payment = notices.begin(Order.objects.get(request_id=name), provider_name="sandbox")
         notice = Notice(payment.reference, "captured", payment.reference, payment.amount, payment.currency)
-        assert payments.take_notice(notice, provider_name="sandbox") == "paid"
+        assert notices.take_notice(notice, provider_name="sandbox") == "paid"
 
 
 def pay_all(card: SaleCard) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.http_calls import Caller
 from tests.shopkeeping import make_sale
 from tests.waiting import wait_until

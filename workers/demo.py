@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inventory.exceptions import FairdropError
-from shop.gate.server import raise_open_files
+from shop.gate.server.server import raise_open_files
 from workers.child_process import ChildProcess
 from workers.demo_guard import only_one, refuse_busy_port
 from workers.demo_steps import Interrupted, run_step, say, step, wait_for_web

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from inventory.locks.lock import Lock
 from inventory.redis import Client
-from shop import sale_control
 from shop.models import Sale
+from shop.staff import sale_control
 from workers.demo_data import ACTOR, Goods, seed
 
 EVERY = timedelta(minutes=2)

@@ -15,7 +15,7 @@ import structlog
 from inventory.exceptions import LineNotTold
 from inventory.fault_injection import fault_point
 from inventory.postgres import LastingConnection
-from shop import holds
+from shop.orders import holds
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ from post_office import mail
 from post_office.models import Email
 
 from inventory.fault_injection import fault_point
-from shop import mails
+from shop.orders import mails
 
 # A look at so many addresses takes some milliseconds. Those of orders that are over can only be told of a refund.
 OPEN_A_LOOK = 2000

@@ -1,5 +1,5 @@
 """Asks payment providers about refunds that are due and notices that never came; alarms on what stays open.
-Never decides what is paid, never waits for a provider twice in a round (shop/payment_care.py does the work).
+Never decides what is paid, never waits for a provider twice in a round (shop/payments/recovery.py does the work).
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from shop import payment_care
+from shop.payments import recovery
 from workers.process_loop import Stopped
 from workers.reconcile_report import ALARM, REPAIRED, Drift, tell_of
 
@@ -41,7 +41,7 @@ class PaymentsWorker:
 
 def end_open_payments(*, before_each: Callable[[], object] = lambda: None) -> list[Drift]:
     """Bring on what providers and we owe each other; return one difference a kind of which there was any."""
-    ended = payment_care.bring_on(before_each=before_each)
+    ended = recovery.bring_on(before_each=before_each)
     return [
         Drift(kind, "", "payments", f"{count} brought to an end", REPAIRED) for kind, count in ended.items() if count
     ]
@@ -49,5 +49,5 @@ def end_open_payments(*, before_each: Callable[[], object] = lambda: None) -> li
 
 def left_open() -> list[Drift]:
     """Return an alarm for each payment that its provider has not answered for days."""
-    detail = f"open for more than {payment_care.MAX_OPEN.days} days: its provider does not answer, or nobody asks it"
-    return [Drift(LEFT_OPEN, "", reference, detail, ALARM) for reference in payment_care.find_left_open()]
+    detail = f"open for more than {recovery.MAX_OPEN.days} days: its provider does not answer, or nobody asks it"
+    return [Drift(LEFT_OPEN, "", reference, detail, ALARM) for reference in recovery.find_left_open()]

@@ -15,7 +15,7 @@ from inventory.postgres import Cursor
 from inventory.records import Record, asked_in, record_or_none
 from inventory.redis import Client
 from inventory.states import RANK, STATE_OF_LETTER, WAITING_STATES
-from shop import holds
+from shop.orders import holds
 from workers.reconcile_books import OrdersThere, order_pages, stock_row
 from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
 from workers.reconcile_units import LiveTally

@@ -13,8 +13,8 @@ from inventory.exceptions import InvalidRequest
 from inventory.fault_injection import fault_point
 from inventory.line import forgetting
 from inventory.redis import Client
-from shop import retiring
 from shop.models import Sale
+from shop.staff import retiring
 from workers.reconcile_books import skus_on_sale
 
 log = structlog.get_logger(__name__)

@@ -12,8 +12,8 @@ from inventory.line import writing
 from inventory.line.repair import StockSeen
 from inventory.postgres import Cursor
 from inventory.redis import Client
-from shop import catalogue
 from shop.models import Sale
+from shop.sales import catalogue
 from workers.reconcile_books import StockRow, stock_row
 from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
 

@@ -15,7 +15,7 @@ from inventory.line.writing import Settled
 from inventory.postgres import Connection, Pipeline
 from inventory.records import Record, StockFigures
 from inventory.states import Reason, State
-from shop import orders
+from shop import order_rows
 
 ACTOR = "settler"
 
@@ -33,8 +33,8 @@ class _Known(NamedTuple):
 
     stock: ledger.ClaimedStock
     now: datetime
-    sales: dict[int, orders.SaleNow]
-    decided: dict[str, orders.Decided]
+    sales: dict[int, order_rows.SaleNow]
+    decided: dict[str, order_rows.Decided]
     live_units: dict[tuple[int, str], int]
 
 
@@ -56,7 +56,7 @@ def settle_batch(
             if name in known.decided and known.decided[name].ordinal < record.ordinal
         }
         if later:
-            orders.renumber(connection.cursor(), later)
+            order_rows.renumber(connection.cursor(), later)
         claims = [Claim(name, record) for name, record in requests if name not in known.decided]
         terms = {
             name: known.sales[record.sale_id].terms_for(record.terms_version, seq=record.seq) for name, record in claims
@@ -85,9 +85,9 @@ def _look_up(
     ledger.claim_stock(claimed, sku=sku, fence=fence)
     # Not now(), the moment the transaction began: waiting for the row would shorten every hold of the batch.
     clock.execute("SELECT clock_timestamp()")
-    orders.ask_terms(terms, sorted({record.sale_id for _, record in requests}))
-    orders.ask_decided(decided, [name for name, _ in requests])
-    orders.ask_live_units(live, [(record.sale_id, record.buyer) for _, record in requests])
+    order_rows.ask_terms(terms, sorted({record.sale_id for _, record in requests}))
+    order_rows.ask_decided(decided, [name for name, _ in requests])
+    order_rows.ask_live_units(live, [(record.sale_id, record.buyer) for _, record in requests])
     # Without a Sync the server would count us as busy, not as idle in a transaction: a settler that is stopped here
     # would hold the stock row without end, and no timeout would fire.
     pipeline.sync()
@@ -96,9 +96,9 @@ def _look_up(
     return _Known(
         stock=stock,
         now=now,
-        sales=orders.read_terms(terms),
-        decided=orders.read_decided(decided),
-        live_units=orders.read_live_units(live),
+        sales=order_rows.read_terms(terms),
+        decided=order_rows.read_decided(decided),
+        live_units=order_rows.read_live_units(live),
     )
 
 
@@ -106,7 +106,7 @@ def _refuse(claims: Sequence[Claim]) -> list[Decision]:
     return [Decision(claim, State.REFUSED, Reason.DEAD_LETTER) for claim in claims]
 
 
-def _allocate(claims: Sequence[Claim], known: _Known, terms: Mapping[str, orders.Terms]) -> list[Decision]:
+def _allocate(claims: Sequence[Claim], known: _Known, terms: Mapping[str, order_rows.Terms]) -> list[Decision]:
     return allocate(
         claims,
         available=known.stock.available,
@@ -124,14 +124,14 @@ def _write(
     decisions: Sequence[Decision],
     *,
     known: _Known,
-    terms: Mapping[str, orders.Terms],
+    terms: Mapping[str, order_rows.Terms],
     fence: int,
 ) -> StockFigures:
     stock, unchanged = known.stock, ledger.figures_of(known.stock)
     if not decisions:
         return unchanged
     inserts, update, moves = (connection.cursor(binary=True) for _ in range(3))
-    orders.insert_orders(inserts, decisions, terms=terms, moment=known.now, actor=ACTOR)
+    order_rows.insert_orders(inserts, decisions, terms=terms, moment=known.now, actor=ACTOR)
     holds = [(each.claim.request_id, each.claim.record.quantity) for each in decisions if each.state is State.HELD]
     if not holds:
         return unchanged
@@ -141,15 +141,18 @@ def _write(
 
 
 def _outcomes(
-    decisions: Sequence[Decision], *, known: _Known, terms: Mapping[str, orders.Terms]
+    decisions: Sequence[Decision], *, known: _Known, terms: Mapping[str, order_rows.Terms]
 ) -> dict[str, tuple[State, datetime | None]]:
     decided = {
-        each.claim.request_id: (each.state, orders.hold_end(each, terms=terms[each.claim.request_id], now=known.now))
+        each.claim.request_id: (
+            each.state,
+            order_rows.hold_end(each, terms=terms[each.claim.request_id], now=known.now),
+        )
         for each in decisions
     }
     return decided | {name: (was.state, was.hold_expires_at) for name, was in known.decided.items()}
 
 
 def _settled(name: str, record: Record, state: State, hold_end: datetime | None) -> Settled:
-    ends_ms = orders.end_ms(state, hold_end)
+    ends_ms = order_rows.end_ms(state, hold_end)
     return Settled(name, record._replace(state=state, hold_expires_ms=ends_ms, restored=False))

@@ -23,9 +23,13 @@ from loadtest.benchmarks.goods import make_goods
 from loadtest.benchmarks.rounds import in_turns
 from loadtest.benchmarks.settlement_alone import BATCH, CLIENT_TIMEOUT_SECONDS, fill_line, fresh_ask, warm_settler
 from loadtest.benchmarks.wire import LoadFailed
-from shop import catalogue, holds, payment_care, retiring, sale_control
+from shop.orders import holds
+from shop.payments import recovery
+from shop.sales import catalogue
+from shop.staff import retiring, sale_control
 from workers.expirer import MAX_A_ROUND, RECENT_SECONDS
 from workers.management.commands.run_worker import RECONCILE_SECONDS
+from workers.process_loop import Stopped
 from workers.reconcile_books import skus_on_sale
 from workers.reconcile_pace import Step
 from workers.reconciler import Reconciler
@@ -105,7 +109,7 @@ def looks_ms() -> dict[str, list[float]]:
 
     def look_at_books() -> None:
         skus_on_sale()
-        payment_care.bring_on()
+        recovery.bring_on()
 
     looks = {"expirer": find_due, "settler": lambda: void(reading.look_for_work(client)), "reconciler": look_at_books}
     try:
@@ -200,9 +204,10 @@ def reconcile_large_sale(*, longest_seconds: float) -> tuple[float | None, int, 
     """
     reconciler = _Watched(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), longest_seconds=longest_seconds)
     used, drifts = time.process_time(), 0
-    while not reconciler.is_over():
-        drifts += reconciler.work_once()
-        time.sleep(RECONCILE_SECONDS)
+    with suppress(Stopped):
+        while True:
+            drifts += reconciler.work_once()
+            time.sleep(RECONCILE_SECONDS)
     return reconciler.round_seconds, drifts, time.process_time() - used
 
 

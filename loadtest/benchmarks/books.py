@@ -15,8 +15,8 @@ from inventory.audit.run import Scope
 from inventory.signing import MAC_LENGTH
 from inventory.states import State
 from loadtest.benchmarks.goods import PRICE, make_sale
-from shop import holds
-from shop.catalogue import prime_sale
+from shop.orders import holds
+from shop.sales.catalogue import prime_sale
 
 BATCH = 1_000  # the trigger on orders compares the old and new rows of a statement: many at once take far longer
 # Percent of all orders; the rest stays held. Those refunded were paid, those late had expired.

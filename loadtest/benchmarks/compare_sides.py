@@ -26,7 +26,7 @@ from loadtest.benchmarks.sides import GATE, READY_SECONDS, Place
 from loadtest.rivals.models import RivalOrder
 from loadtest.rivals.rival import Rival
 from loadtest.rivals.work import READY
-from shop import sale_control
+from shop.staff import sale_control
 from workers.child_process import ChildProcess
 from workers.server import ServerFailed, free_port
 

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from inventory.audit.run import Scope
 from inventory.ledger import load_stock
-from shop.catalogue import prime_sale
 from shop.models import Product, Sale
+from shop.sales.catalogue import prime_sale
 
 # More than any run can ask for: a sale that sells out would be answered from memory and flatter the gate.
 UNITS = 5_000_000

@@ -25,7 +25,7 @@ from loadtest.benchmarks.whole_road import start_settler, wait_until_decided
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
 from shop.models import Order, Payment
-from shop.payment_providers import Notice
+from shop.payments.providers import Notice
 from shop.sandbox import signing
 
 SPARE = 1.1

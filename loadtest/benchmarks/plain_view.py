@@ -14,9 +14,10 @@ from django.views.decorators.http import require_POST
 
 from inventory.exceptions import FairdropError
 from inventory.records import Ticket, sign_ticket
-from shop import catalogue, requests
-from shop.api import problem_response
+from shop.api.views import problem_response
 from shop.buyers import ticket_signer, verify_token
+from shop.orders import requests
+from shop.sales import catalogue
 
 find_sale = cache(catalogue.find_sale)
 

@@ -84,8 +84,8 @@ def connections_to(application: Any) -> list[Any]:
     """Return connections of the web process."""
     from uvicorn.server import ServerState
 
-    from shop.gate.protocol import GateProtocol
-    from shop.gate.server import server_of
+    from shop.gate.server.protocol import GateProtocol
+    from shop.gate.server.server import server_of
 
     config = server_of(application, host="127.0.0.1", port=0).config
     config.load()

@@ -22,7 +22,7 @@ from loadtest.benchmarks.settlement_alone import Settlement, fill_line, measure_
 from loadtest.benchmarks.sides import BARE, GATE, NOOP, PLAIN, Place, Side, serving
 from loadtest.benchmarks.sold_out import MAX_BUYERS_PER_SECOND, REFUSED, ROOM, UNITS
 from loadtest.benchmarks.whole_road import Road, measure_road
-from shop.catalogue import prime_sale
+from shop.sales.catalogue import prime_sale
 from workers.embedded import start_valkey
 from workers.server import Server
 

@@ -23,10 +23,10 @@ from loadtest.benchmarks.sides import GATE, Place, Side, serving
 from loadtest.benchmarks.stream_readers import SPARE_HANDLES, Counts, raise_handle_limit, reading
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import BODY, fresh_wishes
-from shop import sale_control
 from shop.buyers import issue_buyer
-from shop.catalogue import prime_sale
 from shop.models import Sale
+from shop.sales.catalogue import prime_sale
+from shop.staff import sale_control
 
 ALONE, BESIDE = "alone", "alongside"
 PAGE_READERS = {"kept": "", "rendered": "Cookie: ticket=0-aaaaaaaaaaaaaaaaaaaaaa\r\n"}

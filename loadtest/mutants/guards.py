@@ -72,7 +72,7 @@ FENCE_OF_CLAIM = Text(
 )
 SEARCH_FOR_ORDERS = Text(
     says="settlement's search for orders that are there already",
-    module="shop.orders",
+    module="shop.order_rows",
     name="DECIDED",
     part="request_id = ANY(%(request_ids)s::text[])",
     other="request_id = ANY(%(request_ids)s::text[]) AND false",
@@ -171,7 +171,7 @@ LIMIT = Guard(
         ),
         Text(
             says="the limit at a late payment",
-            module="shop.payments",
+            module="shop.payments.notices",
             name="LIVE_UNITS",
             part="sum(quantity)",
             other="sum(0)",
@@ -203,7 +203,7 @@ EXPIRY = Guard(
     process=(
         Text(
             says="the sweep's condition: held, and due",
-            module="shop.holds",
+            module="shop.orders.holds",
             name="DUE",
             part="""state = 'held' AND hold_expires_at > statement_timestamp() - make_interval(secs => %(seconds)s)
             AND hold_expires_at <= statement_timestamp()""",
@@ -211,13 +211,13 @@ EXPIRY = Guard(
         ),
         Text(
             says="the condition of the update that ends holds: still held",
-            module="shop.holds",
+            module="shop.orders.holds",
             name="END",
             part=" AND o.state = 'held'",
         ),
         Text(
             says="the same: due",
-            module="shop.holds",
+            module="shop.orders.holds",
             name="END",
             part="o.hold_expires_at <= clock_timestamp()",
             other="true",

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 from inventory.exceptions import FairdropError, InvalidRequest, SaleNotFound
 from loadtest.rivals.rival import Answer
 from loadtest.rivals.strategies import RIVALS
-from shop.api import problem_response
+from shop.api.views import problem_response
 from shop.buyers import verify_token
 
 STATUSES = {Answer.HELD: 201, Answer.QUEUED: 202, Answer.SOLD_OUT: 409, Answer.BUSY: 503}

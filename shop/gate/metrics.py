@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from shop.gate.entries import SaleEntry
+from shop.gate.sales.state import SaleEntry
 from shop.replies import REFUSED, Head
 
 HEAD = Head(200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])

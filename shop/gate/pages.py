@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from a2wsgi.wsgi import build_environ
 
 from inventory.exceptions import InvalidRequest
-from shop.gate.threads import ThreadPool
+from shop.gate.server.threads import ThreadPool
 from shop.http import MAX_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
 from shop.replies import Header
 

@@ -19,12 +19,15 @@ from inventory.records import Ticket, request_id, sign_ticket
 from inventory.redis import AsyncClient, clocks
 from inventory.redis.memory import WATCH
 from shop.buyers import ticket_signer
-from shop.gate.board import Board
-from shop.gate.coalescer import Coalescer
-from shop.gate.entries import SaleEntry
-from shop.gate.threads import ThreadPool
+from shop.gate.sales.cache import Board
+from shop.gate.sales.state import SaleEntry
+from shop.gate.server.coalescer import Coalescer
+from shop.gate.server.threads import ThreadPool
 from shop.http import buyer_of, check_json_content_type, read_json_object
-from shop.refusals import not_open, refusal
+from shop.orders.refusals import not_open, refusal
+from shop.orders.requests import MAX_KEY_LENGTH, MAX_UNITS
+from shop.orders.restoring import restore_asked
+from shop.orders.status import poll_after_ms
 from shop.replies import (
     ACCEPTED,
     OK,
@@ -37,9 +40,6 @@ from shop.replies import (
     refuse,
     refuse_crowd,
 )
-from shop.requests import MAX_KEY_LENGTH, MAX_UNITS
-from shop.restoring import restore_asked
-from shop.status_answers import poll_after_ms
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0

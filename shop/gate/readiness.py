@@ -13,7 +13,7 @@ from django.db import connection
 from inventory import redis
 from inventory.exceptions import RedisUnavailable, Unavailable
 from inventory.redis import clocks, memory
-from shop.gate.threads import ThreadPool
+from shop.gate.server.threads import ThreadPool
 from shop.replies import JSON_HEADERS, Head
 
 ANSWER_SECONDS = 2.0

@@ -16,16 +16,16 @@ from inventory.exceptions import MethodNotAllowed
 from inventory.records import sale_id_of
 from shop.buyers import issue_buyer, set_cookie_header
 from shop.gate import metrics
-from shop.gate.board import Board
-from shop.gate.entries import SaleEntry
-from shop.gate.front_pages import FrontPages, is_shared, send_page
-from shop.gate.notices import Notices
+from shop.gate.page_cache import FrontPages, is_shared, send_page
 from shop.gate.pages import Pages
 from shop.gate.purchase import Purchases
 from shop.gate.readiness import Readiness
-from shop.gate.sales import page_asked, sale_answer
+from shop.gate.sales.cache import Board
+from shop.gate.sales.listing import page_asked, sale_answer
+from shop.gate.sales.state import SaleEntry
+from shop.gate.sse import Streams
 from shop.gate.status import Statuses
-from shop.gate.streams import Streams
+from shop.gate.webhooks import Notices
 from shop.http import (
     Message,
     Receive,

@@ -15,16 +15,16 @@ from inventory.line import reading
 from inventory.line.reading import Place
 from inventory.records import sale_id_of
 from inventory.redis import AsyncClient
-from shop import requests
-from shop.gate.board import Board
-from shop.gate.coalescer import Coalescer
-from shop.gate.entries import SaleEntry
-from shop.gate.threads import ThreadPool
+from shop.gate.sales.cache import Board
+from shop.gate.sales.state import SaleEntry
+from shop.gate.server.coalescer import Coalescer
+from shop.gate.server.threads import ThreadPool
 from shop.http import buyer_of
 from shop.models import Order
+from shop.orders import requests
+from shop.orders.requests import RequestView
+from shop.orders.status import status_answer
 from shop.replies import Headers, LateAnswers, Reply, refuse, send_json
-from shop.requests import RequestView
-from shop.status_answers import status_answer
 
 
 def look_up_forgotten(request_id: str, *, buyer: str) -> RequestView:

@@ -13,8 +13,8 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from inventory.exceptions import InvalidRequest
-from shop import payment_providers
-from shop.payment_providers import Kind, Notice
+from shop.payments import providers
+from shop.payments.providers import Kind, Notice
 from shop.sandbox.models import Charge, Event
 
 # How long a slow notice takes; "late" makes all of them late.
@@ -29,7 +29,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 }
 
 
-def open_charge(wish: payment_providers.Charge) -> Charge:
+def open_charge(wish: providers.Charge) -> Charge:
     """Return the charge of this reference, making it when there is none. Raises InvalidRequest when it is another."""
     charge, _ = Charge.objects.get_or_create(
         reference=wish.reference,
@@ -40,7 +40,7 @@ def open_charge(wish: payment_providers.Charge) -> Charge:
     return charge
 
 
-def capture_new(wish: payment_providers.Charge, *, told_after_seconds: float | None) -> Event | None:
+def capture_new(wish: providers.Charge, *, told_after_seconds: float | None) -> Event | None:
     """Open a charge that is collected in the same moment; return its event, None when the reference is known already.
 
     One transaction, because a buyer waits for it.

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from inventory.exceptions import Unavailable
-from shop.payment_providers import Charge, Kind, Notice
+from shop.payments.providers import Charge, Kind, Notice
 from shop.sandbox import accounts, deliveries, signing
 
 

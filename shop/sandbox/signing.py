@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import get_args
 
 from inventory.exceptions import InvalidRequest
-from shop.payment_providers import Kind, Notice
+from shop.payments.providers import Kind, Notice
 
 HEADER = "Sandbox-Signature"
 # A clock may be wrong and a network slow; a notice that somebody kept to send it again is older.

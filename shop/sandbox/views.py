@@ -10,11 +10,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_http_methods
 
 from inventory.exceptions import InvalidRequest, RequestNotFound
-from shop.payment_providers import Kind
-from shop.presentation import money
+from shop.payments.providers import Kind
 from shop.sandbox import accounts, deliveries
 from shop.sandbox.models import Charge
-from shop.views import page, show
+from shop.web.sale_presenter import money
+from shop.web.views import page, show
 
 
 class Choice(NamedTuple):

@@ -17,8 +17,8 @@ from inventory.audit import line as audit_line
 from inventory.fault_injection import marker
 from inventory.line import reading
 from inventory.redis import keys
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.road import queue
 from tests.shop_processes import ROOT, STOP_SECONDS, settler_process
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.test.utils import override_settings
 
 from inventory import redis
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import port_of
 from tests.proxy import Proxy, proxy_to
 from tests.shopkeeping import make_sale

@@ -13,7 +13,7 @@ django.setup()
 from django.core.management import call_command  # noqa: E402 - needs Django set up, as what follows does
 
 from shop.gate import pages  # noqa: E402
-from shop.gate.protocol import GateProtocol  # noqa: E402
+from shop.gate.server.protocol import GateProtocol  # noqa: E402
 
 
 def share_one_pool() -> None:

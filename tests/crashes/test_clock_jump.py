@@ -20,7 +20,7 @@ from inventory.exceptions import FenceRefused, LockLost
 from inventory.line import writing
 from inventory.locks.lock import Lock
 from inventory.redis import clocks, keys
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.http_calls import Caller
 from tests.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
 from tests.server_matrix import SERVER, Node, node

@@ -18,8 +18,8 @@ from django.db import connection
 from inventory import redis
 from inventory.locks.lock import Lock
 from loadtest.mutants.guards import SEARCH_FOR_ORDERS
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import own_postgres, own_valkey
 from tests.crashes.fault_shop import (
     assert_decided_once_and_in_order,

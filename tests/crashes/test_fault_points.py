@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from inventory.fault_injection import FAULT_POINTS, SETTLER_POINTS
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import own_valkey
 from tests.crashes.fault_shop import (
     LOCK_TTL_MS,

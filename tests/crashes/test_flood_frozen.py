@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.history import UNKNOWN, read_history
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import OwnStore, own_valkey
 from tests.crashes.worker_shop import worker_process
 from tests.http_calls import Caller

@@ -21,8 +21,8 @@ from inventory.locks.lock import Lock
 from inventory.locks.statistics import STATISTICS, read_statistics
 from inventory.redis import keys
 from inventory.states import State
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.crashes.lossy_road import Road, digest
 from tests.proxy import Proxy, proxy_to
 from tests.road import LOCK_TTL_MS, ask, own_connection, queue, settler

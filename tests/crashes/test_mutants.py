@@ -19,8 +19,9 @@ from inventory import redis
 from inventory.exceptions import FenceRefused
 from inventory.locks.lock import force_release
 from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
-from shop import holds, requests, sale_control
-from shop.catalogue import SaleCard
+from shop.orders import holds, requests
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests.crashes.extra_shop import own_postgres
 from tests.road import admit, ask, held_lock, own_connection, queue, settle_line, take
 from tests.shopkeeping import audit_of, make_sale, pay, shop_of

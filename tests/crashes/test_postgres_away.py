@@ -16,8 +16,8 @@ from inventory import redis
 from inventory.line import reading
 from inventory.line.reading import LineFigures
 from inventory.records import request_id
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
 from tests.http_calls import Buyer, Caller
 from tests.shop_processes import settler_process, web_process

@@ -13,7 +13,7 @@ from threading import Event, Thread
 
 import pytest
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
 from tests.http_calls import Caller
 from tests.shop_processes import web_process

@@ -20,8 +20,8 @@ from inventory.fault_injection import EXPIRER_POINTS, RECONCILER_POINTS
 from inventory.line import reading, writing
 from inventory.models import StockMovement
 from inventory.redis import keys
-from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores, wake, worker_shop
 from tests.servers import ROOT

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import OwnStore, own_valkey
 from tests.http_calls import Answer, Buyer, Caller
 from tests.shop_processes import settler_process, web_process

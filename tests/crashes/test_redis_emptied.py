@@ -15,8 +15,8 @@ from django.db import connection
 from inventory import redis
 from inventory.audit import line as audit_line
 from inventory.line import priming, reading
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.crashes.ticket_crowd import Client, TicketCrowd
 from tests.crashes.worker_shop import WorkerShop, drifts, own_stores, wake, worker_shop
 from tests.http_calls import Caller

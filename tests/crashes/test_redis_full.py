@@ -18,9 +18,10 @@ from inventory.audit import line
 from inventory.exceptions import MemoryFull, RedisUnavailable
 from inventory.redis import client as redis_client
 from inventory.redis import memory
-from shop import control_room, requests, sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale
+from shop.orders import requests
+from shop.sales.catalogue import SaleCard
+from shop.staff import control_room, sale_control
 from tests import road
 from tests.crashes.extra_shop import OwnStore, own_valkey
 from tests.crashes.worker_shop import worker_process

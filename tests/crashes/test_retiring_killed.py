@@ -18,9 +18,10 @@ from inventory import redis
 from inventory.exceptions import SaleNotPrimed
 from inventory.fault_injection import RETIRING_POINTS
 from inventory.redis import keys
-from shop import catalogue, sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale, StaffAct
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores, wake, worker_shop
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, pay_all

@@ -17,8 +17,8 @@ import pytest
 from inventory import redis
 from inventory.line import reading
 from inventory.redis import keys
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import own_valkey
 from tests.shop_processes import settler_process
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, shop_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shop.gate.limits import HEAD_SECONDS
+from shop.gate.server.limits import HEAD_SECONDS
 from shop.http import BODY_SECONDS
 from tests.crashes.conftest import CROWD
 from tests.http_calls import Caller

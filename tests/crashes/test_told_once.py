@@ -18,9 +18,10 @@ from inventory import redis
 from inventory.exceptions import LineNotTold, NotPayable
 from inventory.line import reading
 from inventory.states import RANK, State
-from shop import checkout, holds, payments, requests
-from shop.catalogue import SaleCard
 from shop.models import Order, PaymentNotice
+from shop.orders import holds, requests
+from shop.payments import checkout, notices
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.crashes.extra_shop import OwnStore, own_valkey
 from tests.http_calls import Answer, Buyer, Caller
@@ -158,7 +159,7 @@ def test_an_answer_that_the_line_did_not_hear_of_is_taken_back(
             with suppress(LineNotTold):
                 whole(changes)
 
-        monkeypatch.setattr(payments, "tell", tell_or_not)
+        monkeypatch.setattr(notices, "tell", tell_or_not)
         monkeypatch.setattr(holds, "catch_up", lambda order: None)
         assert buy(card, valkey, name) == [State.PAID, State.HELD]
         monkeypatch.undo()

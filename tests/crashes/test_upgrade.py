@@ -19,8 +19,8 @@ from django.core.management import call_command
 from inventory import redis
 from inventory.line.dead_letters import dead_letters
 from inventory.redis import keys
-from shop import catalogue
 from shop.models import Order, Sale
+from shop.sales import catalogue
 from tests.crashes import old_shop
 from tests.crashes.old_shop import Person
 from tests.crashes.worker_shop import WorkerShop, drifts, own_stores, worker_shop

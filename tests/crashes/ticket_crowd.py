@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.http_calls import JSON, Answer, Buyer, Caller
 
 THREADS = 8

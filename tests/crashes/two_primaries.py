@@ -16,8 +16,8 @@ from inventory import redis
 from inventory.line import admission, writing
 from inventory.line.writing import Handed
 from inventory.locks.lock import Lock
-from shop import catalogue
-from shop.catalogue import SaleCard
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import own_store
 from tests.road import LOCK_TTL_MS, ask, own_connection
 from tests.shopkeeping import make_sale

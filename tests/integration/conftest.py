@@ -21,7 +21,7 @@ from tests.shop_processes import settler_process, web_child
 from workers.child_process import ChildProcess
 
 if TYPE_CHECKING:
-    from shop.catalogue import SaleCard
+    from shop.sales.catalogue import SaleCard
 
 AUDIT_TOKEN = "an audit token that only these tests know"
 

@@ -18,8 +18,8 @@ from django.utils import timezone
 from inventory.exceptions import RedisUnavailable
 from inventory.ledger import load_stock
 from inventory.models import Stock, StockMovement
-from shop import catalogue
 from shop.models import Order, Product, Sale
+from shop.sales import catalogue
 from tests.staff import count_queries
 
 pytestmark = pytest.mark.usefixtures("shop_database")

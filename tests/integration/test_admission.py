@@ -18,7 +18,7 @@ from inventory.exceptions import RedisUnavailable
 from inventory.line import priming
 from inventory.line.admission import Answer, Code, SaleLine, admit_async, state_of
 from inventory.states import State
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.road import admit, ask, held_lock, queue, rewrite_sale, run, settle_line, snapshot, take
 from tests.server_matrix import ON_ONE_KIND
 from tests.shopkeeping import make_sale, pay_all

@@ -10,11 +10,12 @@ import pytest
 from django.db import connection, transaction
 
 from inventory.audit.run import read_books
-from shop import holds, payments, refunds
-from shop.audits import audit_sale, scope_of
-from shop.catalogue import SaleCard
 from shop.models import Order, Payment, Sale
-from shop.payment_providers import Notice
+from shop.orders import holds
+from shop.payments import notices, refunds
+from shop.payments.providers import Notice
+from shop.sales.audit import audit_sale, scope_of
+from shop.sales.catalogue import SaleCard
 from tests.road import admit, ask, queue, settle_line
 from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale, pay
 
@@ -289,10 +290,10 @@ def expire(name: str) -> None:
 
 def pay_late(name: str) -> None:
     """Let a hold end, and its payment come after."""
-    payment = payments.begin(Order.objects.get(request_id=name), provider_name="sandbox")
+    payment = notices.begin(Order.objects.get(request_id=name), provider_name="sandbox")
     expire(name)
     notice = Notice(payment.reference, "captured", payment.reference, payment.amount, payment.currency)
-    assert payments.take_notice(notice, provider_name="sandbox") == "paid"
+    assert notices.take_notice(notice, provider_name="sandbox") == "paid"
 
 
 def pay_and_return(name: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from loadtest.benchmarks.books import LATE, REFUNDED, fill_books
-from shop.audits import audit_sale
+from shop.sales.audit import audit_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 ORDERS = 2_000

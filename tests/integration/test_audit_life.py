@@ -17,12 +17,15 @@ from inventory import ledger
 from inventory.audit.run import read_books
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
-from shop import catalogue, holds, payments, refunds, restoring, sale_control
-from shop.audits import audit_sale, scope_of
 from shop.buyers import ticket_signer
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale
-from shop.payment_providers import Notice
+from shop.orders import holds, restoring
+from shop.payments import notices, refunds
+from shop.payments.providers import Notice
+from shop.sales import catalogue
+from shop.sales.audit import audit_sale, scope_of
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests.integration.test_audit import expire
 from tests.road import ask, forget, own_connection, queue, run, settle_line
 from tests.shopkeeping import make_sale, pay
@@ -40,9 +43,9 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
 
 def capture(name: str) -> Callable[[], str]:
     """Begin a payment; return what lets its money come in."""
-    payment = payments.begin(Order.objects.get(request_id=name), provider_name="sandbox")
+    payment = notices.begin(Order.objects.get(request_id=name), provider_name="sandbox")
     notice = Notice(payment.reference, "captured", payment.reference, payment.amount, payment.currency)
-    return lambda: payments.take_notice(notice, provider_name="sandbox")
+    return lambda: notices.take_notice(notice, provider_name="sandbox")
 
 
 def whole_life(card: SaleCard) -> Iterator[str]:

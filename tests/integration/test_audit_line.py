@@ -17,10 +17,12 @@ from inventory.audit.run import TAKE_OVER_MS
 from inventory.records import Record, Ticket, read_record, sign_ticket
 from inventory.redis import keys
 from inventory.states import State
-from shop import catalogue, restoring, sale_control
-from shop.audits import audit_sale
 from shop.buyers import ticket_signer
-from shop.catalogue import SaleCard
+from shop.orders import restoring
+from shop.sales import catalogue
+from shop.sales.audit import audit_sale
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests.road import ask, forget, held_lock, queue, run, settle_line, take
 from tests.shopkeeping import fill_line, make_sale, pay
 from tests.waiting import wait_until

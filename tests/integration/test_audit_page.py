@@ -11,8 +11,8 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from inventory.redis import keys
-from shop.audits import audit_sale
-from shop.catalogue import SaleCard
+from shop.sales.audit import audit_sale
+from shop.sales.catalogue import SaleCard
 from tests.road import queue, run, settle_line
 from tests.shopkeeping import make_sale
 from workers.server import free_port

@@ -16,8 +16,8 @@ from pytest_django.plugin import DjangoDbBlocker
 from inventory import redis
 from inventory.models import Stock, StockMovement
 from inventory.signing import Signer
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.http_calls import TIMEOUT_SECONDS, Answer, Buyer, Caller
 from tests.integration.conftest import AUDIT_TOKEN
 from tests.shopkeeping import make_sale

@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from inventory.models import Stock
 from inventory.postgres import Connection
-from shop.catalogue import SaleCard
 from shop.models import Sale
+from shop.sales.catalogue import SaleCard
 from tests.road import own_connection, queue, settle_line
 from tests.shopkeeping import make_sale
 from tests.waiting import wait_until

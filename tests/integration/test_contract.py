@@ -15,9 +15,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from shop import sale_control
-from shop.catalogue import SaleCard
 from shop.models import Sale
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.http_calls import JSON, Answer, Caller
 from tests.integration.conftest import AUDIT_TOKEN

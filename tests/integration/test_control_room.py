@@ -17,12 +17,12 @@ from inventory import reconcile_requests, redis
 from inventory.line.writing import MAX_HAND_OUTS, REFUSAL_TRIES
 from inventory.models import Stock, StockMovement
 from inventory.redis import keys
-from shop import control_room, control_room_readings
-from shop.catalogue import SaleCard
-from shop.control_room_acts import ROOM_LOCK
-from shop.control_room_sharing import shared
 from shop.models import Sale, StaffAct
-from shop.sale_actions import ROOM_ACTS
+from shop.sales.catalogue import SaleCard
+from shop.staff import control_room, readings
+from shop.staff.actions import ROOM_ACTS
+from shop.staff.control_room_acts import ROOM_LOCK
+from shop.staff.shared_reading import shared
 from tests.road import held_lock, own_connection, queue, run, settle_line, take
 from tests.shopkeeping import assert_books_balance, make_sale
 from tests.staff import browser_of, count_queries
@@ -141,13 +141,13 @@ def test_the_points_of_the_charts_go_on_from_where_the_page_is(manager: Client, 
 def audits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The audits that were made for rooms."""
     made: list[str] = []
-    real = control_room_readings.audit_sale
+    real = readings.audit_sale
 
     def counting(slug: str) -> dict[str, Any]:
         made.append(slug)
         return real(slug)
 
-    monkeypatch.setattr(control_room_readings, "audit_sale", counting)
+    monkeypatch.setattr(readings, "audit_sale", counting)
     return made
 
 

@@ -24,10 +24,10 @@ from inventory.queues.checks import check_line
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
 from inventory.states import State
-from shop import holds, requests, restoring
 from shop.buyers import ticket_signer
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.orders import holds, requests, restoring
+from shop.sales.catalogue import SaleCard
 from tests.road import admit, answered, ask, figures, held_lock, queue, run, settle_line, settler, take
 from tests.shopkeeping import assert_books_balance, audit_of, make_sale
 

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from inventory import redis
 from inventory.locks.report import report_locks
-from shop import catalogue
 from shop.models import Sale, StaffAct
+from shop.sales import catalogue
 from tests.integration.test_heartbeats import StopAfter
 from tests.shopkeeping import assert_books_balance
 from workers.demo_editions import EVERY, FIRST_IN, LEAD, STILL, UNITS, Editions, editions

@@ -12,8 +12,8 @@ from django.db import connection
 from inventory import redis
 from inventory.audit import line
 from inventory.redis import keys
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.road import held_lock, run, settler
 from tests.shopkeeping import assert_books_balance, decided_count, fill_line, make_sale
 from tests.waiting import wait_until

@@ -28,13 +28,16 @@ from inventory.models import Stock
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
 from inventory.states import State
-from shop import catalogue, holds, payment_care, sale_control
 from shop.buyers import ticket_signer
-from shop.catalogue import SaleCard
-from shop.gate.board import Board
-from shop.gate.entries import SaleEntry
+from shop.gate.sales.cache import Board
+from shop.gate.sales.state import SaleEntry
 from shop.models import Order, Payment
-from shop.restoring import restore
+from shop.orders import holds
+from shop.orders.restoring import restore
+from shop.payments import recovery
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.desk import Desk
 from tests.desk import open_desk as open_a_desk
@@ -208,12 +211,12 @@ def test_a_refund_that_never_works_keeps_the_others_from_being_asked_for(new_sku
     Payment.objects.filter(pk=bad.pk).update(provider="gone", changed_at=Now())
     Payment.objects.filter(pk=good.pk).update(changed_at=Now())
     for _ in range(40):  # in any order that is fair
-        payment_care.bring_on(max_at_once=1)
+        recovery.bring_on(max_at_once=1)
     try:
         assert Payment.objects.get(pk=good.pk).state == "refunded"
     finally:
         Payment.objects.filter(pk=bad.pk).update(provider="sandbox")
-        payment_care.bring_on()
+        recovery.bring_on()
 
 
 def test_a_part_refund_that_overtakes_its_capture_keeps_the_money_without_goods(new_sku: Callable[[], str]) -> None:
@@ -231,7 +234,7 @@ def test_a_part_refund_of_what_is_owed_ends_the_debt(new_sku: Callable[[], str])
     card = make_sale(new_sku(), units=1)
     (name,) = hold(card, buyers=1)
     payment = owed(name)
-    notice = payment_care.provider("sandbox").look_up(payment.reference)
+    notice = recovery.provider("sandbox").look_up(payment.reference)
     assert notice is not None
     hear(again(notice, kind="refunded", amount=Decimal("1.00")))
     assert Payment.objects.get(pk=payment.pk).state == "refund_due"
@@ -384,7 +387,7 @@ def test_what_is_restocked_while_redis_is_primed_is_sold_out_at_the_door(
 def test_the_question_for_lost_notices_has_no_index() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off")
-        plan = payment_care._silent(payment_care.FIRST_QUESTION).explain()
+        plan = recovery._silent(recovery.FIRST_QUESTION).explain()
         cursor.execute("SET enable_seqscan = on")
     assert "payment_asked_about" in plan, plan
 

@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from shop import buyers, sale_control
-from shop.catalogue import SaleCard
+from shop import buyers
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.http_calls import Answer, Caller
 from tests.shopkeeping import make_sale

@@ -18,10 +18,12 @@ from inventory.line.admission import Code
 from inventory.records import Record
 from inventory.redis import keys
 from inventory.states import State
-from shop import catalogue, holds, payments
-from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment
-from shop.payment_providers import Notice
+from shop.orders import holds
+from shop.payments import notices
+from shop.payments.providers import Notice
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.query_plans import pages_read
 from tests.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay
@@ -56,7 +58,7 @@ def notice_of(payment: Payment, *, event: str = "e1", amount: Decimal | None = N
 
 
 def begin(name: str) -> Payment:
-    return payments.begin(Order.objects.get(request_id=name), provider_name="sandbox")
+    return notices.begin(Order.objects.get(request_id=name), provider_name="sandbox")
 
 
 def test_who_comes_when_all_is_held_waits_and_is_told_so(card: SaleCard) -> None:
@@ -83,7 +85,7 @@ def test_when_nothing_can_come_back_the_rest_is_told_sold_out(card: SaleCard) ->
     names = fill_line(card, buyers=4)
     road.settle_line(card)
     for name in names[:2]:
-        assert payments.take_notice(notice_of(begin(name)), provider_name="sandbox") == "paid"
+        assert notices.take_notice(notice_of(begin(name)), provider_name="sandbox") == "paid"
     road.settle_line(card)
     assert states(card, names) == [State.PAID, State.PAID, State.SOLD_OUT, State.SOLD_OUT]
     assert_books_balance(card)
@@ -109,9 +111,9 @@ def test_a_late_payment_takes_the_unit_again_when_it_is_free(card: SaleCard) -> 
     payment = begin(names[0])
     let_holds_end(names[0])
     expire(card)
-    assert payments.take_notice(notice_of(payment), provider_name="sandbox") == "paid"
+    assert notices.take_notice(notice_of(payment), provider_name="sandbox") == "paid"
     assert states(card, names) == [State.PAID, State.HELD]
-    assert payments.take_notice(notice_of(payment, event="e2"), provider_name="sandbox") == "nothing to change"
+    assert notices.take_notice(notice_of(payment, event="e2"), provider_name="sandbox") == "nothing to change"
     assert_books_balance(card)
 
 
@@ -130,7 +132,7 @@ def test_every_change_leaves_one_row_of_history(card: SaleCard) -> None:
 def test_what_is_paid_cannot_be_cancelled(card: SaleCard) -> None:
     (name,) = fill_line(card, buyers=1)
     road.settle_line(card)
-    payments.take_notice(notice_of(begin(name)), provider_name="sandbox")
+    notices.take_notice(notice_of(begin(name)), provider_name="sandbox")
     with pytest.raises(NotPayable):
         holds.cancel(name, buyer="buyer-0000000")
     with transaction.atomic(), connection.cursor() as cursor:

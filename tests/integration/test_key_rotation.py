@@ -9,7 +9,7 @@ from secrets import token_hex
 
 import pytest
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.http_calls import Answer, Caller
 from tests.shop_processes import web_process

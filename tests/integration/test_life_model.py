@@ -26,11 +26,14 @@ from inventory.locks.lock import Lock
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
 from loadtest.mutants.layers import Script
-from shop import catalogue, holds, payments, restoring, sale_control
 from shop.buyers import ticket_signer
-from shop.catalogue import SaleCard
 from shop.models import Order, Payment
-from shop.payment_providers import Notice
+from shop.orders import holds, restoring
+from shop.payments import notices
+from shop.payments.providers import Notice
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests.road import LOCK_TTL_MS, admit, ask, forget, own_connection, run, settle_line, take
 from tests.shopkeeping import audit_of, let_holds_end, make_sale
 from workers.settlement import settle_batch
@@ -215,7 +218,7 @@ class LifeMachine(RuleBasedStateMachine):
         self._begin(picked(self.wishes_in("held"), pick))
 
     def _begin(self, wish: Wish) -> None:
-        wish.payment = payments.begin(Order.objects.get(request_id=wish.name), provider_name="till").reference
+        wish.payment = notices.begin(Order.objects.get(request_id=wish.name), provider_name="till").reference
 
     @precondition(lambda self: any(wish.payment for wish in self.books.wishes.values()))
     @rule(pick=PICK, times=st.integers(1, 2))
@@ -228,7 +231,7 @@ class LifeMachine(RuleBasedStateMachine):
         for number in range(times):
             event = f"{payment.reference}-{number}"
             notice = Notice(event, "captured", payment.reference, payment.amount, payment.currency)
-            payments.take_notice(notice, provider_name="till")
+            notices.take_notice(notice, provider_name="till")
         if not wish.captured:
             wish.captured = True
             late = wish.state == "expired"

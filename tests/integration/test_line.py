@@ -18,7 +18,7 @@ from inventory.locks.lock import Lock
 from inventory.locks.token import new_token
 from inventory.redis import keys
 from inventory.states import State
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.road import admit, answered, ask, figures, held_lock, queue, run, snapshot, take
 from tests.server_matrix import nodes_of
 from tests.shopkeeping import make_sale

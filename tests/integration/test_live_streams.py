@@ -12,8 +12,8 @@ import pytest
 
 from inventory.redis import keys
 from loadtest.benchmarks.stream_readers import raise_handle_limit, reading
-from shop import sale_control
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.http_calls import Caller
 from tests.waiting import wait_until

@@ -10,7 +10,7 @@ import pytest
 
 from inventory.redis import keys
 from loadtest.benchmarks.costs import NEVER, Brake
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.road import queue, run, settler
 from tests.shopkeeping import make_sale
 

@@ -24,9 +24,11 @@ from django.test import Client
 from django.utils import timezone
 from post_office.models import STATUS, Email
 
-from shop import buyers, holds, mails, refunds
-from shop.catalogue import SaleCard
+from shop import buyers
 from shop.models import Contact, Order, OrderEvent, StaffAct
+from shop.orders import holds, mails
+from shop.payments import refunds
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.mail_server import mail_server
 from tests.shop_processes import running_process

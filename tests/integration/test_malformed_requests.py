@@ -59,9 +59,9 @@ def test_malformed_requests_get_no_server_error_and_leave_no_traceback(
 # Takes the guards out and serves: the check of a charset, the page for a bad request, the check of a notice's fields.
 UNGUARDED = """
 import runpy, sys
-import shop.wsgi, shop.gate.pages, shop.payment_providers, shop.urls
+import shop.wsgi, shop.gate.pages, shop.payments.providers, shop.urls
 shop.gate.pages.without_charset = lambda content_type: content_type
-shop.payment_providers.Notice.__post_init__ = lambda notice: None
+shop.payments.providers.Notice.__post_init__ = lambda notice: None
 del shop.urls.handler400
 sys.argv[0] = "manage.py"
 runpy.run_path("manage.py", run_name="__main__")

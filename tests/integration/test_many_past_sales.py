@@ -13,9 +13,9 @@ import pytest
 from django.utils import timezone
 
 from inventory.models import Stock
-from shop import catalogue
-from shop.catalogue import SaleCard
 from shop.models import Sale
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
 from tests.crashes.worker_shop import own_stores
 from tests.http_calls import Caller
 from tests.shop_processes import web_process

@@ -16,11 +16,13 @@ from django.utils import timezone
 
 from inventory import redis
 from inventory.redis import keys
-from shop import buyers, holds, refunds
-from shop.catalogue import SaleCard
+from shop import buyers
 from shop.models import HAS_UNITS, Order, Sale
-from shop.my_tickets import ORDERS_PER_PAGE
-from shop.order_numbers import order_number
+from shop.orders import holds
+from shop.orders.numbers import order_number
+from shop.payments import refunds
+from shop.sales.catalogue import SaleCard
+from shop.web.my_tickets import ORDERS_PER_PAGE
 from tests import road
 from tests.integration.test_pages import key_in
 from tests.query_plans import pages_read

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client, override_settings
 from icalendar import Calendar
 
-from shop.catalogue import SaleCard
 from shop.models import Sale
+from shop.sales.catalogue import SaleCard
 from tests.shopkeeping import make_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database")

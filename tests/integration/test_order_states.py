@@ -13,8 +13,8 @@ import pytest
 from django.db import Error, connection, transaction
 
 from inventory.states import ALLOWED, FIRST_STATES, LIVE_STATES, RANK, WAITING_STATES, State
-from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent
+from shop.sales.catalogue import SaleCard
 from tests.shopkeeping import make_sale
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -8,10 +8,10 @@ import pytest
 from django.urls import reverse
 
 from inventory.models import Stock, StockMovement
-from shop import sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, StaffAct
-from shop.order_numbers import order_number, read_order_number
+from shop.orders.numbers import order_number, read_order_number
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import paying, road
 from tests.shopkeeping import assert_books_balance, make_sale, pay
 from tests.staff import browser_of, count_queries

@@ -21,10 +21,12 @@ from django.utils import timezone
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
 from inventory.ledger import load_stock
-from shop import buyers, catalogue, sale_control
-from shop import requests as requests_service
+from shop import buyers
 from shop.models import Order, Product, Sale
-from shop.views import MAX_OVER, sale_page
+from shop.orders import requests as requests_service
+from shop.sales import catalogue
+from shop.staff import sale_control
+from shop.web.views import MAX_OVER, sale_page
 from tests.staff import count_queries
 
 pytestmark = pytest.mark.usefixtures("shop_database")

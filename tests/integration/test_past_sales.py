@@ -12,10 +12,10 @@ import pytest
 
 from inventory import redis
 from inventory.records import Ticket, sign_ticket
-from shop import retiring
 from shop.buyers import ticket_signer
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
+from shop.staff import retiring
 from tests import road
 from tests.http_calls import JSON, Answer, Buyer, Caller
 from tests.integration.conftest import AUDIT_TOKEN

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from shop import payment_care, sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, Payment
+from shop.payments import recovery
+from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Event
+from shop.staff import sale_control
 from tests import road
 from tests.desk import Desk, post
 from tests.desk import open_desk as open_a_desk
@@ -100,7 +101,7 @@ def test_a_notice_that_never_comes_is_asked_for(open_desk: Callable[..., Desk]) 
     url = desk.call("payment", body={"page": True}).json()["payment_url"]
     choose(desk.web, url, "never")
     assert desk.status()["state"] == "held"
-    assert payment_care.bring_on(first_question=timedelta(0), max_at_once=1000)["lost_notice"] >= 1
+    assert recovery.bring_on(first_question=timedelta(0), max_at_once=1000)["lost_notice"] >= 1
     assert desk.status()["state"] == "paid"
     assert_books_balance(desk.card)
 

@@ -16,12 +16,13 @@ from django.db.models.query import QuerySet
 from django.test.utils import override_settings
 
 from inventory.exceptions import InvalidRequest, Unavailable
-from shop import holds, payment_care, refunds
-from shop.audits import audit_sale
-from shop.catalogue import SaleCard
 from shop.models import STILL_ASKED_ABOUT, Order, Payment
-from shop.payment_care import bring_on
-from shop.payment_providers import Notice
+from shop.orders import holds
+from shop.payments import recovery, refunds
+from shop.payments.providers import Notice
+from shop.payments.recovery import bring_on
+from shop.sales.audit import audit_sale
+from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge, Event
 from shop.sandbox.provider import Sandbox
 from tests.paying import again, begin, charge_state, happen, hear, hold, payment_state, state_of
@@ -74,7 +75,7 @@ def test_each_vain_question_is_followed_by_a_longer_silence(card: SaleCard) -> N
     payment = begin(name)
 
     def is_due() -> bool:
-        return payment_care._silent(payment_care.FIRST_QUESTION).filter(pk=payment.pk).exists()
+        return recovery._silent(recovery.FIRST_QUESTION).filter(pk=payment.pk).exists()
 
     def age(begun: int, asked: int, state: str = "pending") -> bool:
         Payment.objects.filter(pk=payment.pk).update(
@@ -116,8 +117,8 @@ def asked(new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> list[s
     silent.update(changed_at=old, created_at=old)
     owed.update(state=Payment.State.REFUND_DUE)
     happen(payments[2], "captured")
-    monkeypatch.setattr(payment_care, "_silent", lambda _: silent)
-    monkeypatch.setattr(payment_care, "_owed", lambda: owed)
+    monkeypatch.setattr(recovery, "_silent", lambda _: silent)
+    monkeypatch.setattr(recovery, "_owed", lambda: owed)
     noted: list[str] = []
     for name in ("look_up", "refund"):
         monkeypatch.setattr(Sandbox, name, noting(getattr(Sandbox, name), noted))
@@ -147,7 +148,7 @@ def test_a_redis_that_is_away_ends_no_round(asked: list[str]) -> None:
 
     Each buyer's declined payment is asked about for days: one of them would end the rounds of all others.
     """
-    for payment in payment_care._silent(timedelta(0)):
+    for payment in recovery._silent(timedelta(0)):
         assert hear(happen(payment, "declined")) == "declined"
     with override_settings(REDIS_URL=f"redis://127.0.0.1:{free_port()}/0"):
         assert bring_on()["refund_due"] == 1
@@ -166,7 +167,7 @@ class Away(Sandbox):
 def test_a_provider_that_does_not_answer_keeps_no_other_waiting(asked: list[str], settings: Any) -> None:
     """However many of its payments are due: each provider has questions of its own."""
     settings.PAYMENT_PROVIDERS = {"away": f"{__name__}.Away", **settings.PAYMENT_PROVIDERS}
-    Payment.objects.filter(pk__in=payment_care._silent(timedelta(0))[:1].values("pk")).update(provider="away")
+    Payment.objects.filter(pk__in=recovery._silent(timedelta(0))[:1].values("pk")).update(provider="away")
     assert bring_on(max_at_once=1)["refund_due"] == 1
     assert asked == ["look_up", "refund"]
 
@@ -247,8 +248,8 @@ FROM generate_series(1, 30000) AS no
 @pytest.mark.parametrize(
     ("look", "index"),
     [
-        (lambda: payment_care._silent(payment_care.FIRST_QUESTION)[:100], "payment_asked_about"),
-        (lambda: payment_care._owed()[:100], "payment_refund_due"),
+        (lambda: recovery._silent(recovery.FIRST_QUESTION)[:100], "payment_asked_about"),
+        (lambda: recovery._owed()[:100], "payment_refund_due"),
     ],
     ids=["lost notices", "refunds"],
 )

@@ -12,9 +12,9 @@ import pytest
 from django.conf import settings
 
 from inventory.states import State
-from shop.catalogue import SaleCard
 from shop.models import OrderEvent, Payment, PaymentNotice
-from shop.payment_providers import Notice
+from shop.payments.providers import Notice
+from shop.sales.catalogue import SaleCard
 from shop.sandbox import signing
 from shop.sandbox.models import Charge, Event
 from tests.desk import Desk

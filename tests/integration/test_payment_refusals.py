@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shop.catalogue import SaleCard
 from shop.models import Payment
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.desk import Desk, post
 from tests.desk import open_desk as open_a_desk

@@ -17,11 +17,12 @@ from inventory import ledger, redis
 from inventory.exceptions import InvalidRequest, NotPayable, PaymentsLimited, RequestNotFound, Unavailable
 from inventory.line import reading
 from inventory.states import Reason, State
-from shop import checkout, holds, payments, refunds
-from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, Sale
-from shop.payment_providers import provider
-from shop.payment_rows import NoticeResult
+from shop.orders import holds
+from shop.payments import checkout, notices, refunds
+from shop.payments.providers import provider
+from shop.payments.rows import NoticeResult
+from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge, Event
 from shop.sandbox.provider import Sandbox
 from tests import road
@@ -252,7 +253,7 @@ def test_a_notice_about_no_payment_of_ours_is_refused(card: SaleCard) -> None:
     with pytest.raises(RequestNotFound):
         hear(replace(notice, reference="0" * 32, event_id="evt_elsewhere"))
     with pytest.raises(RequestNotFound):
-        payments.take_notice(notice, provider_name="another")
+        notices.take_notice(notice, provider_name="another")
     assert state_of(name) == "held"
 
 
@@ -275,7 +276,7 @@ def decline(name: str, *, times: int) -> None:
 def test_declined_payments_of_one_hold_are_limited(card: SaleCard) -> None:
     """The control: another buyer's hold is paid meanwhile, and money that was captured after all buys the unit."""
     name, other = hold(card, buyers=2, named="many-cards")
-    decline(name, times=payments.MAX_DECLINED_PER_HOLD - 1)
+    decline(name, times=notices.MAX_DECLINED_PER_HOLD - 1)
     last = begin(name)
     assert begin(name) == last  # what is open is not one more try
     assert hear(happen(last, "declined")) == "declined"
@@ -289,11 +290,11 @@ def test_declined_payments_of_one_hold_are_limited(card: SaleCard) -> None:
 def test_declined_payments_of_one_buyer_are_limited_for_a_day(new_sku: Callable[[], str]) -> None:
     orders = [hold(make_sale(new_sku(), units=1), buyers=1, named="many-holds")[0] for _ in range(4)]
     for name in orders[:3]:
-        decline(name, times=payments.MAX_DECLINED_PER_HOLD)
+        decline(name, times=notices.MAX_DECLINED_PER_HOLD)
     with pytest.raises(PaymentsLimited):
         begin(orders[3])
     tries = Payment.objects.filter(order__buyer="many-holds-0000000")
-    tries.update(created_at=Now() - payments.DECLINES_COUNT_FOR)
+    tries.update(created_at=Now() - notices.DECLINES_COUNT_FOR)
     assert begin(orders[3]).state == "pending"
 
 
@@ -319,7 +320,7 @@ def test_who_was_charged_for_nothing_is_told_that_it_comes_back(
         return notice[0]
 
     monkeypatch.setattr(Sandbox, "pay_at_once", give_up_and_pay)
-    monkeypatch.setattr("shop.payments.refund_now", lambda _reference: False)
+    monkeypatch.setattr("shop.payments.notices.refund_now", lambda _reference: False)
     with pytest.raises(NotPayable, match="what was taken from you is given back"):
         checkout.pay_at_once(name, buyer=BUYER, provider_name="sandbox", root="http://127.0.0.1:9")
     assert len(notice) == 1

@@ -12,9 +12,9 @@ from django.core.management import call_command
 from django.test import Client, override_settings
 
 from inventory.models import Stock
-from shop.catalogue import SaleCard
 from shop.models import Product
-from shop.presentation import picture_url
+from shop.sales.catalogue import SaleCard
+from shop.web.sale_presenter import picture_url
 from tests.shopkeeping import make_sale
 from tests.staff import browser_of
 

@@ -16,9 +16,9 @@ from inventory.line.admission import Code
 from inventory.locks.lock import Lock
 from inventory.records import StockFigures
 from inventory.redis import keys
-from shop import catalogue
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
 from tests.road import admit, ask, forget, queue, run, settle_line, snapshot
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, rewrite
 

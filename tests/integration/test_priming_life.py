@@ -17,9 +17,12 @@ from inventory.line.admission import Code
 from inventory.line.writing import Settled
 from inventory.redis import keys
 from inventory.states import State
-from shop import catalogue, holds, payments, sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale
+from shop.orders import holds
+from shop.payments import notices
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, pay
 from tests.waiting import wait_until
@@ -137,10 +140,10 @@ def test_a_sale_closed_while_redis_was_empty_is_closed(card: SaleCard) -> None:
 def test_what_is_paid_across_the_loss_is_paid(card: SaleCard) -> None:
     (name,) = fill_line(card, buyers=1)
     road.settle_line(card)
-    payment = payments.begin(Order.objects.get(request_id=name), provider_name="sandbox")
+    payment = notices.begin(Order.objects.get(request_id=name), provider_name="sandbox")
     road.forget(card)
-    notice = payments.Notice("e", "captured", payment.reference, payment.amount, payment.currency)
-    assert payments.take_notice(notice, provider_name="sandbox") == "paid"
+    notice = notices.Notice("e", "captured", payment.reference, payment.amount, payment.currency)
+    assert notices.take_notice(notice, provider_name="sandbox") == "paid"
     catalogue.prime_card(card)
     (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None

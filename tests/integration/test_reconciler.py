@@ -18,9 +18,9 @@ from inventory.line import reading, writing
 from inventory.records import Record
 from inventory.redis import keys
 from inventory.states import State
-from shop import holds
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale
+from shop.orders import holds
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, pay, rewrite
 from workers.management.commands.reconcile import run

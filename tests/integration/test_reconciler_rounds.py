@@ -17,8 +17,8 @@ from inventory.line import repair
 from inventory.line.priming import is_primed
 from inventory.postgres import Cursor
 from inventory.redis import Client, keys
-from shop import retiring
-from shop.catalogue import SaleCard, find_sale
+from shop.sales.catalogue import SaleCard, find_sale
+from shop.staff import retiring
 from tests import road
 from tests.shopkeeping import close_sale, make_sale
 from workers import reconciler as module

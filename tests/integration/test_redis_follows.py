@@ -16,9 +16,9 @@ from inventory.line import reading, writing
 from inventory.line.admission import Code
 from inventory.redis import keys
 from inventory.states import State
-from shop import catalogue
-from shop.catalogue import SaleCard
 from shop.models import Sale
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
 from tests.http_calls import Caller
 from tests.road import admit, ask, held_lock, own_connection, queue, settle_line, settler, take
 from tests.shopkeeping import assert_books_balance, make_sale, pay_all

@@ -18,8 +18,8 @@ from inventory.audit import line
 from inventory.exceptions import RedisUnavailable
 from inventory.line import admission
 from inventory.line.admission import Answer, Ask, Code, SaleLine
-from shop import requests
-from shop.catalogue import SaleCard
+from shop.orders import requests
+from shop.sales.catalogue import SaleCard
 from tests.crashes.worker_shop import freeze, wake
 from tests.road import admit, ask
 from tests.server_matrix import Watched, watched_pair

@@ -17,11 +17,13 @@ from inventory.line.admission import Code
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
 from inventory.states import State
-from shop import catalogue, holds, sale_control
 from shop.buyers import ticket_signer
-from shop.catalogue import SaleCard
 from shop.models import Order
-from shop.restoring import restore
+from shop.orders import holds
+from shop.orders.restoring import restore
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.shopkeeping import assert_books_balance, make_sale, pay_all
 from tests.waiting import wait_until

@@ -34,11 +34,14 @@ from inventory.models import Stock
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
 from inventory.states import State
-from shop import catalogue, holds, line_care, payments, refunds, requests, restoring, retiring, sale_control
-from shop.audits import audit_sale
 from shop.buyers import ticket_signer
-from shop.catalogue import SaleCard
 from shop.models import Order, Payment, Sale, StaffAct
+from shop.orders import holds, requests, restoring
+from shop.payments import notices, refunds
+from shop.sales import catalogue
+from shop.sales.audit import audit_sale
+from shop.sales.catalogue import SaleCard
+from shop.staff import line_actions, retiring, sale_control
 from tests import road
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, let_holds_end, make_sale, pay, pay_all
 from tests.staff import browser_of
@@ -164,7 +167,7 @@ def test_an_undecided_dead_letter_keeps_a_sale_until_staff_discard_it(new_sku: C
     )
     with pytest.raises(InvalidRequest, match="undecided dead letter"):
         retiring.retire(card.slug, actor="olga")
-    line_care.change_letters(card.sku, [name], mode="discard", actor="olga")
+    line_actions.change_letters(card.sku, [name], mode="discard", actor="olga")
     assert retiring.retire(card.slug, actor="olga") == "retired"
 
 
@@ -219,7 +222,7 @@ def test_money_that_is_on_its_way_keeps_a_sale(
     card = make_sale(new_sku(), units=1)
     (name,) = fill_line(card, buyers=1)
     road.settle_line(card)
-    payment = payments.begin(Order.objects.get(request_id=name), provider_name="sandbox")
+    payment = notices.begin(Order.objects.get(request_id=name), provider_name="sandbox")
     holds.cancel(name, buyer=Order.objects.get(request_id=name).buyer)
     Payment.objects.filter(pk=payment.pk).update(state=state, created_at=timezone.now() - age)
     card = over(card)

@@ -23,9 +23,9 @@ from inventory.line import reading
 from inventory.line.admission import Code
 from inventory.models import Stock, StockMovement
 from inventory.states import State
-from shop import sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale, StaffAct
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests.road import admit, ask, queue, settle_line
 from tests.shopkeeping import assert_books_balance, make_sale, pay_all
 

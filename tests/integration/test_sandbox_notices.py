@@ -15,7 +15,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import override_settings
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from shop.sandbox import accounts, deliveries, signing
 from shop.sandbox.models import Charge, Event
 from tests.paying import NOWHERE, begin, hold

@@ -20,9 +20,11 @@ from inventory.models import Stock, StockMovement
 from inventory.postgres import Cursor
 from inventory.records import Record, StockFigures
 from inventory.states import State
-from shop import catalogue, holds, orders
-from shop.catalogue import SaleCard
+from shop import order_rows
 from shop.models import Order, Sale, SaleTerms
+from shop.orders import holds
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
 from tests.road import admit, ask, own_connection, request, settler
 from tests.shopkeeping import make_sale, rewrite
 from workers import settler as settler_module
@@ -218,14 +220,14 @@ def test_a_request_whose_terms_are_missing_fails_the_batch_and_is_not_left_out(
 ) -> None:
     """The terms go after they were read, as only a hand in the database can do. The control: a batch before it."""
     assert settle(card, request(card, "ann", seq=1)).figures.held == 1
-    read = orders.read_terms
+    read = order_rows.read_terms
 
-    def read_and_delete(cursor: Any) -> dict[int, orders.SaleNow]:
+    def read_and_delete(cursor: Any) -> dict[int, order_rows.SaleNow]:
         found = read(cursor)
         cursor.connection.execute("DELETE FROM shop_saleterms WHERE sale_id = %s", [card.sale_id])
         return found
 
-    monkeypatch.setattr(orders, "read_terms", read_and_delete)
+    monkeypatch.setattr(order_rows, "read_terms", read_and_delete)
     with pytest.raises(psycopg.errors.NotNullViolation):
         settle(card, request(card, "bob", seq=2))
     assert Order.objects.filter(sale_id=card.sale_id).count() == 1

@@ -20,9 +20,9 @@ from inventory.exceptions import RedisUnavailable
 from inventory.line import admission
 from inventory.line.admission import Ask, Code, SaleLine
 from inventory.redis import keys
-from shop import catalogue
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.server_matrix import ServerGroups
 from tests.shopkeeping import assert_books_balance, close_sale, make_sale

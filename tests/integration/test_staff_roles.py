@@ -10,11 +10,12 @@ import pytest
 from django.contrib.auth.models import Group
 from django.urls import reverse
 
-from shop import control_room, control_room_acts, mails
-from shop.admin_orders import ORDER_ACTS
-from shop.catalogue import SaleCard
 from shop.models import Order, StaffAct
-from shop.sale_actions import ACTS, ROOM_ACTS
+from shop.orders import mails
+from shop.sales.catalogue import SaleCard
+from shop.staff import control_room, control_room_acts
+from shop.staff.actions import ACTS, ROOM_ACTS
+from shop.staff.orders import ORDER_ACTS
 from tests import road
 from tests.shopkeeping import make_sale, pay
 from tests.staff import ROLES, browser_of

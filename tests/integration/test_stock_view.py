@@ -16,10 +16,10 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from inventory.redis import keys
-from shop import admin_stock_rows, sale_control
-from shop.admin_stock_rows import COLUMNS
-from shop.catalogue import SaleCard
 from shop.models import Sale, open_at
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control, stock_rows
+from shop.staff.stock_rows import COLUMNS
 from tests.road import held_lock, queue, run, settle_line
 from tests.shopkeeping import close_sale, make_sale, pay_all
 from tests.staff import browser_of, count_queries, counted_round_trips
@@ -97,7 +97,7 @@ def test_waitlisted_ones_are_counted(viewer: Client, card: SaleCard) -> None:
 def test_decisions_a_second_are_measured_between_two_looks(
     viewer: Client, card: SaleCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_stock_rows, "RATE_SECONDS", 0.0)
+    monkeypatch.setattr(stock_rows, "RATE_SECONDS", 0.0)
     assert row(viewer, card)["decisions_per_second"] is None
     assert row(viewer, card)["decisions_per_second"] == 0
     queue(card, "ann", "bob")
@@ -201,7 +201,7 @@ def test_it_works_without_script_and_keeps_the_policy(viewer: Client, card: Sale
 
 
 def test_it_has_pages(viewer: Client, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_stock_rows, "PAGE_ROWS", 2)
+    monkeypatch.setattr(stock_rows, "PAGE_ROWS", 2)
     base = new_sku()
     for number in range(3):
         make_sale(f"{base}-{number}", units=1)

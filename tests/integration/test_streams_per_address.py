@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.http_calls import Caller
 from tests.shop_processes import web_process
 from tests.shown_sales import shown_sales

@@ -20,14 +20,16 @@ from inventory.line import admission
 from inventory.line.admission import MAX_ENDED_REQUESTS, Answer, Code
 from inventory.records import Ticket, read_record, read_ticket, sign_ticket
 from inventory.states import State
-from shop import catalogue, holds, requests, restoring, sale_control
 from shop.buyers import issue_buyer, ticket_signer
-from shop.catalogue import SaleCard
-from shop.gate.board import Board
-from shop.gate.entries import FRESH_SECONDS
 from shop.gate.purchase import Purchases
+from shop.gate.sales.cache import Board
+from shop.gate.sales.state import FRESH_SECONDS
 from shop.models import Order, Sale
+from shop.orders import holds, requests, restoring
 from shop.replies import AwaitedReply, LateAnswers
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests.road import admit, ask, forget, keys_of, queue, run, settle_line, snapshot, wait_until_reopened
 from tests.shopkeeping import assert_books_balance, audit_of, make_sale, pay_all
 

@@ -12,11 +12,14 @@ from django.db import connection, transaction
 from django.http import HttpResponse
 from django.test import Client, override_settings
 
-from shop import buyers, holds, payments, sale_control
-from shop.catalogue import SaleCard
+from shop import buyers
 from shop.models import Order, Payment, Sale
-from shop.order_numbers import order_number
+from shop.orders import holds
+from shop.orders.numbers import order_number
+from shop.payments import notices
+from shop.sales.catalogue import SaleCard
 from shop.sandbox.provider import Sandbox
+from shop.staff import sale_control
 from tests import road
 from tests.paying import begin, happen, hear
 from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale
@@ -108,7 +111,7 @@ def test_a_declined_payment_says_so_and_offers_another(card: SaleCard) -> None:
 
 def test_after_too_many_declined_payments_the_page_says_who_can_help(card: SaleCard) -> None:
     (person,) = settled(card, 1)
-    for _ in range(payments.MAX_DECLINED_PER_HOLD):
+    for _ in range(notices.MAX_DECLINED_PER_HOLD):
         assert person.press("payment").status_code == 303
         hear(happen(Payment.objects.filter(order__request_id=person.request_id).latest("id"), "declined"))
     with override_settings(SHOP_LINKS={"support": "mailto:help@shop.example"}):

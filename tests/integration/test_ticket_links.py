@@ -14,10 +14,11 @@ import pytest
 from django.http import HttpResponse
 from django.test import Client
 
-from shop import buyers, ticket_links
-from shop.catalogue import SaleCard
+from shop import buyers
 from shop.logs import HideSecrets
 from shop.models import TicketLink
+from shop.orders import ticket_links
+from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.paying import begin, happen, hear
 from tests.shopkeeping import make_sale, pay

@@ -16,7 +16,7 @@ import pytest
 
 from inventory.records import request_id
 from shop.buyers import issue_buyer
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.http_calls import Caller
 from tests.odd_requests import Answer, Conversation, Request, conversations, hold_all
 from tests.shop_processes import running_process

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shop.gate.limits import MAX_CONNECTIONS
+from shop.gate.server.limits import MAX_CONNECTIONS
 from tests.http_calls import Caller
 from tests.shop_processes import running_process
 from tests.waiting import wait_until

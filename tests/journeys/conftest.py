@@ -19,7 +19,7 @@ from tests.shop_processes import ROOT, STOP_SECONDS, settler_process, web_proces
 from workers.child_process import ChildProcess
 
 if TYPE_CHECKING:
-    from shop.catalogue import SaleCard
+    from shop.sales.catalogue import SaleCard
     from tests.journeys.visits import Visit
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")

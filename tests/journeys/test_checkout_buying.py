@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from shop.catalogue import SaleCard
 from shop.models import Order, Payment
-from shop.order_numbers import order_number
+from shop.orders.numbers import order_number
+from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
 from tests.shopkeeping import assert_books_balance, let_holds_end
 from tests.waiting import wait_until

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import expect
 
-from shop import sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.http_calls import Caller
 from tests.journeys.visits import PHONE, Visit, take_all
@@ -127,7 +127,7 @@ def reach(state: str, card: SaleCard, one: Visit) -> None:
 
 
 def refund(one: Visit) -> None:
-    from shop import refunds
+    from shop.payments import refunds
 
     refunds.refund_order(one.request_id, actor="anna", reason="asked for")
     one.page.reload()

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 import pytest
 from playwright.sync_api import Route, expect
 
-from shop import sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.http_calls import Caller
 from tests.journeys.visits import PATIENCE_MS, Visit, take_all

@@ -15,9 +15,9 @@ from django.conf import settings
 from playwright.sync_api import expect
 
 from inventory.line.admission import Code
-from shop import sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order, StaffAct
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.journeys.visits import DESKTOP, Visit
 from tests.staff import browser_of

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from loadtest.history import read_history
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.crashes.worker_shop import worker_process
 from tests.http_calls import Caller
 from tests.shop_processes import ROOT, settler_process, web_process

@@ -18,8 +18,8 @@ import pytest
 from django.db import connection
 
 from shop.buyers import issue_buyer
-from shop.catalogue import SaleCard
 from shop.models import Order, Sale
+from shop.sales.catalogue import SaleCard
 from tests.crashes.worker_shop import worker_process
 from tests.http_calls import JSON, Buyer, Caller
 from tests.shop_processes import settler_process, web_process

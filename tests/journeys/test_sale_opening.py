@@ -12,10 +12,10 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from shop import sale_control
-from shop.catalogue import SaleCard, prime_sale
 from shop.models import Product, Sale
-from shop.presentation import milliseconds
+from shop.sales.catalogue import SaleCard, prime_sale
+from shop.staff import sale_control
+from shop.web.sale_presenter import milliseconds
 from tests.http_calls import Caller
 from tests.journeys.visits import PATIENCE_MS, Visit
 from tests.waiting import wait_until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, Visit, take_all
 from tests.shopkeeping import let_holds_end
 

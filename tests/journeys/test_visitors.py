@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.http_calls import Caller
 from tests.shop_processes import ROOT
 from tests.shopkeeping import assert_books_balance

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from shop.catalogue import SaleCard, find_sale
 from shop.models import Product
+from shop.sales.catalogue import SaleCard, find_sale
 from tests import road
 from tests.http_calls import Caller
 from tests.shown_sales import shown_sales

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from inventory import redis
 from inventory.audit import line
-from shop.catalogue import SaleCard
+from shop.sales.catalogue import SaleCard
 from tests.road import settler
 
 Result = TypeVar("Result")

@@ -12,8 +12,8 @@ import pytest
 
 from inventory.line.admission import Answer, Code
 from inventory.models import Stock
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.sales.catalogue import SaleCard
 from tests.races.crowd import at_once, line_is_empty, two_settlers
 from tests.road import admit, ask, own_connection
 from tests.shopkeeping import assert_books_balance, audit_of, close_sale, decided_count, make_sale

@@ -16,9 +16,11 @@ from django.db import DataError, IntegrityError, connection, transaction
 
 from inventory import ledger
 from inventory.exceptions import FairdropError, NotPayable
-from shop import holds, payment_rows, payments
-from shop.catalogue import SaleCard
 from shop.models import Order, OrderEvent, Payment
+from shop.orders import holds
+from shop.payments import notices as payments
+from shop.payments import rows
+from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge
 from tests.paying import again, captured, hear, hold
 from tests.shopkeeping import assert_books_balance, audit_of, let_holds_end, make_sale
@@ -102,7 +104,7 @@ def expire_in_the_middle_of_a_payment(card: SaleCard, name: str, monkeypatch: py
 
 def without_row_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "LOCK", ledger.LOCK.replace("FOR UPDATE", ""))
-    monkeypatch.setattr(payment_rows, "LOCK_PAYMENT", payment_rows.LOCK_PAYMENT.replace("FOR UPDATE", ""))
+    monkeypatch.setattr(rows, "LOCK_PAYMENT", rows.LOCK_PAYMENT.replace("FOR UPDATE", ""))
 
 
 def test_without_lock_and_condition_one_unit_is_sold_and_free(
@@ -113,8 +115,8 @@ def test_without_lock_and_condition_one_unit_is_sold_and_free(
     names = hold(card, buyers=3)
     let_holds_end(names[0])
     without_row_locks(monkeypatch)
-    anyhow = payment_rows.CHANGE_ORDER.replace("AND state = %(was)s", "AND %(was)s <> ''")
-    monkeypatch.setattr(payment_rows, "CHANGE_ORDER", anyhow)
+    anyhow = rows.CHANGE_ORDER.replace("AND state = %(was)s", "AND %(was)s <> ''")
+    monkeypatch.setattr(rows, "CHANGE_ORDER", anyhow)
     expire_in_the_middle_of_a_payment(card, names[0], monkeypatch)
     broken = {each["id"] for each in audit_of(card)["invariants"] if not each["ok"]}
     assert "I2b" in broken, broken
@@ -154,8 +156,8 @@ def test_in_one_round_trip_the_condition_holds(
     (notice,) = captured(names[:1])
     assert expire(card, names[0])
     if not guarded:
-        anyhow = payment_rows.CAPTURE.replace("AND o.state = 'held'", "")
-        monkeypatch.setattr(payment_rows, "CAPTURE", anyhow)
+        anyhow = rows.CAPTURE.replace("AND o.state = 'held'", "")
+        monkeypatch.setattr(rows, "CAPTURE", anyhow)
     assert hear(notice) == "paid"
     broken = {each["id"] for each in audit_of(card)["invariants"] if not each["ok"]}
     assert broken == set() if guarded else "I2b" in broken

@@ -18,9 +18,10 @@ from django.db.models.functions import Now
 from inventory import redis
 from inventory.exceptions import FairdropError
 from inventory.redis import keys
-from shop import holds, sale_control
-from shop.catalogue import SaleCard
 from shop.models import Order
+from shop.orders import holds
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests import road
 from tests.races.crowd import two_settlers
 from tests.shopkeeping import assert_books_balance, close_sale, let_holds_end, make_sale, pay

@@ -17,8 +17,9 @@ from inventory.exceptions import InvalidRequest, NotPayable
 from inventory.line import reading
 from inventory.line.admission import Code
 from inventory.models import Stock
-from shop import holds, sale_control
 from shop.models import Order
+from shop.orders import holds
+from shop.staff import sale_control
 from tests.races.crowd import at_once, line_is_empty, two_settlers
 from tests.road import admit, ask, settle_line
 from tests.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale

@@ -16,7 +16,7 @@ from django.core.management import get_commands
 
 from inventory.exceptions import FairdropError
 from inventory.redis import keys
-from shop.api import NotFound
+from shop.api.views import NotFound
 from tests.rules.environment import variables_of_example, variables_of_settings
 from tests.rules.sources import FLOORS, ROOT, python_files
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from inventory.exceptions import FairdropError, RedisUnavailable, Unavailable
-from shop.gate.coalescer import Coalescer
+from shop.gate.server.coalescer import Coalescer
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

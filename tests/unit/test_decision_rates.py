@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shop.decision_rates import DecisionRates, Sample, measure
+from shop.sales.decision_rates import DecisionRates, Sample, measure
 
 LAST = Sample(at=100.0, decided=50, rate=7.0)
 

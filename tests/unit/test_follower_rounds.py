@@ -15,11 +15,11 @@ from typing import Any, cast
 import pytest
 
 from inventory.exceptions import RedisUnavailable, RequestNotFound, Unavailable
-from shop.gate import follower as follower_module
-from shop.gate import followers, streams
-from shop.gate.follower import Follower, seen_of
-from shop.gate.followers import MAX_CALM, MAX_PER_CALL, Followers
-from shop.gate.streams import Streams
+from shop.gate import broadcaster, sse
+from shop.gate import subscriber as follower_module
+from shop.gate.broadcaster import MAX_CALM, MAX_PER_CALL, Followers
+from shop.gate.sse import Streams
+from shop.gate.subscriber import Follower, seen_of
 
 SOON_SECONDS = 10.0  # before everybody is looked at anyway
 
@@ -115,10 +115,10 @@ def test_a_decision_that_the_board_learns_while_places_are_read_is_told_at_once(
 
 def test_figures_that_the_board_learns_while_a_sale_is_told_are_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower_module, "SALE_SECONDS", 0.0)
-    monkeypatch.setattr(followers, "REST_SECONDS", 0.05)
-    monkeypatch.setattr(followers, "sale_answer", lambda entry: {"state": "open", "sold": entry.figures.sold})
+    monkeypatch.setattr(broadcaster, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(broadcaster, "sale_answer", lambda entry: {"state": "open", "sold": entry.figures.sold})
     entry = entry_of()
-    all_of = [Follower(entry) for _ in range(3 * followers.MAX_AT_A_TIME)]
+    all_of = [Follower(entry) for _ in range(3 * broadcaster.MAX_AT_A_TIME)]
     shop = Shop(all_of)
     last: dict[Follower, int] = {}
 
@@ -136,7 +136,7 @@ def test_figures_that_the_board_learns_while_a_sale_is_told_are_told_to_all(monk
 
 def test_a_decision_that_comes_while_a_stream_is_opened_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     entry, shop, sent = entry_of(), Shop(), list[bytes]()
-    monkeypatch.setattr(streams, "buyer_of", lambda _headers, *, unsafe: "b")
+    monkeypatch.setattr(sse, "buyer_of", lambda _headers, *, unsafe: "b")
     shop.place = lambda _sku, _name: HELD
 
     async def status_of_before() -> dict[str, Any]:
@@ -167,7 +167,7 @@ def test_a_decision_that_comes_while_a_stream_is_opened_is_told_at_once(monkeypa
     assert [b'"queued"' in body or b'"held"' in body for body in sent].count(True) == 2
 
 
-@pytest.mark.parametrize("dark", [1, followers.MAX_SILENT + 3])
+@pytest.mark.parametrize("dark", [1, broadcaster.MAX_SILENT + 3])
 def test_skus_that_do_not_answer_keep_nobody_else_from_news(dark: int) -> None:
     lit = [waiting(f"1-{number}", sku=f"lit-{number}") for number in range(20)]
     shop = Shop([waiting(f"2-{number}", sku=f"dark-{number}") for number in range(dark)] + lit)
@@ -197,7 +197,7 @@ def test_skus_that_do_not_answer_are_not_all_waited_for_in_one_round() -> None:
     lit.postpone(0.0)
     asyncio.run(shop.all._look())
     assert shop.asked.pop("1-a") == 1
-    assert sum(shop.asked.values()) == followers.MAX_SILENT
+    assert sum(shop.asked.values()) == broadcaster.MAX_SILENT
 
 
 def test_nobody_waits_for_a_database_that_is_silent() -> None:
@@ -212,7 +212,7 @@ def test_nobody_waits_for_a_database_that_is_silent() -> None:
         raise AssertionError
 
     async def beat(each: Follower) -> None:
-        each.spoken_at = time.monotonic() - 2 * followers.HEARTBEAT_SECONDS
+        each.spoken_at = time.monotonic() - 2 * broadcaster.HEARTBEAT_SECONDS
         await each.wait()
         beats.append(each)
 
@@ -229,7 +229,7 @@ def test_nobody_waits_for_a_database_that_is_silent() -> None:
 
 
 def test_who_cannot_be_read_takes_nobodys_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followers, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(broadcaster, "REST_SECONDS", 0.0)
     other = waiting("1-a")
     # Due a moment after all the others: they would be first in every round.
     other.looked(-60.0, seen=seen_of(other.entry), pause_seconds=60.001)

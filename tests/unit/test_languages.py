@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.utils.translation.template import templatize
 
-from shop.languages import best_language
+from shop.web.languages import best_language
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CATALOGUE = ROOT / "shop" / "locale" / "zh_Hans" / "LC_MESSAGES"

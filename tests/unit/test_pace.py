@@ -7,7 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shop.status_answers import MAX_MS, MIN_MS, poll_after_ms
+from shop.orders.status import MAX_MS, MIN_MS, poll_after_ms
 
 SEQS = st.integers(0, 2**53)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from shop.gate import protocol
-from shop.gate.limits import PORTION_BYTES, AddressLimit
-from shop.gate.protocol import GateProtocol
+from shop.gate.server import protocol
+from shop.gate.server.limits import PORTION_BYTES, AddressLimit
+from shop.gate.server.protocol import GateProtocol
 from tests.http_server import SECONDS, Running, bodies, read_to_end, read_until, running_server, statuses
 from tests.waiting import wait_until
 

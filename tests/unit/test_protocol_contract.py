@@ -1,5 +1,5 @@
-"""Says clearly when a new uvicorn or httptools changes what shop/gate/protocol.py relies on. It is the only file that
-knows uvicorn's protocol; whatever fails here must be looked at there. Needs no server.
+"""Says clearly when a new uvicorn or httptools changes what shop/gate/server/protocol.py relies on.
+It is the only file that knows uvicorn's protocol; whatever fails here must be looked at there. Needs no server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.rules.sources import ROOT, python_files
 
 PROTOCOL = httptools_impl.HttpToolsProtocol
 CYCLE = httptools_impl.RequestResponseCycle
-HINT = "uvicorn has changed: read the new httptools_impl.py alongside shop/gate/protocol.py"
+HINT = "uvicorn has changed: read the new httptools_impl.py alongside shop/gate/server/protocol.py"
 
 # What ours overrides or calls, with its parameters.
 METHODS = {
@@ -120,4 +120,4 @@ def test_only_one_module_knows_uvicorns_protocol() -> None:
         for path in python_files("inventory", "shop", "workers")
         if re.search(r"uvicorn\.protocols|import httptools|from httptools", path.read_text())
     ]
-    assert knowing == ["shop/gate/protocol.py"]
+    assert knowing == ["shop/gate/server/protocol.py"]

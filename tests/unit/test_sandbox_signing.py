@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from inventory.exceptions import InvalidRequest
-from shop.payment_providers import Notice
+from shop.payments.providers import Notice
 from shop.sandbox.signing import HEADER, TOLERANCE_SECONDS, read_notice, sign, write_notice
 
 SECRET = "a secret of these tests"

@@ -17,10 +17,10 @@ import pytest
 from inventory.line.reading import LineFigures
 from inventory.records import Record, buyer_in
 from inventory.states import State
-from shop.catalogue import SaleCard
-from shop.gate import board as board_module
-from shop.gate.board import MAX_QUIET, PAUSE_A_SALE_SECONDS, Board
-from shop.gate.entries import FRESH_SECONDS, SaleEntry
+from shop.gate.sales import cache as board_module
+from shop.gate.sales.cache import MAX_QUIET, PAUSE_A_SALE_SECONDS, Board
+from shop.gate.sales.state import FRESH_SECONDS, SaleEntry
+from shop.sales.catalogue import SaleCard
 
 KNOWN, STRANGER = "k" * 22, "s" * 22
 GONE = LineFigures(available=0, held=0, sold=9, queued=0, admitted=9, version=3)

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from shop.gate import followers, streams
-from shop.gate.follower import Follower, seen_of
-from shop.gate.followers import Followers
+from shop.gate import broadcaster, sse
+from shop.gate.broadcaster import Followers
+from shop.gate.subscriber import Follower, seen_of
 
 Message = MutableMapping[str, Any]
 
@@ -30,11 +30,11 @@ async def never() -> Message:
 
 async def run(each: Follower, send: Callable[[Message], Awaitable[None]]) -> None:
     async with asyncio.timeout(10):
-        await streams.stream(each, never, send)
+        await sse.stream(each, never, send)
 
 
 def test_a_reader_that_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "SLOW_SECONDS", 0.05)
+    monkeypatch.setattr(sse, "SLOW_SECONDS", 0.05)
     sent: list[Message] = []
 
     async def stuck(message: Message) -> None:
@@ -126,12 +126,12 @@ async def asked_before_the_turn(line: Line, *, all_of: int) -> int:
     return line.asked.index("1-turn")
 
 
-@pytest.mark.parametrize("most_calm", [followers.MAX_CALM, 10_000])
+@pytest.mark.parametrize("most_calm", [broadcaster.MAX_CALM, 10_000])
 def test_who_may_be_decided_does_not_wait_behind_all_whose_place_moved(
     monkeypatch: pytest.MonkeyPatch, most_calm: int
 ) -> None:
-    monkeypatch.setattr(followers, "MAX_CALM", most_calm)
-    monkeypatch.setattr(followers, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(broadcaster, "MAX_CALM", most_calm)
+    monkeypatch.setattr(broadcaster, "REST_SECONDS", 0.0)
     waiting = [follower(request_id=f"1-{number}") for number in range(600)]
     turn_of = follower(request_id="1-turn")
     turn_of.position = 7
@@ -141,4 +141,4 @@ def test_who_may_be_decided_does_not_wait_behind_all_whose_place_moved(
         return await asked_before_the_turn(Line(waiting, turn_of=turn_of), all_of=601)
 
     before = asyncio.run(run_it())
-    assert before == (followers.MAX_CALM if most_calm < len(waiting) else len(waiting))
+    assert before == (broadcaster.MAX_CALM if most_calm < len(waiting) else len(waiting))

@@ -14,7 +14,7 @@ import pytest
 from inventory.exceptions import Unavailable
 from shop.gate import pages
 from shop.gate.pages import Pages
-from shop.gate.threads import ThreadPool
+from shop.gate.server.threads import ThreadPool
 from shop.http import send_answer
 from shop.replies import problem_answer
 from tests.http_server import Application, read_to_end, read_until, running_server, statuses

@@ -12,8 +12,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
-from shop.audits import audit_sale
 from shop.models import Sale
+from shop.sales.audit import audit_sale
 
 Reports = dict[str, dict[str, Any]]
 # Up to the first line and everything below it away: the table is drawn in place.

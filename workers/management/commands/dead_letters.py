@@ -15,7 +15,7 @@ from inventory import redis
 from inventory.exceptions import FairdropError
 from inventory.line.dead_letters import DeadLetter, Done, dead_letters
 from inventory.line.reading import known_skus
-from shop.line_care import change_letters
+from shop.staff.line_actions import change_letters
 
 
 class Command(BaseCommand):

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory import redis
 from inventory.exceptions import FairdropError
-from shop import catalogue
+from shop.sales import catalogue
 from workers.payments import end_open_payments, left_open
 from workers.reconcile_books import SkuOnSale, skus_on_sale
 from workers.reconcile_report import Drift, as_dict, as_text, tell_of

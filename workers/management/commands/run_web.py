@@ -40,7 +40,7 @@ class Command(BaseCommand):
         if workers > 1:
             return supervise(workers, arguments=["--host", host, "--port", str(port), "--shared"])
         from shop.asgi import application
-        from shop.gate.server import serve
+        from shop.gate.server.server import serve
 
         return serve(application, host=host, port=port, shared=shared)
 

@@ -13,7 +13,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
-from shop import catalogue, retiring, sale_control
+from shop.sales import catalogue
+from shop.staff import retiring, sale_control
 
 ACTS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "open": (sale_control.open_now, (), "let a scheduled sale begin now"),

@@ -1,0 +1,125 @@
+"""One sale as a web process knows it: its card and what Redis last said of its stock. Never asks a store."""
+
+from __future__ import annotations
+
+import time
+
+from inventory.line.reading import LineFigures
+from inventory.redis import clocks
+from shop.models import sale_state
+from shop.sales.catalogue import SaleCard
+from shop.sales.decision_rates import Sample, measure
+
+FRESH_SECONDS = 0.25  # a sold-out answer from memory is never older
+QUIET_SECONDS = 60.0  # so long after its end a sale is looked at as if it were open
+
+
+class SaleEntry:
+    """One sale as this process knows it: its card, the line's figures, and, when sold out, who was admitted."""
+
+    def __init__(self, card: SaleCard) -> None:
+        self.figures: LineFigures | None = None
+        # How often something changed: anything, what concerns those who wait already, what the sale's page shows.
+        self.changes = 0
+        self.moves = 0
+        self.shown = 0
+        self.use(card)
+        self.seen_at = 0.0
+        self.known_buyers: frozenset[str] = frozenset()
+        self.known_at_admitted = -1
+        self.admissions = 0  # how many this process was told of
+        self._stock_version_before = -1
+        self._sample: Sample | None = None
+
+    def use(self, card: SaleCard) -> bool:
+        """Take over `card`; say whether it differs from the one before."""
+        changed = getattr(self, "card", None) != card
+        self.card = card
+        self.changes += changed
+        self.moves += changed
+        self.shown += changed
+        self.opens = card.opens_at.timestamp()
+        self.closes = card.closes_at.timestamp()
+        self.request_key = card.request_id_key()
+        return changed
+
+    def see(self, figures: LineFigures | None, *, moment: float) -> bool:
+        """Take over what Redis said and say whether it is news; moment: monotonic seconds at which it was asked."""
+        before = self.figures
+        changed = figures != before
+        self.changes += changed
+        # Who joins behind changes nothing for who is there.
+        self.moves += changed and (
+            figures is None
+            or before is None
+            or figures != before._replace(admitted=figures.admitted, queued=figures.queued, waiting=figures.waiting)
+        )
+        self.shown += figures is not None and (before is None or figures.version != before.version)
+        self.figures = figures
+        self.seen_at = moment
+        if figures is not None:
+            self._sample = measure(self._sample, decided=figures.decided, at=moment)
+        return changed
+
+    @property
+    def decided_per_second(self) -> float:
+        """How fast the line was decided lately, 0 when that is not known."""
+        return (self._sample and self._sample.rate) or 0.0
+
+    def room(self) -> int | None:
+        """Return how many more units may be admitted, None when Redis has not said."""
+        if self.figures is None:
+            return None
+        may_be_had = self.figures.available + self.figures.held
+        return may_be_had + self.card.room - self.figures.queued if may_be_had > 0 else 0
+
+    def is_surely_sold_out(self, buyer: str) -> bool:
+        """Say whether a request may be refused from memory: no room, fresh, and of nobody who was admitted before."""
+        figures = self.figures
+        return (
+            figures is not None
+            and time.monotonic() - self.seen_at <= FRESH_SECONDS
+            and self.known_at_admitted == figures.admitted
+            and buyer not in self.known_buyers
+            and self.is_sold_out()
+        )
+
+    def is_sold_out(self) -> bool:
+        """Say whether this sale is open and has no room, by what Redis last said."""
+        return self.figures is not None and (self.room() or 0) <= 0 and self.state_at(clocks.seconds()) == "open"
+
+    def forget_known_buyers(self) -> None:
+        """Keep nobody's id: nobody is refused from memory now."""
+        self.known_buyers, self.known_at_admitted = frozenset(), -1
+
+    def note_admission(self) -> None:
+        """Forget who is known: somebody was let in a moment ago, and a second click of theirs must reach the line."""
+        self.known_at_admitted = -1
+        self.admissions += 1
+
+    def is_behind(self) -> bool:
+        """Say whether Redis has an older revision, or has older stock and nothing moves it: then it was never told.
+
+        Called once a catalogue read. While batches are settled Redis is always a moment behind; that is no news.
+        """
+        figures = self.figures
+        if figures is None:
+            return False
+        rests = figures.version == self._stock_version_before
+        self._stock_version_before = figures.version
+        older_stock = rests and figures.version < self.card.version
+        return older_stock or figures.revision < self.card.revision
+
+    def state_at(self, moment: float) -> str:
+        """Return scheduled, open, paused or closed as of `moment`, in seconds since 1970."""
+        return sale_state(self.card.switch, opens=self.opens, closes=self.closes, moment=moment)
+
+    def is_quiet(self, moment: float) -> bool:
+        """Say whether this sale is over and nothing moves in its line any more, as of `moment` (seconds since 1970)."""
+        figures = self.figures
+        at_rest = figures is None or figures.queued == figures.held == 0
+        return at_rest and self.state_at(moment) == "closed" and moment > self.closes + QUIET_SECONDS
+
+    def opens_in_seconds(self) -> float:
+        """Return the seconds until this sale opens, by the clock of the line."""
+        return self.opens - clocks.seconds()

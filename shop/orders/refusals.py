@@ -1,0 +1,70 @@
+"""Says what an answer of the admission script means to a buyer. Never talks to Redis."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from inventory.exceptions import (
+    FairdropError,
+    IdempotencyMismatch,
+    InvalidRequest,
+    LimitReached,
+    SaleClosed,
+    SaleNotOpen,
+    SaleNotPrimed,
+    SoldOut,
+    TermsChanged,
+)
+from inventory.line.admission import MAX_ENDED_REQUESTS, Code
+from shop.sales.catalogue import SaleCard
+
+PAUSED_RETRY_SECONDS = 5
+
+
+def not_open(*, opens_at: datetime, now: datetime) -> SaleNotOpen:
+    """Return the refusal of a request that came too early."""
+    error = SaleNotOpen(opens_at=opens_at.isoformat())
+    error.retry_after_seconds = max(1, math.ceil((opens_at - now).total_seconds()))
+    return error
+
+
+def paused(*, opens_at: datetime, reason: str) -> SaleNotOpen:
+    """Return the refusal of a request that came while staff had paused the sale."""
+    detail = f"This sale is paused: {reason}" if reason else "This sale is paused."
+    error = SaleNotOpen(detail, opens_at=opens_at.isoformat())
+    error.retry_after_seconds = PAUSED_RETRY_SECONDS
+    return error
+
+
+def terms_changed(card: SaleCard) -> TermsChanged:
+    """Return the refusal of a request that was shown better terms than those of now."""
+    return TermsChanged(terms_version=card.terms_version, price=str(card.price), per_buyer_limit=card.per_buyer_limit)
+
+
+def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None:
+    """Return the error that an admission code stands for, None when the request was admitted."""
+    match code:
+        case Code.SOLD_OUT:
+            return SoldOut()
+        case Code.LIMIT_REACHED:
+            return LimitReached()
+        case Code.NOT_OPEN:
+            return not_open(opens_at=card.opens_at, now=now)
+        case Code.PAUSED:
+            return paused(opens_at=card.opens_at, reason=card.pause_reason)
+        case Code.CLOSED:
+            return SaleClosed()
+        case Code.NOT_PRIMED:
+            return SaleNotPrimed()
+        case Code.OTHER_QUANTITY:
+            return IdempotencyMismatch()
+        case Code.TERMS_CHANGED:
+            return terms_changed(card)
+        case Code.TERMS_UNKNOWN:
+            return InvalidRequest("terms_version must be one that this sale has had")
+        case Code.TOO_MANY_ENDED:
+            ended = f"{MAX_ENDED_REQUESTS} of your requests in this sale ended unsold"
+            return LimitReached(f"{ended}; it takes no more of you.")
+        case _:
+            return None

@@ -1,0 +1,188 @@
+"""Asks for units and looks requests up, for callers without an event loop; same rules as the gate.
+Never decides and never writes the database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from inventory import records, redis
+from inventory.exceptions import (
+    IdempotencyMismatch,
+    InvalidRequest,
+    MemoryFull,
+    RequestNotFound,
+    SaleClosed,
+    SaleNotFound,
+)
+from inventory.line import admission, reading
+from inventory.redis import clocks, memory
+from inventory.states import State
+from shop.models import Order
+from shop.orders import holds
+from shop.orders.numbers import order_number
+from shop.orders.refusals import refusal
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+
+MAX_UNITS = 1000
+MAX_KEY_LENGTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RequestView:
+    """A request as its page shows it. seq in µs; position 1 is next, None when it does not wait.
+
+    order_number: '' as long as there is no order; terms_version, ordinal: of one that waits, as in its ticket.
+    """
+
+    request_id: str
+    sale_slug: str
+    quantity: int
+    state: State
+    seq: int
+    position: int | None = None
+    hold_expires_at: datetime | None = None
+    decided_at: datetime | None = None
+    reason: str = ""
+    order_number: str = ""
+    terms_version: int = 0
+    ordinal: int = 0
+
+
+def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, terms_version: int = 0) -> RequestView:
+    """Put `buyer`'s wish for `quantity` units into the line of `card`; a repeated key is the same request (I14).
+
+    terms_version: of the terms the buyer was shown, 0 when none is named. Raises SoldOut, LimitReached, TermsChanged,
+    SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
+    """
+    if not 1 <= quantity <= MAX_UNITS:
+        raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
+    if len(idempotency_key) > MAX_KEY_LENGTH:
+        raise InvalidRequest(f"Idempotency-Key may have at most {MAX_KEY_LENGTH} characters")
+    name = name_of(card, buyer=buyer, idempotency_key=idempotency_key)
+    if card.retired_at is not None:
+        return find_asked(name, quantity=quantity)
+    if memory.look(redis.connect(), card.sku):
+        raise MemoryFull
+    wish = admission.Ask(name, buyer, quantity, terms_version)
+    answer = _admit(card, wish)
+    if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
+        card = catalogue.find_sale_by_id(card.sale_id)
+        catalogue.prime_card(card)
+        answer = _admit(card, wish)
+    error = refusal(answer.code, card, now=clocks.now())
+    if error is not None:
+        raise error
+    return RequestView(
+        request_id=name,
+        sale_slug=card.slug,
+        quantity=quantity,
+        state=admission.state_of(answer.code) or State.QUEUED,
+        seq=answer.seq,
+        position=answer.position or None,
+        terms_version=answer.terms_version,
+        ordinal=answer.ordinal,
+    )
+
+
+def name_of(card: SaleCard, *, buyer: str, idempotency_key: str) -> str:
+    """Return the id of the request that `buyer` makes with this key."""
+    return records.request_id(
+        sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=idempotency_key
+    )
+
+
+def find_asked(request_id: str, *, quantity: int) -> RequestView:
+    """Return what became of a request of a retired sale: who asks again gets the same answer, nobody gets a new place.
+
+    Raises SaleClosed when it was never asked, IdempotencyMismatch.
+    """
+    order = Order.objects.select_related("sale").filter(request_id=request_id).first()
+    if order is None:
+        raise SaleClosed
+    if order.quantity != quantity:
+        raise IdempotencyMismatch
+    return _view_of_order(order, buyer=order.buyer)
+
+
+def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
+    (answer,) = admission.admit(redis.connect(), admission.SaleLine(card.sale_id, card.sku), [wish])
+    return answer
+
+
+def find_buyer(request_id: str) -> str:
+    """Return whose request it is, '' when it is unknown. Whether the caller may know is the caller's to check.
+
+    Raises Unavailable when the line does not answer.
+    """
+    buyer = Order.objects.filter(request_id=request_id).values_list("buyer", flat=True).first()
+    sale_id = records.sale_id_of(request_id)
+    if buyer is not None or sale_id is None:
+        return buyer or ""
+    (place,) = reading.places(redis.connect(), catalogue.find_sale_by_id(sale_id).sku, [request_id])
+    return place.record.buyer if place else ""
+
+
+def look_up(request_id: str, *, buyer: str) -> RequestView:
+    """Return `buyer`'s own request: decided ones from the database, waiting ones from the line.
+
+    What the database says is told to the line first, if the line is behind: its next answer must not take it back.
+
+    Raises RequestNotFound (also for another buyer's), Unavailable when the line does not answer.
+    """
+    sale_id = records.sale_id_of(request_id)
+    if sale_id is None:
+        raise RequestNotFound
+    order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
+    if order is not None:
+        return _view_of_order(order, buyer=buyer)
+    return _view_in_line(request_id, sale_id=sale_id, buyer=buyer)
+
+
+def _view_of_order(order: Order, *, buyer: str) -> RequestView:
+    if order.buyer != buyer:
+        raise RequestNotFound
+    holds.catch_up(order)
+    return RequestView(
+        order.request_id,
+        order.sale.slug,
+        order.quantity,
+        State(order.state),
+        order.seq,
+        None,
+        order.hold_expires_at,
+        order.decided_at,
+        order.reason,
+        order_number(order.pk),
+    )
+
+
+def _view_in_line(request_id: str, *, sale_id: int, buyer: str) -> RequestView:
+    try:
+        card = catalogue.find_sale_by_id(sale_id)
+    except SaleNotFound as error:
+        raise RequestNotFound from error
+    if card.retired_at is not None:
+        raise RequestNotFound
+    (place,) = reading.places(redis.connect(), card.sku, [request_id])
+    if place is None or place.record.buyer != buyer:
+        raise RequestNotFound
+    return view_of_place(request_id, place, sale_slug=card.slug)
+
+
+def view_of_place(request_id: str, place: reading.Place, *, sale_slug: str) -> RequestView:
+    """Return a request as the line knows it."""
+    record, ends = place.record, place.record.hold_expires_ms
+    return RequestView(
+        request_id,
+        sale_slug,
+        record.quantity,
+        record.state,
+        record.seq,
+        place.position or None,
+        None if ends is None else datetime.fromtimestamp(ends / 1000, UTC),
+        terms_version=record.terms_version,
+        ordinal=record.ordinal,
+    )

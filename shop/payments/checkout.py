@@ -1,0 +1,108 @@
+"""Takes a buyer from a hold to payment: at once, or by the provider's page. Never decides what money buys."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import NamedTuple
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+
+from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.records import sale_id_of
+from inventory.states import State
+from shop.models import Order, Payment
+from shop.orders import holds, requests
+from shop.payments import notices
+from shop.payments.providers import Charge, provider
+from shop.payments.rows import NoticeResult
+
+
+class Bill(NamedTuple):
+    """What an order costs by its own terms, and how its last payment stands ('' when none was begun)."""
+
+    amount: Decimal
+    currency: str
+    payment_state: str
+
+
+def root_of(request: HttpRequest) -> str:
+    """Return where the world reaches this shop, without a slash at the end: the setting, else as this call came in."""
+    return settings.PUBLIC_URL or request.build_absolute_uri("/").rstrip("/")
+
+
+def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -> None:
+    """Let `buyer` pay a hold with what the provider has of them; a request that is paid stays so. root: see root_of.
+
+    Raises RequestNotFound, NotPayable (not held, declined, too late: then the money goes back), PaymentsLimited,
+    Unavailable.
+    """
+    order = find_payable(request_id, buyer=buyer)
+    payment = _begin(order, provider_name=provider_name)
+    if payment is None:
+        return
+    notice = provider(provider_name).pay_at_once(_charge(order, payment, root))
+    result = notices.take_notice(notice, provider_name=provider_name)
+    if result is NoticeResult.PAID:
+        return
+    order = Order.objects.select_related("sale__stock").get(pk=order.pk)
+    holds.catch_up(order)
+    if order.state != State.PAID:
+        if result is NoticeResult.DECLINED:
+            raise NotPayable("the payment was declined; nothing was taken from you", state=order.state)
+        # The money may be on its way back only: the provider may be away just now.
+        raise NotPayable(f"this request is {order.state}; what was taken from you is given back", state=order.state)
+
+
+def begin_page(request_id: str, *, buyer: str, provider_name: str, root: str) -> str:
+    """Return the address of the page where `buyer` pays a hold, '' when it is paid already.
+
+    Raises RequestNotFound, NotPayable, PaymentsLimited, Unavailable.
+    """
+    order = find_payable(request_id, buyer=buyer)
+    payment = _begin(order, provider_name=provider_name)
+    return "" if payment is None else provider(provider_name).begin(_charge(order, payment, root))
+
+
+def find_payable(request_id: str, *, buyer: str) -> Order:
+    """Return `buyer`'s order, held or paid. Raises RequestNotFound, NotPayable also while it waits in line."""
+    if sale_id_of(request_id) is None:
+        raise RequestNotFound
+    try:
+        return notices.find_payable(request_id, buyer=buyer)
+    except RequestNotFound:
+        view = requests.look_up(request_id, buyer=buyer)
+        raise NotPayable(f"this request is {view.state}; only a hold can be paid", state=view.state) from None
+
+
+def find_bill(request_id: str) -> Bill | None:
+    """Return what a decided request costs, None when it has no order. Who may see it is the caller's to know."""
+    order = Order.objects.filter(request_id=request_id).first() if sale_id_of(request_id) else None
+    if order is None:
+        return None
+    last = order.payments.order_by("-id").first()
+    return Bill(order.unit_price * order.quantity, order.currency, last.state if last else "")
+
+
+def _begin(order: Order, *, provider_name: str) -> Payment | None:
+    """Return the payment to be made, None when the order is paid already."""
+    if order.state == State.PAID:
+        return None
+    try:
+        return notices.begin(order, provider_name=provider_name)
+    except NotPayable:
+        # Another click may have paid between our two looks; anything else is no different now.
+        find_payable(order.request_id, buyer=order.buyer)
+        return None
+
+
+def _charge(order: Order, payment: Payment, root: str) -> Charge:
+    return Charge(
+        reference=payment.reference,
+        amount=payment.amount,
+        currency=payment.currency,
+        title=f"{order.quantity} × {order.sale.title}",
+        return_url=reverse("ticket", args=[order.request_id]),
+        notice_url=root + reverse("payment-notices", args=[payment.provider]),
+    )

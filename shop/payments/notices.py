@@ -1,0 +1,242 @@
+"""Begins payments, and brings what providers say into orders: exactly one of paid, expired, cancelled wins a hold.
+Never trusts an amount but the order's own; never keeps money without goods.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import structlog
+from django.db import DataError, connection, transaction
+from django.db.models.functions import Now
+
+from inventory import ledger
+from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
+from inventory.line.writing import Settled
+from inventory.postgres import Cursor, pipeline_of
+from inventory.records import StockFigures
+from inventory.states import Reason, State
+from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
+from shop.orders.holds import Changes, catch_up, tell
+from shop.payments.providers import Notice
+from shop.payments.refunds import refund_now, take_refund
+from shop.payments.rows import (
+    OPEN_STATES,
+    Locked,
+    NoticeResult,
+    Target,
+    ask_capture,
+    change_order,
+    change_payment,
+    find_target,
+    lock,
+    settled,
+)
+
+log = structlog.get_logger(__name__)
+
+ACTOR = "payment"
+# A thief tries many cards on one hold; a buyer tries a few.
+MAX_DECLINED_PER_HOLD, MAX_DECLINED_PER_BUYER = 5, 15
+DECLINES_COUNT_FOR = timedelta(days=1)
+LIVE_UNITS = """
+SELECT coalesce(sum(quantity), 0) FROM shop_order
+WHERE sale_id = %(sale_id)s AND buyer = %(buyer)s AND state IN ('held', 'paid')
+"""
+
+
+def find_payable(request_id: str, *, buyer: str) -> Order:
+    """Return `buyer`'s order. Raises RequestNotFound (also for another's), NotPayable when nothing can be paid."""
+    order = Order.objects.select_related("sale__stock").filter(request_id=request_id, buyer=buyer).first()
+    if order is None:
+        raise RequestNotFound
+    if order.state not in (State.HELD, State.PAID):
+        catch_up(order)
+        raise NotPayable(f"this request is {order.state.replace('_', ' ')}; it cannot be paid")
+    return order
+
+
+def begin(order: Order, *, provider_name: str) -> Payment:
+    """Return the open payment of a held order, making it when there is none: the amount is the order's own (I12).
+
+    Raises NotPayable when the order is not held any more, PaymentsLimited after too many that were declined.
+    """
+    with transaction.atomic():
+        # Two clicks make one payment: the order's row is what they meet at.
+        locked = Order.objects.select_for_update(of=("self",)).get(pk=order.pk)
+        if locked.state != State.HELD:
+            raise NotPayable(f"this request is {locked.state}; it cannot be paid")
+        open_ones = locked.payments.filter(state=Payment.State.PENDING, provider=provider_name)
+        found = open_ones.filter(created_at__gt=Now() - CHARGE_LIFE).first()
+        if found is None:
+            _refuse_card_testing(locked)
+        return found or Payment.objects.create(
+            order=locked,
+            provider=provider_name,
+            reference=uuid4().hex,
+            amount=locked.unit_price * locked.quantity,
+            currency=locked.currency,
+        )
+
+
+def _refuse_card_testing(order: Order) -> None:
+    """Raise PaymentsLimited when too many payments of this hold, or of this buyer since a day, were declined."""
+    orders = Order.objects.filter(HAS_UNITS, buyer=order.buyer)
+    declined = Payment.objects.filter(
+        order__in=orders, state=Payment.State.DECLINED, created_at__gt=Now() - DECLINES_COUNT_FOR
+    )
+    found = list(declined.values_list("order_id", flat=True)[:MAX_DECLINED_PER_BUYER])
+    if len(found) >= MAX_DECLINED_PER_BUYER or found.count(order.pk) >= MAX_DECLINED_PER_HOLD:
+        log.warning("payment refused", action="payments_limited", request=order.request_id, declined=len(found))
+        raise PaymentsLimited
+
+
+def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
+    """Bring a provider's notice into the books; return what came of it. The same notice again changes nothing.
+
+    Notices may come twice, late, or in any order: what counts is the state they meet. Raises RequestNotFound when no
+    payment of ours is meant; LineNotTold when it is in the books and must be sent again.
+    """
+    target = find_target(notice, provider_name=provider_name)
+    if target.result:
+        catch_up(Order.objects.select_related("sale__stock").get(pk=target.order_id))
+        return target.result
+    if notice.kind == "captured":
+        return _capture(notice, target, provider_name=provider_name)
+    changes = None
+    with transaction.atomic():
+        if notice.kind == "refunded":
+            result, changes = take_refund(notice, actor=ACTOR)
+        else:
+            result = _note_decline(notice)
+        _keep(notice, provider_name=provider_name, result=result)
+    if changes is not None:
+        tell(changes)
+    return result
+
+
+def _keep(notice: Notice, *, provider_name: str, result: NoticeResult) -> None:
+    """Keep a notice in the transaction of what it did: kept without its act, it would never be tried again."""
+    kept = PaymentNotice(
+        provider=provider_name,
+        event_id=notice.event_id,
+        kind=notice.kind,
+        reference=notice.reference,
+        result=result,
+    )
+    PaymentNotice.objects.bulk_create([kept], ignore_conflicts=True)
+
+
+def _note_decline(notice: Notice) -> NoticeResult:
+    """Note a refusal; money that was captured is not forgotten for a late one."""
+    open_one = Payment.objects.filter(reference=notice.reference, state=Payment.State.PENDING)
+    changed = open_one.update(state=Payment.State.DECLINED, changed_at=Now())
+    return NoticeResult.DECLINED if changed else NoticeResult.NOTHING
+
+
+def _capture(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult:
+    """Let captured money buy what it was for; what it cannot buy any more is given back at once (I10, I12).
+
+    Returns PAID, REFUND_DUE, or NOTHING when this payment was brought in before.
+    """
+    try:
+        changes = _sell_held(notice, target, provider_name=provider_name)
+    except DataError:
+        # Not held any more, not the amount that was due, or brought in before: that wants a closer look.
+        return _look_and_capture(notice, sku=target.sku, provider_name=provider_name)
+    tell(changes)
+    return NoticeResult.PAID
+
+
+def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes:
+    """Let the money pay a hold, all of it in one round trip: anyone who wants a unit of this SKU waits for the row.
+
+    A thread that had to be woken in between would hold it for as long as others keep the interpreter busy.
+    Raises DataError when this is not what the money can do; nothing was written.
+    """
+    with connection.cursor() as cursor, connection.cursor() as stock:
+        with pipeline_of(connection), transaction.atomic():
+            # The stock first, as everywhere: anyone who ends holds meets us here, one after another.
+            ledger.ask_lock(cursor, sku=target.sku)
+            ask_capture(cursor, notice, provider_name=provider_name, actor=ACTOR)
+            ledger.ask_sale(stock, stock_id=target.stock_id, units=target.quantity)
+            _keep(notice, provider_name=provider_name, result=NoticeResult.PAID)
+        figures = ledger.read_sale(stock)
+    return Changes(target.sku, figures, [settled(target, State.PAID)])
+
+
+def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> NoticeResult:
+    with transaction.atomic(), connection.cursor() as cursor:
+        # The stock first, as everywhere: anyone who ends holds meets us here, one after another.
+        stock = ledger.lock_stock(cursor, sku=sku)
+        found = lock(cursor, notice.reference)
+        if found.payment_state not in OPEN_STATES:
+            _keep(notice, provider_name=provider_name, result=NoticeResult.NOTHING)
+            return NoticeResult.NOTHING
+        trouble = _trouble(cursor, found, notice, stock=stock)
+        if trouble:
+            figures, changed = _refuse(cursor, found, notice.reference, reason=trouble, stock=stock)
+        else:
+            figures, changed = _sell(cursor, found, notice.reference, stock=stock)
+        result = NoticeResult.REFUND_DUE if trouble else NoticeResult.PAID
+        _keep(notice, provider_name=provider_name, result=result)
+    if trouble:
+        log.warning(
+            "payment captured for an unavailable hold; refunding",
+            action="refund_due",
+            request=found.request_id,
+            reason=trouble,
+        )
+        refund_now(notice.reference)
+    tell(Changes(sku, figures, changed))
+    return result
+
+
+def _trouble(cursor: Cursor, found: Locked, notice: Notice, *, stock: ledger.ClaimedStock) -> str:
+    """Return why this money cannot buy the order, '' when it can."""
+    if (notice.amount, notice.currency) != (found.amount, found.currency):
+        return f"{notice.amount} {notice.currency} were captured, {found.amount} {found.currency} were due"
+    if found.state is State.HELD:
+        return ""
+    if found.state is not State.EXPIRED:
+        return f"the request was {found.state} already"
+    if stock.available < found.quantity:
+        return Reason.TOO_LATE_UNITS_GONE
+    cursor.execute(LIVE_UNITS, {"sale_id": found.sale_id, "buyer": found.buyer})
+    if cursor.fetchone()[0] + found.quantity > found.buyer_limit:
+        return Reason.TOO_LATE_LIMIT_REACHED
+    return ""
+
+
+def _sell(
+    cursor: Cursor, found: Locked, reference: str, *, stock: ledger.ClaimedStock
+) -> tuple[StockFigures, list[Settled]]:
+    late = found.state is State.EXPIRED
+    reason = Reason.PAID_LATE if late else ""
+    _change(cursor, found, reference, order=State.PAID, payment=Payment.State.CAPTURED, reason=reason)
+    if late:
+        figures = ledger.retake_units(
+            cursor, stock_id=stock.stock_id, request_id=found.request_id, units=found.quantity, actor=ACTOR
+        )
+    else:
+        figures = ledger.sell_units(cursor, stock_id=stock.stock_id, units=found.quantity)
+    return figures, [settled(found, State.PAID)]
+
+
+def _refuse(
+    cursor: Cursor, found: Locked, reference: str, *, reason: str, stock: ledger.ClaimedStock
+) -> tuple[StockFigures, list[Settled]]:
+    """Owe the money back; an order that had ended for good shows it, one that is held or paid by another stays."""
+    ended = found.state.may_become(State.REFUNDED) and found.state is not State.PAID
+    order = State.REFUNDED if ended else found.state
+    _change(cursor, found, reference, order=order, payment=Payment.State.REFUND_DUE, reason=reason)
+    return ledger.figures_of(stock), [settled(found, order)] if ended else []
+
+
+def _change(
+    cursor: Cursor, found: Locked, reference: str, *, order: State, payment: Payment.State, reason: str
+) -> None:
+    if order is not found.state:
+        change_order(cursor, found, order, actor=ACTOR, reason=reason)
+    change_payment(cursor, reference, payment, reason=reason)

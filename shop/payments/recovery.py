@@ -1,0 +1,113 @@
+"""Brings to an end what payments left open: notices that were lost, refunds that are due. Never decides what is paid.
+Each round is bounded and may be repeated by anyone at any time; a payment is asked about until its provider answers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+
+import structlog
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.db.models.query import QuerySet
+
+from inventory.audit.run import ANSWER_GRACE_SECONDS
+from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
+from inventory.states import Reason
+from shop.models import LAST_CAPTURE, NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
+from shop.payments import notices
+from shop.payments.providers import provider
+from shop.payments.refunds import ask_refund
+
+log = structlog.get_logger(__name__)
+
+MAX_AT_ONCE = 100
+# A notice that has not come by then may be lost; after each vain question we wait as long again as the payment is old.
+FIRST_QUESTION = timedelta(seconds=10)
+# The question after LAST_CAPTURE comes before twice that age. What is open a day later has a provider that does not
+# answer, or nobody asks (I24).
+MAX_OPEN = timedelta(seconds=ANSWER_GRACE_SECONDS)
+
+
+def bring_on(
+    *,
+    before_each: Callable[[], object] = lambda: None,
+    max_at_once: int = MAX_AT_ONCE,
+    first_question: timedelta = FIRST_QUESTION,
+) -> Counter[str]:
+    """Ask every provider about its open payments; return how many came to an end, as lost_notice and refund_due.
+
+    A provider's first Unavailable ends its round: each question may take as long as its timeout.
+    before_each: called before each question; what it raises ends the round. max_at_once: questions of each kind to a
+    provider. first_question: how old a payment must be at its first one.
+    """
+    found: Counter[str] = Counter()
+    for name in settings.PAYMENT_PROVIDERS:
+        # Refunds last and in any order: one that its provider never gives back must not keep the others waiting.
+        silent = _silent(first_question).filter(provider=name)[:max_at_once]
+        owed = _owed().filter(provider=name)[:max_at_once]
+        questions = [("lost_notice", partial(_look_up, each)) for each in silent]
+        questions += [("refund_due", partial(ask_refund, each.reference)) for each in owed]
+        try:
+            for kind, question in questions:
+                before_each()
+                found[kind] += _ask(question)
+        except Unavailable as error:
+            log.warning("provider not asked", action="look_up_retry", provider=name, error=repr(error))
+    return found
+
+
+def find_left_open() -> list[str]:
+    """Return the references of payments that have been open for longer than MAX_OPEN, some of them."""
+    pending = Q(state=Payment.State.PENDING, created_at__lt=Now() - MAX_OPEN)
+    owed = Q(state=Payment.State.REFUND_DUE, changed_at__lt=Now() - MAX_OPEN)
+    return list(Payment.objects.filter(pending | owed).values_list("reference", flat=True)[:MAX_AT_ONCE])
+
+
+def _silent(first_question: timedelta) -> QuerySet[Payment]:
+    """Return the payments whose next question is due, however old: changed_at is when we last asked, or when it began.
+
+    The index payment_asked_about has this condition and this order, so what is not due is not read.
+    """
+    return (
+        Payment.objects.filter(STILL_ASKED_ABOUT, changed_at__lte=Now() - first_question)
+        .alias(next_question=NEXT_QUESTION)
+        .filter(next_question__lte=InUtc(Now()))
+        .order_by("next_question")
+    )
+
+
+def _owed() -> QuerySet[Payment]:
+    return Payment.objects.filter(state=Payment.State.REFUND_DUE).order_by("?")
+
+
+def _ask(question: Callable[[], bool]) -> bool:
+    """Ask one thing; say whether it came to an end. Raises Unavailable; what else a provider raises is its own."""
+    try:
+        return question()
+    except (Unavailable, DatabaseError):
+        raise
+    except Exception:
+        log.exception("provider has no answer", action="look_up_failed", question=repr(question))
+        return False
+
+
+def _look_up(payment: Payment) -> bool:
+    """Ask what became of a payment; say whether it changed. Raises Unavailable when its provider does not answer."""
+    same = Payment.objects.filter(pk=payment.pk, state=payment.state)
+    same.update(changed_at=Now())  # counted from here whatever comes of it: one that fails must not be the first again
+    notice = provider(payment.provider).look_up(payment.reference)
+    if notice is not None:
+        # It is in the books, and the reconciler tells the line: Redis being away is not the provider's silence.
+        with suppress(LineNotTold, RedisUnavailable):
+            notices.take_notice(notice, provider_name=payment.provider)
+    elif payment.state == Payment.State.PENDING:
+        over = same.filter(created_at__lt=Now() - LAST_CAPTURE)
+        over.update(state=Payment.State.DECLINED, reason=Reason.NEVER_COLLECTED, changed_at=Now())
+    return not same.exists()

@@ -1,0 +1,104 @@
+"""Gives money back: for staff, for money that came in vain, and when the provider says that it did.
+Never takes goods without their money having gone, never pays twice.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import structlog
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from inventory import ledger
+from inventory.exceptions import FairdropError, LineNotTold, NotPayable
+from inventory.postgres import Cursor
+from inventory.states import Reason, State
+from shop.models import Payment
+from shop.orders.holds import Changes, tell
+from shop.payments.providers import Notice, provider
+from shop.payments.rows import OPEN_STATES, Locked, NoticeResult, change_order, change_payment, lock, settled, sku_of
+
+log = structlog.get_logger(__name__)
+
+
+def refund_order(request_id: str, *, actor: str, reason: str) -> None:
+    """Give a paid order's money back and make its units free again, for staff. Raises NotPayable."""
+    payment = Payment.objects.filter(order__request_id=request_id, state=Payment.State.CAPTURED).first()
+    if payment is None:
+        raise NotPayable("no payment of this request can be given back")
+    sku = sku_of(payment.reference)
+    with transaction.atomic(), connection.cursor() as cursor:
+        stock = ledger.lock_stock(cursor, sku=sku)
+        found = lock(cursor, payment.reference)
+        if found.state is not State.PAID or found.payment_state != Payment.State.CAPTURED:
+            raise NotPayable("this request is no longer paid")
+        change_payment(cursor, payment.reference, Payment.State.REFUND_DUE, reason=reason)
+        changes = _take_goods_back(cursor, found, sku=sku, stock=stock, actor=actor, reason=reason)
+    refund_now(payment.reference)
+    with suppress(LineNotTold):  # staff read the database; the buyer's page and calls tell the line first
+        tell(changes)
+
+
+def take_refund(notice: Notice, *, actor: str) -> tuple[NoticeResult, Changes | None]:
+    """Note, in the caller's transaction, that money went back; return what came of it and what the line must hear.
+
+    Of a payment not heard of as captured: whatever is said of it later buys nothing. Of one that paid an order: the
+    provider took the money back by itself, and the units are free again.
+    """
+    sku = sku_of(notice.reference)
+    with connection.cursor() as cursor:
+        stock = ledger.lock_stock(cursor, sku=sku)
+        found = lock(cursor, notice.reference)
+        if found.payment_state == Payment.State.REFUNDED:
+            return NoticeResult.NOTHING, None
+        if (notice.amount, notice.currency) != (found.amount, found.currency):
+            log.error(
+                "part of a payment went back; the order stays paid", action="part_refund", payment=notice.reference
+            )
+            return NoticeResult.NOTHING, None
+        change_payment(cursor, notice.reference, Payment.State.REFUNDED, reason=Reason.REFUNDED_BY_PROVIDER)
+        if found.payment_state in (*OPEN_STATES, Payment.State.REFUND_DUE):
+            return NoticeResult.REFUNDED, None
+        return NoticeResult.REFUNDED, _take_goods_back(
+            cursor, found, sku=sku, stock=stock, actor=actor, reason=Reason.REFUNDED_BY_PROVIDER
+        )
+
+
+def _take_goods_back(
+    cursor: Cursor, found: Locked, *, sku: str, stock: ledger.ClaimedStock, actor: str, reason: str
+) -> Changes:
+    change_order(cursor, found, State.REFUNDED, actor=actor, reason=reason)
+    figures = ledger.return_units(
+        cursor,
+        stock_id=stock.stock_id,
+        request_id=found.request_id,
+        units=found.quantity,
+        actor=actor,
+        reason=reason,
+    )
+    return Changes(sku, figures, [settled(found, State.REFUNDED)])
+
+
+def refund_now(reference: str) -> bool:
+    """Ask the provider to give the money of a refund_due payment back; say whether it did.
+
+    When it cannot, the payment stays refund_due and the payments worker asks again.
+    """
+    try:
+        return ask_refund(reference)
+    except FairdropError as error:
+        log.warning("refund put off", action="refund_retry", payment=reference, error=repr(error))
+        return False
+
+
+def ask_refund(reference: str) -> bool:
+    """As refund_now, for a caller that must know why not. Raises Unavailable, and what else the provider raises."""
+    payment = Payment.objects.get(reference=reference)
+    if payment.state != Payment.State.REFUND_DUE:
+        return payment.state == Payment.State.REFUNDED
+    provider(payment.provider).refund(reference)
+    Payment.objects.filter(reference=reference, state=Payment.State.REFUND_DUE).update(
+        state=Payment.State.REFUNDED, changed_at=Now()
+    )
+    return True

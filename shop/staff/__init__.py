@@ -1,0 +1,1 @@
+"""What staff do and see: the control room, stock, orders, retiring a sale."""

@@ -1,0 +1,222 @@
+"""Every act of staff on a sale: what it means, what it asks for, which right it needs; and the forms that ask.
+Never changes a sale itself: every act is a service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+
+from inventory.exceptions import FairdropError
+from shop.models import Sale
+from shop.staff import line_actions, retiring, sale_control
+
+
+class Act(NamedTuple):
+    """One act: its service, its name on the page, what it does in a sentence, its right, and what it asks for.
+
+    asks: units, letters (of the dead) or lock (who was seen holding it), alongside the reason. grave: no way back.
+    """
+
+    service: Callable[..., Any]
+    title: str
+    meaning: str
+    permission: str
+    asks: str = ""
+    reason_required: bool = False
+    grave: bool = False
+
+
+# Those that need nothing but the sale, its count and a reason: also offered for several sales at once, in their list.
+ACTS = {
+    "open_now": Act(sale_control.open_now, "Open now", "People may ask from this moment on.", "shop.open_sale"),
+    "pause": Act(
+        sale_control.pause,
+        "Pause",
+        "Nobody is let in and nobody in line is decided until it is resumed; holds may be paid. "
+        "Buyers read the reason.",
+        "shop.pause_sale",
+        reason_required=True,
+    ),
+    "resume": Act(sale_control.resume, "Resume", "The line goes on where it stood.", "shop.pause_sale"),
+    "close": Act(
+        sale_control.close,
+        "Close",
+        "Who is in line gets what is free, the rest is told sold out. There is no way back.",
+        "shop.close_sale",
+        grave=True,
+    ),
+    "retire": Act(
+        retiring.retire,
+        "Retire",
+        "Redis forgets it: from then on its pages, tickets and audit come from the database alone. Only a sale that is "
+        "over, and in which nobody waits, holds or is owed money. There is no way back.",
+        "shop.retire_sale",
+        reason_required=True,
+        grave=True,
+    ),
+    "restock": Act(
+        sale_control.restock,
+        "Restock",
+        "Units that came in; they go to the head of the line.",
+        "shop.change_stock",
+        asks="units",
+    ),
+    "adjust": Act(
+        sale_control.adjust,
+        "Adjust the count",
+        "Corrects the count, up or down, never below what is held and sold.",
+        "shop.change_stock",
+        asks="units",
+        reason_required=True,
+    ),
+}
+ROOM_ACTS = ACTS | {
+    "retry": Act(
+        line_actions.retry_letters,
+        "Retry dead letters",
+        "Those that were never decided go back to their place in line; the others stay as they are.",
+        "shop.retry_dead_letter",
+        asks="letters",
+        reason_required=True,
+    ),
+    "discard": Act(
+        line_actions.discard_letters,
+        "Discard dead letters",
+        "They leave the list; one that was never decided is refused for good.",
+        "shop.discard_dead_letter",
+        asks="letters",
+        reason_required=True,
+        grave=True,
+    ),
+    "reconcile": Act(
+        line_actions.ask_comparison,
+        "Reconcile",
+        "The reconciler compares Redis, orders and ledger of this SKU at once, and mends what is safe.",
+        "shop.reconcile_sale",
+        reason_required=True,
+    ),
+    "force_release": Act(
+        line_actions.take_lock_away,
+        "Force-release the lock",
+        "Takes the SKU's lock from its holder; its fence rises, so what the old holder writes is refused.",
+        "inventory.force_release_lock",
+        asks="lock",
+        reason_required=True,
+        grave=True,
+    ),
+}
+
+
+def may(user: AbstractBaseUser | AnonymousUser, act: Act) -> bool:
+    """Say whether `user` has the right for `act`."""
+    return bool(user.has_perm(act.permission))  # type: ignore[union-attr]
+
+
+class ActForm(forms.Form):
+    """Reason and, where it matters, units, letters or the lock's holder of one act."""
+
+    units = forms.IntegerField(min_value=-1_000_000, max_value=1_000_000)
+    letters = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label="Dead letters")
+    # Units in all when the page was made: a form that is sent twice, or lay open, changes no count.
+    seen_total = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    seen_token = forms.CharField(widget=forms.HiddenInput, required=False)
+    reason = forms.CharField(
+        max_length=sale_control.MAX_REASON_LENGTH, required=False, widget=forms.TextInput({"class": "vTextField"})
+    )
+
+    def __init__(
+        self,
+        act: Act,
+        data: Any = None,
+        *,
+        letters: Sequence[tuple[str, str]] = (),
+        token: str = "",
+        seen_total: int | None = None,
+    ) -> None:
+        super().__init__(data, initial={"seen_token": token, "seen_total": seen_total})
+        self.fields["reason"].required = act.reason_required
+        self.fields["letters"].choices = list(letters)  # type: ignore[attr-defined]
+        for name, field in (
+            ("units", "units"),
+            ("units", "seen_total"),
+            ("letters", "letters"),
+            ("lock", "seen_token"),
+        ):
+            if act.asks != name:
+                del self.fields[field]
+
+
+class SaleActs(admin.ModelAdmin):  # type: ignore[type-arg]
+    """The list of sales with the acts that anyone who looks at it may do."""
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Offer no act without its right."""
+        offered: dict[str, Any] = super().get_actions(request)
+        return {name: each for name, each in offered.items() if name not in ACTS or may(request.user, ACTS[name])}
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Refuse an act without its right, where Django would only say that no action was chosen."""
+        asked = ACTS.get(request.POST.get("action", ""))
+        if asked and not may(request.user, asked):
+            raise PermissionDenied
+        answer: HttpResponse = super().changelist_view(request, extra_context)
+        return answer
+
+
+def action_for(name: str) -> Callable[[Any, HttpRequest, QuerySet[Sale]], HttpResponse | None]:
+    """Return the admin action `name`: the first call asks, the confirmed one acts."""
+    act = ACTS[name]
+
+    @admin.action(description=act.title)
+    def run(model_admin: Any, request: HttpRequest, queryset: QuerySet[Sale]) -> HttpResponse | None:
+        if not may(request.user, act):
+            raise PermissionDenied
+        confirmed = "confirm" in request.POST
+        first = queryset.select_related("stock").first()
+        form = ActForm(act, request.POST if confirmed else None, seen_total=first.stock.total if first else None)
+        if act.asks == "units" and queryset.count() != 1:
+            model_admin.message_user(request, "Choose one sale.", level=messages.ERROR)
+            return None
+        if not confirmed or not form.is_valid():
+            return _ask(model_admin, request, queryset, name=name, act=act, form=form)
+        for sale in queryset:
+            _do(model_admin, request, sale, act=act, values=form.cleaned_data)
+        return None
+
+    run.__name__ = name
+    return run
+
+
+def _ask(
+    model_admin: Any, request: HttpRequest, queryset: QuerySet[Sale], *, name: str, act: Act, form: ActForm
+) -> HttpResponse:
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": act.title,
+        "act": act,
+        "action": name,
+        "sales": queryset.select_related("stock"),
+        "form": form,
+        "checkbox": ACTION_CHECKBOX_NAME,
+        "opts": model_admin.opts,
+    }
+    return TemplateResponse(request, "admin/shop/sale/act.html", context)
+
+
+def _do(model_admin: Any, request: HttpRequest, sale: Sale, *, act: Act, values: dict[str, Any]) -> None:
+    try:
+        act.service(sale.slug, actor=request.user.get_username(), **values)
+    except FairdropError as error:
+        model_admin.message_user(request, f"{sale.slug}: {error.detail}", level=messages.ERROR)
+    else:
+        model_admin.message_user(request, f"{sale.slug}: {act.title.lower()}, done.", level=messages.SUCCESS)

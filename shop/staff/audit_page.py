@@ -1,0 +1,59 @@
+"""Shows staff the audit of a sale in the admin, once or every two seconds. Never changes anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+
+from inventory.exceptions import FairdropError
+from shop.models import Sale
+from shop.sales.audit import audit_sale
+
+WATCH_SECONDS = 2
+
+
+class AuditPage(admin.ModelAdmin):  # type: ignore[type-arg]
+    """The admin of sales with one page more: what the API and `manage.py audit` show."""
+
+    def get_urls(self) -> list[URLPattern]:
+        page = path("<int:sale_id>/audit/", self.admin_site.admin_view(self.audit_page), name="shop_sale_audit")
+        return [page, *super().get_urls()]
+
+    @admin.display(description="audit")
+    def audit_link(self, obj: Sale) -> str:
+        """Return the way to the page, for the list of sales."""
+        return format_html('<a href="{}">audit</a>', reverse("admin:shop_sale_audit", args=[obj.pk]))
+
+    def audit_page(self, request: HttpRequest, sale_id: int) -> HttpResponse:
+        """Show the audit; with ?watch=1 the browser asks again by itself."""
+        sale = self.viewed_sale(request, sale_id)
+        context: dict[str, Any] = {
+            **self.admin_site.each_context(request),
+            "title": f"Audit of {sale.slug}",
+            "sale": sale,
+        }
+        try:
+            context |= {"report": audit_sale(sale.slug), "watched": "watch" in request.GET}
+        except FairdropError as error:
+            context |= {"error": error.detail}
+        answer = TemplateResponse(
+            request, "admin/shop/sale/audit.html", context, status=503 if "error" in context else 200
+        )
+        if "watch" in request.GET:
+            answer["Refresh"] = str(WATCH_SECONDS)
+        return answer
+
+    def viewed_sale(self, request: HttpRequest, sale_id: int) -> Sale:
+        """Return a sale that this user may look at. Raises Http404, PermissionDenied."""
+        sale = Sale.objects.select_related("stock", "product").filter(pk=sale_id).first()
+        if sale is None:
+            raise Http404
+        if not self.has_view_permission(request, sale):
+            raise PermissionDenied
+        return sale

@@ -1,0 +1,200 @@
+"""The control room of a sale in the admin: one live page, and a form with a reason for each act.
+Never acts without the right, never reads more often than every two seconds however many watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+
+from inventory import redis
+from inventory.exceptions import FairdropError, RedisUnavailable
+from inventory.line import dead_letters
+from inventory.locks.report import LockReport, report_locks
+from shop.models import Sale
+from shop.staff.actions import ROOM_ACTS, Act, ActForm, SaleActs, may
+from shop.staff.audit_page import AuditPage
+from shop.staff.control_room_acts import newest_act, run_act
+from shop.staff.readings import MAX_LETTERS, read_room
+from shop.staff.shared_reading import shared
+
+ROOM_SECONDS = 2
+# An act that could only be refused now has no button; its address still answers, with the reason.
+FITS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "open_now": lambda room: room["state"] == "scheduled",
+    "pause": lambda room: room["state"] in ("scheduled", "open"),
+    "resume": lambda room: room["state"] == "paused",
+    "close": lambda room: room["state"] != "closed",
+    "retire": lambda room: room["state"] == "closed" and not room["retired"],
+    "retry": lambda room: bool(room["letters"]),
+    "discard": lambda room: bool(room["letters"]),
+}
+PARTS = ("buttons", "numbers", "invariants", "workers", "lock", "letters", "movements", "acts", "table")
+TABLE_POINTS = 20
+
+
+class ControlRoom(SaleActs, AuditPage):
+    """The admin of sales with a room for each."""
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        own = [
+            path("<int:sale_id>/room/", wrap(self.room), name="shop_sale_room"),
+            path("<int:sale_id>/room/live/", wrap(self.room_live), name="shop_sale_room_live"),
+            path("<int:sale_id>/room/<slug:name>/", wrap(self.room_act), name="shop_sale_room_act"),
+        ]
+        return [*own, *super().get_urls()]
+
+    @admin.display(description="control room")
+    def room_link(self, obj: Sale) -> str:
+        """Return the way to the room, for the list of sales."""
+        return format_html('<a href="{}">control room</a>', reverse("admin:shop_sale_room", args=[obj.pk]))
+
+    def room(self, request: HttpRequest, sale_id: int) -> HttpResponse:
+        """Show the room; a module of the page then asks room_live, with ?watch=1 the browser asks again by itself."""
+        sale = self.viewed_sale(request, sale_id)
+        room = reading(sale)
+        context: dict[str, Any] = {
+            **self.admin_site.each_context(request),
+            "title": f"Control room: {sale.slug}",
+            "sale": sale,
+            "parts": parts(sale, room, user=request.user),
+            "summary": summary(room),
+            "watched": "watch" in request.GET,
+            "opts": self.opts,
+        }
+        answer = TemplateResponse(request, "admin/shop/sale/room.html", context)
+        if "watch" in request.GET:
+            answer["Refresh"] = str(ROOM_SECONDS)
+        return answer
+
+    def room_live(self, request: HttpRequest, sale_id: int) -> JsonResponse:
+        """Return {at, summary, ok, parts, points}: what changed in the page, and the points after ?after= (Unix s)."""
+        sale = self.viewed_sale(request, sale_id)
+        room = reading(sale)
+        try:
+            after = float(request.GET.get("after", "0"))
+        except ValueError:
+            after = 0.0
+        said = {
+            "at": room["at"],
+            "summary": summary(room),
+            "ok": room["invariants"]["ok"],
+            "parts": parts(sale, room, user=request.user),
+            "points": [point for point in room["points"] if (point[0] or 0) > after],
+        }
+        return JsonResponse(said)
+
+    def room_act(self, request: HttpRequest, sale_id: int, name: str) -> HttpResponse:
+        """Ask for a reason and a confirmation; when confirmed, act and go back to the room."""
+        sale = self.viewed_sale(request, sale_id)
+        act = ROOM_ACTS.get(name)
+        if act is None:
+            raise Http404
+        if not may(request.user, act):
+            raise PermissionDenied
+        form, error = _form(sale, act, request.POST if request.method == "POST" else None), ""
+        if request.method == "POST" and form.is_valid():
+            try:
+                told = run_act(
+                    sale, act, user=request.user, seen_act=_number(request.POST.get("seen_act")),
+                    values=form.cleaned_data,
+                )  # fmt: skip
+            except FairdropError as refused:
+                error = refused.detail
+            else:
+                self.message_user(request, f"{act.title}: {told}.", level=messages.SUCCESS)
+                return HttpResponseRedirect(reverse("admin:shop_sale_room", args=[sale.pk]))
+        return self._ask(request, sale, act=act, form=form, error=error)
+
+    def _ask(self, request: HttpRequest, sale: Sale, *, act: Act, form: ActForm, error: str) -> HttpResponse:
+        newest = newest_act(sale)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{act.title}: {sale.slug}",
+            "sale": sale,
+            "act": act,
+            "form": form,
+            "error": error,
+            "seen_act": newest.pk if newest else 0,
+            "newest": newest,
+            "lock": _lock(sale) if act.asks == "lock" else None,
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "admin/shop/sale/room_act.html", context, status=409 if error else 200)
+
+
+def reading(sale: Sale) -> dict[str, Any]:
+    """Return the newest reading of `sale`, at most two seconds old and the same for all who watch."""
+    return shared(f"room:{sale.pk}", lambda last: read_room(sale, last), every_seconds=ROOM_SECONDS)
+
+
+def parts(sale: Sale, room: dict[str, Any], *, user: AbstractBaseUser | AnonymousUser) -> dict[str, str]:
+    """Return the pieces of the page that change, as HTML; with and without script it is the same.
+
+    The reading is everybody's; the buttons are those of `user`.
+    """
+    fitting = [name for name in ROOM_ACTS if name not in FITS or FITS[name](room)]
+    buttons = [(name, ROOM_ACTS[name]) for name in fitting if may(user, ROOM_ACTS[name])]
+    newest_first = room["points"][-TABLE_POINTS:][::-1]
+    table = [(datetime.fromtimestamp(at, tz=UTC).strftime("%H:%M:%S"), *values) for at, *values in newest_first]
+    context = {"sale": sale, "room": room, "table": table, "buttons": buttons}
+    return {name: render_to_string(f"admin/shop/room/{name}.html", context) for name in PARTS}
+
+
+def summary(room: dict[str, Any]) -> str:
+    """Return the sale in one sentence; it changes only when something happened that people must hear of."""
+    broken = [each["id"] for each in room["invariants"]["findings"] if not each["ok"]]
+    said = [f"The sale is {'retired' if room['retired'] else room['state']}."]
+    if room["redis_error"]:
+        said.append("Redis does not answer.")
+    if room.get("full"):
+        said.append(f"{room['full']}.")
+    if broken:
+        said.append(f"Broken: {', '.join(broken)}.")
+    elif not room["invariants"]["error"]:
+        said.append("Every invariant holds.")
+    if room["line"] and room["line"]["dead"]:
+        said.append(f"{room['line']['dead']} dead letters.")
+    return " ".join(said)
+
+
+def _form(sale: Sale, act: Act, data: Any) -> ActForm:
+    letters, token = [], ""
+    if act.asks == "letters":
+        letters = [(each.request_id, _letter_label(each)) for each in _letters(sale)]
+    if act.asks == "lock" and (lock := _lock(sale)) is not None:
+        token = lock.token or ""
+    return ActForm(act._replace(reason_required=True), data, letters=letters, token=token)
+
+
+def _letters(sale: Sale) -> list[dead_letters.DeadLetter]:
+    try:
+        return dead_letters.dead_letters(redis.connect(), sale.stock.sku)[:MAX_LETTERS]
+    except RedisUnavailable:
+        return []
+
+
+def _letter_label(letter: dead_letters.DeadLetter) -> str:
+    return f"{letter.request_id}, handed out {letter.hand_outs} times"
+
+
+def _lock(sale: Sale) -> LockReport | None:
+    try:
+        return report_locks(redis.connect(), [sale.stock.sku])[0]
+    except RedisUnavailable:
+        return None
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0

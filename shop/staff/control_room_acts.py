@@ -1,0 +1,60 @@
+"""Does one act of a control room: only with its right, only on what its form had shown, one act of a sale at a time.
+Never changes a sale itself: the services do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.db import connection
+from django.utils import timezone
+
+from inventory.exceptions import InvalidRequest
+from shop.models import Sale, StaffAct
+from shop.staff.actions import Act, may
+
+# The first half of an advisory lock's name; the second is the sale.
+ROOM_LOCK = 0x46440001
+
+
+def newest_act(sale: Sale) -> StaffAct | None:
+    """Return what was last done to `sale`."""
+    return StaffAct.objects.filter(sale=sale).first()
+
+
+def run_act(
+    sale: Sale, act: Act, *, user: AbstractBaseUser | AnonymousUser, seen_act: int, values: dict[str, Any]
+) -> str:
+    """Do `act` and say what came of it. seen_act: id of the newest act when the form was made, 0 for none.
+
+    Raises PermissionDenied, InvalidRequest when something was done since then, and what the service raises.
+    """
+    if not may(user, act):
+        raise PermissionDenied
+    with _alone(sale):
+        newest = newest_act(sale)
+        if newest is not None and newest.pk != seen_act:
+            at = timezone.localtime(newest.at).strftime("%H:%M:%S")
+            raise InvalidRequest(
+                f"{newest.actor} did “{newest.act}” at {at}, after this form was made, so nothing was done now. "
+                "Look at the sale again; if it is still right, confirm once more."
+            )
+        told = act.service(sale.slug, actor=user.get_username(), **values)
+    return told if isinstance(told, str) else "done"
+
+
+@contextmanager
+def _alone(sale: Sale) -> Iterator[None]:
+    """Let nobody else act on this sale meanwhile: of a form that is sent twice one is seen to be stale."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [ROOM_LOCK, sale.pk % 2**31])
+        if not cursor.fetchone()[0]:
+            raise InvalidRequest("another act on this sale is under way; nothing was done now, look again")
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [ROOM_LOCK, sale.pk % 2**31])

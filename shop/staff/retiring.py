@@ -1,0 +1,104 @@
+"""Retires sales that are over and settled: from then on the database alone answers for them, and Redis forgets them.
+Never retires a sale that is open, or that owes anybody an answer, a unit or money; never brings one back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from inventory import redis
+from inventory.exceptions import InvalidRequest, Unavailable
+from inventory.line import forgetting
+from shop.models import Order, Payment, Sale, StaffAct
+from shop.staff.sale_control import check_act, locked
+
+log = structlog.get_logger(__name__)
+
+# Nobody pays on a page that is a day old: a payment of which nothing was heard by then keeps no sale.
+PAYMENT_UNDER_WAY = timedelta(days=1)
+
+
+def retire(slug: str, *, actor: str, reason: str = "") -> str:
+    """Retire a sale now; say what came of it.
+
+    Raises SaleNotFound, InvalidRequest when it is not over or not settled, RedisUnavailable.
+    """
+    sku = mark_retired(slug, actor=actor, reason=reason)
+    try:
+        forgotten = forget_retired(sku)
+    except Unavailable as error:
+        # It is retired all the same: the reconciler lets Redis forget it once it answers.
+        log.warning("retired, but Redis has not forgotten it", action="forget_failed", sale=slug, error=repr(error))
+        forgotten = False
+    return "retired" if forgotten else "retired; the reconciler lets Redis forget it"
+
+
+def due(*, most: int, after_id: int) -> list[tuple[int, str]]:
+    """Return up to `most` sales (id, slug) with an id above `after_id` that ended long enough ago to be retired."""
+    ended = Sale.objects.filter(
+        retired_at__isnull=True, closes_at__lte=Now() - timedelta(seconds=settings.RETIRE_AFTER_SECONDS)
+    )
+    return list(ended.filter(pk__gt=after_id).order_by("pk").values_list("pk", "slug")[:most])
+
+
+def mark_retired(slug: str, *, actor: str, reason: str = "") -> str:
+    """Write down that a sale is retired, and who did it; return its SKU. Redis forgets it only after that.
+
+    Raises as retire.
+    """
+    check_act(actor=actor, reason=reason)
+    with transaction.atomic():
+        sale = locked(slug)
+        if sale.retired_at is not None:
+            raise InvalidRequest(f"{slug} is retired already")
+        now = timezone.now()
+        if sale.state_at(now) != "closed":
+            raise InvalidRequest(f"{slug} is {sale.state_at(now)}; only a sale that is over can be retired")
+        why = unsettled(sale)
+        if why:
+            raise InvalidRequest(f"{slug} is not settled: {why}")
+        sale.retired_at = now
+        sale.save(update_fields=["retired_at"])
+        StaffAct.objects.create(sale=sale, act="retire", actor=actor, reason=reason)
+    return sale.stock.sku
+
+
+def unsettled(sale: Sale) -> str:
+    """Return what a sale that is over still owes to anybody, '' when nothing. Raises RedisUnavailable."""
+    # The line first: what has left it is committed, so what it has become is seen by the queries after it.
+    if forgetting.has_waiting(redis.connect(), sale.stock.sku, sale_id=sale.pk):
+        return "somebody waits in line, in flight, or as an undecided dead letter"
+    if Order.objects.filter(sale=sale, state="held").exists():
+        return "an order is held"
+    payments = Payment.objects.filter(order__sale=sale)
+    if payments.filter(state=Payment.State.REFUND_DUE).exists():
+        return "a refund is due"
+    # The provider is asked about older ones as well, and what it says is heeded after the sale is retired, too.
+    if payments.filter(state=Payment.State.PENDING, created_at__gt=Now() - PAYMENT_UNDER_WAY).exists():
+        return "a payment is under way"
+    return ""
+
+
+def forget_retired(sku: str, *, breathe: Callable[[], None] = lambda: None) -> bool:
+    """Let Redis forget the retired sales of `sku`, and all of it when no other is left; say whether it has.
+
+    Safe to repeat and to break off. breathe: called after each step. Raises RedisUnavailable.
+    """
+    client = redis.connect()
+    sales = Sale.objects.filter(stock__sku=sku)
+    retired = list(sales.filter(retired_at__isnull=False).order_by("pk").values_list("pk", flat=True))
+    if not retired:
+        return False
+    if not sales.filter(retired_at__isnull=True).exists():
+        return forgetting.forget_sku(client, sku, lock_ttl_ms=settings.LOCK_TTL_MS, breathe=breathe)
+    left = forgetting.sales_known(client, sku, retired)
+    if left:
+        forgetting.forget_sales(client, sku, sale_ids=set(left), breathe=breathe)
+    return not left or not forgetting.sales_known(client, sku, left)

@@ -1,0 +1,213 @@
+"""What staff do to a sale while it runs: open, pause, resume, close, restock, adjust, new terms; each act is logged.
+Never writes stock but through the ledger, never acts without an actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import structlog
+from django.core.exceptions import ValidationError
+from django.db import DataError, IntegrityError, connection, transaction
+from django.utils import timezone
+
+from inventory import ledger
+from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
+from inventory.records import StockFigures
+from shop.models import Sale, StaffAct
+from shop.orders.holds import Changes, tell
+from shop.sales import catalogue
+
+log = structlog.get_logger(__name__)
+
+MAX_REASON_LENGTH = 200
+
+
+def open_now(slug: str, *, actor: str, reason: str = "") -> Sale:
+    """Let a sale that has not begun begin now. Raises SaleNotFound, InvalidRequest."""
+
+    def act(sale: Sale) -> str:
+        now = timezone.now()
+        if sale.state_at(now) != "scheduled":
+            raise InvalidRequest(f"{slug} is {sale.state_at(now)}; only a scheduled sale can be opened")
+        sale.opens_at = now - timedelta(milliseconds=1)
+        return f"opens_at {sale.opens_at.isoformat()}"
+
+    return _act(slug, "open", act, actor=actor, reason=reason)
+
+
+def pause(slug: str, *, actor: str, reason: str) -> Sale:
+    """Stop a sale for a while: nobody is let in and nobody in line is decided; holds may be paid.
+
+    reason: shown to buyers. Raises SaleNotFound, InvalidRequest.
+    """
+    if not reason:
+        raise InvalidRequest("say why: buyers read it while they wait")
+
+    def act(sale: Sale) -> str:
+        _refuse_when_closed(sale)
+        sale.switch, sale.pause_reason = Sale.Switch.PAUSED, reason
+        return ""
+
+    return _act(slug, "pause", act, actor=actor, reason=reason)
+
+
+def resume(slug: str, *, actor: str, reason: str = "") -> Sale:
+    """Let a paused sale go on where it stood. Raises SaleNotFound, InvalidRequest."""
+
+    def act(sale: Sale) -> str:
+        if sale.switch != Sale.Switch.PAUSED:
+            raise InvalidRequest(f"{slug} is not paused")
+        sale.switch, sale.pause_reason = Sale.Switch.ON, ""
+        return ""
+
+    return _act(slug, "resume", act, actor=actor, reason=reason)
+
+
+def close(slug: str, *, actor: str, reason: str = "") -> Sale:
+    """End a sale for good: who is in line gets what is free, the rest is told sold out; holds may still be paid.
+
+    Raises SaleNotFound, InvalidRequest.
+    """
+
+    def act(sale: Sale) -> str:
+        if sale.switch == Sale.Switch.CLOSED:
+            raise InvalidRequest(f"{slug} is closed")
+        sale.switch, sale.pause_reason = Sale.Switch.CLOSED, ""
+        now = timezone.now()
+        if now > sale.opens_at:
+            sale.closes_at = min(sale.closes_at, now)  # from here on it is over, and its time in the list runs
+        return ""
+
+    return _act(slug, "close", act, actor=actor, reason=reason)
+
+
+def change_terms(
+    slug: str, *, actor: str, reason: str = "", price: Decimal | None = None, per_buyer_limit: int | None = None
+) -> Sale:
+    """Change price or limit for those who ask from now on; who is in line keeps what it was promised.
+
+    Raises SaleNotFound, InvalidRequest.
+    """
+    wanted = {"price": price, "per_buyer_limit": per_buyer_limit}
+
+    def act(sale: Sale) -> str:
+        _refuse_when_closed(sale)
+        new = {field: value for field, value in wanted.items() if value is not None}
+        if not new:
+            raise InvalidRequest("name a new price or a new limit")
+        old = {field: getattr(sale, field) for field in new}
+        for field, value in new.items():
+            setattr(sale, field, value)
+        try:
+            sale.clean_fields(exclude={field.name for field in Sale._meta.fields} - set(new))
+        except ValidationError as error:
+            raise InvalidRequest("; ".join(error.messages)) from error
+        return ", ".join(f"{field} {old[field]} → {new[field]}" for field in new)
+
+    return _act(slug, "terms", act, actor=actor, reason=reason)
+
+
+def note_change(sale: Sale, *, actor: str, fields: Sequence[str]) -> None:
+    """Write down that a form of the admin changed `fields` of a sale, in the caller's transaction."""
+    StaffAct.objects.create(sale=sale, act="change", actor=actor, detail=", ".join(fields)[:MAX_REASON_LENGTH])
+
+
+def restock(slug: str, *, units: int, actor: str, reason: str = "", seen_total: int | None = None) -> StockFigures:
+    """Add `units` (≥ 1) that came in; they go to the head of the line. Raises SaleNotFound, InvalidRequest."""
+
+    def change(cursor: Any, sku: str) -> StockFigures:
+        ledger.load_stock(cursor, sku=sku, units=units, actor=actor, reason=reason)
+        return ledger.figures_of(ledger.lock_stock(cursor, sku=sku))
+
+    return _change_stock(slug, "restock", change, units=units, actor=actor, reason=reason, seen_total=seen_total)
+
+
+def adjust(slug: str, *, units: int, actor: str, reason: str, seen_total: int | None = None) -> StockFigures:
+    """Correct the count by `units` (negative: fewer), never below what is held and sold (I20).
+
+    Raises SaleNotFound, InvalidRequest.
+    """
+
+    def change(cursor: Any, sku: str) -> StockFigures:
+        return ledger.adjust_stock(cursor, sku=sku, units=units, actor=actor, reason=reason)
+
+    return _change_stock(slug, "adjust", change, units=units, actor=actor, reason=reason, seen_total=seen_total)
+
+
+def _refuse_when_closed(sale: Sale) -> None:
+    if sale.state_at(timezone.now()) == "closed":
+        raise InvalidRequest(f"{sale.slug} is closed")
+
+
+def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason: str) -> Sale:
+    check_act(actor=actor, reason=reason)
+    try:
+        with transaction.atomic():
+            sale = locked(slug)
+            if sale.retired_at is not None:
+                raise InvalidRequest(f"{slug} is retired; nothing about it can be changed")
+            detail = act(sale)
+            sale.save(update_fields=["switch", "pause_reason", "opens_at", "closes_at", "price", "per_buyer_limit"])
+            StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=detail)
+    except IntegrityError as error:
+        raise InvalidRequest(f"{slug} would overlap another sale of the same stock") from error
+    _prime(slug)
+    return sale
+
+
+def _change_stock(
+    slug: str,
+    name: str,
+    change: Callable[[Any, str], StockFigures],
+    *,
+    units: int,
+    actor: str,
+    reason: str,
+    seen_total: int | None,
+) -> StockFigures:
+    """Change the count. seen_total: units in all as the page showed them; only restocks and corrections change it."""
+    check_act(actor=actor, reason=reason)
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            sale = locked(slug)
+            sku = sale.stock.sku
+            stock = ledger.lock_stock(cursor, sku=sku)
+            if seen_total not in (None, stock.available + stock.held + stock.sold):
+                raise InvalidRequest(f"the count of {sku} was changed after you had looked; look again first")
+            figures = change(cursor, sku)
+            StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=f"{units:+d} units")
+    except DataError as error:
+        raise InvalidRequest(f"{units} units are more than the books can count") from error
+    with suppress(LineNotTold):  # the board of every web process sees the newer figures and primes them
+        tell(Changes(sku, figures, []))
+    return figures
+
+
+def check_act(*, actor: str, reason: str) -> None:
+    """Raise InvalidRequest unless somebody is named and the reason is not too long."""
+    if not actor:
+        raise InvalidRequest("actor must be named")
+    if len(reason) > MAX_REASON_LENGTH:
+        raise InvalidRequest(f"reason may have at most {MAX_REASON_LENGTH} characters")
+
+
+def locked(slug: str) -> Sale:
+    """Return the sale `slug` with its row locked, in the caller's transaction. Raises SaleNotFound."""
+    # Not the key: settlement inserts orders of this sale while it holds the stock row, which we want next.
+    sale = Sale.objects.select_related("stock").select_for_update(of=("self",), no_key=True).filter(slug=slug).first()
+    if sale is None:
+        raise SaleNotFound
+    return sale
+
+
+def _prime(slug: str) -> None:
+    try:
+        catalogue.prime_sale(slug)
+    except RedisUnavailable as error:
+        # The board of every web process sees the newer terms within a second or so and primes them.
+        log.warning("committed, but the line was not told", action="tell_failed", sale=slug, error=repr(error))

@@ -1,0 +1,89 @@
+"""The live table of stock in the admin: page, JSON for its module, CSV. Never changes anything.
+shop/urls.py puts it under the admin's own check of who is staff.
+"""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.utils import timezone
+
+from shop.staff.stock_rows import COLUMNS, FILTERS, StockPage, StockRow, read_stock
+
+LIVE_SECONDS = 2
+MAX_SEARCH_LENGTH = 40
+
+
+def stock_live(request: HttpRequest) -> HttpResponse:
+    """Show the table; ?q= part of a SKU, ?state= a filter, ?p= page, ?format=json or csv, ?watch=1 without script."""
+    if not request.user.has_perm("inventory.view_stock"):
+        raise PermissionDenied
+    chosen = {"q": request.GET.get("q", "")[:MAX_SEARCH_LENGTH].strip(), "state": request.GET.get("state", "")}
+    if chosen["state"] not in FILTERS:
+        chosen["state"] = ""
+    wanted = request.GET.get("format", "")
+    found = read_stock(search=chosen["q"], state=chosen["state"], number=request.GET.get("p", 1), whole=wanted == "csv")
+    if wanted == "csv":
+        return _csv(found.rows)
+    if wanted == "json":
+        return _json(found)
+    return _page(request, found, chosen)
+
+
+def _page(request: HttpRequest, found: StockPage, chosen: dict[str, str]) -> HttpResponse:
+    query = {name: value for name, value in chosen.items() if value}
+    context: dict[str, Any] = {
+        **admin.site.each_context(request),
+        "title": "Live stock",
+        "body": _body(found),
+        "found": found,
+        "chosen": chosen,
+        "filters": [
+            (text, urlencode({**query, "state": name} if name else {k: v for k, v in query.items() if k != "state"}),
+             chosen["state"] == name)
+            for name, text in FILTERS.items()
+        ],
+        "query": urlencode(query),
+        "watched": "watch" in request.GET,
+        "at": timezone.now(),
+    }  # fmt: skip
+    answer = TemplateResponse(request, "admin/inventory/stock/live.html", context)
+    if "watch" in request.GET:
+        answer["Refresh"] = str(LIVE_SECONDS)
+    return answer
+
+
+def _body(found: StockPage) -> str:
+    return render_to_string("admin/inventory/stock/live_rows.html", {"rows": found.rows})
+
+
+def _json(found: StockPage) -> JsonResponse:
+    said = {
+        "at": timezone.localtime().strftime("%H:%M:%S"),
+        "error": found.redis_error,
+        "parts": {"rows": _body(found)},
+        "rows": [row.cells() for row in found.rows],
+    }
+    return JsonResponse(said)
+
+
+def _csv(rows: list[StockRow]) -> HttpResponse:
+    answer = HttpResponse(content_type="text/csv; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="stock-{timezone.now():%Y%m%dT%H%M%SZ}.csv"'
+    writer = csv.writer(answer)
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow(_harmless(value) for value in row.cells().values())
+    return answer
+
+
+def _harmless(value: object) -> object:
+    """Return a cell that a spreadsheet reads as text: names of machines and slugs are typed by people."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

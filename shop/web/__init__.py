@@ -1,0 +1,1 @@
+"""The pages that Django renders for buyers, and the words on them."""

@@ -1,0 +1,356 @@
+"""The pages: list of sales, one sale with its form, one ticket. Each view checks input, calls a service, renders.
+Never writes a store itself and never answers a foreseeable fault with a 500.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.middleware.csrf import CsrfViewMiddleware
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone, translation
+from django.utils.cache import add_never_cache_headers, patch_vary_headers
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_safe
+
+from inventory import redis
+from inventory.exceptions import (
+    FairdropError,
+    ForbiddenOrigin,
+    IdempotencyMismatch,
+    InvalidRequest,
+    RequestNotFound,
+    TermsChanged,
+    Unauthenticated,
+    Unavailable,
+)
+from inventory.line import reading
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import clocks
+from inventory.states import WAITING_STATES
+from shop import buyers
+from shop.http import PAGE_NUMBER, check_origin
+from shop.models import OrderEvent
+from shop.orders import mails, restoring, ticket_links
+from shop.orders import requests as requests_service
+from shop.orders.requests import RequestView
+from shop.payments import checkout
+from shop.sales import catalogue
+from shop.sales.decision_rates import RATES
+from shop.web.languages import LANGUAGES, language_of
+from shop.web.sale_presenter import SaleFace, milliseconds
+from shop.web.ticket_presenter import TicketFace
+
+View = Callable[..., HttpResponse]
+IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
+QUANTITY = re.compile(r"[0-9]{1,4}")
+TERMS_VERSION = re.compile(r"[0-9]{1,15}")
+REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
+# Keeps, for one sale's path only, the signed ticket that this browser got there; the same press again shows it.
+TICKET_COOKIE = "ticket"
+# Keeps the signed ticket on its own page's path, so that the page brings a lost place back also without script.
+PROOF_COOKIE = "proof"
+# Keeps the secret of a ticket's link on that ticket's path, in a browser that was opened by the link.
+LINK_COOKIE = "link"
+# Begins the name of each cookie that one of the last asks leaves for shop/web/my_tickets.py: a signed ticket.
+# Which of them the last ask took is kept by one for all paths: what a browser sends must never grow.
+ASKED_COOKIE, ASKED_TURNS = "asked-", "0123456789"
+LAST_ASKED_COOKIE = "asked"
+ASKED_FOR_SECONDS = 2 * 24 * 3600
+# Anyone who has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
+FIRST_KEY = "first-press"
+# Of the sales that are over only the latest are listed; each keeps its page.
+MAX_OVER = 12
+SECTIONS = {"scheduled": "coming", "closed": "over", "sold_out": "over"}
+
+
+def page(view: View) -> View:
+    """Answer every foreseeable fault of a page with its own status and a page that says what to do."""
+
+    @functools.wraps(view)
+    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            response = view(request, *args, **kwargs)
+        except FairdropError as error:
+            response = error_page(request, error)
+        except (OperationalError, InterfaceError):
+            response = error_page(request, Unavailable())
+        add_never_cache_headers(response)
+        return response
+
+    return wrapped
+
+
+def error_page(request: HttpRequest, error: FairdropError) -> HttpResponse:
+    """Render the page of one of our errors: not found as 404.html, anything else as error.html."""
+    return show(request, "shop/404.html" if error.status == 404 else "shop/error.html", {}, error=error)
+
+
+def show(
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any],
+    *,
+    status: int = 200,
+    error: FairdropError | None = None,
+) -> HttpResponse:
+    """Render a page with the server's moment in it, from which countdown.js counts; an error has its own status."""
+    now: datetime = context.get("now") or timezone.now()
+    language = language_of(request)
+    more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language, "path": request.path}
+    more |= {"sandbox": settings.SANDBOX_IN_USE, "links": settings.SHOP_LINKS}
+    with translation.override(language):
+        shown = {**context, **more, "error": error}
+        response = render(request, template, shown, status=error.status if error else status)
+    if error and error.retry_after_seconds is not None:
+        response["Retry-After"] = str(error.retry_after_seconds)
+    response["Content-Language"] = language
+    patch_vary_headers(response, ["Accept-Language", "Cookie"])
+    return response
+
+
+def known_buyer(request: HttpRequest) -> str | None:
+    """Return the buyer of a valid cookie, else None."""
+    try:
+        return buyers.verify_token(buyers.token_sent(cookies_of(request)))
+    except Unauthenticated:
+        return None
+
+
+def cookies_of(request: HttpRequest) -> Callable[[str], str]:
+    """Return a function that gives a cookie of `request` by its name, '' for none."""
+    return lambda name: request.COOKIES.get(name, "")
+
+
+def reader_of(request: HttpRequest, request_id: str) -> str:
+    """Return the buyer as whom this browser may read and use one ticket: the one who shared its link, else its own."""
+    secret = request.COOKIES.get(LINK_COOKIE, "")
+    if secret and ticket_links.opens(request_id, secret):
+        return requests_service.find_buyer(request_id)
+    return known_buyer(request) or ""
+
+
+def set_cookie(
+    response: HttpResponse, *, name: str, value: str, path: str = "/", max_age: int = buyers.COOKIE_MAX_AGE_SECONDS
+) -> None:
+    """Set a cookie that scripts and other sites cannot use."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=max_age,
+        path=path,
+        secure=settings.BEHIND_TLS,
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+@require_safe
+@page
+def sale_list(request: HttpRequest) -> HttpResponse:
+    """Show the sales that are listed: open now, coming up, over for less than a day."""
+    now = clocks.now()
+    groups: dict[str, list[SaleFace]] = {"open": [], "coming": [], "over": []}
+    for card in catalogue.list_sales():
+        face = SaleFace(card=card, now=now)
+        if card.is_listed(now):
+            groups[SECTIONS.get(face.state, "open")].append(face)
+    groups["open"].sort(key=lambda face: not face.takes_requests)
+    groups["over"] = groups["over"][: -MAX_OVER - 1 : -1]
+    return show(request, "shop/list.html", {"groups": groups, "now": now})
+
+
+@require_safe
+@page
+def past_sales(request: HttpRequest) -> HttpResponse:
+    """Show the sales that are listed no more, some at a time: ?page=, from 1."""
+    number = request.GET.get("page", "1")
+    if not PAGE_NUMBER.fullmatch(number):
+        raise InvalidRequest("page must be a whole number from 1")
+    cards, more = catalogue.list_past(int(number))
+    now = clocks.now()
+    context = {
+        "faces": [SaleFace(card=card, now=now) for card in cards],
+        "now": now,
+        "newer": int(number) - 1,
+        "older": int(number) + 1 if more else 0,
+    }
+    return show(request, "shop/past.html", context)
+
+
+# The page is the same for everybody and carries no token: `ask` looks where the press comes from instead.
+@csrf_exempt
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
+    """Show one sale; a POST asks for units in it.
+
+    A browser whose token cannot be verified keeps it, and gets 401 for a POST, until it posts `new_buyer`.
+    """
+    card = catalogue.find_sale(slug)
+    was, token = buyers.token_sent(cookies_of(request)), buyers.cookie_to_set(cookies_of(request))
+    try:
+        buyer = buyers.verify_token(token or was)
+    except Unauthenticated as error:
+        if request.method != "POST" or not request.POST.get("new_buyer"):
+            return sale_page(request, card, error=error if request.method == "POST" else None)
+        buyer, token = buyers.issue_buyer()
+    response = ask(request, card, buyer=buyer) if request.method == "POST" else sale_page(request, card)
+    if token:
+        set_cookie(response, name=buyers.COOKIE_NAME, value=token)
+    return response
+
+
+def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpResponse:
+    """Put the request in line and lead to its ticket; what stands in the way is said on the sale page."""
+    refuse_foreign_press(request)
+    try:
+        quantity, key, terms_version = read_form(request)
+        name = requests_service.name_of(card, buyer=buyer, idempotency_key=key)
+        proof = request.COOKIES.get(TICKET_COOKIE, "")
+        if proof.startswith(f"{name}."):  # a repeat: should the line have lost it, it keeps its place
+            ticket, _ = restoring.restore_asked(proof, request_id=name, quantity=quantity, buyer=buyer)
+        else:
+            ticket = requests_service.ask(
+                card, buyer=buyer, quantity=quantity, idempotency_key=key, terms_version=terms_version
+            )
+    except TermsChanged as error:
+        return sale_page(request, catalogue.find_sale(card.slug), error=error)
+    except FairdropError as error:
+        return sale_page(request, card, error=error)
+    address = reverse("ticket", args=[ticket.request_id])
+    response = HttpResponseRedirect(address, status=303)
+    was_listed, proof = proof.startswith(f"{name}."), proof_of(ticket, buyer=buyer)
+    set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
+    set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)
+    if not was_listed:
+        last = ASKED_TURNS.find(request.COOKIES.get(LAST_ASKED_COOKIE, "none"))
+        turn = ASKED_TURNS[(last + 1) % len(ASKED_TURNS)]
+        set_cookie(response, name=LAST_ASKED_COOKIE, value=turn)
+        listed = f"{ASKED_COOKIE}{turn}"
+        set_cookie(response, name=listed, value=proof, path=reverse("my-tickets"), max_age=ASKED_FOR_SECONDS)
+    return response
+
+
+def refuse_foreign_press(request: HttpRequest) -> None:
+    """Raise ForbiddenOrigin for a press that another site made. A browser that does not say must show a token."""
+    names = {b"origin": "Origin", b"sec-fetch-site": "Sec-Fetch-Site", b"host": "Host"}
+    said = {key: request.headers[name].encode("latin-1") for key, name in names.items() if name in request.headers}
+    if said.keys() - {b"host"}:
+        return check_origin(said, required=True)
+
+    def never(_request: HttpRequest) -> HttpResponse:
+        raise AssertionError("only process_view is called")
+
+    checker = CsrfViewMiddleware(never)
+    checker.process_request(request)
+    if checker.process_view(request, never, (), {}) is not None:
+        raise ForbiddenOrigin
+    return None
+
+
+def proof_of(view: RequestView, *, buyer: str) -> str:
+    """Return the signed ticket of `buyer`'s request."""
+    place = Ticket(view.request_id, buyer, view.quantity, view.seq, view.terms_version, view.ordinal)
+    return sign_ticket(buyers.ticket_signer(), place)
+
+
+def read_form(request: HttpRequest) -> tuple[int, str, int]:
+    """Return quantity, idempotency key and terms version (0: none) of the form, or raise InvalidRequest."""
+    quantity, key = read_quantity(request), request.POST.get("idempotency_key", "")
+    version = request.POST.get("terms_version", "0")
+    if not quantity or not IDEMPOTENCY_KEY.fullmatch(key) or not TERMS_VERSION.fullmatch(version):
+        raise InvalidRequest
+    return quantity, key, int(version)
+
+
+def read_quantity(request: HttpRequest) -> int:
+    """Return the quantity of the form, 1 when it has none, 0 when it is not a whole number."""
+    text = request.POST.get("quantity", "1")
+    return int(text) if QUANTITY.fullmatch(text) else 0
+
+
+def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: FairdropError | None = None) -> HttpResponse:
+    """Render the sale; after an error the same form, so that trying again is the same request."""
+    now = clocks.now()
+    ticket = request.COOKIES.get(TICKET_COOKIE, "").partition(".")[0]
+    context = {
+        "face": SaleFace(card=card, now=now),
+        "now": now,
+        "quantity": read_quantity(request),
+        "idempotency_key": kept_key(request, error=error),
+        "ticket": ticket if REQUEST_ID.fullmatch(ticket) else "",
+    }
+    return show(request, "shop/sale.html", context, error=error)
+
+
+def kept_key(request: HttpRequest, *, error: FairdropError | None) -> str:
+    """Return the form's own key again after an error, unless that key is what was wrong; a new one to who asked before.
+
+    Who never asked here gets the same key as everybody: ids are made of buyer and key, and two tabs are one request.
+    """
+    key = request.POST.get("idempotency_key", "")
+    if error and not isinstance(error, IdempotencyMismatch) and IDEMPOTENCY_KEY.fullmatch(key):
+        return key
+    if not error and TICKET_COOKIE not in request.COOKIES:
+        return FIRST_KEY
+    return secrets.token_urlsafe(18)
+
+
+@require_safe
+@page
+def ticket(request: HttpRequest, *, request_id: str) -> HttpResponse:
+    """Show the buyer's own request: place in line, then outcome. Somebody else's is not found."""
+    return ticket_page(request, request_id)
+
+
+def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError | None = None) -> HttpResponse:
+    """Render the buyer's own ticket as it is now; error: what stood in the way of what they wanted to do with it."""
+    # The bill before the order: a payment captured in between shows as paid, not as a hold nobody pays for.
+    bill, buyer = checkout.find_bill(request_id), reader_of(request, request_id)
+    found = find_or_restore(request, request_id, buyer=buyer)
+    card, now = catalogue.find_sale(found.sale_slug), timezone.now()
+    waits, is_own = found.state in WAITING_STATES, buyer == known_buyer(request)
+    figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
+    face = TicketFace(
+        ticket=found,
+        sale=SaleFace(card=card, now=now),
+        now=now,
+        bill=bill,
+        figures=figures,
+        decided_per_second=RATES.seen(card.sku, decided=figures.decided) if figures else 0.0,
+        events=tuple(OrderEvent.objects.filter(order__request_id=request_id)) if not waits else (),
+        proof=proof_of(found, buyer=buyer) if waits and is_own else "",
+        link=ticket_links.link_to(request_id, root=checkout.root_of(request)),
+        by_link=not is_own,
+        mail_address=mails.find_address(request_id) if settings.MAIL_ON and is_own else "",
+    )
+    offers_mail = settings.MAIL_ON and is_own
+    context = {"face": face, "now": now, "still": "still" in request.GET, "offers_mail": offers_mail}
+    return show(request, "shop/ticket.html", context, error=error)
+
+
+def find_or_restore(request: HttpRequest, request_id: str, *, buyer: str) -> RequestView:
+    """Return the buyer's request; one that the line has lost is brought back by the ticket this browser keeps.
+
+    Raises RequestNotFound, Unavailable.
+    """
+    try:
+        return requests_service.look_up(request_id, buyer=buyer)
+    except RequestNotFound:
+        proof = request.COOKIES.get(PROOF_COOKIE, "")
+        if not proof.startswith(f"{request_id}."):
+            raise
+    try:
+        return restoring.restore(proof, buyer=buyer)[0]
+    except InvalidRequest:
+        raise RequestNotFound from None
