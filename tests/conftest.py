@@ -17,7 +17,7 @@ from django.test.utils import setup_databases, teardown_databases
 from pytest_django.plugin import DjangoDbBlocker
 
 from tests.servers import OwnServers, needs_servers
-from workers.server import ServerFailed, ServerMissing
+from workers.embedded.server import ServerFailed, ServerMissing
 
 # Settings are read once: they must not have been read before the tests' own addresses are in the environment.
 if settings.configured:

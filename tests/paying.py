@@ -28,7 +28,7 @@ from shop.sandbox.provider import Sandbox
 from tests import road
 from tests.http_calls import Answer, Caller
 from tests.shopkeeping import fill_line
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 # Nobody listens there, and the refusal comes at once.

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 CHUNK_BYTES = 65536
 HELD_LOOK_SECONDS = 0.002

@@ -19,9 +19,9 @@ import pytest
 
 from inventory import redis
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
-from workers.server import free_port
-from workers.server_binaries import valkey_program
+from workers.embedded.binaries import valkey_program
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import free_port
 
 SLOTS = 16384
 SERVICE = "fairdrop"

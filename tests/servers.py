@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from workers.embedded_postgres import DATABASE, ROLE, start_postgres
-from workers.embedded_valkey import start_valkey
-from workers.server import kept_password, reserve_port
+from workers.embedded.postgres import DATABASE, ROLE, start_postgres
+from workers.embedded.server import kept_password, reserve_port
+from workers.embedded.valkey import start_valkey
 
 ROOT = Path(__file__).resolve().parent.parent
 # These folders need nothing but Python; every other test gets real servers.

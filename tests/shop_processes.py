@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.http_calls import Caller
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
-from workers.server import free_port
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND_SECONDS = 300.0

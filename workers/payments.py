@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from shop.payments import recovery
 from workers.process_loop import Stopped
-from workers.reconcile_report import ALARM, REPAIRED, Drift, tell_of
+from workers.reconciler.report import ALARM, REPAIRED, Drift, tell_of
 
 # How often it is looked whether something stays open, and told again when it does.
 ALARM_SECONDS = 300.0

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from loadtest.benchmarks.command import CHECKOUT, Measured, own_stores, run_command, say, set_up_django
-from workers.embedded import start_both
+from workers.embedded.stores import start_both
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ from loadtest.benchmarks.hands import Hand
 from loadtest.benchmarks.shares import POSTGRES, REDIS, WEB
 from loadtest.benchmarks.sides import GATE, Place, Side, serving
 from loadtest.benchmarks.wire import LoadFailed
-from workers.child_process import ChildProcess
-from workers.embedded import Servers
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.stores import Servers
 
 WORKERS = ("settler", "expirer", "reconciler")
 # The longest task of a hand is a comparison that takes all of its time.

@@ -30,9 +30,9 @@ from shop.staff import retiring, sale_control
 from workers.expirer import MAX_A_ROUND, RECENT_SECONDS
 from workers.management.commands.run_worker import RECONCILE_SECONDS
 from workers.process_loop import Stopped
-from workers.reconcile_books import skus_on_sale
-from workers.reconcile_pace import Step
-from workers.reconciler import Reconciler
+from workers.reconciler.books import skus_on_sale
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.pace import Step
 
 LIVE, GONE, FORGOTTEN, LARGE = "age-live", "age-gone", "age-forgotten", "age-large"
 # Longer than any run: what ends meanwhile is work, and an idle shop has none.

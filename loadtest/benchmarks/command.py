@@ -18,9 +18,9 @@ from pathlib import Path
 
 from loadtest.benchmarks.report import Report, as_json, markdown, sentence, table
 from loadtest.benchmarks.wire import LoadFailed
-from workers.child_process import adopt_orphans
-from workers.embedded import Servers, start_both
-from workers.server import ServerFailed
+from workers.embedded.child_process import adopt_orphans
+from workers.embedded.server import ServerFailed
+from workers.embedded.stores import Servers, start_both
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 INTERRUPTED_CODE = 130

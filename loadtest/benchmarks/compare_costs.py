@@ -12,7 +12,7 @@ from django.db import connection
 
 from inventory.redis import connect, run_commands
 from loadtest.benchmarks import processes
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 COMMITS = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()"
 # What a reading itself asks of Redis.

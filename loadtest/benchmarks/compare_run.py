@@ -17,7 +17,7 @@ from loadtest.benchmarks.compare_sides import Contender, RivalSide, Running, Sho
 from loadtest.benchmarks.compare_wishes import Wishes, make_wishes
 from loadtest.benchmarks.sides import Place
 from loadtest.rivals.strategies import RIVALS
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 Say = Callable[[str], None]
 # More wishes a second than a side can take: it must never run dry.

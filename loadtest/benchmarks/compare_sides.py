@@ -27,8 +27,8 @@ from loadtest.rivals.models import RivalOrder
 from loadtest.rivals.rival import Rival
 from loadtest.rivals.work import READY
 from shop.staff import sale_control
-from workers.child_process import ChildProcess
-from workers.server import ServerFailed, free_port
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import ServerFailed, free_port
 
 OURS = "Fairdrop"
 # A server with several workers: each of them is asked, more or less, before it counts as ready.

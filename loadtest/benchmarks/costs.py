@@ -16,7 +16,7 @@ from inventory.redis import Client, connect, keys, run_commands
 from loadtest.benchmarks import processes
 from loadtest.benchmarks.goods import Goods, make_goods
 from loadtest.benchmarks.settlement_alone import BATCH, CLIENT_TIMEOUT_SECONDS, fresh_ask, warm_settler
-from workers.embedded import Servers
+from workers.embedded.stores import Servers
 from workers.settler import Settler
 
 WARM_UP_REQUESTS = 5_000

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from loadtest.benchmarks.command import CHECKOUT, Measured, environment_of, run_command, say
-from workers.embedded import start_valkey
+from workers.embedded.stores import start_valkey
 
 PACKAGES = ("redis", "hiredis", "python-redis-lock", "pottery", "rq", "huey", "dramatiq", "saq")
 PICTURE = "locks_queue.svg"

@@ -17,7 +17,7 @@ from loadtest.benchmarks.locks_queue_plans import CROWDED_LOCKS, LOCKS, QUEUES, 
 from loadtest.benchmarks.queue_sides import OURS_APART, load_queue
 from loadtest.benchmarks.queue_turns import enqueued_per_second, fill, worked_per_second
 from loadtest.benchmarks.rounds import in_turns
-from workers.server import Server
+from workers.embedded.server import Server
 
 PIPELINED_ROUNDS = 5
 Say = Callable[[str], None]

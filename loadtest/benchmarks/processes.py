@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 MIB = 1024 * 1024
 

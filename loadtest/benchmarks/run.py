@@ -23,8 +23,8 @@ from loadtest.benchmarks.sides import BARE, GATE, NOOP, PLAIN, Place, Side, serv
 from loadtest.benchmarks.sold_out import MAX_BUYERS_PER_SECOND, REFUSED, ROOM, UNITS
 from loadtest.benchmarks.whole_road import Road, measure_road
 from shop.sales.catalogue import prime_sale
-from workers.embedded import start_valkey
-from workers.server import Server
+from workers.embedded.server import Server
+from workers.embedded.stores import start_valkey
 
 Say = Callable[[str], None]
 PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loadtest.benchmarks import processes
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 GENERATOR, WEB, SETTLER, REDIS, POSTGRES = "generator", "web", "settler", "Redis", "PostgreSQL"
 PARTS = (GENERATOR, WEB, SETTLER, REDIS, POSTGRES)

@@ -25,9 +25,9 @@ from loadtest.benchmarks.sides import GATE, NOOP, Place, Side, serving
 from loadtest.benchmarks.sold_out import measure_sold_out
 from loadtest.benchmarks.spike import ADMITTED, REFUSED, Doors, Spike, measure_spike
 from loadtest.benchmarks.whole_road import Road, start_settler, travel
-from workers.child_process import ChildProcess
-from workers.embedded import Servers
-from workers.server import Server
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import Server
+from workers.embedded.stores import Servers
 
 Say = Callable[[str], None]
 # From the moment a crowd stands ready to the opening of the doors: web knows the sale by then.

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from loadtest.benchmarks.wishes import BODY
 from shop.buyers import issue_buyer
-from workers.child_process import ChildProcess
-from workers.server import ServerFailed, free_port
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import ServerFailed, free_port
 
 READY_SECONDS = 40.0
 PROBE_SECONDS = 5.0

@@ -26,7 +26,7 @@ from loadtest.benchmarks.shares import Crew
 from loadtest.benchmarks.sides import GATE, Place, Side, serving
 from loadtest.benchmarks.wire import LoadFailed
 from loadtest.benchmarks.wishes import fresh_wishes
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 # More asks than this ahead of the settlers, and the loader rests: the line neither runs dry nor grows without end.
 MAX_UNDECIDED = 6000

@@ -20,7 +20,7 @@ from loadtest.benchmarks.report import Report, as_json, markdown, sentence, tabl
 from loadtest.mutants.guards import GUARDS
 from loadtest.mutants.one_run import CHECKOUT, RESULT_FILE
 from loadtest.mutants.results import AS_IT_IS, Outcome, outcome_of, report_of
-from workers.child_process import ChildProcess, adopt_orphans
+from workers.embedded.child_process import ChildProcess, adopt_orphans
 
 GREEN_RUNS = 20
 RUN_SECONDS = 600.0

@@ -17,8 +17,8 @@ from typing import Any
 
 from loadtest.mutants.watching import RunSpoiled
 from loadtest.verdict import AUDIT_FILE, VERDICT_FILE
-from workers.child_process import ChildProcess, adopt_orphans
-from workers.embedded import start_both
+from workers.embedded.child_process import ChildProcess, adopt_orphans
+from workers.embedded.stores import start_both
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RESULT_FILE = "result.json"
@@ -108,7 +108,7 @@ def _make_shop(mutant: str) -> None:
     from django.db import connection
 
     from loadtest.mutants.guards import switch_off_in_tables
-    from workers.demo_data import FLOOD, seed
+    from workers.demo.data import FLOOD, seed
 
     if mutant:
         with connection.cursor() as cursor:

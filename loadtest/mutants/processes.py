@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.mutants.watching import RunSpoiled, seen_within
-from workers.child_process import ChildProcess
-from workers.demo_steps import wait_for_web
-from workers.server import free_port
+from workers.demo.steps import wait_for_web
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import free_port
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 300.0

@@ -17,10 +17,10 @@ import psutil
 
 from tests.servers import PREFIX
 from tests.shop_processes import run_manage
-from workers.child_process import ChildProcess
-from workers.embedded_postgres import start_postgres
-from workers.embedded_valkey import start_valkey
-from workers.server import Server, free_port
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.postgres import start_postgres
+from workers.embedded.server import Server, free_port
+from workers.embedded.valkey import start_valkey
 
 
 class StartServer(Protocol):

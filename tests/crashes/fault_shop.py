@@ -23,7 +23,7 @@ from tests.road import queue
 from tests.shop_processes import ROOT, STOP_SECONDS, settler_process
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 LOCK_TTL_MS, BATCH = 1000, 50
 BUYERS, UNITS, LATE = 300, 310, 20

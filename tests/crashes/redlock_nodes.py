@@ -17,8 +17,8 @@ from inventory.redis import keys
 from tests.crashes.extra_shop import port_of
 from tests.crashes.lossy_road import teach_scripts
 from tests.proxy import Proxy, Rule, proxy_to
-from workers.embedded_valkey import start_valkey
-from workers.server import Server
+from workers.embedded.server import Server
+from workers.embedded.valkey import start_valkey
 
 # A server that has not voted by then votes no; its answer may still come until the socket's timeout.
 NODE_TIMEOUT_SECONDS = 1.0

@@ -14,7 +14,7 @@ import pytest
 
 from tests.crashes.demo_run import END_SECONDS, DemoRun, answers, demo_running, refused_demo, still_there, wait_for
 from tests.waiting import assert_waits_at_most
-from workers import demo
+from workers.demo import run as demo
 
 WEB, SETTLER, VALKEY, POSTGRES = "manage.py run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
 AWAY_SECONDS, LOOK_SECONDS = 5.0, 0.05

@@ -27,7 +27,7 @@ from tests.crashes.fault_shop import (
 from tests.servers import ROOT
 from tests.shop_processes import settler_process
 from tests.shopkeeping import shop_of
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 # The pass at which it strikes: in the middle of the line where a place is passed once a batch, else at the first.
 ONCE_A_TURN = ("before_take", "before_release")

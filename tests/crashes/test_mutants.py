@@ -25,7 +25,7 @@ from shop.staff import sale_control
 from tests.crashes.extra_shop import own_postgres
 from tests.road import admit, ask, held_lock, own_connection, queue, settle_line, take
 from tests.shopkeeping import audit_of, make_sale, pay, shop_of
-from workers.reconciler import Reconciler
+from workers.reconciler.loop import Reconciler
 from workers.settlement import settle_batch
 
 BUYERS = ("anna", "bert", "cleo", "dora")

@@ -27,7 +27,7 @@ from tests.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores,
 from tests.servers import ROOT
 from tests.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 UNITS, BUYERS = 30, 50
 _NUMBERS = count(1)
@@ -213,7 +213,7 @@ def test_without_an_expirer_nothing_ends(shop: WorkerShop, card: SaleCard) -> No
 def test_every_place_is_in_the_code_once() -> None:
     calls = [
         ast.literal_eval(node.args[0])
-        for path in sorted((ROOT / "workers").glob("*.py"))
+        for path in sorted((ROOT / "workers").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "fault_point"
     ]

@@ -22,7 +22,7 @@ from tests.http_calls import Caller
 from tests.shop_processes import running_process
 from tests.shown_sales import shown_sales
 from tests.waiting import wait_until
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 LOGINS, PAYMENTS = 100, 20
 READY_SECONDS = 3.0

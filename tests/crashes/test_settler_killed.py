@@ -23,7 +23,7 @@ from tests.crashes.extra_shop import own_valkey
 from tests.shop_processes import settler_process
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, shop_of
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 LOCK_TTL_SECONDS = 1.5
 # An unfinished batch is finished within the lock's life and a look of the others, every half second: the rest is for a

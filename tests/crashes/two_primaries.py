@@ -22,7 +22,7 @@ from tests.crashes.extra_shop import own_store
 from tests.road import LOCK_TTL_MS, ask, own_connection
 from tests.shopkeeping import make_sale
 from tests.waiting import wait_until
-from workers.embedded_valkey import start_valkey
+from workers.embedded.valkey import start_valkey
 from workers.settlement import settle_batch
 
 

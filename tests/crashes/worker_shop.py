@@ -18,7 +18,7 @@ from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
 from tests.shop_processes import running_process
 from tests.shopkeeping import shop_of
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 from workers.management.commands.reconcile import run
 
 STOP_SECONDS = 10.0

@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from workers.server_binaries import valkey_program
+from workers.embedded.binaries import valkey_program
 
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTERS = Path(__file__).parent / "adapters"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.foreign.suites import run_suite
 from tests.server_matrix import single
-from workers.server_binaries import valkey_program
+from workers.embedded.binaries import valkey_program
 
 pytestmark = pytest.mark.timeout(900)
 

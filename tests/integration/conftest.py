@@ -18,7 +18,7 @@ from django.test.utils import override_settings
 from tests.http_calls import Caller
 from tests.server_matrix import KINDS, ServerGroups
 from tests.shop_processes import settler_process, web_child
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 if TYPE_CHECKING:
     from shop.sales.catalogue import SaleCard

@@ -23,7 +23,7 @@ from tests.road import admit, ask, held_lock, queue, rewrite_sale, run, settle_l
 from tests.server_matrix import ON_ONE_KIND
 from tests.shopkeeping import make_sale, pay_all
 from tests.waiting import wait_until
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 KNOWN_QUEUED = Code.KNOWN_BEFORE + ord("q")

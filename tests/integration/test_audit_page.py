@@ -15,7 +15,7 @@ from shop.sales.audit import audit_sale
 from shop.sales.catalogue import SaleCard
 from tests.road import queue, run, settle_line
 from tests.shopkeeping import make_sale
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 

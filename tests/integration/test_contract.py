@@ -23,7 +23,7 @@ from tests.http_calls import JSON, Answer, Caller
 from tests.integration.conftest import AUDIT_TOKEN
 from tests.shopkeeping import close_sale, pay
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 MakeSale = Callable[..., SaleCard]
 

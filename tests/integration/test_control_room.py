@@ -26,9 +26,9 @@ from shop.staff.shared_reading import shared
 from tests.road import held_lock, own_connection, queue, run, settle_line, take
 from tests.shopkeeping import assert_books_balance, make_sale
 from tests.staff import browser_of, count_queries
-from workers.reconcile_asked import compare_asked
-from workers.reconciler import Reconciler
-from workers.server import free_port
+from workers.embedded.server import free_port
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.requested import compare_asked
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 

@@ -14,7 +14,7 @@ from shop.models import Sale, StaffAct
 from shop.sales import catalogue
 from tests.integration.test_heartbeats import StopAfter
 from tests.shopkeeping import assert_books_balance
-from workers.demo_editions import EVERY, FIRST_IN, LEAD, STILL, UNITS, Editions, editions
+from workers.demo.editions import EVERY, FIRST_IN, LEAD, STILL, UNITS, Editions, editions
 from workers.process_loop import run_until_stopped
 
 pytestmark = pytest.mark.usefixtures("shop_database")

@@ -47,7 +47,7 @@ from tests.shopkeeping import assert_books_balance, audit_of, let_holds_end, mak
 from tests.waiting import assert_waits_at_most
 from workers import settler as settler_module
 from workers.expirer import Expirer
-from workers.reconciler import Reconciler
+from workers.reconciler.loop import Reconciler
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 # More than a settler needs for anything that it looks at again by itself.

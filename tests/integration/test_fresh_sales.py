@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from shop.models import Product, Sale
-from workers import demo_data
+from workers.demo import data
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -18,15 +18,15 @@ pytestmark = pytest.mark.usefixtures("shop_database")
 def primed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Make goods that nobody else sees: nothing is committed, so Redis must not be told; give what it would be."""
     told: list[str] = []
-    monkeypatch.setattr(demo_data, "prime_sale", told.append)
+    monkeypatch.setattr(data, "prime_sale", told.append)
     with transaction.atomic():
         yield told
         transaction.set_rollback(True)
 
 
 def test_sales_are_made_again_and_again(primed: list[str]) -> None:
-    first = demo_data.seed_again(sales=2, units=7)
-    second = demo_data.seed_again(sales=1, units=9)
+    first = data.seed_again(sales=2, units=7)
+    second = data.seed_again(sales=1, units=9)
     assert (len(first), len(second)) == (2, 1)
     assert not set(first) & set(second)
     assert primed == first + second
@@ -37,8 +37,8 @@ def test_sales_are_made_again_and_again(primed: list[str]) -> None:
 
 
 def test_what_is_sold_again_looks_as_before(primed: list[str]) -> None:
-    (slug,) = demo_data.seed_again(sales=1, units=7)
+    (slug,) = data.seed_again(sales=1, units=7)
     product = Product.objects.get(sales__slug=slug)
-    original = demo_data.FLOOD[0]
+    original = data.FLOOD[0]
     assert product.slug.startswith(f"{original.slug}-")
     assert (product.title, product.picture) == (original.title, f"shop/products/{original.slug}.svg")

@@ -17,8 +17,8 @@ from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Heartbeat, Worker, workers
 from inventory.redis import keys
 from tests.road import run
+from workers.embedded.server import free_port
 from workers.process_loop import StopFlag, run_until_stopped
-from workers.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 

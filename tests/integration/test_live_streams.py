@@ -17,7 +17,7 @@ from shop.staff import sale_control
 from tests import road
 from tests.http_calls import Caller
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 MakeSale = Callable[..., SaleCard]
 STREAMS = 300

@@ -118,7 +118,7 @@ def test_ranks_rise_along_every_arrow() -> None:
 def test_the_scripts_know_the_same_ranks_and_live_states() -> None:
     ranks = {state.letter: rank for state, rank in RANK.items()}
     lives = {state.letter for state in LIVE_STATES}
-    scripts = [path.read_text() for path in (ROOT / "inventory" / "scripts").glob("*.lua")]
+    scripts = [path.read_text() for path in (ROOT / "inventory" / "scripts").rglob("*.lua")]
     found = [match for text in scripts if (match := RANKS.search(text))]
     assert found
     for match in found:

@@ -28,9 +28,9 @@ from shop.sandbox.provider import Sandbox
 from tests.paying import again, begin, charge_state, happen, hear, hold, payment_state, state_of
 from tests.query_plans import pages_read
 from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale
+from workers.embedded.server import free_port
 from workers.payments import PaymentsWorker, left_open
 from workers.process_loop import Stopped
-from workers.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 

@@ -26,7 +26,7 @@ from shop.staff import sale_control
 from tests import road
 from tests.shopkeeping import assert_books_balance, fill_line, make_sale, pay
 from tests.waiting import wait_until
-from workers.reconcile_books import stock_row
+from workers.reconciler.books import stock_row
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 

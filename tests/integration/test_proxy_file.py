@@ -20,7 +20,7 @@ import pytest
 from tests.http_calls import Caller
 from tests.servers import ROOT
 from tests.waiting import wait_until
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 FILE = (ROOT / "docker" / "nginx.conf").read_text()
 MISSING = "No nginx was found. Install it: sudo apt-get install --yes nginx"

@@ -24,8 +24,8 @@ from shop.sales.catalogue import SaleCard
 from tests import road
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, pay, rewrite
 from workers.management.commands.reconcile import run
-from workers.reconcile_books import SkuOnSale
-from workers.reconciler import Reconciler
+from workers.reconciler.books import SkuOnSale
+from workers.reconciler.loop import Reconciler
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -230,7 +230,7 @@ def test_units_are_left_alone_while_anything_moves(card: SaleCard, monkeypatch: 
     """A buyer who comes between the two looks makes the sums of the first worthless."""
     name = writing.live_field(sale_id=card.sale_id, buyer="late-1")
     road.run(("HINCRBY", keys.live_units(card.sku), name, 1))
-    monkeypatch.setattr("workers.reconciler.time.sleep", lambda _: road.queue(card, "in-between"))
+    monkeypatch.setattr("workers.reconciler.loop.time.sleep", lambda _: road.queue(card, "in-between"))
     assert ("live_units", name, "left") in reconcile(card)
     monkeypatch.undo()
     assert ("live_units", name, "repaired") in reconcile(card)
@@ -322,9 +322,9 @@ def test_the_process_tells_an_alarm_once_and_mends_without_being_asked(
     name, paid = id_of(card, "late-1"), Order.objects.get(sale_id=card.sale_id, state="paid").request_id
     road.run(("ZREM", keys.line(card.sku), name), ("HSET", keys.records(card.sku), paid, "gibberish"))
     told: list[tuple[str, str]] = []
-    monkeypatch.setattr("workers.reconciler.tell_of", lambda drifts: told.extend((d.kind, d.name) for d in drifts))
-    monkeypatch.setattr("workers.reconciler.skus_on_sale", lambda: {card.sku: SkuOnSale([card.sale_id], 0)})
-    monkeypatch.setattr("workers.reconciler.BUSY_SECONDS", 0)
+    monkeypatch.setattr("workers.reconciler.loop.tell_of", lambda drifts: told.extend((d.kind, d.name) for d in drifts))
+    monkeypatch.setattr("workers.reconciler.loop.skus_on_sale", lambda: {card.sku: SkuOnSale([card.sale_id], 0)})
+    monkeypatch.setattr("workers.reconciler.loop.BUSY_SECONDS", 0)
     reconciler = Reconciler(redis.connect(), stopping=lambda: False)
     assert reconciler.work_once() >= 2
     assert {("lost", name), ("record_damaged", paid)} <= set(told)
@@ -336,7 +336,7 @@ def test_the_process_tells_an_alarm_once_and_mends_without_being_asked(
 def test_a_round_over_many_skus_lets_others_in_between(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sign of life, and what staff asked for, must not wait for the end of the round."""
     both = {card.sku: SkuOnSale([card.sale_id], 0), "sku-of-nobody": SkuOnSale([], 0)}
-    monkeypatch.setattr("workers.reconciler.skus_on_sale", lambda: both)
+    monkeypatch.setattr("workers.reconciler.loop.skus_on_sale", lambda: both)
     between, compared = [], []
     monkeypatch.setattr(Reconciler, "steps", lambda _self, sku, **_more: compared.append(sku) or iter(()))
     reconciler = Reconciler(redis.connect(), stopping=lambda: False)

@@ -19,9 +19,10 @@ from loadtest.benchmarks.books import Books, fill_books
 from shop.models import Order, Sale
 from tests import road
 from tests.waiting import wait_until
-from workers import reconcile_books, reconcile_pace, reconciler
-from workers.reconcile_pace import seconds_between_rounds
-from workers.reconciler import Reconciler
+from workers.reconciler import books as reconcile_books
+from workers.reconciler import loop, pace
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.pace import seconds_between_rounds
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -59,16 +60,16 @@ def reading(books: Books, monkeypatch: pytest.MonkeyPatch) -> Reading:
 
     monkeypatch.setattr(repair, "record_pages", note)
     monkeypatch.setattr(repair, "READ_PAGE", PAGE)
-    on_sale = reconciler.skus_on_sale
-    monkeypatch.setattr(reconciler, "skus_on_sale", lambda: {sku: on_sale()[sku] for sku in [books.sku]})
-    monkeypatch.setattr(reconciler, "BUSY_SECONDS", 0.05)
+    on_sale = loop.skus_on_sale
+    monkeypatch.setattr(loop, "skus_on_sale", lambda: {sku: on_sale()[sku] for sku in [books.sku]})
+    monkeypatch.setattr(loop, "BUSY_SECONDS", 0.05)
     return noted
 
 
 def set_pace(monkeypatch: pytest.MonkeyPatch, *, at_once: int, a_second: float, round_seconds: float = 3_600) -> None:
-    monkeypatch.setattr(reconcile_pace, "AT_ONCE", at_once)
-    monkeypatch.setattr(reconcile_pace, "ENTRIES_A_SECOND", a_second)
-    monkeypatch.setattr(reconcile_pace, "ROUND_SECONDS", round_seconds)
+    monkeypatch.setattr(pace, "AT_ONCE", at_once)
+    monkeypatch.setattr(pace, "ENTRIES_A_SECOND", a_second)
+    monkeypatch.setattr(pace, "ROUND_SECONDS", round_seconds)
 
 
 def rounds(watcher: Reconciler) -> Iterator[int]:
@@ -135,7 +136,7 @@ def test_what_has_changed_is_told_while_a_long_comparison_goes_on(
 def test_drift_is_mended_on_the_way_and_not_at_the_end(
     books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(loop, "LOOK_AGAIN_SECONDS", 0.1)
     first = next(iter(next(repair.record_pages(redis.connect(), books.sku))))
     record = road.run(("HGET", keys.records(books.sku), first))[0]
     assert Order.objects.get(request_id=first).state != "held"
@@ -173,8 +174,8 @@ def test_live_units_are_added_up_by_buyer_only_when_their_sum_is_wrong(
     books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    look = reconciler.look_at_units
-    monkeypatch.setattr(reconciler, "look_at_units", lambda *args, **named: looks.append(1) or look(*args, **named))
+    look = loop.look_at_units
+    monkeypatch.setattr(loop, "look_at_units", lambda *args, **named: looks.append(1) or look(*args, **named))
     sale_ids = [books.scope.sale_id]
     assert watcher_of().compare(books.sku, sale_ids=sale_ids) == []
     assert looks == []
@@ -209,7 +210,7 @@ def test_a_comparison_that_an_error_broke_off_begins_again_soon(
         watcher.work_once()
     wait_until(lambda: watcher.work_once() or reading.records.get(books.sku, 0) >= ORDERS, what="a whole round")
     assert reading.records == {books.sku: ORDERS}
-    assert time.monotonic() - reading.began_at < reconciler.REST_SECONDS
+    assert time.monotonic() - reading.began_at < loop.REST_SECONDS
 
 
 @pytest.mark.parametrize(("extent", "seconds"), [(0, 60), (100_000, 60), (400_000, 200), (10_000_000, 540)])

@@ -21,11 +21,11 @@ from shop.sales.catalogue import SaleCard, find_sale
 from shop.staff import retiring
 from tests import road
 from tests.shopkeeping import close_sale, make_sale
-from workers import reconciler as module
 from workers.process_loop import Stopped
-from workers.reconcile_asked import compare_asked
-from workers.reconcile_retired import Retirement
-from workers.reconciler import Reconciler
+from workers.reconciler import loop as module
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.requested import compare_asked
+from workers.reconciler.retirement import Retirement
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 

@@ -45,8 +45,8 @@ from shop.staff import line_actions, retiring, sale_control
 from tests import road
 from tests.shopkeeping import assert_books_balance, close_sale, fill_line, let_holds_end, make_sale, pay, pay_all
 from tests.staff import browser_of
-from workers.reconcile_retired import Retirement
-from workers.reconciler import Reconciler
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.retirement import Retirement
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 

@@ -23,7 +23,7 @@ from shop.staff.stock_rows import COLUMNS
 from tests.road import held_lock, queue, run, settle_line
 from tests.shopkeeping import close_sale, make_sale, pay_all
 from tests.staff import browser_of, count_queries, counted_round_trips
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 

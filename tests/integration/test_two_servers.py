@@ -23,7 +23,7 @@ from tests.shop_processes import running_process
 from tests.shopkeeping import make_sale
 from tests.shown_sales import wait_until_shown
 from tests.waiting import wait_until
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 REQUESTS = int(os.environ.get("TWO_SERVERS_REQUESTS", "10000"))
 TIMES_AGAIN = 3

@@ -12,8 +12,8 @@ import pytest
 from inventory import redis
 from inventory.redis import keys
 from inventory.redis.connections import Place
-from workers.embedded_valkey import start_valkey
-from workers.server import Server, free_port
+from workers.embedded.server import Server, free_port
+from workers.embedded.valkey import start_valkey
 
 NAME = "shoe"
 LOCK, FENCE = keys.lock(NAME), keys.fence(NAME)

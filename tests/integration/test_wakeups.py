@@ -16,7 +16,7 @@ from tests.road import queue
 from tests.server_matrix import ON_ONE_KIND, nodes_of
 from tests.shopkeeping import make_sale
 from tests.waiting import assert_waits_at_most, seconds_of, wait_until
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 

@@ -18,8 +18,8 @@ from shop.gate.server.limits import MAX_CONNECTIONS
 from tests.http_calls import Caller
 from tests.shop_processes import running_process
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
-from workers.server import free_port
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import free_port
 
 STOP_SECONDS = 30.0
 

@@ -16,7 +16,7 @@ from tests.road import run
 from tests.shop_processes import ROOT
 from tests.shopkeeping import make_sale
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.http_calls import Caller
 from tests.shop_processes import ROOT, STOP_SECONDS, settler_process, web_process
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 if TYPE_CHECKING:
     from shop.sales.catalogue import SaleCard

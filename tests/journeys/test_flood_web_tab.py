@@ -20,7 +20,7 @@ from tests.http_calls import Caller
 from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
 from tests.shop_processes import ROOT
 from tests.waiting import wait_until
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 SLUG, TOTAL, HELD, SOLD = "lantern-drop", 100, 30, 60
 WORKERS = 2

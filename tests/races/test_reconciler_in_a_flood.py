@@ -26,10 +26,10 @@ from tests import road
 from tests.races.crowd import two_settlers
 from tests.shopkeeping import assert_books_balance, close_sale, let_holds_end, make_sale, pay
 from tests.waiting import wait_until
-from workers import reconciler as module
 from workers.expirer import Expirer
-from workers.reconcile_report import Drift
-from workers.reconciler import Reconciler
+from workers.reconciler import loop as module
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.report import Drift
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 ROUNDS = 12

@@ -26,7 +26,7 @@ from tests.races.crowd import at_once
 from tests.road import own_connection
 from tests.shop_processes import ROOT, run_manage
 from tests.waiting import wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 pytestmark = pytest.mark.usefixtures("rival_tables")
 BUYERS, CLICKS, UNITS = 12, 2, 5

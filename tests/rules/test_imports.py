@@ -28,8 +28,8 @@ BELOW = {"inventory": set(), "shop": {"inventory"}, "workers": {"shop", "invento
 # Texts that name a module above and import nothing: the programs that the demo starts as a person at a terminal would,
 # and the name of a logger.
 NO_IMPORTS = {
-    ("workers.demo", "loadtest.run_flood"),
-    ("workers.demo", "loadtest.visitors"),
+    ("workers.demo.run", "loadtest.run_flood"),
+    ("workers.demo.run", "loadtest.visitors"),
     ("shop.logs", "workers.management"),
 }
 
@@ -140,7 +140,7 @@ def test_no_packages_import_each_other_in_a_circle() -> None:
 
 def test_one_file_opens_redis() -> None:
     # The embedded server's starter only asks a child it has just started whether it answers.
-    assert importers_of("redis", *FLOORS, "tests") - {"workers/embedded_valkey.py"} == {"inventory/redis/client.py"}
+    assert importers_of("redis", *FLOORS, "tests") - {"workers/embedded/valkey.py"} == {"inventory/redis/client.py"}
 
 
 def test_only_the_load_test_knows_locust() -> None:

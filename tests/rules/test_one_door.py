@@ -6,7 +6,7 @@ import re
 
 from tests.rules.sources import ROOT, python_files
 
-DOORS = {"inventory/postgres.py", "workers/embedded_postgres.py"}
+DOORS = {"inventory/postgres.py", "workers/embedded/postgres.py"}
 
 
 def test_only_its_door_opens_postgresql() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workers.child_process import ChildProcess, adopt_orphans
+from workers.embedded.child_process import ChildProcess, adopt_orphans
 
 # A leader with one child; both write a line when they are ready, and both are deaf to SIGTERM.
 FAMILY = """

@@ -25,8 +25,7 @@ TEMPLATES = sorted(
         *(ROOT / "shop" / "sandbox" / "templates").rglob("*.html"),
     ]
 )
-PAGES = ("views", "fault_pages", "presentation", "ticket_face", "ticket_actions")
-SOURCES = [ROOT / "shop" / f"{name}.py" for name in PAGES]
+SOURCES = sorted((ROOT / "shop" / "web").glob("*.py"))
 SCRIPTS = sorted((ROOT / "shop" / "static" / "shop").glob("*.js"))
 MARKED = {"gettext", "ngettext", "gettext_lazy", "_"}
 # What stands on a page in every language.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import ROOT
-from workers.server import free_port
+from workers.embedded.server import free_port
 
 SCENE = """
 import loadtest.run_hooks as hooks

@@ -35,7 +35,7 @@ from loadtest.benchmarks.spike import Spike
 from loadtest.benchmarks.summary import missed, page_of, read_page
 from loadtest.benchmarks.whole_road import Road
 from tests.waiting import assert_waits_at_most, wait_until
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
 
 
 def search(truth: float) -> list[Step]:

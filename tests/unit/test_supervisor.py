@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from workers import supervisor as module
-from workers.child_process import ChildProcess
-from workers.supervisor import HEALTHY_SECONDS, MAX_PAUSE_SECONDS, Supervisor
+from workers.embedded import supervisor as module
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.supervisor import HEALTHY_SECONDS, MAX_PAUSE_SECONDS, Supervisor
 
 
 def test_pauses_grow_to_two_seconds_and_end_once_a_child_has_lived_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

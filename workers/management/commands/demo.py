@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from workers.demo import ATTEMPTS, BUYERS, CROWD, MAX_CROWD, Demo
+from workers.demo.run import ATTEMPTS, BUYERS, CROWD, MAX_CROWD, Demo
 
 
 class Command(BaseCommand):

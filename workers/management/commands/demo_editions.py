@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from inventory import redis
-from workers.demo_editions import Editions
+from workers.demo.editions import Editions
 from workers.process_loop import StopFlag, run_until_stopped
 
 PAUSE_SECONDS = 0.25

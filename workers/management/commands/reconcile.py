@@ -13,9 +13,9 @@ from inventory import redis
 from inventory.exceptions import FairdropError
 from shop.sales import catalogue
 from workers.payments import end_open_payments, left_open
-from workers.reconcile_books import SkuOnSale, skus_on_sale
-from workers.reconcile_report import Drift, as_dict, as_text, tell_of
-from workers.reconciler import Reconciler
+from workers.reconciler.books import SkuOnSale, skus_on_sale
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.report import Drift, as_dict, as_text, tell_of
 
 
 class Command(BaseCommand):

@@ -12,9 +12,9 @@ from typing import Any
 import structlog
 from django.core.management.base import BaseCommand
 
-from workers.child_process import ChildProcess
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.supervisor import Supervisor
 from workers.process_loop import StopFlag
-from workers.supervisor import Supervisor
 
 log = structlog.get_logger(__name__)
 

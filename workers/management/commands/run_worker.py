@@ -21,8 +21,8 @@ from workers.expirer import Expirer
 from workers.mailer import Mailer
 from workers.payments import PaymentsWorker
 from workers.process_loop import StopFlag, run_until_stopped
-from workers.reconcile_asked import compare_asked
-from workers.reconciler import Reconciler
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.requested import compare_asked
 from workers.settler import Settler
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ EXPIRY_SECONDS = 0.2
 NOTICE_SECONDS = 0.3
 # How long the payments worker rests between two rounds of questions.
 PAYMENTS_SECONDS = 2.0
-# How long the reconciler rests between two rounds; each SKU has its own pace (workers/reconciler.py).
+# How long the reconciler rests between two rounds; each SKU has its own pace (workers/reconciler/loop.py).
 RECONCILE_SECONDS = 1.0
 # How long a mail may wait before the mailer looks.
 MAIL_SECONDS = 1.0

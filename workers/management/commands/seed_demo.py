@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory.exceptions import FairdropError
-from workers.demo_data import FLOOD, seed_again, seed_flood, seed_shop
+from workers.demo.data import FLOOD, seed_again, seed_flood, seed_shop
 
 
 class Command(BaseCommand):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
-from workers.child_process import ChildProcess, adopt_orphans, reap_adopted
+from workers.embedded.child_process import ChildProcess, adopt_orphans, reap_adopted
 
 FIRST_PAUSE_SECONDS = 0.5
 # Short, so that with its start a web process is back within about five seconds, however often it ended before.

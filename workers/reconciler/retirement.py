@@ -15,7 +15,7 @@ from inventory.line import forgetting
 from inventory.redis import Client
 from shop.models import Sale
 from shop.staff import retiring
-from workers.reconcile_books import skus_on_sale
+from workers.reconciler.books import skus_on_sale
 
 log = structlog.get_logger(__name__)
 

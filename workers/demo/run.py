@@ -15,14 +15,14 @@ from pathlib import Path
 
 from inventory.exceptions import FairdropError
 from shop.gate.server.server import raise_open_files
-from workers.child_process import ChildProcess
-from workers.demo_guard import only_one, refuse_busy_port
-from workers.demo_steps import Interrupted, run_step, say, step, wait_for_web
-from workers.embedded import start_postgres, start_valkey
-from workers.private_files import write_private
+from workers.demo.guard import only_one, refuse_busy_port
+from workers.demo.steps import Interrupted, run_step, say, step, wait_for_web
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.private_files import write_private
+from workers.embedded.server import Server
+from workers.embedded.stores import start_postgres, start_valkey
+from workers.embedded.supervisor import Supervisor
 from workers.process_loop import StopFlag
-from workers.server import Server
-from workers.supervisor import Supervisor
 
 # Each is a name of `manage.py run_worker`, and how many of it run.
 WORKERS = {"settler": 2, "expirer": 1, "payments": 1, "reconciler": 1, "sandbox": 1, "mailer": 1}
@@ -33,7 +33,7 @@ OPENS_IN_SECONDS = 60
 # How many simulated people come to each of the sales that open every two minutes.
 CROWD = 40
 MAX_CROWD = 1_000
-# How the slugs of those sales begin (workers/demo_editions.py); this process has no database to ask.
+# How the slugs of those sales begin (workers/demo/editions.py); this process has no database to ask.
 EDITIONS = "print-"
 INTERRUPTED_CODE = 130
 WATCH_SECONDS = 0.2

@@ -14,8 +14,8 @@ from inventory.postgres import Cursor
 from inventory.redis import Client
 from shop.models import Sale
 from shop.sales import catalogue
-from workers.reconcile_books import StockRow, stock_row
-from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
+from workers.reconciler.books import StockRow, stock_row
+from workers.reconciler.report import ALARM, FOUND, REPAIRED, Drift
 
 UNPRIMED, BEHIND, DIFFERS, AHEAD = "not_primed", "stock_behind", "stock_differs", "stock_ahead"
 TERMS, FENCE = "terms_behind", "fence_behind"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import redis
 
-from workers.child_process import ChildProcess
-from workers.private_files import write_private
-from workers.server import Server, free_port, kept_password, wait_until_ready
-from workers.server_binaries import valkey_program
+from workers.embedded.binaries import valkey_program
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.private_files import write_private
+from workers.embedded.server import Server, free_port, kept_password, wait_until_ready
 
 CONFIGURATION = """\
 bind 127.0.0.1

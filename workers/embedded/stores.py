@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.embedded_postgres import start_postgres
-from workers.embedded_valkey import start_valkey
-from workers.server import Server
+from workers.embedded.postgres import start_postgres
+from workers.embedded.server import Server
+from workers.embedded.valkey import start_valkey
 
 __all__ = ["Servers", "start_both", "start_postgres", "start_valkey"]
 

@@ -8,7 +8,7 @@ import importlib.util
 import shutil
 from pathlib import Path
 
-from workers.server import ServerMissing
+from workers.embedded.server import ServerMissing
 
 POSTGRES_WHEEL_VERSION = 18
 

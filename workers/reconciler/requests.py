@@ -16,9 +16,9 @@ from inventory.records import Record, asked_in, record_or_none
 from inventory.redis import Client
 from inventory.states import RANK, STATE_OF_LETTER, WAITING_STATES
 from shop.orders import holds
-from workers.reconcile_books import OrdersThere, order_pages, stock_row
-from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift
-from workers.reconcile_units import LiveTally
+from workers.reconciler.books import OrdersThere, order_pages, stock_row
+from workers.reconciler.report import ALARM, FOUND, REPAIRED, Drift
+from workers.reconciler.units import LiveTally
 
 # What telling Redis of the order mends; but for the lost, the others are for a person.
 TOLD = frozenset({"unknown_order", "record_behind"})

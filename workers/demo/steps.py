@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from workers.child_process import ChildProcess
-from workers.demo_guard import DemoRefused
+from workers.demo.guard import DemoRefused
+from workers.embedded.child_process import ChildProcess
 
 STEP_TIMEOUT_SECONDS = 120.0
 WEB_TIMEOUT_SECONDS = 40.0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from inventory.line.repair import Standing
-from workers.reconcile_report import Drift
+from workers.reconciler.report import Drift
 
 # The first entries of a SKU (records, live units, places) without pause; then so many a second, or as many as make a
 # round of ROUND_SECONDS.

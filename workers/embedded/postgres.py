@@ -16,9 +16,9 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from workers.child_process import ChildProcess
-from workers.server import Server, ServerFailed, free_port, kept_password, wait_until_ready
-from workers.server_binaries import postgres_folder
+from workers.embedded.binaries import postgres_folder
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import Server, ServerFailed, free_port, kept_password, wait_until_ready
 
 ROLE = DATABASE = "fairdrop"
 SUPERUSER = "postgres"

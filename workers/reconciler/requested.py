@@ -12,9 +12,9 @@ from django.db import Error as DatabaseError
 from inventory import reconcile_requests
 from inventory.redis import Client
 from workers.process_loop import Stopped
-from workers.reconcile_books import SkuOnSale, skus_on_sale
-from workers.reconcile_report import ALARM, Drift, tell_of
-from workers.reconciler import Reconciler
+from workers.reconciler.books import SkuOnSale, skus_on_sale
+from workers.reconciler.loop import Reconciler
+from workers.reconciler.report import ALARM, Drift, tell_of
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from inventory.line.writing import live_field
 from inventory.records import record_or_none
 from inventory.redis import Client
 from inventory.states import LIVE_STATES
-from workers.reconcile_report import FOUND, LEFT, REPAIRED, Drift
+from workers.reconciler.report import FOUND, LEFT, REPAIRED, Drift
 
 LIVE_LETTERS = frozenset(state.letter for state in LIVE_STATES)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 
 from inventory.exceptions import FairdropError
-from workers.child_process import ChildProcess
-from workers.private_files import write_private
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.private_files import write_private
 
 READY_TIMEOUT_SECONDS = 30.0
 # The system gives none of these to a connection that goes out, so one that was free a moment ago still is; browsers

@@ -14,7 +14,7 @@ from inventory.locks.lock import Lock
 from inventory.redis import Client
 from shop.models import Sale
 from shop.staff import sale_control
-from workers.demo_data import ACTOR, Goods, seed
+from workers.demo.data import ACTOR, Goods, seed
 
 EVERY = timedelta(minutes=2)
 FIRST_IN = timedelta(seconds=45)

@@ -12,7 +12,7 @@ from django.db import connection
 from inventory.postgres import Cursor
 from inventory.records import StockFigures
 from shop.models import Sale
-from workers.reconcile_report import ALARM, Drift
+from workers.reconciler.report import ALARM, Drift
 
 PAGE = 250
 

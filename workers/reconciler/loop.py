@@ -20,13 +20,13 @@ from inventory.line.priming import is_primed
 from inventory.line.repair import Standing
 from inventory.redis import Client
 from workers.process_loop import Stopped
-from workers.reconcile_books import SkuOnSale, check_books, skus_on_sale
-from workers.reconcile_pace import Comparison, Step, seconds_between_rounds
-from workers.reconcile_report import ALARM, FOUND, REPAIRED, Drift, tell_of
-from workers.reconcile_requests import PLACED_UNKNOWN, settle_suspects, suspects
-from workers.reconcile_retired import Retirement
-from workers.reconcile_stock import look_at_stock, mend_stock, wrong_with_stock
-from workers.reconcile_units import LiveTally, look_at_units, mend_units, queued_units
+from workers.reconciler.books import SkuOnSale, check_books, skus_on_sale
+from workers.reconciler.pace import Comparison, Step, seconds_between_rounds
+from workers.reconciler.report import ALARM, FOUND, REPAIRED, Drift, tell_of
+from workers.reconciler.requests import PLACED_UNKNOWN, settle_suspects, suspects
+from workers.reconciler.retirement import Retirement
+from workers.reconciler.stock import look_at_stock, mend_stock, wrong_with_stock
+from workers.reconciler.units import LiveTally, look_at_units, mend_units, queued_units
 
 log = structlog.get_logger(__name__)
 

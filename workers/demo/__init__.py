@@ -1,0 +1,1 @@
+"""The demo: a whole shop on servers of its own, a crowd, a verdict. Never for production."""
