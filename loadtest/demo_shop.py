@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from loadtest.arguments import AUDIT_TOKEN_VARIABLE
-from loadtest.history import state_folder
+from loadtest.plan.options import AUDIT_TOKEN_VARIABLE
+from loadtest.record.history import state_folder
 from loadtest.shop_api import ShopApi, ShopError
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loadtest.clocks import clock_name
-from loadtest.history import default_folder, now_ns
+from loadtest.record.clocks import clock_name
+from loadtest.record.history import default_folder, now_ns
 
 FAULTS_FILE = "faults.jsonl"
 

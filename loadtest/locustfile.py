@@ -14,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import gevent
 from locust import FastHttpUser, constant, events, run_single_user, tag, task
 
-from loadtest.calls import Calls
-from loadtest.conversation import Conversation
-from loadtest.doors import IDLE_SECONDS
-from loadtest.run_hooks import FloodRun
+from loadtest.run.hooks import FloodRun
+from loadtest.users.arrival_gate import IDLE_SECONDS
+from loadtest.users.calls import Calls
+from loadtest.users.conversation import Conversation
 
 flood_run = FloodRun()
 flood_run.listen_to(events)

@@ -17,18 +17,19 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from loadtest import arguments, demo_shop
-from loadtest.crowd import clear_progress
-from loadtest.history import default_folder
-from loadtest.population import MIXES
-from loadtest.progress import ProgressLine
+from loadtest import demo_shop
+from loadtest.checker.stages import STAGES_FILE, stages_table
+from loadtest.checker.table import render
+from loadtest.checker.verdict import VERDICT_FILE
+from loadtest.plan import options as arguments
+from loadtest.plan.population import MIXES
+from loadtest.plan.shapes import PLANS, arrivals_of
+from loadtest.record.facts import COMMAND_VARIABLE, command_line
+from loadtest.record.history import default_folder
 from loadtest.report import write_report
-from loadtest.run_facts import COMMAND_VARIABLE, command_line
-from loadtest.shape_plans import PLANS, arrivals_of
+from loadtest.run.progress import ProgressLine
 from loadtest.shop_api import ShopApi, ShopError, check_host
-from loadtest.stage_figures import STAGES_FILE, stages_table
-from loadtest.table import render
-from loadtest.verdict import VERDICT_FILE
+from loadtest.users.crowd import clear_progress
 
 PROJECT = Path(__file__).resolve().parents[1]
 LOG_FILE = "locust.log"

@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
-from loadtest.population import CANCELS, LAPSES, PAYS
+from loadtest.plan.population import CANCELS, LAPSES, PAYS
 
 MAX_PEOPLE = 1_000
 LOOK_SECONDS = 1.0

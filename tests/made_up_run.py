@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from loadtest.history import FAIL, OK, HistoryWriter, Operation, clock_name, read_history
-from loadtest.verdict import judge
+from loadtest.checker.verdict import judge
+from loadtest.record.history import FAIL, OK, HistoryWriter, Operation, clock_name, read_history
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.benchmarks import machine
-from loadtest.benchmarks.report import Report, as_json, markdown, sentence, table
+from loadtest.bench.harness import machine
+from loadtest.bench.harness.report import Report, as_json, markdown, sentence, table
 from loadtest.mutants.guards import GUARDS
 from loadtest.mutants.one_run import CHECKOUT, RESULT_FILE
 from loadtest.mutants.results import AS_IT_IS, Outcome, outcome_of, report_of

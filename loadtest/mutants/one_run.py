@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.mutants.watching import RunSpoiled
-from loadtest.verdict import AUDIT_FILE, VERDICT_FILE
 from workers.embedded.child_process import ChildProcess, adopt_orphans
 from workers.embedded.stores import start_both
 
@@ -60,7 +60,7 @@ def _run(folder: Path, *, mutant: str, seed: int) -> dict[str, Any]:
         _make_shop(mutant)
         # Only now: they need the settings, which need the addresses.
         from inventory import redis
-        from loadtest.benchmarks import machine
+        from loadtest.bench.harness import machine
         from loadtest.mutants.processes import running
         from loadtest.mutants.trouble import Trouble
 

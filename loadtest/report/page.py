@@ -10,11 +10,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from loadtest.checker.table import RARE_RESULTS, RESULTS
 from loadtest.report import timeline, words
 from loadtest.report.charts import STACKED, Chart, Series
 from loadtest.report.reading import Look, Run
 from loadtest.report.timeline import Point
-from loadtest.table import RARE_RESULTS, RESULTS
 
 HERE = Path(__file__).resolve().parent
 STOCK = (("sold", "sold", False), ("held", "held", False), ("available", "free", False))

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loadtest.checker.buyer_record import Testimony
+from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.fault_marks import read_faults
-from loadtest.history import FAIL, OK, History, Operation, history_files, read_history
-from loadtest.run_facts import read_facts
-from loadtest.sampling import SAMPLES_FILE
-from loadtest.testimony import Testimony
-from loadtest.verdict import AUDIT_FILE, VERDICT_FILE
+from loadtest.record.facts import read_facts
+from loadtest.record.history import FAIL, OK, History, Operation, history_files, read_history
+from loadtest.record.sampling import SAMPLES_FILE
 
 NS_PER_SECOND = 1_000_000_000
 NS_PER_MS = 1_000_000

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from loadtest.latency import NS_PER_MS, Wait, wait_of
+from loadtest.checker.latency import NS_PER_MS, Wait, wait_of
 from loadtest.report.reading import Look, Waited
 
 Point = tuple[float, float]

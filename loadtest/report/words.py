@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from loadtest.table import ABOUT_THE_RUN
+from loadtest.checker.table import ABOUT_THE_RUN
 
 GOOD, VOID, BAD = "good", "void", "bad"
 NOT_TOLD = "not told"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from loadtest.rivals.counter import CountingRival, counter_key
 from loadtest.rivals.models import RivalOrder
-from loadtest.rivals.rival import Answer
-from loadtest.rivals.stores import redis_client
+from loadtest.rivals.rival import Answer, redis_client
 
 MAX_PER_INSERT = 500
 TAKEN, SOLD_OUT = 1, -1

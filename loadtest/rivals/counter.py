@@ -1,11 +1,12 @@
-"""A sale's units as one number in Redis, as the rivals that count there keep it.
+"""A sale's units as one number in Redis, as the rivals that count there keep it, and the simplest of them.
 Never goes back to the database for it.
 """
 
 from __future__ import annotations
 
-from loadtest.rivals.rival import Books, Rival
-from loadtest.rivals.stores import redis_client
+from contextlib import suppress
+
+from loadtest.rivals.rival import AlreadySold, Answer, Books, Rival, redis_client, told_before, write_order
 
 
 def counter_key(sale: str) -> str:
@@ -27,3 +28,22 @@ class CountingRival(Rival):
     def books(self, sale: str) -> Books:
         books = super().books(sale)
         return Books(units=books.units, orders=books.orders, left=int(redis_client().get(counter_key(sale))))
+
+
+class CounterAlone(CountingRival):
+    """Decrements a number in Redis, and if it was not below zero, writes the order: the popular fast one.
+
+    Promises that nothing is oversold. Fails to sell everything: a unit that was counted down and got no order (a
+    repeated click, a failed insert, a crash) is gone, and refusals count below zero and swallow a restock.
+    """
+
+    name = "counter-alone"
+    title = "DECR, no compensation"
+    correct = False
+
+    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+        if redis_client().decr(counter_key(sale)) < 0:
+            return told_before(sale, buyer=buyer, key=key)
+        with suppress(AlreadySold):  # of a repeated click: the unit just counted down is nobody's
+            write_order(sale, buyer=buyer, key=key)
+        return Answer.HELD

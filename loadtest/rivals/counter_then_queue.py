@@ -11,8 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from loadtest.rivals.counter import CountingRival, counter_key
-from loadtest.rivals.rival import AlreadySold, Answer, write_order
-from loadtest.rivals.stores import redis_client
+from loadtest.rivals.rival import AlreadySold, Answer, redis_client, write_order
 
 QUEUE = "rivals"
 TRIES = 3

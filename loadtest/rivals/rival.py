@@ -4,16 +4,20 @@ Never sells anything itself.
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import IntegrityError
 from django.db.models import F
 
+from inventory.redis import Client, connect_once
 from loadtest.rivals.models import RivalOrder, RivalStock
 
 
@@ -117,3 +121,17 @@ def told_before(sale: str, *, buyer: str, key: str) -> Answer:
 
 # What the unique constraint says of a repeated click.
 AlreadySold = IntegrityError
+
+
+def redis_client() -> Client:
+    """Return this process's client, as its library makes it by default; it may be used by many threads.
+
+    Never with the shop's own options: what is compared is what their authors would have.
+    """
+    return _client(settings.REDIS_URL, os.getpid())
+
+
+@lru_cache(maxsize=4)
+def _client(url: str, _process_id: int) -> Client:
+    # Only one file opens Redis; it is asked for the library's own class.
+    return type(connect_once(url, timeout_seconds=1)).from_url(url)

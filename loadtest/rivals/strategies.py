@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from loadtest.rivals.articles import Articles
 from loadtest.rivals.batching_writer import BatchingWriter
-from loadtest.rivals.conditional_update import ConditionalUpdate
-from loadtest.rivals.counter_alone import CounterAlone
+from loadtest.rivals.counter import CounterAlone
 from loadtest.rivals.counter_then_queue import CounterThenQueue
-from loadtest.rivals.read_modify_write import ReadModifyWrite
-from loadtest.rivals.redis_lock import RedisLock
 from loadtest.rivals.rival import Rival
-from loadtest.rivals.row_lock import RowLock
+from loadtest.rivals.row_stock import ConditionalUpdate, ReadModifyWrite, RedisLock, RowLock
 from loadtest.rivals.unit_rows import UnitRows
 
 RIVALS: dict[str, Rival] = {

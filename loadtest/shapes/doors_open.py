@@ -4,7 +4,7 @@ Usage: locust -f loadtest/locustfile.py,loadtest/shapes/doors_open.py
 
 from __future__ import annotations
 
-from loadtest.arrival_shape import ArrivalShape
+from loadtest.plan.locust_shape import ArrivalShape
 
 
 class DoorsOpen(ArrivalShape):

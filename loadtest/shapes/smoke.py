@@ -4,7 +4,7 @@ Usage: locust -f loadtest/locustfile.py,loadtest/shapes/smoke.py
 
 from __future__ import annotations
 
-from loadtest.arrival_shape import ArrivalShape
+from loadtest.plan.locust_shape import ArrivalShape
 
 
 class Smoke(ArrivalShape):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.history import UNKNOWN, read_history
+from loadtest.record.history import UNKNOWN, read_history
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from tests.crashes.extra_shop import OwnStore, own_valkey

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inventory.redis import keys
-from loadtest.benchmarks.stream_readers import raise_handle_limit, reading
+from loadtest.bench.streams.readers import raise_handle_limit, reading
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests import road

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from inventory.redis import keys
-from loadtest.benchmarks.costs import NEVER, Brake
+from loadtest.bench.shop.costs import NEVER, Brake
 from shop.sales.catalogue import SaleCard
 from tests.road import queue, run, settler
 from tests.shopkeeping import make_sale

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from inventory import ledger, redis
 from inventory.line import repair, writing
 from inventory.redis import Client, keys
-from loadtest.benchmarks.books import Books, fill_books
+from loadtest.bench.harness.books import Books, fill_books
 from shop.models import Order, Sale
 from tests import road
 from tests.waiting import wait_until

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from loadtest.history import read_history
+from loadtest.record.history import read_history
 from shop.sales.catalogue import SaleCard
 from tests.crashes.worker_shop import worker_process
 from tests.http_calls import Caller

@@ -15,11 +15,10 @@ import pytest
 from django.db import connection, connections
 from django.test import Client, override_settings
 
-from loadtest.rivals import redis_lock
-from loadtest.rivals.article_lock import ArticleLock
-from loadtest.rivals.redis_lock import RedisLock
-from loadtest.rivals.rival import Answer, Rival, held_orders
-from loadtest.rivals.stores import redis_client
+from loadtest.rivals import row_stock
+from loadtest.rivals.articles import ArticleLock
+from loadtest.rivals.rival import Answer, Rival, held_orders, redis_client
+from loadtest.rivals.row_stock import RedisLock
 from loadtest.rivals.strategies import RIVALS
 from shop.buyers import issue_buyer
 from tests.races.crowd import at_once
@@ -47,7 +46,7 @@ def rival_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 def rival_tables(rival_environment: dict[str, str], shop_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open the test database, which has the rivals' tables."""
     # Two dozen threads that ask 200 times a second leave the one that has the lock no time on a slow core.
-    monkeypatch.setattr(redis_lock, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(row_stock, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture

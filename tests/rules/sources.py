@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = ("workers", "shop", "inventory", "loadtest")
 # Server code that measures or mutates the shop from within; it is no part of the crowd.
-SERVER_SIDE = ("loadtest.benchmarks", "loadtest.mutants", "loadtest.rivals")
+SERVER_SIDE = ("loadtest.bench", "loadtest.mutants", "loadtest.rivals")
 
 
 @cache

@@ -115,7 +115,7 @@ def test_the_crowd_does_not_lean_on_the_code_that_measures_from_within() -> None
 
 def test_nobody_but_workers_and_tests_imports_workers() -> None:
     outside = importers_of("workers", "inventory", "shop")
-    within = ("loadtest/benchmarks/", "loadtest/mutants/")
+    within = ("loadtest/bench/", "loadtest/mutants/")
     crowd = {path for path in importers_of("workers", "loadtest") if not path.startswith(within)}
     assert outside | crowd == set()
 

@@ -1,15 +1,17 @@
-"""Every file says what it is for, and no function is longer than a screen."""
+"""Every file says what it is for, no function is longer than a screen, no folder holds more than one can take in."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.rules.sources import FLOORS, ROOT, python_files, tree_of
 
-MAX_FUNCTION_LINES, MAX_TEST_LINES = 40, 60
+MAX_FUNCTION_LINES, MAX_TEST_LINES, MAX_MODULES = 40, 60, 15
 FILES = [path for path in python_files(*FLOORS, "tests") if path.read_text().strip()]
 
 
@@ -24,6 +26,23 @@ def test_a_long_function_would_be_found() -> None:
     tree = ast.parse("class A:\n    async def b(self):\n        pass\n        pass\n")
     assert long_functions(tree, max_lines=2) == {"b": 3}
     assert long_functions(tree, max_lines=3) == {}
+
+
+def full_folders(files: Iterable[Path]) -> list[Path]:
+    """Return each folder that holds more than MAX_MODULES of `files`, its `__init__.py` not counted."""
+    held = Counter(path.parent for path in files if path.name != "__init__.py")
+    return [folder for folder, modules in held.items() if modules > MAX_MODULES]
+
+
+def test_a_folder_with_too_many_modules_would_be_found() -> None:
+    """The control: sixteen are too many, fifteen and the package's own file are not."""
+    room = [Path("room") / f"{number}.py" for number in range(MAX_MODULES)]
+    assert full_folders([*room, Path("room/__init__.py")]) == []
+    assert full_folders([*room, Path("room/one_more.py")]) == [Path("room")]
+
+
+def test_no_folder_holds_more_modules_than_one_can_take_in() -> None:
+    assert full_folders(python_files(*FLOORS)) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

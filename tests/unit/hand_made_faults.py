@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
-from loadtest.expectations import FULL_SET, OF_A_SALE, OF_CLICKS, OF_TROUBLE, RunFacts
-from loadtest.history import FAIL, OK, UNKNOWN, Operation
+from loadtest.record.expectations import FULL_SET, OF_A_SALE, OF_CLICKS, OF_TROUBLE, RunFacts
+from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
 from tests.unit.hand_made_runs import SECOND, Run
 
 

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from loadtest.expectations import RunFacts
-from loadtest.history import FAIL, FILE_PREFIX, OK, UNKNOWN, History, Operation, encode
-from loadtest.verdict import AUDIT_FILE, Verdict, judge
+from loadtest.checker.verdict import AUDIT_FILE, Verdict, judge
+from loadtest.record.expectations import RunFacts
+from loadtest.record.history import FAIL, FILE_PREFIX, OK, UNKNOWN, History, Operation, encode
 
 MS, SECOND = 1_000_000, 1_000_000_000
 SALE = "drop"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from loadtest.benchmarks.age_ends import Ends
-from loadtest.benchmarks.age_plans import FULL
-from loadtest.benchmarks.age_report import figures_of
-from loadtest.benchmarks.age_run import OLD, PROCESSES, YOUNG, Large, Results, Round
+from loadtest.bench.age.ends import Ends
+from loadtest.bench.age.plan import FULL
+from loadtest.bench.age.report import figures_of
+from loadtest.bench.age.run import OLD, PROCESSES, YOUNG, Large, Results, Round
 
 IDLE = dict.fromkeys(PROCESSES, 0.01)
 LOOKS = {name: [1.0, 1.0, 1.0] for name in ("expirer", "settler", "reconciler")}

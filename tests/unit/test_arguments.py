@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadtest import arguments
-from loadtest.population import EVERYBODY_MIX, SHOPPERS_MIX
+from loadtest.plan import options as arguments
+from loadtest.plan.population import EVERYBODY_MIX, SHOPPERS_MIX
 from loadtest.shop_api import ShopError
 
 LOCUSTS_OWN = ("include_in_web_ui", "is_secret", "env_var")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.arrivals import NS, Arrivals, Stage
-from loadtest.shape_plans import PLANS, arrivals_of
+from loadtest.plan.arrivals import NS, Arrivals, Stage
+from loadtest.plan.shapes import PLANS, arrivals_of
 from loadtest.shop_api import ShopError
 
 STAGES = st.lists(

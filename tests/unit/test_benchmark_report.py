@@ -10,18 +10,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from loadtest.benchmarks.bounds import admission_figures
-from loadtest.benchmarks.chart import Panel, chart
-from loadtest.benchmarks.figures import Figure, number, ratio
-from loadtest.benchmarks.hands import hands_of
-from loadtest.benchmarks.loader import Load
-from loadtest.benchmarks.lock_crowds import Crowd, Visit, judge
-from loadtest.benchmarks.lock_sides import FAIR, RAW, REDIS_PY
-from loadtest.benchmarks.locks_queue_bounds import crowd_figures, overlap_faults, pair_figures, queue_figures
-from loadtest.benchmarks.queue_sides import DRAMATIQ, HUEY, OURS, RQ, SAQ
-from loadtest.benchmarks.report import Comparison, Report, as_json, markdown, sentence, table
-from loadtest.benchmarks.rounds import in_turns
-from loadtest.benchmarks.wire import LoadFailed, is_whole
+from loadtest.bench.gate.bounds import admission_figures
+from loadtest.bench.harness.chart import Panel, chart
+from loadtest.bench.harness.figures import Figure, number, ratio
+from loadtest.bench.harness.report import Comparison, Report, as_json, markdown, sentence, table
+from loadtest.bench.harness.rounds import in_turns
+from loadtest.bench.load.loader import Load
+from loadtest.bench.load.subprocesses import hands_of
+from loadtest.bench.load.wire import LoadFailed, is_whole
+from loadtest.bench.locks_queue.bounds import crowd_figures, overlap_faults, pair_figures, queue_figures
+from loadtest.bench.locks_queue.lock_crowds import Crowd, Visit, judge
+from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY
+from loadtest.bench.locks_queue.queue_sides import DRAMATIQ, HUEY, OURS, RQ, SAQ
 
 GOOD = Figure(name="gate ÷ no-op", value=0.34, at_least=0.25, aim=0.4)
 PRINTED = Figure(name="no-op", value=48_123.4, unit="requests/s")

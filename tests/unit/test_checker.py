@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.checker import main
-from loadtest.checks import IN_THE_BOOKS
-from loadtest.expectations import EXPECTATIONS, FULL_SET, RUN_FILE, RunFacts, expectations_from, write_run
-from loadtest.history import FAIL, UNKNOWN, History, Operation
-from loadtest.verdict import AUDIT_FILE, VERDICT_FILE, judge
+from loadtest.checker.__main__ import main
+from loadtest.checker.stock_checks import IN_THE_BOOKS
+from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE, judge
+from loadtest.record.expectations import EXPECTATIONS, FULL_SET, RUN_FILE, RunFacts, expectations_from, write_run
+from loadtest.record.history import FAIL, UNKNOWN, History, Operation
 from tests.unit.hand_made_faults import (
     FAULTS,
     HOLLOW,

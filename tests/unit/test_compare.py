@@ -14,11 +14,11 @@ from threading import Thread
 
 import pytest
 
-from loadtest.benchmarks.compare_bounds import best_rival, figures_of
-from loadtest.benchmarks.compare_crowd import Crowd
-from loadtest.benchmarks.compare_plans import FULL, QUICK, method_of
-from loadtest.benchmarks.compare_run import Result, Selling, SellingOut, Waits
-from loadtest.benchmarks.compare_wishes import make_wishes
+from loadtest.bench.compare.bounds import best_rival, figures_of
+from loadtest.bench.compare.crowd import Crowd
+from loadtest.bench.compare.payloads import make_wishes
+from loadtest.bench.compare.plan import FULL, QUICK, method_of
+from loadtest.bench.compare.run import Result, Selling, SellingOut, Waits
 
 WAITS = Waits(p50=1.0, p99=2.0, most=3.0)
 NAIVE, SOUND, SLOW, OURS = "naive", "sound", "slow", "fairdrop"

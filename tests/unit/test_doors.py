@@ -9,12 +9,12 @@ from pathlib import Path
 import gevent
 import pytest
 
-from loadtest import latency
-from loadtest.crowd import Crowd
-from loadtest.doors import Arrival, Doors
-from loadtest.history import OK, Operation, now_ns
-from loadtest.population import EVERYBODY_MIX, Population
-from loadtest.testimony import Testimony
+from loadtest.checker import latency
+from loadtest.checker.buyer_record import Testimony
+from loadtest.plan.population import EVERYBODY_MIX, Population
+from loadtest.record.history import OK, Operation, now_ns
+from loadtest.users.arrival_gate import Arrival, Doors
+from loadtest.users.crowd import Crowd
 
 MS = 1_000_000
 VISITS, STEP_MS, SLOW_SECONDS = 12, 5, 0.03

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.calls import NAMES
-from loadtest.contract import FORESEEN, is_foreseen, outcome_of
-from loadtest.history import FAIL, OK, UNKNOWN, Operation
+from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
+from loadtest.users.calls import NAMES
+from loadtest.users.contract import FORESEEN, is_foreseen, outcome_of
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from loadtest.fault_marks import clear_faults, mark_fault, read_faults
 from loadtest.fault_marks import main as mark_main
+from loadtest.record.facts import command_line
 from loadtest.report import NoRun, write_report
 from loadtest.report.__main__ import main
 from loadtest.report.charts import STACKED, Chart, Flag, Series, nice_step, nice_top
@@ -18,7 +19,6 @@ from loadtest.report.page import charts_of
 from loadtest.report.reading import Look, Mark, Waited, read_run
 from loadtest.report.timeline import burst_end, growth_a_second, in_parts, over_time, percentile, thinned
 from loadtest.report.words import BAD, GOOD, VOID, sentence_of
-from loadtest.run_facts import command_line
 from tests.made_up_run import BURST_MS, BURST_SECONDS, FACTS, SECONDS, STEADY_MS, UNITS, make_run, mark
 
 HOSTILE = '<script>alert(1)</script>"onload="x'

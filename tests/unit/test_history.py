@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from loadtest.history import (
+from loadtest.record.history import (
     FAIL,
     OK,
     UNENDED,
@@ -99,7 +99,7 @@ def test_an_empty_record_is_not_complete(tmp_path: Path) -> None:
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from loadtest.history import OK, HistoryWriter, Operation
+from loadtest.record.history import OK, HistoryWriter, Operation
 writer = HistoryWriter(Path(sys.argv[1]), process_name="one")
 first, second = Operation(kind="ask", key="k1", began_ns=1), Operation(kind="ask", key="k2", quantity=3, began_ns=5)
 writer.begin(first)
@@ -174,7 +174,7 @@ def test_times_stay_on_their_own_clock_and_the_order_is_that_of_the_day(tmp_path
 
 def test_all_processes_of_this_machine_share_a_clock(tmp_path: Path) -> None:
     write(tmp_path, "one", [an_ask(1)])
-    code = "import loadtest.clocks as clocks; print(clocks.clock_name(), end='')"
+    code = "import loadtest.record.clocks as clocks; print(clocks.clock_name(), end='')"
     other = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert read_history(tmp_path).operations[0].clock == other.stdout
 

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.history import FAIL, History, HistoryWriter, Operation
-from loadtest.own_load import NS, LoadMeter, OwnLoad, ProcessLoad, busiest_share, load_generator, read_load
-from loadtest.table import render
-from loadtest.verdict import judge
+from loadtest.checker.load_generator import (
+    NS,
+    LoadMeter,
+    OwnLoad,
+    ProcessLoad,
+    busiest_share,
+    load_generator,
+    read_load,
+)
+from loadtest.checker.table import render
+from loadtest.checker.verdict import judge
+from loadtest.record.history import FAIL, History, HistoryWriter, Operation
 
 PLANNED = Operation(kind="ask", sale="a", began_ns=1, planned_ns=1, outcome=FAIL, status=409, code="sold_out")
 UNPLANNED = Operation(kind="ask", began_ns=1)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtest.population import (
+from loadtest.plan.population import (
     AGAIN,
     BOT,
     BOT_KEYS,

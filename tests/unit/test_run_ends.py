@@ -16,7 +16,7 @@ from tests.servers import ROOT
 from workers.embedded.server import free_port
 
 SCENE = """
-import loadtest.run_hooks as hooks
+import loadtest.run.hooks as hooks
 import gevent
 from types import SimpleNamespace as Thing
 
@@ -130,7 +130,7 @@ from types import SimpleNamespace as Thing
 import gevent
 import gevent.event
 from locust import LoadTestShape, User, constant, events, task
-import loadtest.run_hooks as hooks
+import loadtest.run.hooks as hooks
 
 CASE = os.environ["CASE"]
 VERDICT = 7

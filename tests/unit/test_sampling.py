@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.sampling import AUDIT_EVERY_SECONDS, REST_AFTER_AUDIT, Sampler, figures_of, live_rows
+from loadtest.record.sampling import AUDIT_EVERY_SECONDS, REST_AFTER_AUDIT, Sampler, figures_of, live_rows
 from loadtest.shop_api import ShopApi, ShopError
 
 METRICS = 'fairdrop_sold{sale="a",sku="thing"} 3.0\nfairdrop_held{sale="a",sku="thing"} 2.0\nother_sold{sale="b"} 9\n'

@@ -6,17 +6,11 @@ import math
 
 import pytest
 
-from loadtest.benchmarks.figures import Figure
-from loadtest.benchmarks.method import filled
-from loadtest.benchmarks.pace import Pace
-from loadtest.benchmarks.settle_bounds import (
-    audit_figures,
-    expiry_figures,
-    payment_figures,
-    quantile,
-    settlement_figures,
-)
-from loadtest.benchmarks.settle_plans import FULL, METHOD, QUICK
+from loadtest.bench.harness.figures import Figure
+from loadtest.bench.harness.method import filled
+from loadtest.bench.load.pace import Pace
+from loadtest.bench.settle.bounds import audit_figures, expiry_figures, payment_figures, quantile, settlement_figures
+from loadtest.bench.settle.plan import FULL, METHOD, QUICK
 
 GOOD = [10.0] * 98
 

@@ -16,24 +16,19 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
-from loadtest.benchmarks import processes, shop_plans
-from loadtest.benchmarks.admission_rounds import Turn
-from loadtest.benchmarks.arrivals import Answers, Arrivals, evenly
-from loadtest.benchmarks.costs import Brake, Cost
-from loadtest.benchmarks.curves import Curve, curves
-from loadtest.benchmarks.figures import Figure
-from loadtest.benchmarks.knee import Step, knee_of, next_offer, spread, well_after
-from loadtest.benchmarks.overload import Overload
-from loadtest.benchmarks.shop_bounds import (
-    cost_figures,
-    overload_figures,
-    road_figures,
-    sold_out_figures,
-    spike_figures,
-)
-from loadtest.benchmarks.spike import Spike
-from loadtest.benchmarks.summary import missed, page_of, read_page
-from loadtest.benchmarks.whole_road import Road
+from loadtest.bench.gate.admission import Turn
+from loadtest.bench.gate.end_to_end import Road
+from loadtest.bench.harness import processes
+from loadtest.bench.harness.curves import Curve, curves
+from loadtest.bench.harness.figures import Figure
+from loadtest.bench.load.arrivals import Answers, Arrivals, evenly
+from loadtest.bench.shop import plan
+from loadtest.bench.shop.bounds import cost_figures, overload_figures, road_figures, sold_out_figures, spike_figures
+from loadtest.bench.shop.costs import Brake, Cost
+from loadtest.bench.shop.knee import Step, knee_of, next_offer, spread, well_after
+from loadtest.bench.shop.overload import Overload
+from loadtest.bench.shop.spike import Spike
+from loadtest.bench.summary import missed, page_of, read_page
 from tests.waiting import assert_waits_at_most, wait_until
 from workers.embedded.child_process import ChildProcess
 
@@ -254,8 +249,8 @@ def test_figures_are_held_against_their_limit() -> None:
 
 
 def test_the_method_names_the_numbers_of_its_run() -> None:
-    for lengths in (shop_plans.FULL, shop_plans.QUICK):
-        text = " ".join(shop_plans.method_of(lengths))
+    for lengths in (plan.FULL, plan.QUICK):
+        text = " ".join(plan.method_of(lengths))
         assert f"{lengths.buyers:,} buyers" in text
         assert "{" not in text
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.arrivals import Arrivals, Stage
-from loadtest.history import FAIL, OK, UNKNOWN, Operation
-from loadtest.stage_figures import by_stage, read_plan, write_plan
+from loadtest.checker.stages import by_stage, read_plan, write_plan
+from loadtest.plan.arrivals import Arrivals, Stage
+from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
 
 MS, SECOND = 1_000_000, 1_000_000_000
 PLAN = Arrivals((Stage("slow", 10, 2, 2), Stage("fast", 10, 4, 4)), 1)

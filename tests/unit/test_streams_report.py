@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.benchmarks.streams_report import figures_of, picture_of
-from loadtest.benchmarks.streams_run import ALONE, BESIDE, Results, Round
+from loadtest.bench.streams.report import figures_of, picture_of
+from loadtest.bench.streams.run import ALONE, BESIDE, Results, Round
 
 
 def pair(

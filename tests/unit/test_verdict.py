@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from loadtest import latency
-from loadtest.table import render
-from loadtest.verdict import as_json
+from loadtest.checker import latency
+from loadtest.checker.table import render
+from loadtest.checker.verdict import as_json
 from tests.unit.hand_made_faults import one_unit_too_many
 from tests.unit.hand_made_runs import MS, Run
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadtest import visitors
-from loadtest.population import CANCELS, LAPSES, PAYS
+from loadtest.plan.population import CANCELS, LAPSES, PAYS
 from loadtest.visitors import Shop, Visitors, visit
 
 

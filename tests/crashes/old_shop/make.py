@@ -20,16 +20,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from inventory import redis
-from tests.crashes.old_shop import FOLDER, KEYS
-from tests.http_calls import JSON, Buyer, Caller
-from tests.servers import PREFIX
-from tests.waiting import wait_until
 from workers.child_process import ChildProcess
 from workers.embedded_postgres import start_postgres
 from workers.embedded_valkey import start_valkey
 from workers.server import free_port
 from workers.server_binaries import postgres_folder
+
+from inventory import redis
+from tests.crashes.old_shop import FOLDER, KEYS
+from tests.http_calls import JSON, Buyer, Caller
+from tests.servers import PREFIX
+from tests.waiting import wait_until
 
 HEADER = """\
 A running shop of revision c612c29, made by its real processes: see make.py in this folder.

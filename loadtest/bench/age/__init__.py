@@ -1,0 +1,1 @@
+"""Measures a shop with a past alongside one without."""

@@ -1,0 +1,1 @@
+"""Measures the shop against other ways to sell."""

@@ -1,0 +1,53 @@
+"""How long and how often every way to sell is measured: in full, and to see that it works. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadtest.bench.harness.method import filled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """seconds of selling without end; of the sell-out: units, wishes, and the most seconds it may take.
+
+    undecided: with more wishes accepted and undecided than this, nobody clicks; repeated: share of double clicks.
+    """
+
+    seconds: float
+    warm_up_seconds: float
+    sold_out_units: int
+    sold_out_wishes: int
+    sold_out_seconds: float
+    connections: int = 256
+    undecided: int = 2_000
+    repeated: float = 0.25
+    units: int = 1_000_000
+    seed: int = 20_251
+
+
+FULL = Lengths(seconds=8.0, warm_up_seconds=1.5, sold_out_units=200, sold_out_wishes=3_000, sold_out_seconds=10.0)
+QUICK = Lengths(seconds=1.5, warm_up_seconds=0.5, sold_out_units=50, sold_out_wishes=400, sold_out_seconds=4.0)
+METHOD = (
+    "One after the other in one run on one machine, with the same PostgreSQL (fsync on), the same Valkey (appendfsync "
+    "always) and the same crowd, all on the same cores, nothing bound. The crowd is an epoll loop of our own with one "
+    "request in flight on each of {connections} kept-alive connections; every {double}th wish is clicked twice at "
+    "once; who is told 503 asks again after a tenth of a second.",
+    "Rivals are served by granian over WSGI, two workers with as many threads as suit each best of 2, 4 and 8, by "
+    "Django without any middleware but one, with lasting connections and no health checks: they are given more than "
+    "the shop gives itself. Fairdrop is its web process with one worker and one settler, as the demo starts them.",
+    "Selling: a stock without end, {warm_up_seconds:g} s of warm-up, then {seconds:g} s measured. Settled are the "
+    "orders that PostgreSQL decided in those seconds. The crowd rests while more than {undecided:,} wishes are "
+    "accepted and undecided. Commits (pg_stat_database), Redis commands (INFO commandstats, those inside scripts too) "
+    "and CPU time (of the sellers' processes; of both stores') are those of the whole run, divided by all its orders.",
+    "Selling out: {sold_out_units:,} units, {sold_out_wishes:,} wishes at once, {sold_out_seconds:g} s at most, fresh "
+    "processes. To admission: from a click to its yes, held or queued. To decision: every second wish is followed from "
+    "its first click to the answer that says held, waitlisted or sold out; a queued one looks again every 25 ms.",
+    "Oversold: orders above the units. Lost: wishes that were accepted and that nobody ever decided. Undersold: units "
+    "that nobody has although somebody was told sold out.",
+)
+
+
+def method_of(lengths: Lengths) -> list[str]:
+    """Return the method in sentences, with the numbers of this run."""
+    return filled(METHOD, lengths, double=round(1 / lengths.repeated))

@@ -1,0 +1,231 @@
+"""Every side of the comparison behind one interface: how it is put on sale, started, asked, and counted afterwards.
+Never measures.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from django.conf import settings
+from django.db import connection
+
+from inventory import heartbeats
+from inventory.audit.run import audit
+from inventory.redis import connect, keys, run_commands
+from loadtest.bench.compare.payloads import BODY
+from loadtest.bench.harness.fixtures import Goods, make_goods
+from loadtest.bench.harness.servers import GATE, READY_SECONDS, Place
+from loadtest.bench.load.loader import HOST
+from loadtest.rivals.models import RivalOrder
+from loadtest.rivals.rival import Rival
+from loadtest.rivals.work import READY
+from shop.staff import sale_control
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import ServerFailed, free_port
+
+OURS = "Fairdrop"
+# A server with several workers: each of them is asked, more or less, before it counts as ready.
+PROBES = 8
+PROBE_SECONDS = 5.0
+RIVAL_FLAGS = [
+    *["--host", HOST, "--workers", "2", "--backlog", "8192", "--backpressure", "8192", "--no-ws"],
+    *["--interface", "wsgi"],
+]
+COUNTS = """
+SELECT count(*) FILTER (WHERE state = 'held'), count(*) FROM shop_order WHERE sale_id = %s
+"""
+HELD_BETWEEN = """
+SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'held' AND decided_at >= %s AND decided_at < %s
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What a sale came to. orders: wishes with a unit; decided: wishes with a unit or a refusal on record."""
+
+    units: int
+    orders: int
+    decided: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A side's processes, ready."""
+
+    port: int
+    children: Sequence[ChildProcess]
+
+
+class Contender(ABC):
+    """One side. correct: whether it promises that nothing is oversold, lost or undersold in a run without crashes."""
+
+    name: str
+    title: str
+    correct: bool
+
+    @abstractmethod
+    def prepare(self, sale: str, *, units: int) -> None:
+        """Put `units` on sale."""
+
+    @abstractmethod
+    def address(self, sale: str) -> str:
+        """Return the path that takes wishes."""
+
+    @abstractmethod
+    def commands(self, sale: str, *, port: int) -> dict[str, list[str]]:
+        """Return the arguments of Python for each process, the web's as "web"."""
+
+    @abstractmethod
+    def waiting(self, sale: str) -> int:
+        """Return how many wishes wait to be decided."""
+
+    @abstractmethod
+    def close(self, sale: str) -> None:
+        """End the sale: who still waits is told."""
+
+    @abstractmethod
+    def tally(self, sale: str) -> Tally:
+        """Count in the database."""
+
+    @abstractmethod
+    def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
+        """Return how many wishes got their unit between two moments."""
+
+    @abstractmethod
+    def faults(self, sale: str) -> list[str]:
+        """Return what an audit finds, where there is one."""
+
+    @abstractmethod
+    def has_begun(self, worker: ChildProcess) -> bool:
+        """Say whether a worker that was started works."""
+
+    @contextmanager
+    def running(self, sale: str, *, place: Place) -> Iterator[Running]:
+        """Run web and workers for the length of a `with` block; raise ServerFailed when they do not start."""
+        port, children = free_port(), []
+        with ExitStack() as stack:
+            for name, arguments in self.commands(sale, port=port).items():
+                child = place.child(f"{sale} {name}", arguments, redis_url=settings.REDIS_URL)
+                stack.callback(child.stop)
+                children.append(child.start())
+            deadline = time.monotonic() + READY_SECONDS
+            _wait_until_ready(children[0], deadline, partial(_answers, port, self.address(sale)), times=PROBES)
+            for worker in children[1:]:
+                _wait_until_ready(worker, deadline, partial(self.has_begun, worker))
+            yield Running(port=port, children=children)
+
+
+class RivalSide(Contender):
+    """A rival, sold by the server that has nothing but rivals."""
+
+    def __init__(self, rival: Rival) -> None:
+        self.name, self.title, self.correct = rival.name, rival.title, rival.correct
+        self._rival = rival
+
+    def prepare(self, sale: str, *, units: int) -> None:
+        self._rival.prepare(sale, units=units)
+
+    def address(self, sale: str) -> str:
+        return f"/rivals/{self.name}/sales/{sale}/requests"
+
+    def commands(self, sale: str, *, port: int) -> dict[str, list[str]]:
+        work = ["-m", "loadtest.rivals.work", self.name, sale]
+        options = ["--port", str(port), "--blocking-threads", str(self._rival.threads)]
+        web = ["-m", "granian", *RIVAL_FLAGS, *options, "loadtest.rivals.wsgi:application"]
+        return {"web": web} | {f"worker {number}": work for number in range(self._rival.workers)}
+
+    def has_begun(self, worker: ChildProcess) -> bool:
+        return worker.log_path is not None and READY in worker.log_path.read_text(errors="replace")
+
+    def waiting(self, sale: str) -> int:
+        return self._rival.waiting(sale)
+
+    def close(self, sale: str) -> None:
+        pass  # nobody waits for a unit that may come back
+
+    def tally(self, sale: str) -> Tally:
+        books = self._rival.books(sale)
+        decided = RivalOrder.objects.filter(sale=sale).count()
+        return Tally(units=books.units, orders=books.orders, decided=decided)
+
+    def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
+        held = RivalOrder.objects.filter(sale=sale, state=RivalOrder.HELD)
+        return int(held.filter(decided_at__gte=begin, decided_at__lt=end).count())
+
+    def faults(self, sale: str) -> list[str]:
+        return []
+
+
+class ShopSide(Contender):
+    """Fairdrop as the demo starts it: one web process with the gate, one settler."""
+
+    name, title, correct = "fairdrop", OURS, True
+
+    def __init__(self) -> None:
+        self._goods: dict[str, Goods] = {}
+        self._units: dict[str, int] = {}
+
+    def prepare(self, sale: str, *, units: int) -> None:
+        self._goods[sale], self._units[sale] = make_goods(sale, units=units), units
+
+    def address(self, sale: str) -> str:
+        return f"/api/v1/sales/{sale}/requests"
+
+    def commands(self, sale: str, *, port: int) -> dict[str, list[str]]:
+        return {"web": [*GATE, "--port", str(port)], "settler": ["manage.py", "run_worker", "settler"]}
+
+    def has_begun(self, worker: ChildProcess) -> bool:
+        return any(each.who.endswith(f":{worker.pid}") for each in heartbeats.workers(connect()))
+
+    def waiting(self, sale: str) -> int:
+        return int(run_commands(connect(), [("ZCARD", keys.line(sale))])[0])
+
+    def close(self, sale: str) -> None:
+        sale_control.close(sale, actor="benchmark", reason="the comparison is over")
+
+    def tally(self, sale: str) -> Tally:
+        units = self._units[sale]
+        orders, decided = self._count(COUNTS, sale)
+        return Tally(units=units, orders=orders, decided=decided)
+
+    def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
+        return self._count(HELD_BETWEEN, sale, begin, end)[0]
+
+    def faults(self, sale: str) -> list[str]:
+        found = audit(self._goods[sale].scope)["invariants"]
+        return [f"{sale}: {each['id']} {each['name']}: {each['detail']}" for each in found if not each["ok"]]
+
+    def _count(self, query: str, sale: str, *arguments: datetime) -> tuple[int, ...]:
+        with connection.cursor() as cursor:
+            cursor.execute(query, [self._goods[sale].sale_id, *arguments])
+            return tuple(cursor.fetchone())
+
+
+def _wait_until_ready(child: ChildProcess, deadline: float, ready: Callable[[], bool], *, times: int = 1) -> None:
+    """Return when `ready` was true so often. Raises ServerFailed when the child died or took too long."""
+    while times:
+        if ready():
+            times -= 1
+        elif not child.running or time.monotonic() >= deadline:
+            raise ServerFailed(f"{child.name} did not start; its log ends with:\n{child.log_end()}")
+        else:
+            time.sleep(0.05)
+
+
+def _answers(port: int, address: str) -> bool:
+    """Say whether a call that nobody may make is refused: then everything is loaded, and nothing was sold."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
+    try:
+        connection.request("POST", address, body=BODY, headers={"Content-Type": "application/json"})
+        return connection.getresponse().status == 401
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

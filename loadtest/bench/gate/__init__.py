@@ -1,0 +1,1 @@
+"""Measures the gate: admissions, sold-out answers, the way from an ask to its decision."""

@@ -1,0 +1,127 @@
+"""What the shop promises of its speed: every figure of a run with its floor and its aim. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from loadtest.bench.harness.figures import Figure, ratio
+
+if TYPE_CHECKING:
+    from loadtest.bench.gate.admission import Turn
+    from loadtest.bench.gate.end_to_end import Road
+    from loadtest.bench.gate.settlement import Settlement
+
+
+def median(turns: Sequence[Turn], *, side: str) -> float:
+    """Return the middle rate of `side`, in answers a second."""
+    return statistics.median(turn.per_second for turn in turns if turn.side == side)
+
+
+def ratio_of_rounds(turns: Sequence[Turn], above: str, below: str) -> float:
+    """Return the middle, over the rounds, of the rate of one side ÷ that of the other: a slow minute falls on both."""
+    rates = ([turn.per_second for turn in turns if turn.side == side] for side in (above, below))
+    return statistics.median(ratio(*pair) for pair in zip(*rates, strict=True))
+
+
+def busy_share(turns: Sequence[Turn], *, side: str) -> float:
+    """Return the middle share of its core that the server of `side` used."""
+    return statistics.median(turn.busy for turn in turns if turn.side == side)
+
+
+def per_cpu_second(turns: Sequence[Turn], *sides: str) -> list[float]:
+    """Return the middle answers per second of CPU of each side: what a neighbour on the machine disturbs least."""
+    return [
+        statistics.median(ratio(turn.per_second, turn.busy) for turn in turns if turn.side == side) for side in sides
+    ]
+
+
+# What is measured, its name on the page, and its unit.
+ADMISSION_SIDES = (
+    ("no-op", "no-op ASGI app on granian, one core", "requests/s"),
+    ("bare", "bare uvloop and httptools, one core", "requests/s"),
+    ("gate", "gate, one core, appendfsync always", "admissions/s"),
+    ("gate everysec", "gate, one core, appendfsync everysec", "admissions/s"),
+    ("sold out", "sold-out answer, one core", "answers/s"),
+    ("sale page", "sale page from memory, one core", "pages/s"),
+    ("two gates", "two web processes on the same core, appendfsync always", "admissions/s"),
+    ("plain view", "plain Django view over WSGI, one core", "admissions/s"),
+)
+LONE = "lone ask"
+# What a queued request took before it had the version of its terms and its ordinal, and what these may take.
+MAX_BYTES = 265 + 16
+# Above ÷ below, floor, aim.
+ADMISSION_RATIOS = (
+    ("gate", "no-op", 0.85, 1.1),
+    ("gate", "bare", 0.18, 0.25),
+    ("sold out", "no-op", 1.5, None),
+    ("gate", "plain view", 30.0, None),
+    ("sale page", "no-op", 1.2, None),
+)
+
+
+def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
+    """Return the figures of the servers on a core each, and the ratios that must hold.
+
+    Ratios are of answers per second of the server's CPU: the loader and Redis share a core, and a server that is
+    faster than both of them would be measured by theirs.
+    """
+    figures = []
+    for side, name, unit in ADMISSION_SIDES:
+        figures.append(Figure(name=name, value=median(turns, side=side), unit=unit))
+        cpu_us = 1e6 / per_cpu_second(turns, side)[0]
+        figures.append(Figure(name=f"{side}: server CPU for one answer", value=cpu_us, unit="µs"))
+    for above, below, floor, aim in ADMISSION_RATIOS:
+        value = ratio(*per_cpu_second(turns, above, below))
+        figures.append(Figure(name=f"{above} ÷ {below}", value=value, at_least=floor, aim=aim))
+    everysec = ratio(median(turns, side="gate"), median(turns, side="gate everysec"))
+    lone = statistics.median(turn.wait_p50_ms for turn in turns if turn.side == LONE)
+    return [
+        *figures,
+        Figure(
+            name="two gates ÷ gate, server CPU for one answer",
+            value=ratio(*per_cpu_second(turns, "gate", "two gates")),
+            at_most=1.1,
+        ),
+        Figure(name="a lone ask, appendfsync always, median", value=lone, unit="ms", at_most=1.5),
+        Figure(name="gate ÷ no-op, answers a second", value=ratio_of_rounds(turns, "gate", "no-op")),
+        # An idle no-op was held up by something else on the machine.
+        Figure(name="no-op server's share of its core (disturbed below 0.9)", value=busy_share(turns, side="no-op")),
+        Figure(name="share of the machine its host took, worst turn", value=max(turn.stolen for turn in turns)),
+        Figure(name="gate, always ÷ everysec", value=everysec, at_least=0.7),
+    ]
+
+
+def settlement_figures(settlement: Settlement) -> list[Figure]:
+    """Return the figures of settlement alone."""
+    batched, single = settlement.batched_per_second, settlement.single_per_second
+    return [
+        Figure(name="settlement alone, batch 500", value=batched, unit="orders/s", at_least=10_000),
+        Figure(name="settlement alone, batch 1", value=single, unit="orders/s"),
+        Figure(name="batch 500 ÷ batch 1", value=ratio(batched, single), at_least=40),
+        Figure(
+            name="Redis memory of a queued request",
+            value=settlement.bytes_per_request,
+            unit="bytes",
+            at_most=MAX_BYTES,
+        ),
+    ]
+
+
+def road_figures(road: Road) -> list[Figure]:
+    """Return the figures of the whole road."""
+    return [
+        Figure(
+            name=f"whole road, {road.seconds:g} s: ask to durable decision",
+            value=road.decided_per_second,
+            unit="decisions/s",
+            at_least=6_000,
+            aim=10_000,
+        ),
+        Figure(name="whole road: wait for the 202, median", value=road.wait_p50_ms, unit="ms"),
+        Figure(name="whole road: wait for the 202, p99", value=road.wait_p99_ms, unit="ms"),
+        Figure(name="whole road: share of 503", value=road.unavailable, at_most=0.001),
+        Figure(name="web process after the flood", value=road.web_mib, unit="MiB", at_most=120),
+        Figure(name="settler after the flood", value=road.settler_mib, unit="MiB", at_most=150),
+    ]

@@ -1,0 +1,67 @@
+"""How long and how often a run measures: the full one, and a quick one that only shows that everything works. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadtest.bench.gate.admission import Plan
+from loadtest.bench.harness.method import filled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """admission: the turns of the gate and its rivals; the road in seconds; settlement in orders a round."""
+
+    admission: Plan
+    road_seconds: float
+    road_warm_up_seconds: float
+    road_connections: int
+    settlers: int
+    settle_rounds: int
+    settle_batched: int
+    settle_single: int
+
+
+FULL = Lengths(
+    admission=Plan(rounds=3, seconds=4.0, warm_up_seconds=1.0, connections=256),
+    road_seconds=20.0,
+    road_warm_up_seconds=3.0,
+    road_connections=256,
+    settlers=1,
+    settle_rounds=3,
+    settle_batched=15_000,
+    settle_single=400,
+)
+QUICK = Lengths(
+    admission=Plan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
+    road_seconds=4.0,
+    road_warm_up_seconds=1.0,
+    road_connections=256,
+    settlers=1,
+    settle_rounds=1,
+    settle_batched=5_000,
+    settle_single=100,
+)
+METHOD = (
+    "Everything in one run on one machine; the load comes from an epoll loop of our own, one request in flight on each "
+    "of {connections} kept-alive connections, every request by a buyer never seen before; any answer but 202 fails "
+    "the run.",
+    "Admission: each server (one worker) is bound to one core, the loader and Valkey to another. "
+    "{rounds} rounds of {seconds:g} s a side in turns, every second round backwards, warm-up not counted; figures are "
+    "medians, ratios are of this run.",
+    "Two gates: the same with two processes, which share that core. A lone ask: the same loader with one connection.",
+    "No-op: an ASGI application on granian, the server of before, that reads the body and answers 202. "
+    "Plain view: Django over WSGI with the shop's own middleware, doing the same admission with one script call.",
+    "Settlement alone: the line is filled by the admission script, then the real settler empties it; one order a "
+    "transaction is the same code with a batch of 1.",
+    "Whole road: web, {settlers} settler, Valkey, PostgreSQL and the loader share all cores, nothing is bound. Counted "
+    "are orders decided in PostgreSQL within the window; the loader rests while too many are undecided. Afterwards the "
+    "sale's audit must find nothing.",
+    "Memory: resident, of the largest process, after the flood.",
+)
+
+
+def method_of(lengths: Lengths) -> list[str]:
+    """Return the method in sentences, with the numbers of this run."""
+    plan = lengths.admission
+    return filled(METHOD, lengths, connections=plan.connections, rounds=plan.rounds, seconds=plan.seconds)

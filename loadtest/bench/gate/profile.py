@@ -1,0 +1,187 @@
+"""`python -m loadtest.bench.gate.profile`: prints where the web process's time for one ask goes.
+By subtraction: the same connections without sockets, each step with one part more. Then the functions that cost most.
+Starts its own stores, writes nothing, ends within a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import io
+import pstats
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from inventory.line import admission
+from inventory.line.admission import Answer, Ask, Code, SaleLine
+from loadtest.bench.gate.bare_server import Bare
+from loadtest.bench.harness.command import _folder, own_stores, say, set_up_django
+
+if TYPE_CHECKING:
+    from shop.gate.router import Gate
+
+CONNECTIONS = 256
+ROUNDS = 60  # the quickest counts: everything else on the machine only adds
+PROFILED_ROUNDS = 20
+SHOWN = 25
+PATIENCE_SECONDS = 20.0
+
+
+class Answers:
+    """How many answers are still wanted."""
+
+    def __init__(self) -> None:
+        self.wanted = 0
+        self.all = asyncio.Event()
+
+    def count(self, _data: Any) -> None:
+        """Count one."""
+        self.wanted -= 1
+        if self.wanted == 0:
+            self.all.set()
+
+
+class NoSocket(asyncio.Transport):
+    """A transport that keeps nothing of what is written."""
+
+    def __init__(self, answers: Answers) -> None:
+        super().__init__()
+        self.write: Any = answers.count
+
+    def is_closing(self) -> bool:
+        """Say no."""
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Know nothing."""
+        return default
+
+
+class Bench:
+    """Connections without sockets to one application."""
+
+    def __init__(self, connections: list[Any]) -> None:
+        self.answers = Answers()
+        self.connections = connections
+        for connection in self.connections:
+            connection.connection_made(NoSocket(self.answers))
+
+    async def ask(self, requests: list[bytes]) -> None:
+        """Send one request on each connection and wait for all answers."""
+        self.answers.wanted = len(requests)
+        self.answers.all.clear()
+        for connection, request in zip(self.connections, requests, strict=True):
+            connection.data_received(request)
+        await asyncio.wait_for(self.answers.all.wait(), PATIENCE_SECONDS)
+
+
+def connections_to(application: Any) -> list[Any]:
+    """Return connections of the web process."""
+    from uvicorn.server import ServerState
+
+    from shop.gate.server.protocol import GateProtocol
+    from shop.gate.server.server import server_of
+
+    config = server_of(application, host="127.0.0.1", port=0).config
+    config.load()
+    state = ServerState()
+    return [GateProtocol(config=config, server_state=state, app_state={}) for _ in range(CONNECTIONS)]
+
+
+class Constant:
+    """Answers every call with the same bytes."""
+
+    def hot_call(self, _method: bytes, _target: bytes, _headers: Any) -> Any:
+        """Name the call hot."""
+        from shop.replies import ACCEPTED
+
+        return (lambda reply, *_: reply.send(ACCEPTED, b"{}")), None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Do nothing."""
+
+
+class Steps:
+    """The same asks with one part more each time."""
+
+    def __init__(self, gate: Gate, entry: Any) -> None:
+        self._entry = entry
+        self._admit = admission.admit_async
+        self.bench = Bench(connections_to(gate))
+        bare, constant = Bench([Bare() for _ in range(CONNECTIONS)]), Bench(connections_to(Constant()))
+        self.all: dict[str, Callable[[list[bytes]], Awaitable[None]]] = {
+            "httptools alone: parse, write": bare.ask,
+            "our HTTP: headers, route, order, deadlines": constant.ask,
+            "token, body, request id, sold out from memory": self._sold_out,
+            "batch, ticket, answer": self._without_redis,
+            "Redis: pack, wait, unpack": self.bench.ask,
+        }
+
+    async def _sold_out(self, requests: list[bytes]) -> None:
+        self._entry.is_surely_sold_out = lambda _buyer: True
+        await self.bench.ask(requests)
+        del self._entry.is_surely_sold_out
+
+    async def _without_redis(self, requests: list[bytes]) -> None:
+        async def admit(client: Any, line: SaleLine, asks: Sequence[Ask]) -> list[Answer]:
+            return [Answer(Code.ADMITTED, 1, 1, 1, number) for number, _ in enumerate(asks)]
+
+        admission.admit_async = admit
+        await self.bench.ask(requests)
+        admission.admit_async = self._admit
+
+
+async def measure(gate: Gate, slug: str) -> None:
+    """Print the table and the profile."""
+    from loadtest.bench.load.payloads import fresh_wishes
+
+    gate._start()
+    while (entry := gate._board.known(slug)) is None or entry.figures is None:
+        await asyncio.sleep(0.05)
+    steps = Steps(gate, entry)
+    found: dict[str, list[float]] = {name: [] for name in steps.all}
+    for _ in range(ROUNDS):
+        for name, ask in steps.all.items():
+            requests = fresh_wishes(slug, port=80, count=CONNECTIONS)
+            began = time.process_time()
+            await ask(requests)
+            found[name].append((time.process_time() - began) / CONNECTIONS * 1e6)
+    before = 0.0
+    for name, times in found.items():
+        say(f"{min(times) - before:8.2f} µs  {name}")
+        before = min(times)
+    say(f"{before:8.2f} µs  in all, without sockets, in batches of {CONNECTIONS}: the quickest of {ROUNDS} rounds\n")
+    await profile([fresh_wishes(slug, port=80, count=CONNECTIONS) for _ in range(PROFILED_ROUNDS)], steps.bench)
+    await gate._stop()
+
+
+async def profile(rounds: list[list[bytes]], bench: Bench) -> None:
+    """Print the functions that cost most."""
+    profiler = cProfile.Profile()
+    profiler.enable()
+    for requests in rounds:
+        await bench.ask(requests)
+    profiler.disable()
+    text = io.StringIO()
+    pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(SHOWN)
+    say(text.getvalue())
+
+
+def main() -> int:
+    """Run the command."""
+    with _folder() as folder, own_stores(Path(folder)):
+        set_up_django()
+        from loadtest.bench.harness.fixtures import make_goods
+        from shop.asgi import application
+
+        uvloop.run(measure(application, make_goods("profile").slug))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What every benchmark shares: the command, the servers, the machine's disturbance, reports and charts."""

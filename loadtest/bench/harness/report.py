@@ -1,0 +1,157 @@
+"""Draws a finished run: a table for the terminal, a page for the docs, and the same as JSON. Pure.
+Never decides anything beyond what the figures say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from loadtest.bench.harness.figures import Figure, number
+
+HEAD = ("figure", "measured", "unit", "floor", "aim", "")
+LIMIT = "÷ limit"
+RIGHT = (1, 3, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A table that compares sides: first column the side, numbers already written as text. note: what it means."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A whole run. facts: group → name → value; samples: every single measurement behind the medians.
+
+    command: what wrote the page; picture: file name and description of the chart alongside it, if there is one.
+    """
+
+    title: str
+    command: str
+    date: str
+    revision: str
+    quick: bool
+    figures: Sequence[Figure]
+    facts: Mapping[str, Mapping[str, str]]
+    method: Sequence[str]
+    samples: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    faults: Sequence[str] = field(default_factory=list)
+    comparisons: Sequence[Comparison] = field(default_factory=list)
+    picture: tuple[str, str] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Say whether every figure keeps its bound and nothing else went wrong."""
+        return not self.faults and all(figure.ok for figure in self.figures)
+
+
+def columns(figures: Sequence[Figure]) -> tuple[tuple[str, ...], list[tuple[str, ...]], tuple[int, ...]]:
+    """Return the head, a row for each figure, and which columns are numbers; with the limits if there are any."""
+    rows: list[tuple[str, ...]] = [
+        (each.name, number(each.value), each.unit, each.bound, "" if each.aim is None else number(each.aim), each.mark)
+        for each in figures
+    ]
+    if all(each.limit is None for each in figures):
+        return HEAD, rows, RIGHT
+    shares = ["" if each.of_limit is None else number(each.of_limit) for each in figures]
+    rows = [(*row[:-1], share, row[-1]) for row, share in zip(rows, shares, strict=True)]
+    return (*HEAD[:-1], LIMIT, HEAD[-1]), rows, (*RIGHT, len(HEAD) - 1)
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """Return the figures as a table for a terminal."""
+    head, rows, right = columns(figures)
+    widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
+    lines = ["  ".join(_padded(row, widths, right)).rstrip() for row in (head, *rows)]
+    return "\n".join([lines[0], "─" * max(map(len, lines)), *lines[1:]])
+
+
+def _padded(row: tuple[str, ...], widths: Sequence[int], right: Sequence[int]) -> list[str]:
+    return [
+        cell.rjust(width) if column in right else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+
+
+def sentence(report: Report) -> str:
+    """Return the outcome in a sentence, with every reason when it is a bad one."""
+    reasons = [f"{each.name} is {number(each.value)}, must be {each.bound}" for each in report.figures if not each.ok]
+    reasons += report.faults
+    return "✓ Every floor holds." if not reasons else "✗ " + "; ".join(reasons) + "."
+
+
+def markdown(report: Report) -> str:
+    """Return the page for docs/benchmarks."""
+    head, rows, right = columns(report.figures)
+    parts = [
+        f"# {report.title}",
+        f"`{report.command}` wrote this page on {report.date} at revision `{report.revision}`"
+        + (" (a quick run: too short to be quoted)." if report.quick else "."),
+        sentence(report),
+        _markdown_table(head, rows, right=right),
+        f"![{report.picture[1]}]({report.picture[0]})" if report.picture else "",
+        *[part for each in report.comparisons for part in (f"## {each.title}", _comparison(each), each.note)],
+        "## How it was measured",
+        "\n".join(f"- {line}" for line in report.method),
+        "## On what",
+        *[_facts(group, facts) for group, facts in report.facts.items()],
+        "## Every measurement",
+        *_samples(report.samples),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _comparison(comparison: Comparison) -> str:
+    # A column is one of numbers when its first cell is one.
+    right = [
+        column for column, cell in enumerate(comparison.rows[0]) if cell.replace(",", "").replace(".", "").isdigit()
+    ]
+    return _markdown_table(comparison.head, comparison.rows, right=right)
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> str:
+    rule = ["---:" if column in right else "---" for column in range(len(head))]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
+
+
+def _facts(group: str, facts: Mapping[str, str]) -> str:
+    return f"**{group}**: " + " · ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _samples(samples: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not samples:
+        return []
+    names = list(samples[0])
+    cells = [[_cell(sample[name]) for name in names] for sample in samples]
+    head = [name.replace("_", " ") for name in names]
+    return [_comparison(Comparison(title="", head=head, rows=cells))]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return " · ".join(map(_cell, value))
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def as_json(report: Report) -> str:
+    """Return the report for other programs: every figure with its bound and whether it holds."""
+    whole = asdict(report)
+    whole["ok"] = report.ok
+    whole["figures"] = [_figure(figure) for figure in report.figures]
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    exact = {
+        name: round(value, 4) if value is not None and math.isfinite(value) else None  # JSON has no "not a number"
+        for name, value in {"value": figure.value, "limit": figure.limit, "of_limit": figure.of_limit}.items()
+    }
+    return {**asdict(figure), **exact, "ok": figure.ok}

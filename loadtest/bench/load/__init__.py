@@ -1,0 +1,1 @@
+"""The benchmarks' own load generator. Never uses the code of the shop."""

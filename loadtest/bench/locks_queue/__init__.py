@@ -1,0 +1,1 @@
+"""Measures locks and queues against other libraries."""

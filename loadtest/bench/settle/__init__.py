@@ -1,0 +1,1 @@
+"""Measures settlement, expiry, payments and the audit alone."""

@@ -1,0 +1,41 @@
+"""`python -m loadtest.bench.settle`: measures settlement, expiry, payment and the audit on stores of its own.
+Exit code 1 below a floor or when a measurement failed, 130 when interrupted. Never leaves a process or data behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from loadtest.bench.harness.command import CHECKOUT, Measured, own_stores, run_command, say, set_up_django
+
+PICTURE = "settle.svg"
+
+
+def main() -> int:
+    """Run the command."""
+    return run_command(
+        _measure, name="settle", purpose="Measure settlement, expiry, payment and the audit; fail below a floor."
+    )
+
+
+def _measure(folder: Path, quick: bool) -> Measured:
+    with own_stores(folder):
+        set_up_django()
+        # Only now: these modules need the settings, which need the addresses.
+        from loadtest.bench.harness import machine
+        from loadtest.bench.harness.servers import Place
+        from loadtest.bench.settle import report as settle_report
+        from loadtest.bench.settle.plan import FULL, QUICK
+        from loadtest.bench.settle.run import measure_all
+
+        lengths, hardware = QUICK if quick else FULL, machine.hardware()
+        place = Place(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
+        results = measure_all(lengths, place=place, say=say)
+        report = settle_report.report_of(results, lengths=lengths, hardware=hardware, quick=quick, picture=PICTURE)
+        return report, {PICTURE: settle_report.picture_of(results)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

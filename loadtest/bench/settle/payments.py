@@ -1,0 +1,141 @@
+"""Measures how long a provider waits for the answer to its notice while a crowd floods the same SKU.
+Never counts an answer that is not 200, and holds the books against what was answered.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from uuid import uuid4
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from inventory.redis import connect
+from loadtest.bench.gate.end_to_end import start_settler, wait_until_decided
+from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
+from loadtest.bench.harness.fixtures import Goods
+from loadtest.bench.harness.servers import GATE, Place, Side, serving
+from loadtest.bench.load.loader import Load, Loader
+from loadtest.bench.load.pace import Pace, flood
+from loadtest.bench.load.payloads import fresh_wishes
+from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.settle.commit_waits import commit_waits_ms
+from loadtest.bench.settle.plan import Lengths
+from shop.models import Order, Payment
+from shop.payments.providers import Notice
+from shop.sandbox import signing
+
+SPARE = 1.1
+START_SECONDS = 3.0
+PAID = "200"
+# Of the pace that is meant; below it the waits are those of fewer calls.
+KEPT = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """Waits in ms alongside the flood. faults: what the books say otherwise than the answers."""
+
+    confirm_ms: list[float] = field(repr=False)
+    commit_ms: list[float] = field(repr=False)
+    call_ms: list[float] = field(repr=False)
+    asked_per_second: float
+    faults: list[str]
+
+
+def measure_payments(goods: Goods, *, lengths: Lengths, place: Place) -> Waits:
+    """Hold units, begin their payments, flood the SKU, and send the notices at an even pace. Raises LoadFailed."""
+    paces = (lengths.payment_seconds + lengths.payment_warm_up_seconds) * 3 + START_SECONDS
+    payments = begin_payments(goods, count=_calls(lengths))
+    with ExitStack() as stack:
+        start_settler(1, place=place, stack=stack)
+        web = stack.enter_context(serving("payments", GATE, place=place, redis_url=settings.REDIS_URL, slug=goods.slug))
+        asks = fresh_wishes(goods.slug, port=web.port, count=int(lengths.flood_per_second * paces * SPARE))
+        pool = stack.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
+        crowd = pool.submit(flood, web.port, asks, per_second=lengths.flood_per_second, seconds=paces)
+        confirm = _send(web, notices_of(payments, port=web.port), lengths=lengths)
+        commit_ms = commit_waits_ms(per_second=lengths.payments_per_second, seconds=lengths.payment_seconds)
+        call = _send(web, [_health(web.port)] * _calls(lengths), lengths=lengths)
+        asked = _end_of(crowd)
+        wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), goods.sku)
+    return Waits(
+        confirm_ms=confirm.waits_ms,
+        commit_ms=commit_ms,
+        call_ms=call.waits_ms,
+        asked_per_second=asked.per_second,
+        faults=_faults(goods, lengths=lengths, confirm=confirm, call=call),
+    )
+
+
+def _calls(lengths: Lengths) -> int:
+    return int(lengths.payments_per_second * (lengths.payment_seconds + lengths.payment_warm_up_seconds) * SPARE) + 50
+
+
+def begin_payments(goods: Goods, *, count: int) -> list[Payment]:
+    """Let the settler hold a unit for each of `count` buyers who then begin to pay; return their payments."""
+    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    with warm_settler(client, goods, batch=BATCH, warm_up=0) as settler:
+        fill_line(client, goods, count=count)
+        empty_line(settler, count=count)
+    with transaction.atomic():
+        orders = Order.objects.filter(sale_id=goods.sale_id, state="held")[:count]
+        return Payment.objects.bulk_create(
+            Payment(
+                order=order,
+                provider="sandbox",
+                reference=uuid4().hex,
+                amount=order.unit_price * order.quantity,
+                currency=order.currency,
+            )
+            for order in orders
+        )
+
+
+def notices_of(payments: list[Payment], *, port: int) -> list[bytes]:
+    """Return the signed HTTP request that tells of each payment."""
+    requests = []
+    for payment in payments:
+        notice = Notice(uuid4().hex, "captured", payment.reference, payment.amount, payment.currency)
+        body = signing.write_notice(notice)
+        signature = signing.sign(body, secret=settings.SANDBOX_SECRET)
+        head = (
+            f"POST /api/v1/payments/sandbox/notices HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{signing.HEADER}: {signature}\r\n\r\n"
+        )
+        requests.append(head.encode() + body)
+    return requests
+
+
+def _health(port: int) -> bytes:
+    return f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+
+
+def _send(web: Side, requests: list[bytes], *, lengths: Lengths) -> Load:
+    loader = Loader(web.port, connections=lengths.connections, may_send=Pace(lengths.payments_per_second).may_send)
+    return loader.run(requests, seconds=lengths.payment_seconds, warm_up_seconds=lengths.payment_warm_up_seconds)
+
+
+def _end_of(crowd: Future[Load]) -> Load:
+    load = crowd.result()
+    if set(load.statuses) != {"202"}:
+        raise LoadFailed(f"the flood was answered {dict(load.statuses)}; every answer must be 202")
+    return load
+
+
+def _faults(goods: Goods, *, lengths: Lengths, confirm: Load, call: Load) -> list[str]:
+    faults = [
+        f"{what} were answered {dict(load.statuses)}"
+        for what, load in (("notices", confirm), ("calls", call))
+        if set(load.statuses) != {PAID}
+    ]
+    if confirm.per_second < lengths.payments_per_second * KEPT:
+        faults.append(f"{confirm.per_second:.0f} payments a second, {lengths.payments_per_second} were meant")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'paid'", [goods.sale_id])
+        (paid,) = cursor.fetchone()
+    if paid != confirm.statuses[PAID]:
+        faults.append(f"{confirm.statuses[PAID]} notices were taken, {paid} orders are paid")
+    return faults

@@ -1,0 +1,1 @@
+"""Measures the whole shop: sustained, spike, sold out, overload, cost."""

@@ -1,0 +1,237 @@
+"""Measures what a purchase costs when there are more SKUs, and when the line is longer: CPU time and memory of Redis.
+Never counts the time in which a purchase is made up.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from inventory.line import admission
+from inventory.line.admission import Ask, Code, SaleLine
+from inventory.redis import Client, connect, keys, run_commands
+from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, fresh_ask, warm_settler
+from loadtest.bench.harness import processes
+from loadtest.bench.harness.fixtures import Goods, make_goods
+from workers.embedded.stores import Servers
+from workers.settler import Settler
+
+WARM_UP_REQUESTS = 5_000
+# Admitted and settled in turns of so many, so that the line keeps its length while it is measured.
+TURN_REQUESTS = 2_000
+MAX_SECONDS = 90.0
+NEVER = -1  # shorter than any line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """skus: how many at once, with `spread_over` purchases in all; lines: how many wait while `at_length` go through.
+
+    rounds: how often each number of SKUs is measured.
+    """
+
+    skus: Sequence[int]
+    spread_over: int
+    lines: Sequence[int]
+    at_length: int
+    rounds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one purchase cost: µs of CPU of all server processes, µs by the wall clock, bytes of Redis."""
+
+    cpu_us: float
+    wall_us: float
+    bytes: float
+
+
+@dataclass(kw_only=True)
+class Costs:
+    """By number of SKUs, and by length of the line. goods: what was sold, for the audit."""
+
+    by_skus: dict[int, Cost] = field(default_factory=dict)
+    by_line: dict[int, Cost] = field(default_factory=dict)
+    goods: list[Goods] = field(default_factory=list)
+
+
+class Meter:
+    """Reads the clock, and the CPU time of both servers and of this process, which works as the settler."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._children = [server.child for server in (servers.postgres, servers.valkey) if server.child]
+        self.cpu_seconds = self.wall_seconds = 0.0
+
+    def _read(self) -> float:
+        return time.process_time() + sum(processes.cpu_seconds(child) for child in self._children)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Add what the block takes."""
+        cpu, wall = self._read(), time.monotonic()
+        yield
+        self.wall_seconds += time.monotonic() - wall
+        self.cpu_seconds += self._read() - cpu
+
+    def cost(self, purchases: int, *, bytes_each: float) -> Cost:
+        """Return what one of `purchases` took."""
+        scale = 1_000_000 / purchases
+        return Cost(cpu_us=self.cpu_seconds * scale, wall_us=self.wall_seconds * scale, bytes=bytes_each)
+
+
+class Brake:
+    """Lets a settler stop once one line is as short as told. length: how many wait in it.
+
+    What it does for other lines meanwhile does not count: one that waits for a unit is looked at every ten seconds.
+    """
+
+    def __init__(self, length: Callable[[], int]) -> None:
+        self._length = length
+        self.stops_at = NEVER
+
+    def stop(self) -> bool:
+        """Say whether to stop; the settler asks before a line and after each of its batches."""
+        return self.stops_at != NEVER and self._length() <= self.stops_at
+
+
+def measure_costs(scale: Scale, *, servers: Servers, say: Callable[[str], None]) -> Costs:
+    """Measure both curves. Raises RuntimeError when a line never empties."""
+    client, costs = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), Costs()
+    found: dict[int, list[Cost]] = {count: [] for count in scale.skus}
+    long_line = make_goods("bench-long-line")
+    brake = Brake(lambda: _waiting(client, long_line))
+    costs.goods.append(long_line)
+    with warm_settler(client, long_line, batch=BATCH, warm_up=WARM_UP_REQUESTS, stopping=brake.stop) as settler:
+        for number in range(scale.rounds):
+            for count in scale.skus if number % 2 == 0 else reversed(scale.skus):
+                # New ones each time: what was sold before lies in Redis too.
+                shelf = [make_goods(f"bench-cost-{number}-{count}-{each}") for each in range(count)]
+                costs.goods += shelf
+                cost = _across(client, shelf, settler, purchases=scale.spread_over, servers=servers)
+                found[count].append(cost)
+                say(_line(f"{count:,} SKUs", cost))
+        behind: dict[int, list[Cost]] = {waiting: [] for waiting in scale.lines}
+        # Up and down again: what only grows with the time a run takes is not the line's.
+        for waiting in (*scale.lines, *reversed(scale.lines)):
+            cost = _behind(client, long_line, settler, brake, waiting=waiting, scale=scale, servers=servers)
+            behind[waiting].append(cost)
+            say(_line(f"{waiting:,} in line", cost))
+        settle_down(settler, client, [long_line])
+    costs.by_skus = {count: _middle(each) for count, each in found.items()}
+    costs.by_line = {waiting: _middle(each) for waiting, each in behind.items()}
+    return costs
+
+
+def _line(name: str, cost: Cost) -> str:
+    return f"  {name:<16} {cost.cpu_us:>6.1f} µs CPU   {cost.wall_us:>6.1f} µs   {cost.bytes:>5.0f} bytes in line"
+
+
+def _middle(costs: Sequence[Cost]) -> Cost:
+    return Cost(
+        cpu_us=statistics.median(cost.cpu_us for cost in costs),
+        wall_us=statistics.median(cost.wall_us for cost in costs),
+        bytes=statistics.median(cost.bytes for cost in costs),
+    )
+
+
+def _across(client: Client, shelf: Sequence[Goods], settler: Settler, *, purchases: int, servers: Servers) -> Cost:
+    """Sell `purchases` units evenly spread over the goods."""
+    share = purchases // len(shelf)
+    asks = {goods.sku: [fresh_ask(goods) for _ in range(share)] for goods in shelf}
+    meter = Meter(servers)
+    with meter.running():
+        for goods in shelf:
+            admit(client, goods, asks[goods.sku])
+    in_line = sum(bytes_of(client, goods) for goods in shelf)
+    with meter.running():
+        settle_down(settler, client, shelf)
+    done = share * len(shelf)
+    return meter.cost(done, bytes_each=in_line / done)
+
+
+def _behind(
+    client: Client,
+    goods: Goods,
+    settler: Settler,
+    brake: Brake,
+    *,
+    waiting: int,
+    scale: Scale,
+    servers: Servers,
+) -> Cost:
+    """Let the line become as long as `waiting`, then admit to its end and settle from its front."""
+    _grow(client, goods, to=waiting)
+    _shrink(client, goods, settler, brake, to=waiting)
+    _wait_for_rewrite(client)
+    length = _waiting(client, goods)
+    (records,) = run_commands(client, [("HLEN", keys.records(goods.sku))])
+    asks = [fresh_ask(goods) for _ in range(scale.at_length)]
+    bytes_each = bytes_of(client, goods) / records
+    meter = Meter(servers)
+    for start in range(0, len(asks), TURN_REQUESTS):
+        with meter.running():
+            admit(client, goods, asks[start : start + TURN_REQUESTS])
+            _shrink(client, goods, settler, brake, to=length)
+    if (left := _waiting(client, goods)) != length:
+        raise RuntimeError(f"{left:,} wait instead of {length:,}: the line did not keep its length")
+    return meter.cost(len(asks), bytes_each=bytes_each)
+
+
+def _waiting(client: Client, goods: Goods) -> int:
+    (waiting,) = run_commands(client, [("ZCARD", keys.line(goods.sku))])
+    return int(waiting)
+
+
+def _grow(client: Client, goods: Goods, *, to: int) -> None:
+    waiting = _waiting(client, goods)
+    while waiting < to:
+        more = min(admission.MAX_PER_CALL, to - waiting)
+        admit(client, goods, [fresh_ask(goods) for _ in range(more)])
+        waiting += more
+
+
+def _shrink(client: Client, goods: Goods, settler: Settler, brake: Brake, *, to: int) -> None:
+    """Settle from the front until `to` wait, or up to a batch less. Raises RuntimeError when that takes too long."""
+    brake.stops_at = to
+    try:
+        settle_down(settler, client, [goods], to=to)
+    finally:
+        brake.stops_at = NEVER
+
+
+def _wait_for_rewrite(client: Client) -> None:
+    """Wait until Redis does not rewrite its file: as much work as it holds data, no matter who asks meanwhile."""
+    deadline = time.monotonic() + MAX_SECONDS
+    while run_commands(client, [("INFO", "persistence")])[0]["aof_rewrite_in_progress"]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"Redis still rewrites its file after {MAX_SECONDS:g} s")
+        time.sleep(0.05)
+
+
+def admit(client: Client, goods: Goods, asks: Sequence[Ask]) -> None:
+    """Let `asks` into the line of `goods`."""
+    line = SaleLine(goods.sale_id, goods.sku)
+    for start in range(0, len(asks), admission.MAX_PER_CALL):
+        answers = admission.admit(client, line, asks[start : start + admission.MAX_PER_CALL])
+        if any(answer.code != Code.ADMITTED for answer in answers):
+            raise RuntimeError("a request was not admitted: nothing can be measured")
+
+
+def settle_down(settler: Settler, client: Client, shelf: Sequence[Goods], *, to: int = 0) -> None:
+    """Settle until no line of `shelf` is longer than `to`. Raises RuntimeError when that takes too long."""
+    deadline = time.monotonic() + MAX_SECONDS
+    lines = [("ZCARD", keys.line(goods.sku)) for goods in shelf]
+    while max(run_commands(client, lines)) > to:
+        settler.work_once()
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"requests still wait after {MAX_SECONDS:g} s")
+
+
+def bytes_of(client: Client, goods: Goods) -> int:
+    """Return the bytes of all that Redis keeps of a SKU's requests."""
+    sku = goods.sku
+    names = (keys.line(sku), keys.in_flight(sku), keys.records(sku), keys.live_units(sku))
+    return sum(size or 0 for size in run_commands(client, [("MEMORY", "USAGE", name, "SAMPLES", 0) for name in names]))

@@ -1,0 +1,195 @@
+"""Offers more and more until the shop no longer keeps up, then four times that, then half of it again.
+Never slows its arrivals down for a shop that is slow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from django.db import connection
+
+from inventory.redis import connect
+from loadtest.bench.gate.end_to_end import CLIENT_TIMEOUT_SECONDS, wait_until_decided
+from loadtest.bench.harness.figures import ratio
+from loadtest.bench.harness.fixtures import Goods
+from loadtest.bench.harness.shares import GENERATOR, Crew, microseconds_each, used
+from loadtest.bench.load.arrivals import Answers, Arrivals, evenly
+from loadtest.bench.load.payloads import endless_wishes, fresh_wishes
+from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.settle.bounds import quantile
+from loadtest.bench.shop.knee import Step, knee_of, next_offer, well_after
+
+ADMITTED = 202
+LEAD_SECONDS = 3.0
+READY_SECONDS = 1.0  # the crowd stands ready so long before its first click
+# A buyer whose click could not even be sent for so long gives up.
+PATIENCE_SECONDS = 1.0
+# More than the shop has ever taken in; beyond it wishes are made while they are sent.
+READY_PER_SECOND = 18_000
+DECIDED = """
+SELECT floor(extract(epoch FROM decided_at) - %(begin)s)::int, count(*) FROM shop_order
+WHERE sale_id = %(sale)s AND decided_at >= to_timestamp(%(begin)s) GROUP BY 1
+"""
+IN_WINDOW = "SELECT count(*) FROM shop_order WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pressure:
+    """How an overload is measured. connections: as many buyers wait for an answer at most; calm: share of the knee."""
+
+    step_seconds: float
+    step_warm_up_seconds: float
+    most_steps: int
+    calm_seconds: float
+    overload_seconds: float
+    after_seconds: float
+    connections: int
+    calm: float = 0.5
+    overload: float = 4.0
+    tolerance: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overload:
+    """What came of it. Every second of the run: decided, and the p99 in ms to a 202 of those who came in it.
+
+    begin, end: of the overload, in those seconds; sent: share of the offered that could be sent; cpu_us: of each part
+    for an answer, over the whole run; shop_cpu_us: of all parts but the generator for a decision, over the whole run.
+    """
+
+    steps: Sequence[Step]
+    knee: Step
+    begin: int
+    end: int
+    decided: Sequence[int]
+    p99_ms: Sequence[float]
+    offered: float
+    goodput: float
+    sent: float
+    statuses: Mapping[int, int]
+    normal_p99_ms: float
+    well_after_seconds: float
+    cpu_us: Mapping[str, float] = field(default_factory=dict)
+    shop_cpu_us: float = float("nan")
+
+
+def measure_overload(
+    goods: Goods, *, port: int, pressure: Pressure, crew: Crew, say: Callable[[str], None]
+) -> Overload:
+    """Find the knee, go beyond it, come back. Raises LoadFailed when there is no rate at which the shop keeps up."""
+    steps: list[Step] = []
+    while len(steps) < pressure.most_steps and (offered := next_offer(steps)) is not None:
+        steps.append(_step(goods, port=port, offered=offered, pressure=pressure, crew=crew))
+        say(_line(steps[-1]))
+    knee = knee_of(steps)
+    if knee is None:
+        raise LoadFailed("the shop kept up with no rate that was offered")
+    say(f"  the knee: {knee.offered:,.0f} a second; now {pressure.overload:g} times that")
+    return _go_beyond(goods, port=port, steps=steps, knee=knee, pressure=pressure, crew=crew)
+
+
+def _line(step: Step) -> str:
+    mark = "keeps up" if step.keeps_up else "falls behind"
+    waits = f"p50 {step.wait_p50_ms:>7.1f} ms   p99 {step.wait_p99_ms:>8.1f} ms"
+    return f"  offered {step.offered:>7,.0f}/s   decided {step.goodput:>7,.0f}/s   {waits}   {mark}"
+
+
+def _step(goods: Goods, *, port: int, offered: float, pressure: Pressure, crew: Crew) -> Step:
+    warm_up, seconds = pressure.step_warm_up_seconds, pressure.step_seconds
+    wishes = fresh_wishes(goods.slug, port=port, count=int(offered * (warm_up + seconds)) + 1)
+    begins_at = time.time() + LEAD_SECONDS
+    crowd = Arrivals(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
+    answers, cpu_us = _drive(
+        crowd, wishes, evenly((offered, warm_up + seconds)), begins_at=begins_at, goods=goods, crew=crew
+    )
+    waits = answers.waits_ms(ADMITTED, begin=warm_up)
+    return Step(
+        offered=offered,
+        goodput=_decided(goods, begins_at + warm_up, seconds=seconds) / seconds,
+        wait_p50_ms=quantile(waits, 0.5),
+        wait_p99_ms=quantile(waits, 0.99),
+        cpu_us=cpu_us,
+    )
+
+
+def _drive(
+    crowd: Arrivals,
+    wishes: Iterable[bytes],
+    moments: Iterable[float],
+    *,
+    begins_at: float,
+    goods: Goods,
+    crew: Crew,
+) -> tuple[Answers, dict[str, float]]:
+    """Let the crowd ask, wait until all is decided; return the answers, and the CPU µs of each part for one of them."""
+    crowd.connect()
+    time.sleep(max(0.0, begins_at - time.time() - READY_SECONDS))  # a shop that rests until then is not measured
+    before, own = crew.read(), time.process_time()
+    answers = crowd.run(wishes, moments, begins_at=begins_at)
+    own = time.process_time() - own
+    wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), goods.sku)
+    return answers, microseconds_each(used(before, crew.read(), generator=own), answers=len(answers.status))
+
+
+def _decided(goods: Goods, begin: float, *, seconds: float) -> int:
+    window = [datetime.fromtimestamp(at, UTC) for at in (begin, begin + seconds)]
+    with connection.cursor() as cursor:
+        cursor.execute(IN_WINDOW, [goods.sale_id, *window])
+        return int(cursor.fetchone()[0])
+
+
+def _go_beyond(
+    goods: Goods, *, port: int, steps: Sequence[Step], knee: Step, pressure: Pressure, crew: Crew
+) -> Overload:
+    calm, storm = pressure.calm * knee.offered, pressure.overload * knee.offered
+    phases = (
+        (calm, pressure.calm_seconds),
+        (storm, pressure.overload_seconds),
+        (calm, pressure.after_seconds),
+    )
+    ready = fresh_wishes(goods.slug, port=port, count=int(READY_PER_SECOND * pressure.overload_seconds))
+    wishes = itertools.chain(ready, endless_wishes(goods.slug, port=port))
+    crowd = Arrivals(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
+    begins_at = time.time() + LEAD_SECONDS
+    answers, cpu_us = _drive(crowd, wishes, evenly(*phases), begins_at=begins_at, goods=goods, crew=crew)
+    begin = int(pressure.calm_seconds)
+    end = begin + int(pressure.overload_seconds)
+    last = end + int(pressure.after_seconds)
+    waits = answers.waits_by_second(ADMITTED)
+    p99_ms = [quantile(waits.get(second, []), 0.99) for second in range(last)]
+    # The first second also opens what had rested: it is not the normal one.
+    normal_ms = quantile(answers.waits_ms(ADMITTED, begin=1.0, end=begin), 0.99)
+    offered = int(storm * pressure.overload_seconds)
+    return Overload(
+        steps=steps,
+        knee=knee,
+        begin=begin,
+        end=end,
+        decided=_decided_each_second(goods, begins_at, seconds=last),
+        p99_ms=p99_ms,
+        offered=storm,
+        goodput=_decided(goods, begins_at + begin, seconds=pressure.overload_seconds) / pressure.overload_seconds,
+        sent=1 - answers.given_up / offered,
+        statuses=answers.statuses(),
+        normal_p99_ms=normal_ms,
+        cpu_us=cpu_us,
+        shop_cpu_us=_cpu_of_a_decision(answers, cpu_us),
+        well_after_seconds=well_after(p99_ms[end:], normal_ms=normal_ms, tolerance=pressure.tolerance),
+    )
+
+
+def _cpu_of_a_decision(answers: Answers, cpu_us: Mapping[str, float]) -> float:
+    """Return the µs of CPU of all parts but the generator for a decision: everybody who was admitted has one by now."""
+    shop_us = len(answers.status) * sum(each for part, each in cpu_us.items() if part != GENERATOR)
+    return ratio(shop_us, answers.statuses().get(ADMITTED, 0))
+
+
+def _decided_each_second(goods: Goods, begin: float, *, seconds: int) -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(DECIDED, {"sale": goods.sale_id, "begin": begin})
+        found = dict(cursor.fetchall())
+    return [found.get(second, 0) for second in range(seconds)]

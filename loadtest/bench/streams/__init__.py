@@ -1,0 +1,1 @@
+"""Measures purchases alongside readers of live streams."""

@@ -1,0 +1,94 @@
+"""Holds many live streams open in a process of its own and counts what comes. Never measures a wait.
+So the reading costs the measured process nothing.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import select
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.synchronize import Event
+
+from loadtest.bench.load.loader import HOST
+from loadtest.bench.load.wire import LoadFailed
+
+CONNECT_SECONDS = 30.0
+OPEN_SECONDS = 60.0
+SPARE_HANDLES = 200
+# The readers of a shop are on other machines: here they must not take the core from who measures.
+NICENESS = 15
+
+
+class Counts:
+    """What a crowd of readers has seen so far."""
+
+    def __init__(self) -> None:
+        self.opened = multiprocessing.Value("i", 0)
+        self.messages = multiprocessing.Value("q", 0)
+        self.closed = multiprocessing.Value("i", 0)
+
+
+def raise_handle_limit(wanted: int) -> None:
+    """Let this process and its children hold `wanted` sockets. Raises LoadFailed when the system does not allow it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise LoadFailed(f"{wanted} open files are needed and the hard limit is {hard}")
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextmanager
+def reading(port: int, streams: Sequence[tuple[str, str]]) -> Iterator[Counts]:
+    """Follow `streams`, each a path and a buyer token, for the length of a `with` block; all of them are open in it.
+
+    Raises LoadFailed when they do not open.
+    """
+    counts, ends = Counts(), multiprocessing.Event()
+    process = multiprocessing.Process(target=_read, args=(port, list(streams), counts, ends), daemon=True)
+    process.start()
+    try:
+        deadline = time.monotonic() + OPEN_SECONDS
+        while counts.opened.value < len(streams):
+            if time.monotonic() > deadline or not process.is_alive():
+                raise LoadFailed(f"only {counts.opened.value} of {len(streams)} streams opened")
+            time.sleep(0.05)
+        yield counts
+    finally:
+        ends.set()
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+
+
+def _read(port: int, streams: Sequence[tuple[str, str]], counts: Counts, ends: Event) -> None:
+    os.nice(NICENESS)
+    sockets: dict[int, socket.socket] = {}
+    begun: set[int] = set()
+    with select.epoll() as poll:
+        for path, token in streams:
+            opened = socket.create_connection((HOST, port), timeout=CONNECT_SECONDS)
+            opened.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+            )
+            opened.setblocking(False)
+            sockets[opened.fileno()] = opened
+            poll.register(opened, select.EPOLLIN)
+        while not ends.is_set():
+            for handle, _ in poll.poll(0.2):
+                data = sockets[handle].recv(65_536)
+                if not data:
+                    poll.unregister(handle)
+                    counts.closed.value += 1
+                    continue
+                found = data.count(b"\ndata: ")
+                counts.messages.value += found
+                if found and handle not in begun:
+                    begun.add(handle)
+                    counts.opened.value += 1
+        for each in sockets.values():
+            each.close()

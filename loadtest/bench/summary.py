@@ -1,0 +1,96 @@
+"""Puts the figures of all benchmarks into one table, from the JSON each of them wrote.
+Never measures, never mends what they say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtest.bench.harness.figures import Figure, number
+
+# In the order they run: module and page have the same name.
+BENCHMARKS = ("gate", "locks_queue", "settle", "streams", "age", "shop", "compare")
+HEAD = ("figure", "measured", "unit", "floor", "", "÷ limit")
+FIELDS = ("name", "value", "unit", "at_least", "at_most", "aim", "limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What one benchmark wrote."""
+
+    name: str
+    title: str
+    command: str
+    date: str
+    revision: str
+    quick: bool
+    figures: Sequence[Figure]
+    faults: Sequence[str]
+
+
+def read_page(folder: Path, name: str) -> Page | None:
+    """Return the page `name` of `folder`, None when it is not there. Raises ValueError when it is no such page."""
+    path = folder / f"{name}.json"
+    if not path.exists():
+        return None
+    whole = json.loads(path.read_text())
+    try:
+        return Page(
+            name=name,
+            title=whole.get("title", name),  # earlier pages had none, nor their command
+            command=whole.get("command", f"python -m loadtest.bench.{name}"),
+            date=whole["date"],
+            revision=whole["revision"],
+            quick=whole["quick"],
+            figures=[_figure(each) for each in whole["figures"]],
+            faults=whole.get("faults", []),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not the page of a benchmark: {error!r}") from error
+
+
+def _figure(row: dict[str, Any]) -> Figure:
+    known = {field: row[field] for field in FIELDS if row.get(field) is not None}
+    return Figure(**{"value": float("nan"), **known})  # what was not a number is null in JSON
+
+
+def missed(page: Page) -> list[str]:
+    """Return a sentence for each floor the page misses, and each fault it found."""
+    reasons = [f"{each.name} is {number(each.value)}, must be {each.bound}" for each in page.figures if not each.ok]
+    return [*reasons, *page.faults]
+
+
+def page_of(pages: Sequence[Page]) -> str:
+    """Return the table of all pages as Markdown."""
+    parts = [
+        "# Benchmarks",
+        "`make bench` runs all of them, one after the other, and writes this page from their JSON. ÷ limit is a figure "
+        "over what the parts below could do at most in the same run; each page says what that is.",
+        _outcome(pages),
+    ]
+    for page in pages:
+        parts += [
+            f"## [{page.title}]({page.name}.md)",
+            f"`{page.command}`, {page.date}, revision `{page.revision}`"
+            + (" (a quick run: too short to be quoted)" if page.quick else ""),
+            "\n".join(
+                "| " + " | ".join(row) + " |"
+                for row in (HEAD, ("---", "---:", "---", "---:", "---", "---:"), *map(_row, page.figures))
+            ),
+            "\n".join(f"- ✗ {fault}" for fault in page.faults),
+        ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _outcome(pages: Sequence[Page]) -> str:
+    reasons = [f"- ✗ {page.name}: {reason}" for page in pages for reason in missed(page)]
+    return "\n".join(reasons) if reasons else "✓ Every floor holds."
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    share = "" if figure.of_limit is None else number(figure.of_limit)
+    return figure.name, number(figure.value), figure.unit, figure.bound, figure.mark, share

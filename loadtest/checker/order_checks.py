@@ -1,0 +1,74 @@
+"""The check of the order: nobody stands behind, or goes away with less, than somebody who came surely later.
+Never compares times of two clocks, unless the run says how far they may differ.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+
+from loadtest.checker.buyer_record import HELD_STATES, Place
+from loadtest.checker.case import Case, Fault
+
+
+def out_of_order(case: Case) -> Iterator[Fault]:
+    """Who had an answer before another asked stands before them in line, and nobody was passed over."""
+    yield from _passed_over(case)
+    by_clock: dict[str, list[Place]] = defaultdict(list)
+    for place in case.testimony.places.values():
+        if any(seen.seq and seen.clock == place.clock for seen in place.sightings):
+            by_clock[place.clock].append(place)
+    found: dict[str, Fault] = {}
+    for places in by_clock.values():
+        found |= _overtaken(places)
+    if case.margin_ns is not None and len(by_clock) > 1:
+        everybody = [place for places in by_clock.values() for place in places]
+        found = _overtaken(everybody, shifts_ns=case.testimony.shifts_ns, margin_ns=case.margin_ns) | found
+    yield from found.values()
+
+
+def _overtaken(
+    places: list[Place], *, shifts_ns: Mapping[str, int] | None = None, margin_ns: int = 0
+) -> dict[str, Fault]:
+    """Find places whose seq is not above that of one answered before they were asked for, by their request ids.
+
+    shifts_ns: what to add to the times of each clock. margin_ns: how wrong two times may then be to each other.
+    """
+    shifts_ns = shifts_ns or {}
+    told_ns = {place.request_id: place.told_seq_ns() + shifts_ns.get(place.clock, 0) for place in places}
+    answered = sorted(places, key=lambda place: told_ns[place.request_id])
+    times = [told_ns[place.request_id] for place in answered]
+    furthest = list(accumulate(answered, _further))
+    found = {}
+    for place in places:
+        began_ns = min(wish.could_begin_ns for wish in place.wishes) + shifts_ns.get(place.clock, 0)
+        earlier = bisect_left(times, began_ns - margin_ns)
+        ahead = furthest[earlier - 1] if earlier else None
+        if ahead is not None and ahead is not place and ahead.first_seq >= place.first_seq:
+            seqs = f"(seq {place.first_seq}) overtook {ahead.request_id} (seq {ahead.first_seq})"
+            found[place.request_id] = Fault(f"request {place.request_id} {seqs}")
+    return found
+
+
+def _passed_over(case: Case) -> Iterator[Fault]:
+    """Find who was told "sold out" in line while somebody behind them, who wanted as much, got units."""
+    places = [place for place in case.testimony.places.values() if place.seqs and place.units]
+    lucky = [place for place in places if any(place.was(state) for state in HELD_STATES)]
+    sent_away = [place for place in places if place.state == "sold_out"]
+    wanted = {place.units for place in sent_away}
+    last = {units: max((other for other in lucky if other.units >= units), key=_seq, default=None) for units in wanted}
+    for place in sent_away:
+        other = last[place.units]
+        if other is not None and other.first_seq > place.first_seq:
+            yield Fault(f"request {place.request_id} was sold out, {other.request_id} behind it got units")
+
+
+def _seq(place: Place) -> int:
+    return place.first_seq
+
+
+def _further(one: Place, other: Place) -> Place:
+    """Return the one that stands further back in line."""
+    return other if other.first_seq > one.first_seq else one

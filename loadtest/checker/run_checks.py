@@ -1,0 +1,78 @@
+"""The checks that say whether a run can be believed: it tried everything, and the contract foresees every answer.
+Never looks at the shop's books.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from loadtest.checker.case import Case, Fault
+from loadtest.record.expectations import EXPECTATIONS
+from loadtest.record.history import OK, STOPPED, UNENDED, UNKNOWN, History, Operation
+from loadtest.users.contract import OK_STATUS, is_foreseen
+
+
+def vacuous(case: Case) -> Iterator[Fault]:
+    """The run was a test at all: it showed everything it was expected to show, and clicks were repeated."""
+    places, results = list(case.testimony.places.values()), case.testimony.results()
+    if not case.testimony.asks:
+        yield Fault("nobody asked")
+    if not places:
+        yield Fault("nobody was admitted")
+    seen = {
+        "sold_out": "sold_out" in results,
+        "paid": "paid" in results,
+        "expired": any(place.was("expired") for place in places),
+        "cancelled": any(place.was("held") and place.was("cancelled") for place in places),
+        "paid_late": any(place.charged_late for place in places),
+        "left": any(place.was("cancelled") and not place.was("held") for place in places),
+        "moved_up": any(place.moved_up for place in places),
+    }
+    yield from _missing(seen, expects=case.expects)
+
+
+def no_repeats(asks: list[Operation], *, expects: frozenset[str]) -> Iterator[Fault]:
+    """Clicks were repeated: at once, after the answer, and for a request that was already in line."""
+    seen = {
+        "double": any(ask.click == "double" for ask in asks),
+        "again": any(ask.click == "again" for ask in asks),
+        "retry": any(ask.outcome == OK and ask.status == OK_STATUS for ask in asks),
+        "unanswered": any(ask.click == "retry" for ask in asks) and any(ask.outcome == UNKNOWN for ask in asks),
+    }
+    yield from _missing(seen, expects=expects)
+
+
+def _missing(seen: dict[str, bool], *, expects: frozenset[str]) -> Iterator[Fault]:
+    yield from (Fault(EXPECTATIONS[word]) for word, found in seen.items() if word in expects and not found)
+
+
+def unexpected(case: Case) -> Iterator[Fault]:
+    """Every answer is one the contract foresees, and every unknown answer was cleared up by asking again."""
+    for answer, count in unforeseen_answers(case.testimony.operations).items():
+        yield Fault(f"{count} × {answer}", count)
+    for wish in case.testimony.wishes:
+        if all(ask.outcome == UNKNOWN for ask in wish.asks) and not _was_cut_short(wish.asks[-1]):
+            yield Fault(f"key {wish.key} of buyer {wish.buyer} never got a definite answer")
+
+
+def _was_cut_short(ask: Operation) -> bool:
+    """Say whether it was our own side that ended this: nobody was left to ask again."""
+    return ask.client_died or ask.code in (STOPPED, UNENDED)
+
+
+def record_gaps(history: History, *, files: int) -> Iterator[Fault]:
+    """Every process wrote its record to the end."""
+    for name in history.cut_off:
+        yield Fault(f"{name} ends too early")
+    if history.files < max(files, 1):
+        yield Fault(f"{history.files} of {files} records are here" if files else "there is no record")
+
+
+def unforeseen_answers(operations: Iterable[Operation]) -> dict[str, int]:
+    """Count the answers that the contract does not know; a missing answer is not one of them."""
+    counts: dict[str, int] = defaultdict(int)
+    for operation in operations:
+        if operation.status and not is_foreseen(operation):
+            counts[f"{operation.status} {operation.code} to {operation.kind}"] += 1
+    return dict(counts)

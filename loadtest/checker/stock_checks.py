@@ -1,0 +1,204 @@
+"""The checks of a flood: each compares the clients' record of one sale with the shop's own audit of it.
+Never asks anybody and never trusts a counter of the load generator.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from loadtest.checker.answer_checks import hold_ended_twice, told_wrongly
+from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, Place, Testimony
+from loadtest.checker.case import Case, Check, Fault, in_line, listed
+from loadtest.checker.intervals import units_at_once
+from loadtest.checker.order_checks import out_of_order
+from loadtest.checker.run_checks import unexpected, vacuous
+from loadtest.users.contract import NOT_FOUND
+
+
+def audit_given(case: Case) -> Iterator[Fault]:
+    """The shop's audit was read and has every count the verdict needs."""
+    if not case.after:
+        yield Fault("the shop's audit could not be read")
+        return
+    if case.missing_counts:
+        yield Fault(f"the audit lacks {', '.join(case.missing_counts)}")
+
+
+def audit_holds(case: Case) -> Iterator[Fault]:
+    """Every invariant of the shop's own audit holds."""
+    broken = [fault for _, fault in _broken(case)]
+    yield from broken
+    if case.after and not broken and not case.after.get("ok"):
+        yield Fault("the audit says it is not in order and names no reason")
+
+
+def oversold(case: Case) -> Iterator[Fault]:
+    """No more units were given than there are, by the books and by what buyers were told."""
+    if not case.has_books:
+        return
+    total, given = case.count("total"), case.count("held") + case.count("sold")
+    told = units_at_once(case.testimony.places.values())
+    excess = max(given, told, case.count("units_held")) - total
+    if excess > 0:
+        yield Fault(f"{total} units, {given} given by the books, {told} told to buyers", excess)
+    elif case.count("available") < 0:
+        yield Fault(f"{case.count('available')} units are free", -case.count("available"))
+
+
+def sold_twice(case: Case) -> Iterator[Fault]:
+    """No wish and no unit was sold a second time: a repeated click got the same place."""
+    for wish in case.testimony.wishes:
+        if len(wish.ids) > 1:
+            yield Fault(f"key {wish.key} of buyer {wish.buyer} got {len(wish.ids)} requests: {listed(wish.ids)}")
+    for place in case.testimony.places.values():
+        if len({wish.buyer for wish in place.wishes}) > 1 or len({wish.key for wish in place.wishes}) > 1:
+            yield Fault(f"request {place.request_id} was given to {len(place.wishes)} wishes")
+    # The audit counts orders of this sale and units of its SKU, so only too many orders are a fault.
+    excess = case.count("units_held") - case.count("held")
+    if excess > 0:
+        yield Fault(f"orders hold {case.count('units_held')} units, the stock row gave {case.count('held')}", excess)
+
+
+def lost(case: Case) -> Iterator[Fault]:
+    """Everybody who was let into the line got a decision; nobody waits for a unit at the end."""
+    for place in case.testimony.places.values():
+        # Where nobody asked on, the books alone know: it is due in them, below.
+        if place.state in WAITING_STATES and not place.open_ended:
+            yield Fault(f"request {place.request_id} was admitted and is still {place.state or 'without a state'}")
+        elif any(answer.status == NOT_FOUND for answer in place.no_answers):
+            yield Fault(f"request {place.request_id} was admitted and then not known any more")
+    stranded = in_line(case.after)
+    if stranded > 0:
+        yield Fault(f"{stranded} requests are still in line at rest", stranded)
+    told = sum(place.state not in WAITING_STATES for place in case.testimony.places.values())
+    left_alone = sum(place.state in WAITING_STATES and place.open_ended for place in case.testimony.places.values())
+    due = told + max(0, left_alone - stranded)
+    missing = due - case.grown("decided")
+    if case.has_books and missing > 0:
+        yield Fault(f"{due} decisions are due to buyers, the books have {case.grown('decided')}", missing)
+
+
+def from_nowhere(case: Case) -> Iterator[Fault]:
+    """Nothing was decided that nobody asked for."""
+    asked = len(case.testimony.places)
+    asked += sum(wish.may_have_been_admitted and not wish.ids for wish in case.testimony.wishes)
+    excess = case.grown("decided") - asked
+    if case.has_books and excess > 0:
+        yield Fault(f"the books have {case.grown('decided')} decisions, buyers can account for {asked}", excess)
+    for place in case.testimony.places.values():
+        strangers = {seen.buyer for seen in place.sightings} - {wish.buyer for wish in place.wishes} - {""}
+        if strangers:
+            yield Fault(f"request {place.request_id} was shown to {listed(strangers)}, who never asked for it")
+
+
+def undersold(case: Case) -> Iterator[Fault]:
+    """Nobody was told "sold out" while units stayed free to the end."""
+    free = case.count("available")
+    if not case.has_books or free <= 0:
+        return
+    ends = [
+        (place.sightings[0].clock, place.told_ns(ENDED_STATES), place.units)
+        for place in case.testimony.places.values()
+        if place.state in ENDED_STATES and not place.open_ended
+    ]
+    unknown = case.units_unknown()
+    for clock, told_ns, quantity in _sent_away(case.testimony):
+        # Units that came back after somebody was sent away are no fault of that answer.
+        later = unknown + sum(units for its_clock, ended_ns, units in ends if its_clock != clock or ended_ns > told_ns)
+        if free - later >= quantity:
+            yield Fault(f"{free} units are free, and somebody was sent away who wanted {quantity}", free)
+            return
+
+
+def _sent_away(testimony: Testimony) -> Iterator[tuple[str, int, int]]:
+    """Yield of each wish that was told "sold out": on whose clock, when that was asked, how many units it wanted."""
+    for wish in testimony.wishes:
+        if testimony.result_of(wish) != "sold_out":
+            continue
+        in_line = [seen for name in wish.ids for seen in testimony.places[name].sightings if seen.state == "sold_out"]
+        # In line it was decided once, and is told again and again; at the door each answer is a new one.
+        told = in_line[0] if in_line else [ask for ask in wish.asks if ask.code == "sold_out"][-1]
+        yield told.clock, told.began_ns, wish.quantity
+
+
+def charged_for_nothing(case: Case) -> Iterator[Fault]:
+    """Every payment got its unit or a refund: no charge without goods."""
+    for place in case.testimony.places.values():
+        if place.charged_late and not place.open_ended and place.state not in ("paid", "refunded"):
+            yield Fault(f"request {place.request_id} was paid for at the provider and is {place.state}")
+
+
+def unaccounted(case: Case) -> Iterator[Fault]:
+    """At rest every unit is sold or free, nothing is held, and the books sold what buyers were told is paid."""
+    if not case.has_books:
+        return
+    held, free, sold, total = (case.count(name) for name in ("held", "available", "sold", "total"))
+    if held:
+        yield Fault(f"{held} units are still held at rest", held)
+    elif sold + free != total:
+        yield Fault(f"{sold} sold and {free} free are not {total}", abs(total - sold - free))
+    excess = case.grown("sold") - case.units_paid()
+    if excess > case.units_unknown():
+        yield Fault(f"the books sold {case.grown('sold')} units, {excess} of them to nobody who says so", excess)
+
+
+def limit_broken(case: Case) -> Iterator[Fault]:
+    """No buyer had more units than the sale allows, at any moment."""
+    by_buyer: dict[str, list[Place]] = defaultdict(list)
+    for place in case.testimony.places.values():
+        by_buyer[place.wishes[0].buyer].append(place)
+    limit = case.per_buyer_limit
+    for buyer, places in by_buyer.items():
+        # Most buyers have one place within the limit: only the others are looked at closely.
+        if limit and sum(place.units for place in places) > limit and (count := units_at_once(places)) > limit:
+            yield Fault(f"buyer {buyer} had {count} units, the limit is {limit}", count - limit)
+
+
+CHECKS: dict[str, Check] = {
+    "oversold": oversold,
+    "sold twice": sold_twice,
+    "lost": lost,
+    "from nowhere": from_nowhere,
+    "out of order": out_of_order,
+    "told wrongly": told_wrongly,
+    "undersold": undersold,
+    "unaccounted": unaccounted,
+    "charged for nothing": charged_for_nothing,
+    "limit broken": limit_broken,
+    "hold ended twice": hold_ended_twice,
+    "unforeseen answer": unexpected,
+    "vacuous": vacuous,
+    "audit missing": audit_given,
+    "audit broken": audit_holds,
+}
+# The invariants of the audit that say of the books what a check says of the clients' record.
+IN_THE_BOOKS = {
+    "oversold": ("I1",),
+    "sold twice": ("I3", "I14"),
+    "lost": ("I4",),
+    "from nowhere": ("I5b",),
+    "out of order": ("I8",),
+    "told wrongly": ("I19",),
+    "undersold": ("I9",),
+    "charged for nothing": ("I12",),
+    "limit broken": ("I7",),
+    "hold ended twice": ("I10",),
+}
+
+
+def faults_of(name: str, case: Case) -> Iterator[Fault]:
+    """Run one check; where the clients saw nothing, the books may have."""
+    found = False
+    for fault in CHECKS[name](case):
+        found = True
+        yield fault
+    if not found:
+        yield from (told for number, told in _broken(case) if number in IN_THE_BOOKS.get(name, ()))
+
+
+def _broken(case: Case) -> Iterator[tuple[str, Fault]]:
+    for invariant in case.after.get("invariants", []):
+        if not invariant.get("ok"):
+            number = str(invariant.get("id"))
+            yield number, Fault(f"{number} {invariant.get('name')}: {invariant.get('detail')}")

@@ -1,0 +1,1 @@
+"""What a run shall do: options, people, arrivals. Sends nothing."""

@@ -1,0 +1,1 @@
+"""What is written down while a run goes on, and read again afterwards. Judges nothing."""

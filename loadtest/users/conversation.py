@@ -1,0 +1,132 @@
+"""One buyer's visit to the shop: arrive, ask, ask again; what comes of a place in line is the follow-ups' business.
+Never takes a missing answer for a yes or a no: it asks again with the same key.
+Speaks only through the calls it is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gevent
+
+from loadtest.plan.population import AGAIN, DOUBLE, FIRST, WATCHER, Visit, Wish
+from loadtest.record.history import FAIL, OK, Operation, now_ns
+from loadtest.users.calls import Answer, Calls, bearer
+from loadtest.users.contract import is_come_again
+from loadtest.users.sse import listen
+
+if TYPE_CHECKING:
+    from loadtest.users.crowd import Crowd, KnownRequest
+
+RETRY = "retry"
+MAX_TRIES = 8  # of one click that is shed, told to slow down, or not answered
+# How long a watcher reads what happens to a sale before asking for a unit of it.
+WATCH_SECONDS = 2.0
+# A bot does not wait as long as it is told to.
+HAMMER_SECONDS = 0.05
+
+
+class Conversation:
+    """What one buyer says and hears, on one connection."""
+
+    def __init__(self, calls: Calls, *, crowd: Crowd, visit: Visit, planned_ns: int = 0) -> None:
+        self._calls = calls
+        self._crowd = crowd
+        self._visit = visit
+        self._buyer = ""
+        self._headers: dict[str, str] = {}
+        # How much later than planned this visit began; None when nothing was planned.
+        self._late_ns = max(0, now_ns() - planned_ns) if planned_ns else None
+
+    def run(self) -> None:
+        """Live through the visit: every wish is clicked, every place in line is handed to the follow-ups."""
+        visit = self._visit
+        if not visit.wishes:
+            return
+        sale = visit.wishes[0].sale
+        for _ in range(visit.page_views):
+            self._browse(sale)
+        if visit.kind == WATCHER:
+            watch = Operation(kind="watch", sale=sale)
+            for _ in listen(self._calls.client, watch, f"/api/v1/sales/{sale}/events", crowd=self._crowd,
+                            seconds=WATCH_SECONDS):  # fmt: skip
+                pass
+        if not self._join():
+            return
+        if visit.at_once:
+            gevent.joinall([gevent.spawn(self._click, wish) for wish in visit.wishes], raise_error=True)
+        else:
+            for wish in visit.wishes:
+                self._click(wish)
+
+    def _due_ns(self) -> int:
+        """When what is done now was to be done: earlier by as much as the visit began late. 0: nothing was planned."""
+        return 0 if self._late_ns is None else now_ns() - self._late_ns
+
+    def _browse(self, sale: str) -> None:
+        operation = Operation(kind="browse", sale=sale, planned_ns=self._due_ns())
+        self._calls.send(operation, "GET", f"/api/v1/sales/{sale}", headers={})
+
+    def _join(self) -> bool:
+        due_ns = self._due_ns()
+        for _ in range(MAX_TRIES):
+            operation = Operation(kind="join", planned_ns=due_ns)
+            answer = self._calls.send(operation, "POST", "/api/v1/buyers", headers={}, body="{}")
+            if operation.outcome == OK:
+                self._buyer, token = str(answer.fields.get("buyer", "")), str(answer.fields.get("token", ""))
+                self._headers = bearer(token)
+                self._crowd.remember_buyer(self._buyer, token=token)
+                return True
+            gevent.sleep(answer.wait_seconds)
+        return False
+
+    def _click(self, wish: Wish) -> None:
+        """Click once; double clicks leave at the same moment, repeats after the answer."""
+        doubles = [gevent.spawn(self._ask, wish, DOUBLE) for style in wish.repeats if style == DOUBLE]
+        self._ask(wish, FIRST)
+        gevent.joinall(doubles, raise_error=True)
+        for style in wish.repeats:
+            if style == AGAIN:
+                self._ask(wish, AGAIN)
+
+    def _ask(self, wish: Wish, click: str) -> None:
+        """Ask until there is a definite answer; the key stays the same, so asking again is safe."""
+        self._crowd.counters.attempts += 1
+        due_ns = self._due_ns()  # of a click that must be repeated, the first time counts
+        for _ in range(MAX_TRIES):
+            operation = Operation(
+                kind="ask",
+                buyer=self._buyer,
+                sale=wish.sale,
+                key=wish.key,
+                quantity=wish.quantity,
+                click=click,
+                planned_ns=due_ns,
+            )
+            answer = self._send_ask(operation, wish)
+            if operation.outcome == OK:
+                self._crowd.remember_request(
+                    operation.request_id,
+                    sale=wish.sale,
+                    buyer=self._buyer,
+                    state=operation.state,
+                    buyer_kind=self._visit.kind,
+                    ticket=str(answer.fields.get("ticket", "")),
+                )
+                return
+            if operation.outcome == FAIL and not is_come_again(operation):
+                return
+            click = RETRY
+            gevent.sleep(HAMMER_SECONDS if self._visit.hammers else answer.wait_seconds)
+
+    def _send_ask(self, operation: Operation, wish: Wish) -> Answer:
+        headers = self._headers | {"Idempotency-Key": wish.key}
+        path = f"/api/v1/sales/{wish.sale}/requests"
+        return self._calls.send(operation, "POST", path, headers=headers, body=f'{{"quantity":{wish.quantity}}}')
+
+
+def recheck(calls: Calls, known: KnownRequest) -> str:
+    """Ask once more how a request stands after everything; return its state ("" for no answer)."""
+    operation = Operation(kind="recheck", request_id=known.request_id, sale=known.sale, buyer=known.buyer)
+    calls.send(operation, "GET", f"/api/v1/requests/{known.request_id}", headers=bearer(known.token))
+    return operation.state
