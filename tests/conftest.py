@@ -16,7 +16,7 @@ from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 from pytest_django.plugin import DjangoDbBlocker
 
-from tests.servers import OwnServers, needs_servers
+from tests.support.servers.stores import OwnServers, needs_servers
 from workers.embedded.server import ServerFailed, ServerMissing
 
 # Settings are read once: they must not have been read before the tests' own addresses are in the environment.
@@ -87,7 +87,7 @@ def shop_database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> 
     """Open the real test database: commits are commits, rows stay, and every test makes its own SKU (`new_sku`)."""
     with django_db_blocker.unblock():
         yield
-        from tests.shopkeeping import put_away  # here: models cannot be read before Django is set up
+        from tests.support.shopkeeping import put_away  # here: models cannot be read before Django is set up
 
         put_away(MADE_SKUS)
         connections.close_all()
@@ -110,7 +110,7 @@ def process_environment(lasting_environment: dict[str, str], shop_database: None
 @pytest.fixture
 def quiet_notices(shop_database: None) -> Iterator[None]:
     """No thread of this process sends a notice of the sandbox: the test carries them by hand."""
-    from tests.paying import quiet_sandbox  # here: models cannot be read before Django is set up
+    from tests.support.paying import quiet_sandbox  # here: models cannot be read before Django is set up
 
     with quiet_sandbox():
         yield

@@ -23,7 +23,7 @@ READERS = 3_000
 CROWD = int(os.environ.get("SLOW_SENDERS", "2000"))
 
 if TYPE_CHECKING:
-    from tests.crashes.lossy_road import Road
+    from tests.support.crashes.lossy_road import Road
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def lasting_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 def shop_database(lasting_environment: dict[str, str], django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """Open the crash tests' database."""
     with django_db_blocker.unblock():
-        from tests.shopkeeping import put_away, shop_of  # here: models cannot be read before Django is set up
+        from tests.support.shopkeeping import put_away, shop_of  # here: models cannot be read before Django is set up
 
         with shop_of(lasting_environment):
             yield
@@ -48,7 +48,7 @@ def shop_database(lasting_environment: dict[str, str], django_db_blocker: Django
 @pytest.fixture
 def road(shop_database: None, new_sku: Callable[[], str]) -> Iterator[Road]:
     """Make a sale, and a Redis client whose replies can be lost."""
-    from tests.crashes.lossy_road import lossy_road  # here: models cannot be read before Django is set up
+    from tests.support.crashes.lossy_road import lossy_road  # here: models cannot be read before Django is set up
 
     with lossy_road(new_sku()) as road:
         yield road

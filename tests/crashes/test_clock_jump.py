@@ -21,12 +21,12 @@ from inventory.line import writing
 from inventory.locks.lock import Lock
 from inventory.redis import clocks, keys
 from shop.sales.catalogue import SaleCard
-from tests.http_calls import Caller
-from tests.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
-from tests.server_matrix import SERVER, Node, node
-from tests.shop_processes import web_process
-from tests.shopkeeping import assert_books_balance, close_sale, make_sale
-from tests.waiting import wait_until
+from tests.support.http_calls import Caller
+from tests.support.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
+from tests.support.servers.server_matrix import SERVER, Node, node
+from tests.support.servers.shop_processes import web_process
+from tests.support.shopkeeping import assert_books_balance, close_sale, make_sale
+from tests.support.waiting import wait_until
 from workers.settlement import settle_batch
 
 EARLY = tuple(f"early-{number}" for number in range(10))

@@ -20,8 +20,8 @@ from inventory.locks.lock import Lock
 from loadtest.mutants.guards import SEARCH_FOR_ORDERS
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
-from tests.crashes.extra_shop import own_postgres, own_valkey
-from tests.crashes.fault_shop import (
+from tests.support.crashes.extra_shop import own_postgres, own_valkey
+from tests.support.crashes.fault_shop import (
     assert_decided_once_and_in_order,
     full_line,
     latecomers,
@@ -29,10 +29,10 @@ from tests.crashes.fault_shop import (
     unguarded_settler,
     wait_until_at_rest,
 )
-from tests.crashes.two_primaries import split_brain
-from tests.road import LOCK_TTL_MS, own_connection, queue, settle_line, take
-from tests.shopkeeping import audit_of, make_sale, shop_of
-from tests.waiting import wait_until
+from tests.support.crashes.two_primaries import split_brain
+from tests.support.road import LOCK_TTL_MS, own_connection, queue, settle_line, take
+from tests.support.shopkeeping import audit_of, make_sale, shop_of
+from tests.support.waiting import wait_until
 from workers.settlement import settle_batch
 
 BUYERS = tuple(f"buyer-{number}" for number in range(8))

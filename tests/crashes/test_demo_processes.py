@@ -12,8 +12,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.crashes.demo_run import END_SECONDS, DemoRun, answers, demo_running, refused_demo, still_there, wait_for
-from tests.waiting import assert_waits_at_most
+from tests.support.crashes.demo_run import (
+    END_SECONDS,
+    DemoRun,
+    answers,
+    demo_running,
+    refused_demo,
+    still_there,
+    wait_for,
+)
+from tests.support.waiting import assert_waits_at_most
 from workers.demo import run as demo
 
 WEB, SETTLER, VALKEY, POSTGRES = "manage.py run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"

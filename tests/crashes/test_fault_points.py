@@ -15,8 +15,8 @@ import pytest
 
 from inventory.fault_injection import FAULT_POINTS, SETTLER_POINTS
 from shop.sales.catalogue import SaleCard
-from tests.crashes.extra_shop import own_valkey
-from tests.crashes.fault_shop import (
+from tests.support.crashes.extra_shop import own_valkey
+from tests.support.crashes.fault_shop import (
     LOCK_TTL_MS,
     FaultShop,
     assert_decided_once_and_in_order,
@@ -24,9 +24,9 @@ from tests.crashes.fault_shop import (
     latecomers,
     wait_until_decided,
 )
-from tests.servers import ROOT
-from tests.shop_processes import settler_process
-from tests.shopkeeping import shop_of
+from tests.support.servers.shop_processes import settler_process
+from tests.support.servers.stores import ROOT
+from tests.support.shopkeeping import shop_of
 from workers.embedded.child_process import ChildProcess
 
 # The pass at which it strikes: in the middle of the line where a place is passed once a batch, else at the first.

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from inventory.fault_injection import SETTLER_POINTS
-from tests.crashes.extra_shop import own_valkey
-from tests.crashes.fault_shop import (
+from tests.support.crashes.extra_shop import own_valkey
+from tests.support.crashes.fault_shop import (
     Victim,
     assert_decided_once_and_in_order,
     decided,
@@ -21,8 +21,8 @@ from tests.crashes.fault_shop import (
     unguarded_settler,
     wait_until_decided,
 )
-from tests.shop_processes import settler_process
-from tests.shopkeeping import shop_of
+from tests.support.servers.shop_processes import settler_process
+from tests.support.shopkeeping import shop_of
 
 # Where it is passed once a turn it strikes at the first pass, else in the middle of the line.
 FIRST_PASS = ("before_take", "before_release")

@@ -17,8 +17,8 @@ from inventory.locks.lock import Lock
 from inventory.models import Stock
 from inventory.redis import keys
 from shop.sales.catalogue import SaleCard
-from tests.road import LOCK_TTL_MS, held_lock, queue, run, settler, take
-from tests.shopkeeping import assert_books_balance, audit_of, close_sale, make_sale
+from tests.support.road import LOCK_TTL_MS, held_lock, queue, run, settler, take
+from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, make_sale
 from workers.settler import Settler
 
 pytestmark = pytest.mark.usefixtures("shop_database")

@@ -17,12 +17,12 @@ import pytest
 from loadtest.record.history import UNKNOWN, read_history
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
-from tests.crashes.extra_shop import OwnStore, own_valkey
-from tests.crashes.worker_shop import worker_process
-from tests.http_calls import Caller
-from tests.shop_processes import ROOT, web_process
-from tests.shopkeeping import assert_books_balance, make_sale, shop_of
-from tests.waiting import wait_until
+from tests.support.crashes.extra_shop import OwnStore, own_valkey
+from tests.support.crashes.worker_shop import worker_process
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import ROOT, web_process
+from tests.support.shopkeeping import assert_books_balance, make_sale, shop_of
+from tests.support.waiting import wait_until
 
 TOKEN = "an-audit-token-that-only-this-test-knows"
 BUYERS, UNITS, HOLD_SECONDS = 200, 30, 6

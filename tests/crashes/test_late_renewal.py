@@ -13,9 +13,9 @@ from inventory.locks.lock import Lock
 from inventory.locks.report import LockReport, report_locks
 from inventory.redis import keys
 from loadtest.mutants.layers import run_instead
-from tests.crashes.lossy_road import Road
-from tests.proxy import Rule
-from tests.waiting import wait_until
+from tests.support.crashes.lossy_road import Road
+from tests.support.servers.proxy import Rule
+from tests.support.waiting import wait_until
 
 TTL_MS = 6000
 LONG_MS = 60_000

@@ -17,10 +17,10 @@ from inventory.locks import named
 from inventory.locks.lock import Lock, force_release
 from inventory.locks.report import report_locks
 from inventory.redis import keys
-from tests.crashes.lossy_road import Road
-from tests.proxy import Rule
-from tests.road import LOCK_TTL_MS
-from tests.waiting import assert_waits_at_most, seconds_of, wait_until
+from tests.support.crashes.lossy_road import Road
+from tests.support.road import LOCK_TTL_MS
+from tests.support.servers.proxy import Rule
+from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
 
 # How long a socket may be silent; two connections may be tried in turn.
 SILENCE_SECONDS = 0.3

@@ -15,10 +15,10 @@ from inventory.locks.lock import Lock
 from inventory.queues.checks import check_queue
 from inventory.queues.queue import Counters, Dequeued, Queue
 from inventory.redis import keys
-from tests.crashes.lossy_road import Road
-from tests.proxy import Rule
-from tests.road import LOCK_TTL_MS
-from tests.waiting import assert_waits_at_most, seconds_of
+from tests.support.crashes.lossy_road import Road
+from tests.support.road import LOCK_TTL_MS
+from tests.support.servers.proxy import Rule
+from tests.support.waiting import assert_waits_at_most, seconds_of
 
 TASKS = tuple(f"task-{number}" for number in range(10))
 # Two connections may be tried in turn.

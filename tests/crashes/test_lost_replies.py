@@ -23,11 +23,11 @@ from inventory.redis import keys
 from inventory.states import State
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
-from tests.crashes.lossy_road import Road, digest
-from tests.proxy import Proxy, proxy_to
-from tests.road import LOCK_TTL_MS, ask, own_connection, queue, settler
-from tests.shopkeeping import assert_books_balance
-from tests.waiting import assert_waits_at_most, seconds_of, wait_until
+from tests.support.crashes.lossy_road import Road, digest
+from tests.support.road import LOCK_TTL_MS, ask, own_connection, queue, settler
+from tests.support.servers.proxy import Proxy, proxy_to
+from tests.support.shopkeeping import assert_books_balance
+from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
 from workers.settlement import settle_batch
 
 TOLD_SECONDS = 2 * settings.REDIS_TIMEOUT_SECONDS + 1

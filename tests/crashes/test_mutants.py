@@ -22,9 +22,9 @@ from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
 from shop.orders import holds, requests
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.crashes.extra_shop import own_postgres
-from tests.road import admit, ask, held_lock, own_connection, queue, settle_line, take
-from tests.shopkeeping import audit_of, make_sale, pay, shop_of
+from tests.support.crashes.extra_shop import own_postgres
+from tests.support.road import admit, ask, held_lock, own_connection, queue, settle_line, take
+from tests.support.shopkeeping import audit_of, make_sale, pay, shop_of
 from workers.reconciler.loop import Reconciler
 from workers.settlement import settle_batch
 

@@ -18,11 +18,11 @@ from inventory.line.reading import LineFigures
 from inventory.records import request_id
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
-from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
-from tests.http_calls import Buyer, Caller
-from tests.shop_processes import settler_process, web_process
-from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, shop_of
-from tests.waiting import wait_until
+from tests.support.crashes.extra_shop import OwnStore, own_postgres, own_valkey
+from tests.support.http_calls import Buyer, Caller
+from tests.support.servers.shop_processes import settler_process, web_process
+from tests.support.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, shop_of
+from tests.support.waiting import wait_until
 
 CROWD, UNITS = 3_000, 2_000
 LATER = 25

@@ -14,11 +14,11 @@ from threading import Event, Thread
 import pytest
 
 from shop.sales.catalogue import SaleCard
-from tests.crashes.extra_shop import OwnStore, own_postgres, own_valkey
-from tests.http_calls import Caller
-from tests.shop_processes import web_process
-from tests.shopkeeping import make_sale, shop_of
-from tests.waiting import assert_waits_at_most, wait_until
+from tests.support.crashes.extra_shop import OwnStore, own_postgres, own_valkey
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import web_process
+from tests.support.shopkeeping import make_sale, shop_of
+from tests.support.waiting import assert_waits_at_most, wait_until
 
 ANSWER_SECONDS = 3.0
 CROWD = 24

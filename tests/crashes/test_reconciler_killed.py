@@ -22,11 +22,11 @@ from inventory.models import StockMovement
 from inventory.redis import keys
 from shop.models import Order, OrderEvent
 from shop.sales.catalogue import SaleCard
-from tests import road
-from tests.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores, wake, worker_shop
-from tests.servers import ROOT
-from tests.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale
-from tests.waiting import wait_until
+from tests.support import road
+from tests.support.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores, wake, worker_shop
+from tests.support.servers.stores import ROOT
+from tests.support.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale
+from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 
 UNITS, BUYERS = 30, 50

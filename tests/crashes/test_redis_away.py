@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from shop.sales.catalogue import SaleCard
-from tests.crashes.extra_shop import OwnStore, own_valkey
-from tests.http_calls import Answer, Buyer, Caller
-from tests.shop_processes import settler_process, web_process
-from tests.shopkeeping import assert_books_balance, make_sale, shop_of
-from tests.waiting import assert_waits_at_most, wait_until
+from tests.support.crashes.extra_shop import OwnStore, own_valkey
+from tests.support.http_calls import Answer, Buyer, Caller
+from tests.support.servers.shop_processes import settler_process, web_process
+from tests.support.shopkeeping import assert_books_balance, make_sale, shop_of
+from tests.support.waiting import assert_waits_at_most, wait_until
 
 MAX_SECONDS = 1.0
 # Sixty threads of this process read their answers one after the other; one wait after the other would be 48 seconds.

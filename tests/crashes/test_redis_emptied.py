@@ -17,12 +17,12 @@ from inventory.audit import line as audit_line
 from inventory.line import priming, reading
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
-from tests.crashes.ticket_crowd import Client, TicketCrowd
-from tests.crashes.worker_shop import WorkerShop, drifts, own_stores, wake, worker_shop
-from tests.http_calls import Caller
-from tests.shop_processes import web_process
-from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale
-from tests.waiting import wait_until
+from tests.support.crashes.ticket_crowd import Client, TicketCrowd
+from tests.support.crashes.worker_shop import WorkerShop, drifts, own_stores, wake, worker_shop
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import web_process
+from tests.support.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale
+from tests.support.waiting import wait_until
 
 UNITS, FIRST, LATER = 120, 240, 80
 SETTLED = {"held", "waitlisted"}

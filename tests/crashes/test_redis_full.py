@@ -22,13 +22,13 @@ from shop.models import Order, Sale
 from shop.orders import requests
 from shop.sales.catalogue import SaleCard
 from shop.staff import control_room, sale_control
-from tests import road
-from tests.crashes.extra_shop import OwnStore, own_valkey
-from tests.crashes.worker_shop import worker_process
-from tests.http_calls import Answer, Buyer, Caller
-from tests.shop_processes import web_process
-from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale, shop_of
-from tests.waiting import wait_until
+from tests.support import road
+from tests.support.crashes.extra_shop import OwnStore, own_valkey
+from tests.support.crashes.worker_shop import worker_process
+from tests.support.http_calls import Answer, Buyer, Caller
+from tests.support.servers.shop_processes import web_process
+from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, shop_of
+from tests.support.waiting import wait_until
 
 BUYERS, UNITS = 60, 40
 ROOM_BYTES = 2 * 1024 * 1024

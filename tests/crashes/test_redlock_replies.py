@@ -13,8 +13,8 @@ import pytest
 from inventory.exceptions import LockLost, RedisUnavailable
 from inventory.locks.redlock import Redlock
 from inventory.redis import keys
-from tests.crashes.redlock_nodes import NODE_TIMEOUT_SECONDS, Nodes, redlock_nodes
-from tests.waiting import assert_waits_at_most, seconds_of, wait_until
+from tests.support.crashes.redlock_nodes import NODE_TIMEOUT_SECONDS, Nodes, redlock_nodes
+from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 ALL = (0, 1, 2)

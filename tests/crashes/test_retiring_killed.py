@@ -22,10 +22,10 @@ from shop.models import Order, Sale, StaffAct
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests import road
-from tests.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores, wake, worker_shop
-from tests.shopkeeping import assert_books_balance, fill_line, make_sale, pay_all
-from tests.waiting import wait_until
+from tests.support import road
+from tests.support.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores, wake, worker_shop
+from tests.support.shopkeeping import assert_books_balance, fill_line, make_sale, pay_all
+from tests.support.waiting import wait_until
 
 # More than one step of forgetting.
 BUYERS, UNITS = 1_200, 5

@@ -17,11 +17,11 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.crashes.conftest import READERS
-from tests.desk import Desk, open_desk
-from tests.http_calls import Caller
-from tests.shop_processes import running_process
-from tests.shown_sales import shown_sales
-from tests.waiting import wait_until
+from tests.support.desk import Desk, open_desk
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import running_process
+from tests.support.shown_sales import shown_sales
+from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
 
 LOGINS, PAYMENTS = 100, 20
@@ -35,7 +35,7 @@ SECONDS_TO_END = 120.0
 def web_with(pools: str, environment: dict[str, str], *, folder: Path) -> Iterator[Caller]:
     """Run the web process with its own pools, or with one for everything."""
     caller = Caller(free_port())
-    command = [sys.executable, "-m", "tests.crashes.shared_pool", pools, str(caller.port)]
+    command = [sys.executable, "-m", "tests.support.crashes.shared_pool", pools, str(caller.port)]
     with running_process("web", command, environment=environment, folder=folder):
         wait_until(lambda: serves(caller), what="the web process serves")
         yield caller

@@ -19,10 +19,10 @@ from inventory.line import reading
 from inventory.redis import keys
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
-from tests.crashes.extra_shop import own_valkey
-from tests.shop_processes import settler_process
-from tests.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, shop_of
-from tests.waiting import wait_until
+from tests.support.crashes.extra_shop import own_valkey
+from tests.support.servers.shop_processes import settler_process
+from tests.support.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale, shop_of
+from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 
 LOCK_TTL_SECONDS = 1.5

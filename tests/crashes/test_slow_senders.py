@@ -18,9 +18,9 @@ import pytest
 from shop.gate.server.limits import HEAD_SECONDS
 from shop.http import BODY_SECONDS
 from tests.crashes.conftest import CROWD
-from tests.http_calls import Caller
-from tests.shop_processes import web_process
-from tests.waiting import assert_waits_at_most, wait_until
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import web_process
+from tests.support.waiting import assert_waits_at_most, wait_until
 
 HEAD = (
     "POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"

@@ -11,8 +11,8 @@ import pytest
 
 from inventory.exceptions import FenceRefused
 from shop.models import Order
-from tests.crashes.two_primaries import split_brain
-from tests.shopkeeping import assert_books_balance
+from tests.support.crashes.two_primaries import split_brain
+from tests.support.shopkeeping import assert_books_balance
 
 OLD, NEW = ("anna", "bert", "carl"), ("dora", "emil", "fred")
 

@@ -22,13 +22,13 @@ from shop.models import Order, PaymentNotice
 from shop.orders import holds, requests
 from shop.payments import checkout, notices
 from shop.sales.catalogue import SaleCard
-from tests import road
-from tests.crashes.extra_shop import OwnStore, own_valkey
-from tests.http_calls import Answer, Buyer, Caller
-from tests.paying import begin, happen, hear, quiet_sandbox, state_of
-from tests.shop_processes import web_process
-from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale, shop_of
-from tests.waiting import wait_until
+from tests.support import road
+from tests.support.crashes.extra_shop import OwnStore, own_valkey
+from tests.support.http_calls import Answer, Buyer, Caller
+from tests.support.paying import begin, happen, hear, quiet_sandbox, state_of
+from tests.support.servers.shop_processes import web_process
+from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, shop_of
+from tests.support.waiting import wait_until
 
 BUYERS = 12
 FROZEN_SECONDS, PAUSE_SECONDS = 4.0, 0.05

@@ -23,11 +23,11 @@ from shop.models import Order, Sale
 from shop.sales import catalogue
 from tests.crashes import old_shop
 from tests.crashes.old_shop import Person
-from tests.crashes.worker_shop import WorkerShop, drifts, own_stores, worker_shop
-from tests.http_calls import JSON, Answer, Caller
-from tests.shop_processes import run_manage, web_process
-from tests.shopkeeping import assert_books_balance
-from tests.waiting import wait_until
+from tests.support.crashes.worker_shop import WorkerShop, drifts, own_stores, worker_shop
+from tests.support.http_calls import JSON, Answer, Caller
+from tests.support.servers.shop_processes import run_manage, web_process
+from tests.support.shopkeeping import assert_books_balance
+from tests.support.waiting import wait_until
 
 PEOPLE = {person.name: person for person in old_shop.people()}
 # Who waited in the old shop, undecided, in the order of each line.

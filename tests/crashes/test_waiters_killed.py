@@ -21,7 +21,7 @@ from inventory.locks.lock import GRANT_TTL_MS
 from inventory.locks.report import LockReport, report_locks
 from inventory.locks.token import owner_of
 from tests.races.lock_crowd import Crowd, Entry, Pen, Plan, crowd, take_turns
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 PROCESSES, KILLS, SEED = 8, 6, 20260301

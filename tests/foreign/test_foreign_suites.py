@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.suites import run_suite
-from tests.server_matrix import single
+from tests.support.servers.server_matrix import single
 from workers.embedded.binaries import valkey_program
 
 pytestmark = pytest.mark.timeout(900)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 from django.test.utils import override_settings
 
-from tests.http_calls import Caller
-from tests.server_matrix import KINDS, ServerGroups
-from tests.shop_processes import settler_process, web_child
+from tests.support.http_calls import Caller
+from tests.support.servers.server_matrix import KINDS, ServerGroups
+from tests.support.servers.shop_processes import settler_process, web_child
 from workers.embedded.child_process import ChildProcess
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def settler(start_settler: Callable[[], ChildProcess]) -> ChildProcess:
 def shown_sale(web: Caller, shop_database: None, new_sku: Callable[[], str]) -> Callable[..., SaleCard]:
     """Return a function that makes a sale of its own SKU and waits until the web process shows it."""
 
-    from tests.shown_sales import shown_sales  # here: models cannot be read before Django is set up
+    from tests.support.shown_sales import shown_sales  # here: models cannot be read before Django is set up
 
     return shown_sales(web, new_sku)
 
@@ -108,6 +108,6 @@ def shown_sale(web: Caller, shop_database: None, new_sku: Callable[[], str]) -> 
 @pytest.fixture
 def card(shop_database: None, new_sku: Callable[[], str]) -> SaleCard:
     """A sale of two units; a module that needs another one has a fixture of its own."""
-    from tests.shopkeeping import make_sale  # here: models cannot be read before Django is set up
+    from tests.support.shopkeeping import make_sale  # here: models cannot be read before Django is set up
 
     return make_sale(new_sku(), units=2)

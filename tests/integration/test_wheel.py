@@ -15,7 +15,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.servers import ROOT
+from tests.support.servers.stores import ROOT
 
 PACKAGES = ("inventory", "shop", "workers", "loadtest")
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "requirements")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.http_calls import Caller
-from tests.shop_processes import ROOT, STOP_SECONDS, settler_process, web_process
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import ROOT, STOP_SECONDS, settler_process, web_process
 from workers.embedded.child_process import ChildProcess
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from shop.models import Order, Payment
 from shop.orders.numbers import order_number
 from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
-from tests.shopkeeping import assert_books_balance, let_holds_end
-from tests.waiting import wait_until
+from tests.support.shopkeeping import assert_books_balance, let_holds_end
+from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]

@@ -14,10 +14,10 @@ from playwright.sync_api import expect
 from shop.models import Order, Sale
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests import road
-from tests.http_calls import Caller
 from tests.journeys.visits import PHONE, Visit, take_all
-from tests.shopkeeping import let_holds_end, rewrite
+from tests.support import road
+from tests.support.http_calls import Caller
+from tests.support.shopkeeping import let_holds_end, rewrite
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]
@@ -50,8 +50,8 @@ def show_sale(state: str, make: MakeSale, one: Visit) -> None:
     if state in {"all_held", "sold_out"}:
         take_all(card)
     if state == "sold_out":
-        from tests.shopkeeping import pay_all
-        from tests.waiting import wait_until
+        from tests.support.shopkeeping import pay_all
+        from tests.support.waiting import wait_until
 
         wait_until(lambda: Order.objects.filter(sale_id=card.sale_id, state="held").exists())
         pay_all(card)

@@ -15,11 +15,11 @@ from playwright.sync_api import Route, expect
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests import road
-from tests.http_calls import Caller
 from tests.journeys.visits import PATIENCE_MS, Visit, take_all
-from tests.shopkeeping import let_holds_end
-from tests.waiting import wait_until
+from tests.support import road
+from tests.support.http_calls import Caller
+from tests.support.shopkeeping import let_holds_end
+from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]

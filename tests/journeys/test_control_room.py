@@ -18,10 +18,10 @@ from inventory.line.admission import Code
 from shop.models import Order, StaffAct
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests import road
 from tests.journeys.visits import DESKTOP, Visit
-from tests.staff import browser_of
-from tests.waiting import wait_until
+from tests.support import road
+from tests.support.staff import browser_of
+from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]

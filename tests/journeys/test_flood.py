@@ -15,12 +15,12 @@ import pytest
 
 from loadtest.record.history import read_history
 from shop.sales.catalogue import SaleCard
-from tests.crashes.worker_shop import worker_process
-from tests.http_calls import Caller
-from tests.shop_processes import ROOT, settler_process, web_process
-from tests.shopkeeping import assert_books_balance
-from tests.shown_sales import shown_sales
-from tests.waiting import wait_until
+from tests.support.crashes.worker_shop import worker_process
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import ROOT, settler_process, web_process
+from tests.support.shopkeeping import assert_books_balance
+from tests.support.shown_sales import shown_sales
+from tests.support.waiting import wait_until
 
 TOKEN = "-audit-token-of-a-test-that-begins-with-a-hyphen"
 FLOOD_SECONDS = 90.0

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from loadtest.report import write_report
 from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, RULES, SCREENS
-from tests.made_up_run import make_run, mark
+from tests.support.runs.made_up_run import make_run, mark
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.http_calls import Caller
 from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
-from tests.shop_processes import ROOT
-from tests.waiting import wait_until
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import ROOT
+from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
 
 SLUG, TOTAL, HELD, SOLD = "lantern-drop", 100, 30, 60

@@ -20,11 +20,11 @@ from django.db import connection
 from shop.buyers import issue_buyer
 from shop.models import Order, Sale
 from shop.sales.catalogue import SaleCard
-from tests.crashes.worker_shop import worker_process
-from tests.http_calls import JSON, Buyer, Caller
-from tests.shop_processes import settler_process, web_process
-from tests.shopkeeping import assert_books_balance, let_holds_end, make_sale
-from tests.waiting import wait_until
+from tests.support.crashes.worker_shop import worker_process
+from tests.support.http_calls import JSON, Buyer, Caller
+from tests.support.servers.shop_processes import settler_process, web_process
+from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale
+from tests.support.waiting import wait_until
 
 HOLD_SECONDS = int(os.environ.get("RETURNING_UNITS_HOLD_SECONDS", "4"))
 OFFERED_AGAIN_SECONDS = 2.0

@@ -16,9 +16,9 @@ from shop.models import Product, Sale
 from shop.sales.catalogue import SaleCard, prime_sale
 from shop.staff import sale_control
 from shop.web.sale_presenter import milliseconds
-from tests.http_calls import Caller
 from tests.journeys.visits import PATIENCE_MS, Visit
-from tests.waiting import wait_until
+from tests.support.http_calls import Caller
+from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]

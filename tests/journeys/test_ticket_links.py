@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, Visit, take_all
-from tests.shopkeeping import let_holds_end
+from tests.support.shopkeeping import let_holds_end
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]

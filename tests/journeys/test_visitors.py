@@ -10,10 +10,10 @@ import pytest
 
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
-from tests.http_calls import Caller
-from tests.shop_processes import ROOT
-from tests.shopkeeping import assert_books_balance
-from tests.waiting import wait_until
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import ROOT
+from tests.support.shopkeeping import assert_books_balance
+from tests.support.waiting import wait_until
 
 # With this seed 17 would pay, 13 would give their unit back, and 7 would leave the line: anyone who comes first, among
 # the holders of 28 units is one who pays and one who gives back, and among those who wait is one who stays.

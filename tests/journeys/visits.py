@@ -15,9 +15,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from shop.models import Product
 from shop.sales.catalogue import SaleCard, find_sale
-from tests import road
-from tests.http_calls import Caller
-from tests.shown_sales import shown_sales
+from tests.support import road
+from tests.support.http_calls import Caller
+from tests.support.shown_sales import shown_sales
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}

@@ -11,7 +11,7 @@ from typing import TypeVar
 from inventory import redis
 from inventory.audit import line
 from shop.sales.catalogue import SaleCard
-from tests.road import settler
+from tests.support.road import settler
 
 Result = TypeVar("Result")
 # Long enough for a machine on which everything else runs as well.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from inventory import redis
 from inventory.locks.lock import Lock
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 # One process loads everything once; the others are its forks. It has no threads, as the tests' own process has.
 CONTEXT = multiprocessing.get_context("forkserver")

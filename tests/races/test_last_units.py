@@ -15,9 +15,9 @@ from inventory.models import Stock
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from tests.races.crowd import at_once, line_is_empty, two_settlers
-from tests.road import admit, ask, own_connection
-from tests.shopkeeping import assert_books_balance, audit_of, close_sale, decided_count, make_sale
-from tests.waiting import wait_until
+from tests.support.road import admit, ask, own_connection
+from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, decided_count, make_sale
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 BUYERS = 50

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.races.lock_crowd import Crowd, Plan, crowd, figures, take_turns
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 PROCESSES = 16

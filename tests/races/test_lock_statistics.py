@@ -23,8 +23,8 @@ from inventory.locks.lock import Lock, force_release
 from inventory.locks.statistics import STATISTICS, read_statistics
 from inventory.redis import keys
 from tests.races.lock_crowd import Pen, Plan, crowd
-from tests.servers import ROOT
-from tests.waiting import wait_until
+from tests.support.servers.stores import ROOT
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 PROCESSES, TURNS = 4, 25

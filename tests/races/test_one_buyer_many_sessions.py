@@ -16,9 +16,9 @@ from inventory.redis import keys
 from inventory.states import State
 from shop.models import Order
 from tests.races.crowd import at_once, line_is_empty, two_settlers
-from tests.road import admit, ask, own_connection, request, run
-from tests.shopkeeping import assert_books_balance, make_sale
-from tests.waiting import wait_until
+from tests.support.road import admit, ask, own_connection, request, run
+from tests.support.shopkeeping import assert_books_balance, make_sale
+from tests.support.waiting import wait_until
 from workers.settlement import settle_batch
 
 pytestmark = pytest.mark.usefixtures("shop_database")

@@ -22,8 +22,8 @@ from shop.payments import notices as payments
 from shop.payments import rows
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge
-from tests.paying import again, captured, hear, hold
-from tests.shopkeeping import assert_books_balance, audit_of, let_holds_end, make_sale
+from tests.support.paying import again, captured, hear, hold
+from tests.support.shopkeeping import assert_books_balance, audit_of, let_holds_end, make_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 ROUNDS = 1000

@@ -22,10 +22,10 @@ from shop.models import Order
 from shop.orders import holds
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests import road
 from tests.races.crowd import two_settlers
-from tests.shopkeeping import assert_books_balance, close_sale, let_holds_end, make_sale, pay
-from tests.waiting import wait_until
+from tests.support import road
+from tests.support.shopkeeping import assert_books_balance, close_sale, let_holds_end, make_sale, pay
+from tests.support.waiting import wait_until
 from workers.expirer import Expirer
 from workers.reconciler import loop as module
 from workers.reconciler.loop import Reconciler

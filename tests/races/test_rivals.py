@@ -22,9 +22,9 @@ from loadtest.rivals.row_stock import RedisLock
 from loadtest.rivals.strategies import RIVALS
 from shop.buyers import issue_buyer
 from tests.races.crowd import at_once
-from tests.road import own_connection
-from tests.shop_processes import ROOT, run_manage
-from tests.waiting import wait_until
+from tests.support.road import own_connection
+from tests.support.servers.shop_processes import ROOT, run_manage
+from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 
 pytestmark = pytest.mark.usefixtures("rival_tables")

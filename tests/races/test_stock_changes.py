@@ -21,9 +21,9 @@ from shop.models import Order
 from shop.orders import holds
 from shop.staff import sale_control
 from tests.races.crowd import at_once, line_is_empty, two_settlers
-from tests.road import admit, ask, settle_line
-from tests.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale
-from tests.waiting import wait_until
+from tests.support.road import admit, ask, settle_line
+from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 FORM = "UPDATE inventory_stock SET available = %s, total = %s + held + sold, version = version + 1 WHERE sku = %s"

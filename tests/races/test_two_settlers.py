@@ -17,9 +17,9 @@ from shop import order_rows
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from tests.races.crowd import line_is_empty, two_settlers
-from tests.road import own_connection, request, run
-from tests.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale
-from tests.waiting import wait_until
+from tests.support.road import own_connection, request, run
+from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale
+from tests.support.waiting import wait_until
 from workers.settlement import Settlement, settle_batch
 
 pytestmark = pytest.mark.usefixtures("shop_database")

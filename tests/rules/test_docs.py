@@ -178,7 +178,8 @@ def test_every_package_has_its_row_in_the_architecture() -> None:
     rows = re.findall(r"^\| ((?:`[\w/]+`(?:, )?)+) \|", text_of(ROOT / "ARCHITECTURE.md"), flags=re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"[\w/]+", row)}
     files = [path for path in python_files(*FLOORS) if path.name != "__init__.py" and "migrations" not in path.parts]
-    packages = {str(path.parent.relative_to(ROOT)) for path in [*files, *ROOT.glob("tests/*/test_*.py")]}
+    packages = {str(path.parent.relative_to(ROOT)) for path in files}
+    packages |= {f"tests/{path.relative_to(ROOT).parts[1]}" for path in ROOT.glob("tests/*/**/test_*.py")}
     assert listed ^ packages == {"inventory/scripts"}
 
 

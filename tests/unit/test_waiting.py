@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.waiting import TRIES, assert_waits_at_most, seconds_of, wait_until
+from tests.support.waiting import TRIES, assert_waits_at_most, seconds_of, wait_until
 
 
 def test_the_first_try_in_time_ends_it() -> None:

@@ -1,6 +1,6 @@
 """One HTTP connection of the web process: a protocol class of uvicorn that answers hot calls in its callbacks.
-The only module that knows uvicorn's protocol: tests/unit/test_protocol_contract.py says what it relies on. Never lets
-two answers of a connection change places, never waits for a sender without a deadline, never knows what a call means.
+The only module that knows uvicorn's protocol: tests/unit/shop/test_protocol_contract.py says what it relies on.
+Never lets two answers of a connection change places, waits for a sender without a deadline, or knows what a call means.
 
 A hot call is one that the application names by its `hot_call`. It has no task, no future and no ASGI scope. Every
 other call takes uvicorn's ordinary road, and so does one behind an unanswered call on its connection, or behind answers

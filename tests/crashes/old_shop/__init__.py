@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from inventory import redis
-from tests.http_calls import Buyer
+from tests.support.http_calls import Buyer
 
 FOLDER = Path(__file__).resolve().parent
 # The last migrations of that revision.

@@ -20,17 +20,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from workers.child_process import ChildProcess
-from workers.embedded_postgres import start_postgres
-from workers.embedded_valkey import start_valkey
-from workers.server import free_port
-from workers.server_binaries import postgres_folder
-
 from inventory import redis
 from tests.crashes.old_shop import FOLDER, KEYS
-from tests.http_calls import JSON, Buyer, Caller
-from tests.servers import PREFIX
-from tests.waiting import wait_until
+from tests.support.http_calls import JSON, Buyer, Caller
+from tests.support.servers.stores import PREFIX
+from tests.support.waiting import wait_until
+from workers.embedded.binaries import postgres_folder
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.postgres import start_postgres
+from workers.embedded.server import free_port
+from workers.embedded.valkey import start_valkey
 
 HEADER = """\
 A running shop of revision c612c29, made by its real processes: see make.py in this folder.

@@ -1,0 +1,289 @@
+"""Who waits for a lock waits in one place: in order however long it takes, blocked and not polling, on every kind.
+Each guard has its control. Real Redis of every kind.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+from multiprocessing.connection import Connection
+from threading import Thread
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+
+from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.locks.lock import Lock, release_all
+from inventory.redis import keys
+from inventory.redis.connections import Place
+from tests.support.road import run
+from tests.support.servers.proxy import Proxy, proxy_to
+from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of, sum_of_info
+from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
+
+pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
+FORK = multiprocessing.get_context("fork")
+TTL_MS = 30_000
+
+
+@pytest.fixture(autouse=True)
+def nothing_held(each_server: str) -> Iterator[None]:
+    """Leave no lock behind."""
+    yield
+    release_all()
+
+
+def a_lock(name: str, *, fair: bool = True) -> Lock:
+    return Lock(redis.connect(), name, ttl_ms=TTL_MS, fair=fair)
+
+
+def blocked_clients() -> int:
+    """Return how many clients wait in a blocking call."""
+    return sum_of_info(redis.connect(), "clients", "blocked_clients")
+
+
+class Row:
+    """Threads that wait for one lock, each noted and blocked before the next one comes."""
+
+    def __init__(self, name: str, intervals: list[float], *, fair: bool = True) -> None:
+        self.entered: list[int] = []
+        self.asked = [count() for _ in intervals]
+        self._name, self._fair, self._threads = name, fair, list[Thread]()
+        for number, interval in enumerate(intervals):
+            before = blocked_clients()
+            self._threads.append(Thread(target=self._take_turn, args=(number, interval)))
+            self._threads[-1].start()
+            wait_until(lambda before=before: blocked_clients() > before, timeout_seconds=10, what=f"{number} waits")
+
+    def _take_turn(self, number: int, interval: float) -> None:
+        lock = a_lock(self._name, fair=self._fair)
+        ask = lock._ask
+        lock._ask = lambda **call: (next(self.asked[number]), ask(**call))[1]  # type: ignore[method-assign]
+        if lock.acquire(timeout_seconds=30, wait_interval_seconds=interval):
+            self.entered.append(number)
+            lock.release()
+
+    def ends(self) -> list[int]:
+        """Return the order in which they had the lock."""
+        for thread in self._threads:
+            thread.join(timeout=30)
+        return self.entered
+
+
+def never_keeps(wait: Callable[..., str | None]) -> Callable[..., str | None]:
+    """Return a wait whose place is given up at every look: anyone who comes back stands at the end."""
+
+    def wait_and_leave(place: Place, *args: object, **options: object) -> str | None:
+        try:
+            return wait(place, *args, **options)
+        finally:
+            place.leave()
+
+    return wait_and_leave
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_order_of_coming_holds_for_waits_of_any_length(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    """The control gives its place up whenever it looks; the first, who looks most often, is then the last."""
+    if not kept:
+        monkeypatch.setattr(Place, "wait", never_keeps(Place.wait))
+    holder = a_lock(new_sku())
+    assert holder.acquire()
+    row = Row(holder.name, [0.1, 1, 1, 1])
+    everybody_looked = time.monotonic() + 2.5
+    wait_until(lambda: time.monotonic() > everybody_looked, timeout_seconds=10)
+    wait_until(lambda: blocked_clients() >= 4 or not kept, what="all four wait at the list")
+    assert holder.release()
+    assert (row.ends() == [0, 1, 2, 3]) is kept
+    assert next(row.asked[0]) > 4  # it did look, and lost no turn by it
+
+
+def wait_in_a_process(name: str, pipe: Connection) -> None:
+    """Wait for the lock in a process of its own; nobody ever hears that it has it."""
+    pipe.send(os.getpid())
+    a_lock(name).acquire(timeout_seconds=60)
+    pipe.send("has it")
+    pipe.recv()
+
+
+@pytest.mark.parametrize(("sign", "seconds"), [(signal.SIGKILL, 0.9), (signal.SIGSTOP, 10.0)])
+def test_a_waiter_that_died_in_the_middle_is_skipped(
+    new_sku: Callable[[], str], sign: signal.Signals, seconds: float
+) -> None:
+    """Dead: at once, its connection is gone. Only frozen: after the life of the grant. The others keep their order."""
+    assert_waits_at_most(seconds, lambda: seconds_behind_a_waiter(new_sku(), sign=sign))
+
+
+def seconds_behind_a_waiter(name: str, *, sign: signal.Signals) -> float:
+    """Let five wait, of whom the third is struck, and return how long the others take when the lock is given back."""
+    holder = a_lock(name)
+    assert holder.acquire()
+    first, entered = Row(holder.name, [1, 1]), list[tuple[list[int], list[int]]]()
+    before, (ours, theirs) = blocked_clients(), FORK.Pipe()
+    process = FORK.Process(target=wait_in_a_process, args=(holder.name, theirs), daemon=True)
+    process.start()
+    wait_until(lambda: blocked_clients() > before, timeout_seconds=10)
+    last = Row(holder.name, [1, 1])
+    os.kill(ours.recv(), sign)
+    wait_until(lambda: blocked_clients() == before + (2 if sign == signal.SIGKILL else 3), timeout_seconds=10)
+    assert holder.release()
+    took = seconds_of(lambda: entered.append((first.ends(), last.ends())))
+    assert entered == [([0, 1], [0, 1])]
+    process.kill()
+    process.join()
+    return took
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_a_lock_whose_holder_died_goes_to_the_longest_waiter(new_sku: Callable[[], str], fair: bool) -> None:
+    """The control is the unfair lock: anyone who asks first has it, and that is the last one here."""
+    holder = a_lock(new_sku(), fair=fair)
+    assert holder.acquire()
+    row = Row(holder.name, [1, 1, 0.02], fair=fair)
+    assert run(("DEL", keys.lock(holder.name)))  # it ended, and nobody was woken
+    assert (row.ends() == [0, 1, 2]) is fair
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_who_asks_once_does_not_come_before_those_who_wait(new_sku: Callable[[], str], fair: bool) -> None:
+    """L13, also where the lock ended by itself. The control is the unfair lock, which anybody may take then."""
+    holder = a_lock(new_sku(), fair=fair)
+    newcomer = a_lock(holder.name, fair=fair)
+    assert holder.acquire()
+    row = Row(holder.name, [1], fair=fair)
+    assert run(("DEL", keys.lock(holder.name)))  # it ended, and nobody was woken
+    assert newcomer.acquire(timeout_seconds=0) is not fair
+    newcomer.release()
+    assert row.ends() == [0]
+    assert newcomer.acquire(timeout_seconds=0)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_who_waits_is_blocked_and_does_not_poll(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, blocking: bool
+) -> None:
+    """The control has no way to block: it asks again and again."""
+    if not blocking:
+        monkeypatch.setattr("inventory.locks.lock.wait_for_signal", refuse)
+    holder, asked = a_lock(new_sku()), count()
+    assert holder.acquire()
+    waiter = a_lock(holder.name)
+    ask = waiter._ask
+    waiter._ask = lambda **call: (next(asked), ask(**call))[1]  # type: ignore[method-assign]
+    before = blpops()
+    assert not waiter.acquire(timeout_seconds=2.2)  # longer than any socket may be silent
+    assert (next(asked) <= 4) is blocking
+    assert blpops() - before == int(blocking)
+
+
+def refuse(*_args: object, **_options: object) -> str | None:
+    raise RedisUnavailable("it cannot block")
+
+
+def blpops() -> int:
+    """Return how many blocking calls the servers have answered."""
+    stats = [each.info("commandstats").get("cmdstat_blpop", {}) for each in nodes_of(redis.connect())]
+    return sum(int(each.get("calls", 0)) for each in stats)
+
+
+def test_a_waiter_has_the_lock_soon_after_it_is_given_back(new_sku: Callable[[], str]) -> None:
+    """A bar that only polling misses: the machine may be busy. `make bench-locks` holds the real one, 2 ms."""
+    assert_waits_at_most(0.1, lambda: median_wait(new_sku()))
+
+
+def median_wait(name: str) -> float:
+    """Return how long, of nine times, a waiter usually waits for a lock that is given back."""
+    given_back, taken = list[float](), list[float]()
+    for _ in range(9):
+        holder, waiter, before = a_lock(name), a_lock(name), blocked_clients()
+        assert holder.acquire()
+        thread = Thread(
+            target=lambda waiter=waiter: waiter.acquire(timeout_seconds=10) and taken.append(time.monotonic())
+        )
+        thread.start()
+        wait_until(lambda before=before: blocked_clients() > before, timeout_seconds=10)
+        given_back.append(time.monotonic())
+        assert holder.release()
+        thread.join(timeout=10)
+        assert waiter.release()
+    waits = [after - before for before, after in zip(given_back, taken, strict=True)]
+    return statistics.median(waits)
+
+
+def note_when_taken(lock: Lock, taken: list[float]) -> None:
+    if lock.acquire(timeout_seconds=10):
+        taken.append(time.monotonic())
+
+
+def test_who_gave_up_leaves_no_blocked_connection(new_sku: Callable[[], str]) -> None:
+    holder = a_lock(new_sku())
+    before = blocked_clients()
+    assert holder.acquire()
+    assert not a_lock(holder.name).acquire(timeout_seconds=0.3)
+    wait_until(lambda: blocked_clients() == before, timeout_seconds=10)
+    assert holder.release()
+    assert run(("GET", keys.lock(holder.name)))[0] is None
+
+
+@ON_ONE_KIND
+def test_a_word_is_heard_by_whoever_keeps_a_place(new_sku: Callable[[], str]) -> None:
+    place, key = Place(), keys.lock_signals(new_sku())
+    try:
+        assert redis.wait_for_signal(redis.connect(), key, seconds=0.05, place=place, place_seconds=30) is None
+        run(("RPUSH", key, "a word"), ("PEXPIRE", key, 1000))
+        assert redis.wait_for_signal(redis.connect(), key, seconds=1, place=place, place_seconds=30) == "a word"
+    finally:
+        place.leave()
+
+
+@contextmanager
+def client_behind_a_proxy(*, timeout_seconds: float) -> Iterator[tuple[redis.Client, Proxy]]:
+    """Return a client that sends nothing twice, and the proxy between it and the server."""
+    address = urlsplit(settings.REDIS_URL)
+    assert address.port
+    with proxy_to(address.port) as proxy:
+        through = address._replace(netloc=f":{address.password}@127.0.0.1:{proxy.port}").geturl()
+        with closing(redis.connect_once(through, timeout_seconds=timeout_seconds)) as once:
+            yield once, proxy
+
+
+@ON_ONE_KIND
+def test_a_silent_server_is_waited_for_once_a_command(new_sku: Callable[[], str]) -> None:
+    """The control is the look into a connection that is not open: it opens one, and waits for that as well."""
+    key = keys.lock_signals(new_sku())
+    with client_behind_a_proxy(timeout_seconds=0.5) as (once, proxy):
+        redis.run_script(once, "held", keys=[key, key], args=["x"])
+        proxy.black_hole = True
+        opened = []
+        for _ in range(3):
+            before = proxy.accepted
+            with pytest.raises(RedisUnavailable):
+                redis.run_script(once, "held", keys=[key, key], args=["x"])
+            opened.append(proxy.accepted - before)
+        assert opened == [0, 1, 1]
+
+
+@ON_ONE_KIND
+def test_a_kept_connection_that_was_closed_is_not_used(new_sku: Callable[[], str]) -> None:
+    """Also by a client that sends nothing twice. The control is a connection that is closed while a caller waits."""
+    key = keys.lock_signals(new_sku())
+    with client_behind_a_proxy(timeout_seconds=5) as (once, proxy):
+        for _ in range(3):
+            assert redis.run_script(once, "held", keys=[key, key], args=["x"]) == [0, 0]
+            proxy.reset_all()
+        place, before = Place(), blocked_clients()
+        assert redis.wait_for_signal(once, key, seconds=0.01, place=place, place_seconds=30) is None
+        wait_until(lambda: blocked_clients() > before, timeout_seconds=10)
+        proxy.reset_all()
+        with pytest.raises(RedisUnavailable):
+            redis.wait_for_signal(once, key, seconds=1, place=place, place_seconds=30)

@@ -1,0 +1,87 @@
+"""`manage.py run_web --workers`: several processes on one port; one that dies is replaced, and a stop ends them all.
+The control is one process, which serves and stops in the same way.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shop.gate.server.limits import MAX_CONNECTIONS
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import running_process
+from tests.support.waiting import wait_until
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import free_port
+
+STOP_SECONDS = 30.0
+
+
+@contextmanager
+def web_processes(
+    environment: Mapping[str, str], folder: Path, *, workers: int, before: Sequence[str] = ()
+) -> Iterator[tuple[Caller, ChildProcess]]:
+    caller = Caller(free_port())
+    command = [*before, sys.executable, "manage.py", "run_web", "--port", str(caller.port), "--workers", str(workers)]
+
+    def serves() -> bool:
+        try:
+            return caller.get("/healthz", timeout_seconds=1).status == 200
+        except OSError:
+            return False
+
+    with running_process("web", command, environment=environment, folder=folder, stop_seconds=STOP_SECONDS) as child:
+        wait_until(serves, what="the web process serves")
+        yield caller, child
+
+
+def listeners(child: ChildProcess, port: int) -> list[int]:
+    """Return the processes below `child`, itself too, that listen on `port`."""
+    family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
+    return [
+        each.pid
+        for each in family
+        if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in each.net_connections("tcp"))
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_stop_ends_every_process_in_order(process_environment: dict[str, str], tmp_path: Path, workers: int) -> None:
+    with web_processes(process_environment, tmp_path, workers=workers) as (caller, child):
+        wait_until(lambda: len(listeners(child, caller.port)) == workers)
+        assert [caller.get("/api/v1/sales").status for _ in range(30)] == [200] * 30
+        child.ask_to_stop()
+        assert child.wait(timeout_seconds=STOP_SECONDS)
+        assert child.exit_code == 0, child.log_end()
+        with pytest.raises(ConnectionRefusedError):
+            caller.get("/healthz", timeout_seconds=1)
+
+
+def test_a_process_that_dies_is_replaced(process_environment: dict[str, str], tmp_path: Path) -> None:
+    with web_processes(process_environment, tmp_path, workers=2) as (caller, child):
+        before = wait_until(lambda: len(found := listeners(child, caller.port)) == 2 and found)
+        psutil.Process(before[0]).send_signal(signal.SIGKILL)
+        after = wait_until(
+            lambda: len(found := listeners(child, caller.port)) == 2 and before[0] not in found and found
+        )
+        assert before[1] in after
+        assert [caller.get("/healthz").status for _ in range(20)] == [200] * 20
+
+
+@pytest.mark.parametrize("hard", [4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]])
+def test_a_web_process_takes_all_open_files_that_it_may(
+    process_environment: dict[str, str], tmp_path: Path, hard: int
+) -> None:
+    """The control is the limit of this machine, which often is high enough: then nobody is warned."""
+    before = ["sh", "-c", f'ulimit -Sn 1024 && ulimit -Hn {hard if hard >= 0 else "unlimited"} && exec "$@"', "sh"]
+    allowed = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    with web_processes(process_environment, tmp_path, workers=1, before=before) as (_, child):
+        assert psutil.Process(child.pid).rlimit(psutil.RLIMIT_NOFILE) == (allowed, hard)
+        assert ("few_open_files" in child.log_end()) == (allowed < MAX_CONNECTIONS)

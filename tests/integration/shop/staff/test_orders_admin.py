@@ -1,0 +1,169 @@
+"""Staff find an order, read everything that happened to it, and cancel or refund it with a reason. Real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.urls import reverse
+
+from inventory.models import Stock, StockMovement
+from shop.models import Order, OrderEvent, StaffAct
+from shop.orders.numbers import order_number, read_order_number
+from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
+from tests.support import paying, road
+from tests.support.shopkeeping import assert_books_balance, make_sale, pay
+from tests.support.staff import browser_of, count_queries
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+ORDERS = "/admin/shop/order/"
+LEDGER = "/admin/inventory/stockmovement/"
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    return make_sale(new_sku(), units=3)
+
+
+def held(card: SaleCard, *buyers: str) -> list[Order]:
+    names = road.queue(card, *buyers)
+    road.settle_line(card)
+    return [Order.objects.get(request_id=name) for name in names]
+
+
+def page_of(order: Order) -> str:
+    return reverse("admin:shop_order_change", args=[order.pk])
+
+
+def act_of(order: Order, name: str) -> str:
+    return reverse("admin:shop_order_act", args=[order.pk, name])
+
+
+def test_an_order_number_is_read_back_and_a_wrong_digit_is_seen() -> None:
+    for order_id in (1, 9, 10, 1042, 987_654_321, 2**53):
+        assert read_order_number(order_number(order_id)) == order_id
+    number = order_number(1042)
+    assert read_order_number(f" {number.lower().replace('-', ' ')} ") == 1042
+    digits = number[2:].replace("-", "")
+    for at in range(len(digits)):
+        for other in set("0123456789") - {digits[at]}:
+            assert read_order_number(f"FD{digits[:at]}{other}{digits[at + 1 :]}") is None
+    swapped = [digits[:at] + digits[at + 1] + digits[at] + digits[at + 2 :] for at in range(len(digits) - 1)]
+    assert [each for each in swapped if each != digits and read_order_number(f"FD{each}")] == []
+    for text in ("", "FD", "FD-7", "1042", "FD-01042-1", "FD-1042-x", "FD-١٢-٣"):
+        assert read_order_number(text) is None
+
+
+def test_an_order_is_found_by_number_request_and_buyer(card: SaleCard) -> None:
+    (order, _) = held(card, f"ann-{card.sku}", f"bob-{card.sku}")
+    browser = browser_of("viewer")
+    for wanted in (order_number(order.pk), order_number(order.pk).lower(), order.request_id, order.buyer):
+        found = browser.get(ORDERS, {"q": wanted}).context["cl"].result_list
+        assert [each.pk for each in found] == [order.pk], wanted
+    assert browser.get(ORDERS, {"q": order_number(order.pk + 10**9)}).context["cl"].result_count == 0
+
+
+def test_a_request_that_still_waits_is_found_in_the_line(card: SaleCard) -> None:
+    _, second = road.queue(card, "ann", "bob")
+    browser = browser_of("viewer")
+    assert f"at place 2 in the line of {card.slug}" in browser.get(ORDERS, {"q": second}).content.decode()
+    road.settle_line(card)
+    answer = browser.get(ORDERS, {"q": second})
+    assert "is not decided yet" not in answer.content.decode()
+    assert answer.context["cl"].result_count == 1
+    assert browser.get(ORDERS, {"q": "999999999-nothing"}).status_code == 200
+
+
+def test_its_page_tells_its_whole_life_in_order(card: SaleCard) -> None:
+    (order,) = held(card, "ann")
+    browser = browser_of("manager")
+    with paying.quiet_sandbox():
+        payment = paying.begin(order.request_id)
+        assert paying.hear(paying.happen(payment, "captured")) == "paid"
+        answer = browser.post(act_of(order, "refund"), {"reason": "broken on arrival"}, follow=True)
+    shown = answer.content.decode()
+    assert "its units are free and the money went back" in shown
+    story = ["queued → held", "payment begun", "held → paid", "notice: captured", "paid → refunded"]
+    places = [shown.index(part) for part in story]
+    assert places == sorted(places)
+    for part in (order_number(order.pk), "units: hold -1", "units: return +1", "payment refunded", "broken on arrival"):
+        assert part in shown
+    assert OrderEvent.objects.filter(order=order).last().reason == "broken on arrival"
+    assert StaffAct.objects.get(sale_id=card.sale_id, act="refund_order").detail == order_number(order.pk)
+    assert_books_balance(card)
+
+
+def test_money_that_is_still_under_way_is_told(card: SaleCard) -> None:
+    (order,) = held(card, "ann")
+    pay(order.request_id)  # of this payment the provider knows nothing, so it cannot give the money back
+    answer = browser_of("manager").post(act_of(order, "refund"), {"reason": "a test"}, follow=True)
+    assert "is asked for the money again and again" in answer.content.decode()
+
+
+def test_a_cancelled_hold_is_free_for_the_next(card: SaleCard) -> None:
+    (order,) = held(card, "ann")
+    browser = browser_of("operator")
+    assert browser.post(act_of(order, "cancel"), {"reason": ""}).status_code == 200
+    assert browser.post(act_of(order, "cancel"), {"reason": "asked for by phone"}).status_code == 302
+    order.refresh_from_db()
+    act = StaffAct.objects.get(sale_id=card.sale_id)
+    assert (order.state, order.reason, order.actor) == ("cancelled", "asked for by phone", act.actor)
+    assert (act.act, act.reason) == ("cancel_order", "asked for by phone")
+    assert Stock.objects.get(sku=card.sku).available == 3
+    assert_books_balance(card)
+
+
+def test_a_page_that_is_behind_is_told_so(card: SaleCard) -> None:
+    (order,) = held(card, "ann")
+    browser = browser_of("manager")
+    assert browser.post(act_of(order, "refund"), {"reason": "a test"}).status_code == 409
+    pay(order.request_id)
+    answer = browser.post(act_of(order, "cancel"), {"reason": "a test"})
+    assert answer.status_code == 409
+    assert "this order is paid by now" in answer.content.decode()
+    assert not StaffAct.objects.filter(sale_id=card.sale_id).exists()
+    assert browser.get(act_of(order, "burn")).status_code == 404
+
+
+def test_an_order_page_costs_the_same_however_long_its_story(card: SaleCard) -> None:
+    short, long = held(card, "ann", "bob")
+    pay(long.request_id)
+    browser = browser_of("manager")
+    browser.post(act_of(long, "refund"), {"reason": "a test"})
+    browser.get(page_of(short))
+    few = count_queries(lambda: browser.get(page_of(short)))
+    # The notices of its payments are asked for only when there is one.
+    assert count_queries(lambda: browser.get(page_of(long))) <= few + 1
+
+
+def test_the_ledger_shows_the_balance_behind_each_movement(card: SaleCard) -> None:
+    held(card, "ann", "bob")
+    sale_control.restock(card.slug, units=5, actor="test")
+    browser = browser_of("viewer")
+    rows = browser.get(LEDGER, {"q": card.sku}).context["cl"].result_list
+    assert [(row.kind, row.delta, row.balance) for row in rows] == [
+        ("load", 5, 6),
+        ("hold", -1, 1),
+        ("hold", -1, 2),
+        ("load", 3, 3),
+    ]
+    # A filter leaves rows out of the page, not out of the sum.
+    rows = browser.get(LEDGER, {"q": card.sku, "kind__exact": "load"}).context["cl"].result_list
+    assert [row.balance for row in rows] == [6, 3]
+    assert rows[0].balance == Stock.objects.get(sku=card.sku).available
+
+
+def test_the_ledger_is_read_only_and_costs_the_same_for_few_and_many(card: SaleCard) -> None:
+    browser = browser_of("superuser")
+    movement = StockMovement.objects.filter(stock__sku=card.sku).get()
+    assert browser.get(f"{LEDGER}add/").status_code == 403
+    assert browser.post(f"{LEDGER}{movement.pk}/change/", {"delta": 9}).status_code == 403
+    assert browser.post(f"{LEDGER}{movement.pk}/delete/", {"post": "yes"}).status_code == 403
+    browser.get(LEDGER, {"q": card.sku})
+    few = count_queries(lambda: browser.get(LEDGER, {"q": card.sku}))
+    held(card, "ann", "bob")
+    for number in range(60):
+        sale_control.restock(card.slug, units=1, actor="test", reason=str(number))
+    assert count_queries(lambda: browser.get(LEDGER, {"q": card.sku})) == few

@@ -1,0 +1,444 @@
+"""Proves the pages: every state is shown, every foreseeable fault has its status, a double press is one request.
+Uses the real servers; no script runs here, so all of it holds for browsers without script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.http import HttpResponse
+from django.test import Client, RequestFactory, override_settings
+from django.utils import timezone
+
+from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.ledger import load_stock
+from shop import buyers
+from shop.models import Order, Product, Sale
+from shop.orders import requests as requests_service
+from shop.sales import catalogue
+from shop.staff import sale_control
+from shop.web.views import MAX_OVER, sale_page
+from tests.support.staff import count_queries
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+MakeSale = Callable[..., Sale]
+
+
+@pytest.fixture
+def make_sale(new_sku: Callable[[], str]) -> MakeSale:
+    """Return a function that makes a primed sale of its own SKU; minutes count from now."""
+
+    def make(*, units: int = 5, opens: int = -5, closes: int = 60, limit: int = 1, **more: Any) -> Sale:
+        sku, now = new_sku(), timezone.now()
+        with transaction.atomic(), connection.cursor() as cursor:
+            stock_id = load_stock(cursor, sku=sku, units=units, actor="test", reason="first load")
+        product = Product.objects.create(
+            slug=sku, title="Paper kite", list_price="20.00", stock_id=stock_id, picture="shop/products/lantern.svg"
+        )
+        sale = Sale.objects.create(
+            slug=sku,
+            product=product,
+            stock_id=stock_id,
+            title="Paper kite",
+            price="15.00",
+            opens_at=now + timedelta(minutes=opens),
+            closes_at=now + timedelta(minutes=closes),
+            per_buyer_limit=limit,
+            **more,
+        )
+        catalogue.prime_sale(sale.slug)
+        return sale
+
+    return make
+
+
+def text_of(response: HttpResponse) -> str:
+    return response.content.decode()
+
+
+def page_of(sale: Sale) -> str:
+    return f"/sales/{sale.slug}/"
+
+
+def key_in(response: HttpResponse) -> str:
+    found = re.search(r'name="idempotency_key" value="([^"]+)"', text_of(response))
+    assert found
+    return found[1]
+
+
+def form_in(response: HttpResponse) -> dict[str, str]:
+    """Return what the form of a page would send for one unit."""
+    found = re.search(r'name="terms_version" form="buy" value="([^"]+)"', text_of(response))
+    assert found
+    return {"quantity": "1", "idempotency_key": key_in(response), "terms_version": found[1]}
+
+
+def press(client: Client, sale: Sale, *, quantity: str = "1", key: str = "") -> HttpResponse:
+    """Load the page as a person does and send its form."""
+    key = key or key_in(client.get(page_of(sale)))
+    return client.post(page_of(sale), {"quantity": quantity, "idempotency_key": key})
+
+
+def decided(sale: Sale, *, buyer: str, state: str, reason: str = "") -> Order:
+    """Write an order as settlement leaves it; what comes after a hold as a change of it."""
+    wish = requests_service.ask(catalogue.find_sale(sale.slug), buyer=buyer, quantity=1, idempotency_key=f"key-{state}")
+    first = "held" if state in {"paid", "expired", "cancelled"} else state
+    order = Order.objects.create(
+        request_id=wish.request_id,
+        sale=sale,
+        buyer=buyer,
+        quantity=1,
+        buyer_limit=1,
+        seq=wish.seq,
+        state=first,
+        reason=reason,
+        unit_price=sale.price,
+        currency=sale.currency,
+        hold_expires_at=timezone.now() + timedelta(minutes=10) if first == "held" else None,
+    )
+    if state != first:
+        Order.objects.filter(pk=order.pk).update(state=state)
+    return order
+
+
+def known_client() -> tuple[Client, str]:
+    """Return a browser that has a buyer cookie, and its buyer."""
+    buyer, token = buyers.issue_buyer()
+    client = Client()
+    client.cookies[buyers.COOKIE_NAME] = token
+    return client, buyer
+
+
+def test_the_list_names_open_coming_and_closed_sales(make_sale: MakeSale) -> None:
+    # The last one began now: of those that are over only the latest are listed.
+    sales = [make_sale(), make_sale(opens=30), make_sale(opens=0, switch="closed")]
+    text = text_of(Client().get("/"))
+    places = [text.index(page_of(sale)) for sale in sales]
+    assert places == sorted(places)
+    assert (
+        text.index('id="open"')
+        < places[0]
+        < text.index('id="coming"')
+        < places[1]
+        < text.index('id="over"')
+        < places[2]
+    )
+
+
+def test_of_the_sales_that_are_over_only_the_latest_are_listed(make_sale: MakeSale) -> None:
+    over = [make_sale(opens=0, switch="closed") for _ in range(MAX_OVER + 1)]
+    text = text_of(Client().get("/"))
+    assert text[text.index('id="over"') :].count('<li class="card') == MAX_OVER
+    assert page_of(over[0]) not in text
+    assert page_of(over[-1]) in text
+    assert Client().get(page_of(over[0])).status_code == 200
+
+
+def test_an_open_sale_says_price_rule_limit_hold_and_honest_stock(make_sale: MakeSale) -> None:
+    text = text_of(Client().get(page_of(make_sale(units=5, limit=3, hold_seconds=600))))
+    for words in ("€15.00", "€20.00", "First come, first served", "5 left", "up to 3", "10 minutes"):
+        assert words in text
+    assert "<option>3</option>" in text
+
+
+def test_many_units_are_shown_as_a_band(make_sale: MakeSale) -> None:
+    text = text_of(Client().get(page_of(make_sale(units=1234))))
+    assert "more than 1,000 left" in text or "more than 1000 left" in text
+
+
+def test_pressing_leads_with_303_to_the_own_ticket_with_its_place(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale()
+    answer = press(client, sale)
+    assert answer.status_code == 303
+    ticket = client.get(answer["Location"])
+    assert ticket.status_code == 200
+    assert "Your place in line" in text_of(ticket)
+    assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in text_of(ticket)
+    assert "no-store" in ticket["Cache-Control"]
+    assert answer["Location"] in text_of(client.get(page_of(sale)))
+
+
+def test_a_double_press_is_the_same_request(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale(limit=5)
+    key = key_in(client.get(page_of(sale)))
+    first, second = press(client, sale, key=key), press(client, sale, key=key)
+    assert first["Location"] == second["Location"]
+    assert press(client, sale)["Location"] != first["Location"]
+
+
+def test_another_browser_does_not_see_the_ticket(make_sale: MakeSale) -> None:
+    answer = press(Client(), make_sale())
+    assert Client().get(answer["Location"]).status_code == 404
+    assert known_client()[0].get(answer["Location"]).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("held", "Yours until"),
+        ("paid", "your receipt"),
+        ("sold_out", "Sold out before your turn"),
+        ("refused", "This request was refused"),
+        ("expired", "The hold ran out"),
+        ("cancelled", "You gave it back"),
+    ],
+)
+def test_every_outcome_has_its_ticket(make_sale: MakeSale, state: str, words: str) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state=state)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    assert words in text
+    assert order.request_id in text
+    # Without script a hold's page looks again when the hold has ended; what is final rests.
+    seconds = [int(found) for found in re.findall(r'http-equiv="refresh" content="(\d+)"', text)]
+    assert all(590 <= each <= 602 for each in seconds) if state == "held" else not seconds
+    assert len(seconds) == (state == "held")
+
+
+def test_refused_for_the_limit_says_so(make_sale: MakeSale) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state="refused", reason="limit_reached")
+    assert "Over the limit for one person" in text_of(client.get(f"/requests/{order.request_id}/"))
+
+
+# Texts as they stand in databases.
+@pytest.mark.parametrize(
+    ("reason", "is_late"),
+    [
+        ("paid too late: the units went to the next in line", True),
+        ("paid too late: the buyer has other units, up to the limit", True),
+        ("paid too late in the evening, the buyer says", False),
+        ("1.00 EUR were captured, 9.00 EUR were due", False),
+    ],
+)
+def test_only_the_shops_own_reason_says_that_money_came_late(make_sale: MakeSale, reason: str, is_late: bool) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state="expired")
+    Order.objects.filter(pk=order.pk).update(state="refunded", reason=reason)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    assert ("The payment came after the hold had run out" in text) is is_late
+
+
+@pytest.mark.parametrize(
+    ("terms", "status", "words"),
+    [
+        ({"opens": 30}, 425, "Not open right now"),
+        ({"opens": -60, "closes": -1}, 410, "This drop is over"),
+        ({"switch": "closed"}, 410, "This drop is over"),
+        ({"switch": "paused", "pause_reason": "A fault at packing."}, 425, "A fault at packing."),
+    ],
+)
+def test_a_sale_that_takes_nobody_says_why(make_sale: MakeSale, terms: dict[str, Any], status: int, words: str) -> None:
+    sale = make_sale(**terms)
+    answer = press(Client(), sale, key="a-key-of-mine")
+    assert answer.status_code == status
+    assert words in text_of(answer)
+    assert not Order.objects.filter(sale=sale).exists()
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ({"held": 1, "sold": 4}, ["No unit is free right now.", "1 is held and not paid for yet."]),
+        ({"held": 2, "sold": 3}, ["2 are held and not paid for yet."]),
+        ({"held": 0, "sold": 5}, ["Every unit is paid for. One can only come back by a refund."]),
+    ],
+)
+def test_a_sale_without_a_free_unit_says_what_can_still_happen(
+    make_sale: MakeSale, figures: dict[str, int], words: list[str]
+) -> None:
+    card = replace(catalogue.find_sale(make_sale().slug), available=0, **figures)
+    text = text_of(sale_page(RequestFactory().get("/"), card))
+    assert all(each in text for each in words)
+
+
+def test_a_sale_that_staff_closed_names_no_moment_that_is_still_to_come(make_sale: MakeSale) -> None:
+    early, late = make_sale(switch="closed"), make_sale(opens=-60, closes=-1)
+    assert "The shop closed it early." in text_of(Client().get(page_of(early)))
+    assert "The shop closed it early." not in text_of(Client().get(page_of(late)))
+
+
+@pytest.mark.parametrize("in_use", [True, False])
+def test_the_footer_has_the_pages_of_the_shop_and_the_truth_about_money(in_use: bool) -> None:
+    links = {"terms": "https://shop.example/terms", "support": "mailto:help@shop.example"}
+    with override_settings(SANDBOX_IN_USE=in_use, SHOP_LINKS=links):
+        text = text_of(Client().get("/past/"))
+    assert ("no money moves here" in text) is in_use
+    assert '<a href="https://shop.example/terms">Terms</a> <a href="mailto:help@shop.example">Support</a>' in text
+    assert "Imprint" not in text
+
+
+def test_a_coming_sale_has_a_countdown_and_a_disabled_button(make_sale: MakeSale) -> None:
+    text = text_of(Client().get(page_of(make_sale(opens=30))))
+    assert 'role="timer"' in text
+    assert re.search(r"<button[^>]* disabled", text)
+
+
+def test_over_the_limit_is_409_and_keeps_the_quantity(make_sale: MakeSale) -> None:
+    answer = press(Client(), make_sale(limit=2), quantity="3")
+    assert answer.status_code == 409
+    assert "Over the limit for one person" in text_of(answer)
+
+
+def test_a_price_that_rose_since_the_page_was_loaded_is_said_before_anything_is_asked(make_sale: MakeSale) -> None:
+    sale, client = make_sale(), Client()
+    loaded = form_in(client.get(page_of(sale)))
+    sale_control.change_terms(sale.slug, actor="test", price=Decimal("199.00"))
+    answer = client.post(page_of(sale), loaded)
+    assert answer.status_code == 409
+    assert "The price is now €199.00" in text_of(answer)
+    again = form_in(answer)
+    assert (again["idempotency_key"], again["terms_version"]) == (loaded["idempotency_key"], "2")
+    assert client.post(page_of(sale), again).status_code == 303
+
+
+def test_a_price_that_fell_is_no_question(make_sale: MakeSale) -> None:
+    sale, client = make_sale(), Client()
+    loaded = form_in(client.get(page_of(sale)))
+    sale_control.change_terms(sale.slug, actor="test", price=Decimal("1.00"))
+    assert client.post(page_of(sale), loaded).status_code == 303
+
+
+@pytest.mark.parametrize("version", ["-1", "two", "1" * 16, "999"])
+def test_a_senseless_terms_version_is_400(make_sale: MakeSale, version: str) -> None:
+    client, sale = Client(), make_sale()
+    loaded = form_in(client.get(page_of(sale)))
+    assert client.post(page_of(sale), {**loaded, "terms_version": version}).status_code == 400
+
+
+@pytest.mark.parametrize("quantity", ["0", "-1", "1.5", "", "two", "٣", "1" * 40, "1\x00"])
+def test_a_senseless_quantity_is_400(make_sale: MakeSale, quantity: str) -> None:
+    assert press(Client(), make_sale(), quantity=quantity).status_code == 400
+
+
+@pytest.mark.parametrize("key", ["short", "x" * 65, "with space in it", "\x00\x00\x00\x00\x00\x00\x00\x00\x00"])
+def test_a_senseless_key_is_400(make_sale: MakeSale, key: str) -> None:
+    assert press(Client(), make_sale(), key=key).status_code == 400
+
+
+def test_the_same_key_with_another_quantity_is_422_and_gets_a_new_key(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale(limit=3)
+    key = key_in(client.get(page_of(sale)))
+    press(client, sale, key=key)
+    answer = press(client, sale, key=key, quantity="2")
+    assert answer.status_code == 422
+    assert key_in(answer) != key
+
+
+def test_a_token_of_an_unknown_key_is_kept_until_the_buyer_wants_a_new_one(make_sale: MakeSale) -> None:
+    """Another process may know the key. The control is a cookie that is no token: it is replaced at once."""
+    client, sale = Client(), make_sale()
+    unknown = f"{'b' * 22}.20000.{'s' * 22}"
+    client.cookies[buyers.COOKIE_NAME] = unknown
+    shown = client.get(page_of(sale))
+    assert (shown.status_code, buyers.COOKIE_NAME in shown.cookies) == (200, False)
+    refused = client.post(page_of(sale), form_in(shown))
+    assert (refused.status_code, buyers.COOKIE_NAME in refused.cookies) == (401, False)
+    assert 'name="new_buyer"' in text_of(refused)
+    taken = client.post(page_of(sale), {**form_in(refused), "new_buyer": "1"})
+    assert taken.status_code == 303
+    assert buyers.verify_token(taken.cookies[buyers.COOKIE_NAME].value)
+
+    other = Client()
+    other.cookies[buyers.COOKIE_NAME] = "no token"
+    assert buyers.verify_token(other.get(page_of(sale)).cookies[buyers.COOKIE_NAME].value)
+
+
+def test_redis_away_is_503_with_the_same_key_so_that_a_retry_is_safe(
+    make_sale: MakeSale, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, sale = Client(), make_sale()
+    key = key_in(client.get(page_of(sale)))
+
+    def away(*_args: Any, **_kwargs: Any) -> None:
+        raise RedisUnavailable
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redis, "connect", away)
+        answer = press(client, sale, key=key)
+    assert answer.status_code == 503
+    assert answer["Retry-After"] == "1"
+    assert key_in(answer) == key
+
+
+def test_the_database_away_is_503_not_500(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(catalogue, "list_sales", away)
+    answer = Client().get("/")
+    assert answer.status_code == 503
+    assert "connection refused" not in text_of(answer)
+
+
+def test_a_press_from_another_site_is_refused(make_sale: MakeSale) -> None:
+    sale = make_sale()
+    answer = Client(enforce_csrf_checks=True).post(page_of(sale), {"quantity": "1", "idempotency_key": "k" * 20})
+    assert answer.status_code == 403
+    assert "Please try that again" in text_of(answer)
+
+
+def test_a_forged_buyer_cookie_is_replaced(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale()
+    client.cookies[buyers.COOKIE_NAME] = "x" * 22 + ".forged"
+    cookie = client.get(page_of(sale)).cookies[buyers.COOKIE_NAME]
+    assert buyers.verify_token(cookie.value)
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Lax"
+    assert buyers.COOKIE_NAME not in client.get(page_of(sale)).cookies
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/sales/no-such-sale/", "/requests/no-such-request/", "/requests/1-x%00y/"]
+)
+def test_unknown_addresses_are_404_pages(path: str) -> None:
+    answer = known_client()[0].get(path)
+    assert answer.status_code == 404
+    assert "There is nothing at this address" in text_of(answer)
+
+
+class InlineCode(HTMLParser):
+    """Collects what the content policy would block: inline scripts, styles and handlers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = {name for name, _ in attrs}
+        if tag == "style" or (tag == "script" and "src" not in names):
+            self.found.append(tag)
+        self.found += [name for name in names if name == "style" or name.startswith("on")]
+
+
+def test_pages_carry_a_strict_policy_and_no_inline_code(make_sale: MakeSale) -> None:
+    client, buyer = known_client()
+    sale = make_sale(limit=3)
+    order = decided(sale, buyer=buyer, state="held")
+    for path in ("/", page_of(sale), f"/requests/{order.request_id}/", "/nothing"):
+        answer, parser = client.get(path), InlineCode()
+        parser.feed(text_of(answer))
+        assert parser.found == [], path
+        assert "default-src 'self'" in answer["Content-Security-Policy"]
+        assert "unsafe" not in answer["Content-Security-Policy"]
+
+
+def test_the_list_takes_as_many_queries_for_ten_sales_as_for_one(make_sale: MakeSale) -> None:
+    make_sale()
+    few = count_queries(show_list)
+    for _ in range(10):
+        make_sale()
+    assert count_queries(show_list) == few == 1
+
+
+def show_list() -> None:
+    assert Client().get("/").status_code == 200

@@ -1,0 +1,98 @@
+"""The demo's sale of every two minutes: made once, opened with a line that stands still, closed in time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from inventory import redis
+from inventory.locks.report import report_locks
+from shop.models import Sale, StaffAct
+from shop.sales import catalogue
+from tests.integration.inventory.test_heartbeats import StopAfter
+from tests.support.shopkeeping import assert_books_balance
+from workers.demo.editions import EVERY, FIRST_IN, LEAD, STILL, UNITS, Editions, editions
+from workers.process_loop import run_until_stopped
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = timezone.now()
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def newest() -> Sale:
+    sale = editions().first()
+    assert sale is not None
+    return sale
+
+
+def lock_state(sale: Sale) -> str:
+    (report,) = report_locks(redis.connect(), [sale.stock.sku])
+    return report.state
+
+
+def test_an_edition_opens_every_two_minutes_and_the_one_before_ends() -> None:
+    clock = Clock()
+    running = Editions(redis.connect(), lock_ttl_ms=5000, now=clock)
+    assert running.work_once() == 1
+    first = newest()
+    assert first.opens_at == clock.now + FIRST_IN
+    assert (first.stock.total, first.closes_at - first.opens_at) == (UNITS, EVERY)
+    assert running.work_once() == 0
+    assert lock_state(first) == "free"
+
+    clock.now = first.opens_at - LEAD / 2
+    assert running.work_once() == 0
+    assert lock_state(first) == "held"  # who asks at the opening stands in a line that can be seen
+    clock.now = first.opens_at + STILL
+    assert running.work_once() == 1  # the next one is announced as soon as this one is open
+    assert lock_state(first) == "free"
+    second = newest()
+    assert second.opens_at == first.opens_at + EVERY
+    # A process that was killed and started again makes nothing twice.
+    again = Editions(redis.connect(), lock_ttl_ms=5000, now=clock)
+    assert again.work_once() == 0
+
+    clock.now = first.closes_at + timedelta(milliseconds=1)
+    assert again.work_once() == 2  # the first one is closed, the third one is announced
+    again.close()
+    first.refresh_from_db()
+    assert first.switch == "closed"
+    assert StaffAct.objects.filter(sale=first).values_list("act", "actor").get() == ("close", "demo")
+    assert lock_state(second) == "free"
+
+    # After a long sleep nobody catches up: one is closed after the other, one new one comes.
+    clock.now += timedelta(hours=3)
+    third = newest()
+    assert again.work_once() == 3
+    assert newest().opens_at == clock.now + FIRST_IN
+    assert not Sale.objects.filter(pk__in=[second.pk, third.pk], switch="on").exists()
+    assert_books_balance(catalogue.find_sale(first.slug))
+
+
+def test_they_go_on_when_the_database_is_back() -> None:
+    """The control: the step alone raises."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        with connection.cursor() as cursor:
+            if steps < 3:
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+            return int(cursor.execute("SELECT 0") is None)
+
+    with pytest.raises(OperationalError):
+        step()
+    run_until_stopped(step, stop=StopAfter(4), wait_for_work=lambda: None)
+    assert steps == 5

@@ -1,0 +1,117 @@
+"""Gives a crash test stores of its own that it may kill, freeze and start again where they were.
+Never harms the servers that the other tests share, never leaves one running.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import psutil
+
+from tests.support.servers.shop_processes import run_manage
+from tests.support.servers.stores import PREFIX
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.postgres import start_postgres
+from workers.embedded.server import Server, free_port
+from workers.embedded.valkey import start_valkey
+
+
+class StartServer(Protocol):
+    """What starts a server with its data in a folder, on a port."""
+
+    def __call__(self, data_dir: Path, *, port: int) -> Server: ...
+
+
+class OwnStore:
+    """One server of one test, always at the same address with the same data."""
+
+    def __init__(self, start: StartServer, folder: Path) -> None:
+        self._start, self._folder, self._port = start, folder, free_port()
+        self._server = start(folder, port=self._port)
+        self.url = self._server.url
+
+    @property
+    def child(self) -> ChildProcess:
+        """The server's process."""
+        assert self._server.child is not None
+        return self._server.child
+
+    def kill(self) -> None:
+        """End it as a power cut does: SIGKILL to all of it."""
+        self.child.kill_group()
+
+    def stop_at_once(self) -> None:
+        """End PostgreSQL without a farewell to its clients (its immediate shutdown)."""
+        os.kill(self.child.pid, signal.SIGQUIT)
+        assert self.child.wait(timeout_seconds=120)
+        self.child.kill_group()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Make it a black hole for the length of a block: it takes connections and never says a word."""
+        leader = psutil.Process(self.child.pid)
+        # PostgreSQL answers by a process for each connection.
+        processes = [leader, *leader.children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.resume()
+
+    def start_again(self) -> None:
+        """Start it where it was: same port, same data."""
+        self._server = self._start(self._folder, port=self._port)
+        assert self._server.url == self.url
+
+    def close(self) -> None:
+        """End it for good."""
+        self._server.stop()
+
+
+@contextmanager
+def own_store(start: StartServer, folder: Path) -> Iterator[OwnStore]:
+    """Run a server of this test's own for the length of a block."""
+    folder.mkdir()
+    store = OwnStore(start, folder)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def own_valkey(folder: Path) -> Iterator[OwnStore]:
+    """Run a Valkey of this test's own, every write on disk before its answer."""
+    with own_store(start_valkey, folder / "own-valkey") as store:
+        yield store
+
+
+@contextmanager
+def own_postgres(*, environment: Mapping[str, str], targets: Sequence[Sequence[str]] = ((),)) -> Iterator[OwnStore]:
+    """Run a PostgreSQL of this test's own, with its tables made.
+
+    targets: up to which migration, as `migrate` takes it; by default all of them.
+
+    Not in a folder of pytest's: each run of pytest closes those to other accounts, and PostgreSQL runs as one.
+    """
+    home = TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-")
+    with home as folder, own_store(start_postgres, Path(folder) / "own-postgres") as store:
+        for target in targets:
+            run_manage("migrate", *target, "--verbosity", "0", environment={**environment, "DATABASE_URL": store.url})
+        yield store
+
+
+def port_of(url: str) -> int:
+    """Return the port in a server's address."""
+    port = urlsplit(url).port
+    assert port is not None
+    return port

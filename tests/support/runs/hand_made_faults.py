@@ -1,0 +1,419 @@
+"""What can go wrong in a run, one thing each: every function puts one fault into a hand-made run. Never puts in two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+from loadtest.record.expectations import FULL_SET, OF_A_SALE, OF_CLICKS, OF_TROUBLE, RunFacts
+from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
+from tests.support.runs.hand_made_runs import SECOND, Run
+
+
+def one_unit_too_many(run: Run) -> None:
+    """The books give four of three units."""
+    run.after.update(held=1, units_held=1)
+
+
+def buyers_told_of_too_many(run: Run) -> None:
+    """Four buyers were told "paid", the books say three: oversold, as far as buyers can see."""
+    run.rewrite("r8", was="sold_out", now="paid")
+
+
+def free_units_below_zero(run: Run) -> None:
+    """More was taken than there was."""
+    run.after.update(available=-1)
+
+
+def a_key_with_two_requests(run: Run) -> None:
+    """The double click bought a second time."""
+    run.operations[1].request_id = "r9"
+    run.operations[1].seq = 15
+    run.add("recheck", "b1", outcome=OK, status=200, request_id="r9", seq=15, state="expired")
+    run.after["decided"] = 8
+
+
+def a_request_with_two_keys(run: Run) -> None:
+    """Two buyers share one request."""
+    ask = run.of("r8", "ask")[0]
+    ask.request_id, ask.seq = "r1", 10
+    run.after["decided"] = 6
+
+
+def more_orders_than_units(run: Run) -> None:
+    """Orders hold a unit that the stock row never gave."""
+    run.after.update(units_held=1)
+
+
+def never_decided(run: Run) -> None:
+    """An admitted request is still in line at rest, and was never told anything else."""
+    for state in ("waitlisted", "sold_out"):
+        run.rewrite("r8", was=state, now="queued")
+    run.after["decided"] = 6
+
+
+def waits_for_ever(run: Run) -> None:
+    """An admitted request still waits at rest, though no unit can come back."""
+    run.rewrite("r8", was="sold_out", now="waitlisted")
+    run.after["decided"] = 6
+
+
+def forgotten(run: Run) -> None:
+    """An admitted request is answered with 404 at rest, though it had been decided."""
+    recheck = run.of("r8", "recheck")[0]
+    recheck.outcome, recheck.status, recheck.code, recheck.state = FAIL, 404, "request_not_found", ""
+
+
+def stranded(run: Run) -> None:
+    """The shop itself still has somebody in flight."""
+    run.after["in_flight"] = 1
+
+
+def waitlisted_at_rest(run: Run) -> None:
+    """The shop itself still has somebody on the waitlist."""
+    run.after.update(waiting=1, waitlisted=1)
+
+
+def a_decision_not_in_the_books(run: Run) -> None:
+    """A buyer was told of a decision that no order knows."""
+    run.after["decided"] = 6
+
+
+def a_decision_nobody_asked_for(run: Run) -> None:
+    """The books have one order more than buyers can account for."""
+    run.after["decided"] = 8
+
+
+def shown_to_a_stranger(run: Run) -> None:
+    """Another buyer can see the request."""
+    run.add("look", "b4", outcome=OK, status=200, request_id="r1", seq=10, state="paid")
+
+
+def overtaken(run: Run) -> None:
+    """b3 asked after b2 was answered and stands before b2."""
+    for operation in run.operations:
+        if operation.request_id in ("r2", "r3") and operation.seq:
+            operation.seq = {20: 30, 30: 20}[operation.seq]
+
+
+def the_same_place_twice(run: Run) -> None:
+    """Two requests stand at the same place in line."""
+    for operation in run.of("r3", "ask", "look", "cancel", "recheck"):
+        operation.seq = 20
+
+
+def passed_over(run: Run) -> None:
+    """A unit that came back went to r7, which stands behind r8; r8 was told that nothing is left."""
+    for operation in run.of("r7", "ask", "look", "pay", "recheck"):
+        operation.seq = 90
+    run.of("r8", "ask")[0].began_ns = run.of("r7", "ask")[0].began_ns
+
+
+def a_hold_taken_back(run: Run) -> None:
+    """Held, then sold out."""
+    run.rewrite("r7", was="paid", now="sold_out")
+
+
+def back_from_the_waitlist(run: Run) -> None:
+    """Told to wait for a unit that may come back, then told to be in line as if nothing were."""
+    run.rewrite("r7", was="held", now="queued")
+
+
+def a_sale_taken_back(run: Run) -> None:
+    """Paid in time, then refunded: nobody gave anything back."""
+    run.of("r1", "recheck")[0].state = "refunded"
+
+
+def a_hold_told_again(run: Run) -> None:
+    """Paid; a look that was under way then may say "held" still, but not the one after it."""
+    recheck = run.of("r1", "recheck")[0]
+    run.pause(run.of("r1", "pay")[0], seconds=2)
+    paid_at_ns = run.of("r1", "pay")[0].ended_ns
+    run.say(1, "held", at_ns=paid_at_ns + SECOND)
+    run.operations[-1].began_ns = run.of("r1", "pay")[0].began_ns
+    run.say(1, "held", at_ns=paid_at_ns + SECOND + 1)
+    assert recheck.state == "paid"
+
+
+def closed_after_admission(run: Run) -> None:
+    """The repeat of an admitted request is told that the sale is over."""
+    run.add("ask", "b1", outcome=FAIL, status=410, code="sale_closed", click="again")
+
+
+def a_place_that_changes(run: Run) -> None:
+    """A request is told two places in line."""
+    run.of("r2", "look")[0].seq = 99
+
+
+def new_twice(run: Run) -> None:
+    """Both clicks of a double click are called new."""
+    run.operations[1].status = 202
+    run.tell(1, "ask", "paid", click="again")
+
+
+def refused_after_admission(run: Run) -> None:
+    """The repeat of an admitted request is refused."""
+    run.add("ask", "b1", outcome=FAIL, status=409, code="limit_reached", click="again")
+
+
+def a_unit_left(run: Run) -> None:
+    """A unit came back, r7 and r8 were told that nothing is left, and it stayed free."""
+    run.operations = [o for o in run.operations if not (o.request_id == "r7" and o.state == "held")]
+    run.rewrite("r7", was="paid", now="sold_out")
+    run.after.update(available=1, sold=2)
+
+
+def still_held(run: Run) -> None:
+    """A hold that nobody paid never ended."""
+    run.rewrite("r7", was="paid", now="held")
+    run.after.update(held=1, units_held=1, sold=2)
+
+
+def a_unit_gone(run: Run) -> None:
+    """One unit is neither sold nor free."""
+    run.rewrite("r7", was="paid", now="expired")
+    run.after.update(sold=2)
+
+
+def sold_to_nobody(run: Run) -> None:
+    """The books sold a unit whose buyer was told that the hold had lapsed."""
+    run.rewrite("r7", was="paid", now="expired")
+
+
+def charged_and_nothing_given(run: Run) -> None:
+    """Paid too late at the provider: neither the unit nor the money came."""
+    run.rewrite("r2", was="refunded", now="expired")
+
+
+def over_the_limit(run: Run) -> None:
+    """b1 has two units where one is allowed, under two keys."""
+    for operation in run.operations:
+        if operation.buyer == "b5":
+            operation.buyer = "b1"
+
+
+def a_server_error(run: Run) -> None:
+    """An answer that no contract foresees, though the retry was served."""
+    run.operations.insert(0, replace(run.operations[0], outcome=UNKNOWN, status=500, request_id="", seq=0, state=""))
+
+
+def a_payment_refused_strangely(run: Run) -> None:
+    """A payment was answered with something that no contract foresees."""
+    run.add("pay", "b1", outcome=FAIL, status=400, code="invalid_request", request_id="r1")
+
+
+def never_answered(run: Run) -> None:
+    """One wish got no definite answer at all."""
+    run.add("ask", "b9", outcome=UNKNOWN, status=0, click="first")
+
+
+def a_strange_answer_at_the_door(run: Run) -> None:
+    """Joining, which belongs to no sale, was answered with something unforeseen."""
+    run.operations.append(Operation(kind="join", began_ns=1, ended_ns=2, outcome=UNKNOWN, status=502))
+
+
+def no_audit(run: Run) -> None:
+    """The shop's books were not opened."""
+    run.book["after"] = None
+
+
+def an_audit_that_leaves_out_a_count(run: Run) -> None:
+    """An audit without a count cannot clear anybody."""
+    del run.after["sold"]
+
+
+def an_invariant_broken(run: Run) -> None:
+    """The shop's own audit found something that buyers cannot know."""
+    break_invariant(run, "I16")
+
+
+def a_record_cut_off(run: Run) -> None:
+    """One process died before it had written everything."""
+    run.cut_off.append("history-x.jsonl")
+
+
+def a_record_missing(run: Run) -> None:
+    """Two processes took part, one record is here."""
+    run.facts = RunFacts(files=2)
+
+
+def sold_beyond_the_stock(run: Run) -> None:
+    """A fourth unit was sold, and the books and the buyers agree that it was."""
+    run.rewrite("r8", was="sold_out", now="paid")
+    run.after.update(available=-1, sold=4)
+
+
+def held_by_four_at_once(run: Run) -> None:
+    """For some seconds four buyers are told that they hold one of the three units; at rest nothing shows of it."""
+    looked = run.of("r8", "look")[0]
+    run.pause(looked, seconds=6)
+    for number, after_seconds in product((1, 2, 3, 8), (1, 5)):
+        run.say(number, "held", at_ns=looked.ended_ns + after_seconds * SECOND + number)
+    run.rewrite("r8", was="sold_out", now="expired")
+
+
+def two_holds_at_once(run: Run) -> None:
+    """b2 holds two units for some seconds where one is allowed; both lapse."""
+    looked = run.of("r8", "look")[0]
+    run.pause(looked, seconds=6)
+    for number, after_seconds in product((2, 3), (1, 5)):
+        run.say(number, "held", at_ns=looked.ended_ns + after_seconds * SECOND + number)
+    for operation in run.operations:
+        if operation.buyer == "b3":
+            operation.buyer = "b2"
+
+
+def given_up_and_lapsed(run: Run) -> None:
+    """A hold that was given up lapses as well."""
+    run.tell(3, "recheck", "expired")
+
+
+def paid_and_lapsed(run: Run) -> None:
+    """A hold that was paid is told to have lapsed, and then to be paid."""
+    run.tell(1, "look", "expired")
+    run.tell(1, "recheck", "paid")
+
+
+def break_invariant(run: Run, number: str) -> None:
+    """Let the shop's own audit find something."""
+    run.book["after"]["ok"] = False
+    run.book["after"]["invariants"] = [{"id": number, "name": "a rule", "ok": False, "detail": "r1"}]
+
+
+# Two names only where the fault is two: what the shop did, and what it said of it.
+FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
+    (sold_beyond_the_stock, {"oversold": 1}),
+    (held_by_four_at_once, {"oversold": 1}),
+    (one_unit_too_many, {"oversold": 1, "unaccounted": 1}),
+    (free_units_below_zero, {"oversold": 1, "unaccounted": 1}),
+    (buyers_told_of_too_many, {"oversold": 1, "told wrongly": 2}),
+    (a_key_with_two_requests, {"sold twice": 1}),
+    (a_request_with_two_keys, {"sold twice": 1}),
+    (more_orders_than_units, {"sold twice": 1}),
+    (never_decided, {"lost": 1}),
+    (waits_for_ever, {"lost": 1}),
+    (forgotten, {"lost": 1, "unforeseen answer": 1}),
+    (stranded, {"lost": 1}),
+    (waitlisted_at_rest, {"lost": 1}),
+    (a_decision_not_in_the_books, {"lost": 1}),
+    (a_decision_nobody_asked_for, {"from nowhere": 1}),
+    (shown_to_a_stranger, {"from nowhere": 1}),
+    (overtaken, {"out of order": 1}),
+    (the_same_place_twice, {"out of order": 1}),
+    (passed_over, {"out of order": 1}),
+    (over_the_limit, {"limit broken": 1}),
+    (two_holds_at_once, {"limit broken": 1}),
+    (given_up_and_lapsed, {"hold ended twice": 1}),
+    (paid_and_lapsed, {"hold ended twice": 1}),
+    (a_hold_taken_back, {"told wrongly": 1, "unaccounted": 1}),
+    (back_from_the_waitlist, {"told wrongly": 1}),
+    (a_sale_taken_back, {"told wrongly": 1, "unaccounted": 1}),
+    (a_hold_told_again, {"told wrongly": 1}),
+    (closed_after_admission, {"told wrongly": 1}),
+    (a_place_that_changes, {"told wrongly": 1}),
+    (new_twice, {"told wrongly": 1}),
+    (refused_after_admission, {"told wrongly": 1}),
+    (a_unit_left, {"undersold": 1}),
+    (still_held, {"unaccounted": 1}),
+    (a_unit_gone, {"unaccounted": 1}),
+    (sold_to_nobody, {"unaccounted": 1}),
+    (charged_and_nothing_given, {"charged for nothing": 1}),
+    (a_server_error, {"unforeseen answer": 1}),
+    (a_payment_refused_strangely, {"unforeseen answer": 1}),
+    (never_answered, {"unforeseen answer": 1}),
+    (a_strange_answer_at_the_door, {"unforeseen answer": 1}),
+    (no_audit, {"audit missing": 1}),
+    (an_audit_that_leaves_out_a_count, {"audit missing": 1}),
+    (an_invariant_broken, {"audit broken": 1}),
+    (a_record_cut_off, {"record cut off": 1}),
+    (a_record_missing, {"record cut off": 1}),
+]
+
+
+# What a run may leave out.
+
+
+def nobody_sent_away(run: Run) -> None:
+    """The sale never ran out: b4 and b8 left with something else."""
+    run.operations = [operation for operation in run.operations if operation.buyer != "b4"]
+    run.tell(1, "ask", "paid", click="again")
+    run.rewrite("r8", was="sold_out", now="cancelled")
+
+
+def nobody_let_a_hold_lapse(run: Run) -> None:
+    """Nobody ever saw a hold that was over."""
+    run.forget("r2", state="expired")
+
+
+def nobody_cancelled_a_hold(run: Run) -> None:
+    """Who cancelled had waited in line until then."""
+    run.forget("r3", state="held")
+
+
+def nobody_paid_late(run: Run) -> None:
+    """Nobody used the provider's page."""
+    run.operations = [operation for operation in run.operations if operation.kind != "choose"]
+
+
+def nobody_left(run: Run) -> None:
+    """Everybody stayed in line to the end: b6 did not come."""
+    run.operations = [operation for operation in run.operations if operation.buyer != "b6"]
+    run.after["decided"] = 6
+
+
+def nobody_moved_up(run: Run) -> None:
+    """Who got a unit was never told to wait for one."""
+    for name in ("r5", "r7"):
+        run.forget(name, state="waitlisted")
+
+
+def nobody_bought(run: Run) -> None:
+    """Every hold lapsed."""
+    for name in ("r1", "r5", "r7"):
+        run.rewrite(name, was="paid", now="expired")
+    run.rewrite("r8", was="sold_out", now="cancelled")
+    run.after.update(available=3, sold=0)
+
+
+def nobody_asked(run: Run) -> None:
+    """Nobody came."""
+    run.operations.clear()
+    run.after.update(decided=0, sold=0, available=3)
+
+
+def no_double_clicks(run: Run) -> None:
+    """No click was sent alongside another."""
+    run.operations[1].click = "again"
+
+
+def nobody_asked_again(run: Run) -> None:
+    """Who had an answer was content with it."""
+    run.operations = [operation for operation in run.operations if operation.click != "again"]
+
+
+def no_repeat_met_a_place(run: Run) -> None:
+    """Every click was the first of its wish to reach the shop, so that nothing was shown of a retry."""
+    run.operations[1].outcome, run.operations[1].status, run.operations[1].code = FAIL, 429, "rate_limited"
+    run.operations[1].request_id, run.operations[1].seq, run.operations[1].state = "", 0, ""
+
+
+def every_call_was_answered(run: Run) -> None:
+    """The run was to show what becomes of a call without an answer, and there was none."""
+    run.facts = RunFacts(expects=FULL_SET | {"unanswered"})
+
+
+HOLLOW: list[tuple[Callable[[Run], None], str, int]] = [
+    (nobody_asked, "nobody was admitted", 2 + len(OF_A_SALE) + len(OF_CLICKS)),
+    (nobody_sent_away, OF_A_SALE["sold_out"], 1),
+    (nobody_bought, OF_A_SALE["paid"], 1),
+    (nobody_let_a_hold_lapse, OF_A_SALE["expired"], 1),
+    (nobody_cancelled_a_hold, OF_A_SALE["cancelled"], 1),
+    (nobody_paid_late, OF_A_SALE["paid_late"], 1),
+    (nobody_left, OF_A_SALE["left"], 1),
+    (nobody_moved_up, OF_A_SALE["moved_up"], 1),
+    (no_double_clicks, OF_CLICKS["double"], 1),
+    (nobody_asked_again, OF_CLICKS["again"], 1),
+    (no_repeat_met_a_place, OF_CLICKS["retry"], 1),
+    (every_call_was_answered, OF_TROUBLE["unanswered"], 1),
+]

@@ -1,0 +1,265 @@
+"""Starts the kinds of Redis that the shop runs on: one server, a Cluster of three, a pair under Sentinel.
+Never leaves one behind; loopback only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inventory import redis
+from tests.support.waiting import wait_until
+from workers.embedded.binaries import valkey_program
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import free_port
+
+SLOTS = 16384
+SERVICE = "fairdrop"
+SERVER = """\
+bind 127.0.0.1
+port {port}
+appendonly yes
+appendfsync always
+maxmemory-policy noeviction
+save ""
+dir "{folder}"
+repl-diskless-sync-delay 0
+"""
+# The server's own choice, port + 10000, may lie beyond the last port.
+CLUSTERED = "cluster-enabled yes\ncluster-port {bus}\ncluster-config-file nodes.conf\ncluster-node-timeout 2000\n"
+# The groups are patient: a busy server is not taken for a dead one. Sentinel is quick only when one was killed.
+PATIENCE_MS, QUICK_MS = 60_000, 500
+SENTINEL = """\
+bind 127.0.0.1
+port {port}
+dir "{folder}"
+sentinel monitor {service} 127.0.0.1 {primary} 1
+sentinel down-after-milliseconds {service} {patience}
+sentinel failover-timeout {service} 3000
+"""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One server of a group, and a client of it alone."""
+
+    child: ChildProcess
+    port: int
+    bus_port: int
+    client: redis.Client
+
+    def run(self, *command: str | int) -> object:
+        """Run one command on this very server."""
+        return self.client.execute_command(*command)
+
+
+@cache
+def debian_redis() -> Path | None:
+    """Return Debian's redis-server when it is installed and is a Redis 7, not a Valkey by another name."""
+    found = shutil.which("redis-server")
+    if found is None:
+        return None
+    told = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    return Path(found) if re.match(r"Redis server v=7\.", told) else None
+
+
+# Every kind there is on this machine; the first is the one server that all tests share.
+KINDS = ("valkey", *(("redis7",) if debian_redis() else ()), "cluster", "sentinel")
+# For a test of `each_server` that the kind of server cannot change.
+ON_ONE_KIND = pytest.mark.parametrize("each_server", KINDS[:1], indirect=True)
+
+
+class ServerGroups:
+    """One group of servers of each kind: started when it is first asked for, stopped together."""
+
+    def __init__(self, folder: Path, *, valkey_url: str) -> None:
+        self._folder = folder
+        self._urls = {"valkey": valkey_url}
+        self._running = ExitStack()
+
+    def url(self, kind: str) -> str:
+        """Return the address of the group of one of KINDS."""
+        if kind not in self._urls:
+            self._urls[kind] = self._start(kind)
+        return self._urls[kind]
+
+    def _start(self, kind: str) -> str:
+        folder = self._folder / kind
+        folder.mkdir()
+        if kind == "cluster":
+            return self._running.enter_context(cluster(folder))
+        if kind == "sentinel":
+            return self._running.enter_context(watched_pair(folder)).url
+        program = debian_redis()
+        assert program is not None, f"{kind} is none of {KINDS}"
+        return self._running.enter_context(single(folder, program=program))
+
+    def close(self) -> None:
+        """Stop every group."""
+        self._running.close()
+
+
+def nodes_of(client: redis.Client) -> list[redis.Client]:
+    """Return a client for each server that takes writes: one, or the primaries of a Cluster."""
+    if not hasattr(client, "get_primaries"):
+        return [client]
+    return [client.get_redis_connection(each) for each in client.get_primaries()]
+
+
+def sum_of_info(client: redis.Client, section: str, field: str) -> int:
+    """Return a number of INFO, added up over every server that takes writes."""
+    infos: list[dict[str, Any]] = [each.info(section) for each in nodes_of(client)]
+    return sum(int(info[field]) for info in infos)
+
+
+@contextmanager
+def node(
+    folder: Path,
+    text: str,
+    *,
+    program: Path | None = None,
+    options: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Node]:
+    """Run one server with the configuration `text`, which may name {port} and {folder}, and more in its environment."""
+    folder.mkdir()
+    port, bus_port = free_port(), free_port()
+    configuration = folder / "server.conf"
+    for name, value in {"port": port, "bus": bus_port, "folder": folder}.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    configuration.write_text(text)
+    child = ChildProcess(
+        name=folder.name,
+        arguments=[str(program or valkey_program()), str(configuration), *options],
+        environment={**os.environ, **(environment or {})},
+        folder=folder,
+        log_path=folder / "log",
+    ).start()
+    client = redis.connect_once(f"redis://127.0.0.1:{port}/0", timeout_seconds=5)
+    try:
+        wait_until(lambda: answers(client), what=f"{folder.name} answers")
+        yield Node(child, port, bus_port, client)
+    finally:
+        client.close()
+        child.stop()
+
+
+def answers(client: redis.Client) -> bool:
+    """Say whether a server answers."""
+    try:
+        return bool(client.ping())
+    except redis.FAILURES:
+        return False
+
+
+@contextmanager
+def single(folder: Path, *, program: Path) -> Iterator[str]:
+    """Run one server of `program`; give its address."""
+    with node(folder / "single", SERVER, program=program) as server:
+        yield f"redis://127.0.0.1:{server.port}/0"
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """Run a Cluster of three primaries; give its address."""
+    with ExitStack() as running:
+        nodes = [running.enter_context(node(folder / f"node-{number}", SERVER + CLUSTERED)) for number in range(3)]
+        bounds = [0, 5461, 10923, SLOTS]
+        for number, each in enumerate(nodes):
+            each.run("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
+            each.run("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            each.run("CLUSTER", "MEET", "127.0.0.1", nodes[0].port, nodes[0].bus_port)
+        wait_until(lambda: all(knows_all(each) for each in nodes), what="the cluster is whole")
+        for each in nodes:
+            each.run("CONFIG", "SET", "cluster-node-timeout", PATIENCE_MS)
+        yield "redis+cluster://" + ",".join(f"127.0.0.1:{each.port}" for each in nodes)
+
+
+def knows_all(each: Node) -> bool:
+    """Say whether a node knows who serves every slot."""
+    info = str(each.client.execute_command("CLUSTER INFO"))
+    return "cluster_state': 'ok'" in info and "cluster_known_nodes': '3'" in info
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A primary and its replica under one Sentinel."""
+
+    url: str
+    primary: Node
+    replica: Node
+    sentinel: Node
+
+    def wait_until_replica_has_all(self) -> None:
+        """Return when the replica has everything that the primary had when this was called."""
+        # Not WAIT: it counts only what its own connection wrote, and a pool may choose another one.
+        offset = int(self.primary.client.info("replication")["master_repl_offset"])
+        wait_until(lambda: offset_of(self.replica) >= offset, what="the replica has all")
+
+    def cut_replica_off(self) -> None:
+        """Let the replica get nothing more from the primary; Sentinel still reaches both."""
+        self.replica.run("CONFIG", "SET", "masterauth", "a password that the primary does not have")
+        self.primary.run("CLIENT", "KILL", "TYPE", "replica")
+        wait_until(lambda: not linked(self.replica), what="the replica is cut off")
+
+    def kill_primary(self) -> None:
+        """End the primary as a power cut does; return when Sentinel names the replica as the primary."""
+        self.primary.child.kill_group()
+        self._set_patience(QUICK_MS)
+        wait_until(lambda: role_of(self.replica) == "master", what="the replica is promoted")
+        asked = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+        wait_until(lambda: str(self.replica.port) in str(self.sentinel.run(*asked)), what="it is named")
+        self._set_patience(PATIENCE_MS)
+
+    def _set_patience(self, milliseconds: int) -> None:
+        self.sentinel.run("SENTINEL", "SET", SERVICE, "down-after-milliseconds", milliseconds)
+
+
+def role_of(each: Node) -> str:
+    """Return master or slave, or nothing when it cannot say: Sentinel cuts every connection of what it promotes."""
+    try:
+        return str(each.client.info("replication")["role"])
+    except redis.FAILURES:
+        return ""
+
+
+def linked(replica: Node) -> bool:
+    """Say whether a replica is in touch with its primary."""
+    return replica.client.info("replication")["master_link_status"] == "up"
+
+
+def offset_of(replica: Node) -> int:
+    """Return how much of its primary's stream a replica has applied."""
+    return int(replica.client.info("replication")["slave_repl_offset"])
+
+
+@contextmanager
+def watched_pair(folder: Path) -> Iterator[Watched]:
+    """Run a primary, its replica, and a Sentinel that watches them."""
+    with ExitStack() as running:
+        primary = running.enter_context(node(folder / "primary", SERVER))
+        replica = running.enter_context(node(folder / "replica", f"{SERVER}replicaof 127.0.0.1 {primary.port}\n"))
+        wait_until(lambda: linked(replica), what="the replica is linked")
+        text = (
+            SENTINEL.replace("{service}", SERVICE)
+            .replace("{primary}", str(primary.port))
+            .replace("{patience}", str(PATIENCE_MS))
+        )
+        sentinel = running.enter_context(node(folder / "sentinel", text, options=("--sentinel",)))
+        wait_until(lambda: knows(sentinel, replica), what="Sentinel knows the replica")
+        yield Watched(f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}/0", primary, replica, sentinel)
+
+
+def knows(sentinel: Node, replica: Node) -> bool:
+    """Say whether a Sentinel has found a replica."""
+    return str(replica.port) in str(sentinel.run("SENTINEL", "REPLICAS", SERVICE))

@@ -1,0 +1,94 @@
+"""Starts real processes of the shop for a test: the web process on a free port, settlers, a command of manage.py.
+Never leaves one behind: each is a context manager that ends its whole process group.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.http_calls import Caller
+from tests.support.waiting import wait_until
+from workers.embedded.child_process import ChildProcess
+from workers.embedded.server import free_port
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMAND_SECONDS = 300.0
+STOP_SECONDS = 5.0
+
+
+@contextmanager
+def web_process(
+    environment: Mapping[str, str], *, folder: Path, program: Sequence[str] = ("manage.py",)
+) -> Iterator[Caller]:
+    """Run the web process with its log in `folder`; give its caller as soon as it serves.
+
+    program: what Python runs instead of manage.py, to serve with something changed.
+    """
+    with web_child(environment, folder=folder, program=program) as (_, caller):
+        yield caller
+
+
+@contextmanager
+def web_child(
+    environment: Mapping[str, str], *, folder: Path, program: Sequence[str] = ("manage.py",)
+) -> Iterator[tuple[ChildProcess, Caller]]:
+    """As web_process, for those who also need the process itself."""
+    port = free_port()
+    command = [sys.executable, *program, "run_web", "--port", str(port)]
+    with running_process("web", command, environment=environment, folder=folder) as child:
+        caller = Caller(port)
+        wait_until(lambda: _serves(caller, child), what="the web process serves")
+        yield child, caller
+
+
+@contextmanager
+def settler_process(environment: Mapping[str, str], *, folder: Path, name: str = "settler") -> Iterator[ChildProcess]:
+    """Run a settler with its log in `folder`."""
+    command = [sys.executable, "manage.py", "run_worker", "settler"]
+    with running_process(name, command, environment=environment, folder=folder) as child:
+        yield child
+
+
+def run_manage(*arguments: str, environment: Mapping[str, str]) -> None:
+    """Run a command of manage.py to its end; fail with its output when it fails."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=dict(environment), capture_output=True, text=True,
+        timeout=COMMAND_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def running_process(
+    name: str,
+    command: list[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    stop_seconds: float = STOP_SECONDS,
+) -> Iterator[ChildProcess]:
+    """Run `command` with its log in `folder`; it has stop_seconds to end by itself."""
+    child = ChildProcess(
+        name=name,
+        arguments=command,
+        environment=environment,
+        folder=ROOT,
+        log_path=folder / f"{name}.log",
+        stop_timeout_seconds=stop_seconds,
+    )
+    try:
+        yield child.start()
+    finally:
+        child.stop()
+
+
+def _serves(caller: Caller, child: ChildProcess) -> bool:
+    assert child.running, child.log_path and child.log_path.read_text()
+    try:
+        return caller.get("/healthz", timeout_seconds=1).status == 200
+    except OSError:
+        return False

@@ -1,0 +1,322 @@
+"""The checker: a clean run passes, each single fault put into it is found and named, and no clean doubt is a fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loadtest.checker.__main__ import main
+from loadtest.checker.stock_checks import IN_THE_BOOKS
+from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE, judge
+from loadtest.record.expectations import EXPECTATIONS, FULL_SET, RUN_FILE, RunFacts, expectations_from, write_run
+from loadtest.record.history import FAIL, UNKNOWN, History, Operation
+from tests.support.runs.hand_made_faults import (
+    FAULTS,
+    HOLLOW,
+    break_invariant,
+    nobody_paid_late,
+    one_unit_too_many,
+    overtaken,
+    sold_to_nobody,
+)
+from tests.support.runs.hand_made_runs import MS, SALE, SECOND, Run, write_books, write_machine
+
+
+def test_a_clean_run_passes() -> None:
+    run = Run()
+    verdict = run.judge()
+    (row,) = verdict.sales
+    assert verdict.ok, run.faults()
+    assert (row.asked, row.repeated, row.wishes, row.admitted) == (10, 2, 8, 7)
+    assert (row.units_sold, row.units_free, row.moved_up, row.paid_late) == (3, 0, 2, 1)
+    assert row.results == {"paid": 3, "refunded": 1, "cancelled": 2, "sold_out": 2}
+
+
+def test_a_late_payment_may_get_its_unit_again() -> None:
+    run = Run()
+    run.rewrite("r2", was="refunded", now="paid")
+    for state in ("held", "paid"):
+        run.rewrite("r7", was=state, now="sold_out")
+    run.operations = [o for o in run.operations if not (o.request_id == "r7" and o.kind == "pay")]
+    # r7 left before, so it was not passed over.
+    run.rewrite("r7", was="sold_out", now="cancelled")
+    assert run.faults() == {}
+
+
+@pytest.mark.parametrize(("put_in", "expected"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+def test_each_fault_is_found_and_nothing_else_is(put_in: Callable[[Run], None], expected: dict[str, int]) -> None:
+    run = Run()
+    put_in(run)
+    assert run.faults() == expected
+    assert not run.judge().ok
+
+
+@pytest.mark.parametrize(("name", "number"), [(name, each) for name, all_ in IN_THE_BOOKS.items() for each in all_])
+def test_what_only_the_books_know_has_the_name_of_its_check(name: str, number: str) -> None:
+    run = Run()
+    break_invariant(run, number)
+    assert run.faults() == {name: 1, "audit broken": 1}
+
+
+def test_every_check_has_a_run_that_only_it_finds() -> None:
+    alone = {name for _, expected in FAULTS for name in expected if len(expected) == 1}
+    assert alone | {"vacuous"} == {check.name for check in Run().judge().checks}
+
+
+@pytest.mark.parametrize(("put_in", "said", "count"), HOLLOW, ids=[fault.__name__ for fault, *_ in HOLLOW])
+def test_a_run_that_left_something_out_proves_nothing(put_in: Callable[[Run], None], said: str, count: int) -> None:
+    run = Run()
+    put_in(run)
+    assert run.faults() == {"vacuous": count}
+    assert any(said in detail for detail in run.details("vacuous"))
+
+
+def test_a_shop_without_payments_is_not_asked_for_them() -> None:
+    run = Run()
+    nobody_paid_late(run)
+    assert run.faults() == {"vacuous": 1}
+    run.facts = RunFacts(expects=expectations_from(["sold_out", "paid", "double", "again", "retry"]))
+    assert run.faults() == {}
+
+
+def test_every_expectation_has_a_run_that_lacks_only_it() -> None:
+    assert {said for _, said, count in HOLLOW if count == 1} == set(EXPECTATIONS.values())
+
+
+def test_clicks_on_their_way_at_the_same_time_may_stand_in_any_order() -> None:
+    run = Run()
+    (first,), (second,) = run.of("r2", "ask"), run.of("r3", "ask")
+    second.began_ns = first.began_ns
+    overtaken(run)
+    assert run.faults() == {}
+
+
+def test_a_refusal_before_admission_does_not_date_the_wish() -> None:
+    run = Run()
+    early = replace(run.of("r3", "ask")[0], began_ns=1, ended_ns=2, outcome=FAIL, status=409, code="sold_out")
+    run.operations.insert(0, replace(early, request_id="", seq=0, state=""))
+    overtaken(run)
+    assert run.faults() == {"out of order": 1}
+
+
+def test_an_unknown_answer_maps_to_none_or_one() -> None:
+    shed = {"outcome": UNKNOWN, "status": 503, "code": "unavailable"}
+    for decided, faults in ((7, {}), (8, {}), (9, {"from nowhere": 1})):
+        run = Run()
+        run.add("ask", "b9", click="first", **shed)
+        run.add("ask", "b9", click="retry", outcome=FAIL, status=410, code="sale_closed")
+        run.after["decided"] = decided
+        assert run.faults() == faults
+
+
+def test_units_that_came_back_after_everybody_was_sent_away_are_no_undersell() -> None:
+    run = Run()
+    run.of("r7", "recheck")[0].state = "expired"
+    run.of("r7", "pay")[0].state = "held"
+    run.after.update(available=1, sold=2)
+    assert run.faults() == {}
+
+
+def test_a_unit_sold_to_somebody_who_never_got_an_answer_is_accounted_for() -> None:
+    run = Run()
+    sold_to_nobody(run)
+    assert run.faults() == {"unaccounted": 1}
+    run.add("ask", "b9", click="first", outcome=UNKNOWN, status=503, code="unavailable")
+    run.add("ask", "b9", click="retry", outcome=UNKNOWN, status=0)
+    assert "unaccounted" not in run.faults()
+
+
+def test_an_empty_run_is_vacuous() -> None:
+    verdict = judge(History([], [], files=1), {SALE: Run().book})
+    assert "vacuous" in {check.name for check in verdict.checks if check.count}
+
+
+@pytest.mark.parametrize(
+    ("sold", "free"), [(3, 0), (2, 1), (2, 0)], ids=["it happened", "it did not", "a unit is gone"]
+)
+def test_a_payment_that_was_never_answered_happened_or_did_not(sold: int, free: int) -> None:
+    run = Run()
+    for call in run.of("r7", "pay", "recheck"):
+        call.outcome, call.status, call.state, call.seq = UNKNOWN, 0, "", 0
+    run.after.update(sold=sold, available=free)
+    assert run.faults() == ({} if sold + free == 3 else {"unaccounted": 1})
+
+
+# Clients that were killed: nobody asked on, so their silence is no fault of the shop.
+
+
+@pytest.mark.parametrize(("sold", "free"), [(3, 0), (2, 1)], ids=["the payment happened", "it did not"])
+def test_a_payment_cut_off_with_its_client_happened_or_did_not(sold: int, free: int) -> None:
+    run = Run()
+    run.kill_client_of("r7", during="pay")
+    run.after.update(sold=sold, available=free)
+    assert run.faults() == {"record cut off": 1}
+
+
+@pytest.mark.parametrize("decided", [6, 7])
+def test_an_ask_cut_off_with_its_client_was_admitted_or_was_not(decided: int) -> None:
+    run = Run()
+    run.kill_client_of("r8", during="ask")
+    run.add("ask", "b4", outcome=FAIL, status=409, code="sold_out", click="again")
+    run.after["decided"] = decided
+    assert run.faults() == {"record cut off": 1}
+
+
+def test_a_place_whose_client_was_killed_must_still_be_decided_in_the_books() -> None:
+    run = Run()
+    run.kill_client_of("r8", during="look")
+    assert run.faults() == {"record cut off": 1}
+    run.after["decided"] = 6
+    assert run.faults() == {"record cut off": 1, "lost": 1}
+
+
+def test_a_unit_told_to_a_client_that_was_killed_may_have_gone_to_the_next() -> None:
+    run = Run()
+    run.kill_client_of("r2", during="begin")
+    assert run.faults() == {"record cut off": 1, "vacuous": 2}  # nobody else's hold lapsed, nobody else paid late
+
+
+# Several machines.
+
+
+def two_machines(
+    folder: Path, run: Run, *, drift_ns: int = 0, is_there: Callable[[Operation], bool] = lambda o: o.buyer == "b3"
+) -> None:
+    """Write the record as two machines, the second started at another time; b3 is there, or what is said."""
+    there = [operation for operation in run.operations if is_there(operation)]
+    here = [operation for operation in run.operations if not is_there(operation)]
+    write_machine(folder, "here", here, clock="here", offsets_ns=(-SECOND, -SECOND))
+    write_machine(folder, "there", there, clock="there", offsets_ns=(-90 * SECOND, -90 * SECOND + drift_ns))
+    write_books(folder, run)
+
+
+def test_a_place_may_be_looked_at_from_two_machines(tmp_path: Path) -> None:
+    run = Run()
+    (early,) = [look for look in run.of("r8", "look") if look.state == "waitlisted"]
+    two_machines(tmp_path, run, is_there=lambda operation: operation is early)
+    assert main([str(tmp_path)]) == 0
+
+
+def test_clocks_of_two_machines_raise_no_false_alarm(tmp_path: Path) -> None:
+    run = Run()
+    two_machines(tmp_path, run)
+    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path), "--clocks-agree-ms", "0"]) == 0
+    overtaken(run)
+    two_machines(tmp_path, run)
+    assert main([str(tmp_path)]) == 0  # nobody said that these times can be compared
+
+
+@pytest.mark.parametrize(
+    ("agree_ms", "drift_ns", "code"),
+    [("0", 0, 1), ("0.9", 0, 1), ("1.1", 0, 0), ("0", 6 * MS, 0), ("1000", 0, 0)],
+)
+def test_who_was_surely_first_on_another_machine_was_first(
+    tmp_path: Path, agree_ms: str, drift_ns: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run()
+    overtaken(run)
+    two_machines(tmp_path, run, drift_ns=drift_ns)
+    assert main([str(tmp_path), "--clocks-agree-ms", agree_ms]) == code
+    assert ("request r3 (seq 20) overtook r2 (seq 30)" in capsys.readouterr().out) is bool(code)
+
+
+def test_a_real_overtaking_on_one_clock_is_found_beside_another_machine(tmp_path: Path) -> None:
+    run = Run()
+    for operation in run.operations:
+        if operation.request_id in ("r7", "r8") and operation.seq:
+            operation.seq = {70: 80, 80: 70}[operation.seq]
+    run.rewrite("r8", was="sold_out", now="cancelled")
+    two_machines(tmp_path, run)
+    assert main([str(tmp_path)]) == 1
+
+
+def test_the_records_of_two_machines_may_lie_in_two_folders(tmp_path: Path) -> None:
+    run = Run()
+    two_machines(tmp_path, run)
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "history-there.jsonl").rename(other / "history-there.jsonl")
+    assert main([str(tmp_path)]) == 1
+    assert main([str(tmp_path), str(other)]) == 0
+
+
+# The command.
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Return the folder of a clean run."""
+    run = Run()
+    write_machine(tmp_path, "here", run.operations, clock="here")
+    write_books(tmp_path, run)
+    return tmp_path
+
+
+def test_a_kept_run_is_judged_again(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(kept)]) == 0
+    assert "The record: 37 calls of 1 process, 0 without a definite answer" in capsys.readouterr().out
+    run = Run()
+    overtaken(run)
+    write_machine(kept, "here", run.operations, clock="here")
+    assert main([str(kept), "--json"]) == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((kept / VERDICT_FILE).read_text())
+    assert [check["name"] for check in printed["checks"] if check["count"]] == ["out of order"]
+
+
+def test_the_books_can_be_given_as_the_audit_command_prints_them(kept: Path) -> None:
+    run = Run()
+    (kept / AUDIT_FILE).unlink()
+    audit = kept / "printed.json"
+    audit.write_text(json.dumps({SALE: run.book["after"]}))
+    assert main([str(kept), "--audit", str(audit)]) == 0
+    one_unit_too_many(run)
+    audit.write_text(json.dumps({SALE: run.book["after"]}))
+    assert main([str(kept), "--audit", str(audit)]) == 1
+    audit.write_text(json.dumps({"another": run.book["after"]}))
+    assert main([str(kept), "--audit", str(audit)]) == 1  # the audit of this sale is missing
+
+
+def test_what_is_kept_with_a_run_can_be_said_otherwise(kept: Path) -> None:
+    run = Run()
+    nobody_paid_late(run)
+    write_machine(kept, "here", run.operations, clock="here")
+    assert main([str(kept)]) == 1
+    write_run(kept, expects=FULL_SET - {"paid_late"}, files=1, seed=7)
+    assert main([str(kept)]) == 0
+    assert main([str(kept), "--expects", ",".join(sorted(FULL_SET))]) == 1
+    write_run(kept, files=2)
+    assert main([str(kept)]) == 1
+    assert json.loads((kept / RUN_FILE).read_text()) == {
+        "expects": sorted(FULL_SET - {"paid_late"}), "files": 2, "seed": 7,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--expects", "sold_out,rain"], "rain: a run can be expected to show sold_out"),
+        (["--audit", "no-such-file"], "no-such-file is no audit"),
+        (["--host", "http://127.0.0.1:1"], "No shop answers at http://127.0.0.1:1"),
+    ],
+)
+def test_what_cannot_be_judged_is_said_in_one_sentence(
+    kept: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(kept), *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_without_a_record_or_books_there_is_nothing_to_judge(
+    kept: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kept / AUDIT_FILE).unlink()
+    assert main([str(kept)]) == 2
+    assert "give the shop's --host, or an --audit" in capsys.readouterr().err
+    assert main([str(tmp_path_factory.mktemp("empty"))]) == 2
+    assert "There is no record" in capsys.readouterr().err
