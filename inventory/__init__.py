@@ -1,1 +1,1 @@
-"""The scarce thing: stock, line, lock. Knows no HTTP, no price, no process."""
+"""Stock, its ledger, the line and the lock. Knows no HTTP, no price, no process."""

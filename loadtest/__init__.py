@@ -1,1 +1,1 @@
-"""A crowd that floods the shop over HTTP and a verdict on what it saw. Never imported by the shop."""
+"""A flood over HTTP, and the verdict on what it saw. Never imported by the shop."""

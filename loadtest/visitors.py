@@ -34,7 +34,7 @@ SHARE_THAT_LEAVES = 0.2
 
 
 @dataclass
-class Shop:
+class VisitedShop:
     """One connection to the shop at `root`."""
 
     root: str
@@ -58,7 +58,7 @@ class Shop:
             return {}
 
 
-def visit(shop: Shop, slug: str, *, dice: random.Random) -> Iterator[float]:
+def visit(shop: VisitedShop, slug: str, *, dice: random.Random) -> Iterator[float]:
     """Live through one person's visit to a sale; yield how many seconds to wait before going on."""
     token = shop.call("POST", "/api/v1/buyers", body="{}").get("token", "")
     asked = shop.call("POST", f"/api/v1/sales/{slug}/requests", token=token, body='{"quantity": 1}') if token else {}
@@ -83,7 +83,7 @@ def visit(shop: Shop, slug: str, *, dice: random.Random) -> Iterator[float]:
 class Visitors:
     """All of them. people: how many come to each sale whose slug begins with `prefix`."""
 
-    shop: Shop
+    shop: VisitedShop
     people: int
     prefix: str
     dice: random.Random
@@ -145,7 +145,7 @@ def main() -> int:
     if not 0 <= options.people <= MAX_PEOPLE:
         parser.error(f"--people must be from 0 to {MAX_PEOPLE}")
     dice = random.Random(options.seed)
-    visitors = Visitors(Shop(options.host), people=options.people, prefix=options.prefix, dice=dice)
+    visitors = Visitors(VisitedShop(options.host), people=options.people, prefix=options.prefix, dice=dice)
     try:
         visitors.run()
     except KeyboardInterrupt:

@@ -1,1 +1,1 @@
-"""The face: Django project, storefront, admin and the gate. Never starts a process."""
+"""The Django project: sales, orders, payments, pages, staff, and the gate in front of Django. Starts no process."""

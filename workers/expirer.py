@@ -91,7 +91,7 @@ class Expirer:
                 fault_point("in_expire")
             fault_point("after_expire")
             with suppress(LineNotTold):  # the reconciler tells it: the stock row's version has changed
-                holds.tell(changes)
+                holds.publish(changes)
             ended += len(changes.changed)
         return ended
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from shop.payments import recovery
 from workers.process_loop import Stopped
-from workers.reconciler.report import ALARM, REPAIRED, Drift, tell_of
+from workers.reconciler.report import ALARM, REPAIRED, Drift, log_drifts
 
 # How often it is looked whether something stays open, and told again when it does.
 ALARM_SECONDS = 300.0
@@ -27,10 +27,10 @@ class PaymentsWorker:
     def work_once(self) -> int:
         """Ask what is due; return how many payments came to an end. Raises DatabaseError, Stopped."""
         ended = end_open_payments(before_each=self._go_on)
-        tell_of(ended)
+        log_drifts(ended)
         if time.monotonic() - self._looked_at >= ALARM_SECONDS:
             self._looked_at = time.monotonic()
-            tell_of(left_open())
+            log_drifts(left_open())
         return len(ended)
 
     def _go_on(self) -> None:

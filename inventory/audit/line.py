@@ -35,7 +35,7 @@ def line_findings(
     decided = books["decided_in_order"] or 0
     # Where a jump of the ordinals is under way the two stores speak of different requests.
     incomparable, moved = (look.bases != (books["ordinal_base"] or 0) for look in (before, after))
-    must_be_decided = before.admitted - before.discarded - before.waiting - before.flying
+    must_be_decided = before.admitted - before.discarded - before.waiting - before.in_flight
     lost = f"{decided} of {must_be_decided} decided"
     if before.dead:
         lost += f"; dead letters, {before.aside} of them undecided: {before.dead}"
@@ -53,7 +53,7 @@ def line_findings(
 
 
 def _units_counted(line: LineLook) -> Finding:
-    at_rest = line.waiting == line.flying == 0
+    at_rest = line.waiting == line.in_flight == 0
     detail = f"{line.queued} units queued"
     ok = line.queued >= 0
     if at_rest:

@@ -135,7 +135,7 @@ def _counts(books: Books, line: LineLook) -> dict[str, int | None]:
         "queued": line.queued,
         "waiting": line.waiting,
         "waitlisted": line.waitlisted,
-        "in_flight": line.flying,
+        "in_flight": line.in_flight,
         "admitted": line.admitted + (books.counts["decided"] or 0) - (books.counts["decided_in_order"] or 0),
         "dead_letters": line.dead_letters,
     }

@@ -22,8 +22,8 @@ from inventory.redis import (
     run_commands_async,
     run_script,
     run_script_async,
-    script_text,
 )
+from inventory.redis.client import script_text
 from inventory.states import STATE_OF_LETTER, State
 
 # One script call stays short, so that nobody behind it waits long (pitfall Q15).

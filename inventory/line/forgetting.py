@@ -63,11 +63,11 @@ def note_skus(client: Client, skus: Sequence[str]) -> None:
         run_commands(client, [("SADD", keys.skus(), *skus)])
 
 
-def forget_sku(client: Client, sku: str, *, lock_ttl_ms: int, breathe: Callable[[], None]) -> bool:
+def forget_sku(client: Client, sku: str, *, lock_ttl_ms: int, throttle: Callable[[], None]) -> bool:
     """Unlink every key of `sku`; say whether it is forgotten.
 
     False: somebody waits in its line, or another holds its lock; the next call may do it. The SKU leaves the list of
-    SKUs last, so one that was forgotten by half is found again. breathe: called when all but the lists is forgotten.
+    SKUs last, so one that was forgotten by half is found again. throttle: called when all but the lists is forgotten.
     Raises RedisUnavailable.
     """
     with STATISTICS.without(client, sku):
@@ -83,17 +83,17 @@ def forget_sku(client: Client, sku: str, *, lock_ttl_ms: int, breathe: Callable[
             lock.release()
             return False
         lock.end_hold()  # unlinked with everything else
-    breathe()
+    throttle()
     # Another process may have sent counts of the lock meanwhile. They go last: what is sent later lists its name after.
     listed = [("SREM", keys.skus(), sku), ("SREM", keys.lock_names(), sku)]
     run_commands(client, [*listed, ("UNLINK", keys.lock_statistics(sku))])
     return True
 
 
-def forget_sales(client: Client, sku: str, *, sale_ids: Collection[int], breathe: Callable[[], None]) -> int:
+def forget_sales(client: Client, sku: str, *, sale_ids: Collection[int], throttle: Callable[[], None]) -> int:
     """Forget the decided requests of some sales of a SKU that lives on, then the sales; return how many requests.
 
-    A sale with a request that waits stays known, and so is found again. breathe: called after each step.
+    A sale with a request that waits stays known, and so is found again. throttle: called after each step.
     Raises RedisUnavailable.
     """
     gone, waiting = 0, set()
@@ -101,7 +101,7 @@ def forget_sales(client: Client, sku: str, *, sale_ids: Collection[int], breathe
         gone += _forget_requests(client, sku, names)
         (left,) = run_commands(client, [("HMGET", keys.records(sku), *names)])
         waiting |= {sale_id_of(name) for name, record in zip(names, left, strict=True) if record}
-        breathe()
+        throttle()
     _forget_units(client, sku, set(sale_ids) - waiting)
     return gone
 

@@ -110,12 +110,12 @@ def revision_in(sale: str | None) -> int:
     return int(sale.split("|")[5]) if sale else 0
 
 
-def _figures(row: Sequence[str | None], sale: Sequence[str | None], waiting: int, flying: int) -> LineFigures | None:
+def _figures(row: Sequence[str | None], sale: Sequence[str | None], waiting: int, in_flight: int) -> LineFigures | None:
     if row[0] is None:
         return None
     last, base = map(int, (sale[1] or "0|0").split("|")[:2])
     stock = [int(value or 0) for value in row]
-    return LineFigures._make([*stock, last - base, waiting + flying, revision_in(sale[0])])
+    return LineFigures._make([*stock, last - base, waiting + in_flight, revision_in(sale[0])])
 
 
 def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:

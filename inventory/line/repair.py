@@ -30,7 +30,7 @@ class StockSeen(NamedTuple):
     held: int
     sold: int
     version: int
-    flying: int
+    in_flight: int
     fence: int
     revisions: tuple[int, ...]
 
@@ -40,7 +40,7 @@ def stock(client: Client, sku: str, *, sale_ids: Sequence[int]) -> StockSeen | N
 
     A sale that it does not know has revision 0.
     """
-    figures, flying, fence, *sales = run_commands(
+    figures, in_flight, fence, *sales = run_commands(
         client,
         [
             ("HMGET", keys.stock(sku), "available", "held", "sold", "version"),
@@ -52,7 +52,7 @@ def stock(client: Client, sku: str, *, sale_ids: Sequence[int]) -> StockSeen | N
     if figures[3] is None:
         return None
     available, held, sold, version = (int(value or 0) for value in figures)
-    return StockSeen(available, held, sold, version, int(flying), int(fence or 0), tuple(map(revision_in, sales)))
+    return StockSeen(available, held, sold, version, int(in_flight), int(fence or 0), tuple(map(revision_in, sales)))
 
 
 def standing(client: Client, sku: str) -> Standing:

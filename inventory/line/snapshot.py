@@ -23,7 +23,7 @@ class LineLook(NamedTuple):
     """
 
     waiting: int
-    flying: int
+    in_flight: int
     both: int
     admitted: int
     queued: int
@@ -48,7 +48,7 @@ class LineLook(NamedTuple):
     @property
     def undecided(self) -> int:
         """How many wait for a decision."""
-        return self.waiting + self.flying + self.aside
+        return self.waiting + self.in_flight + self.aside
 
     @property
     def decided(self) -> int:

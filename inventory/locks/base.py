@@ -23,7 +23,7 @@ from inventory.locks.arguments import (
     checked_number,
     refused,
 )
-from inventory.locks.lease import Hold, Holding, State
+from inventory.locks.lease import Hold, Holding, HoldState
 from inventory.locks.statistics import STATISTICS
 from inventory.locks.token import new_token
 from inventory.locks.watchdog import WATCHDOG
@@ -163,7 +163,7 @@ class AnyLock(Holding):
         WATCHDOG.add(self.hold)
 
     def _is_held(self) -> bool:
-        return self.hold is not None and self.hold.state is State.HELD
+        return self.hold is not None and self.hold.state is HoldState.HELD
 
     def _released(self, *, was_there: bool, held: bool) -> bool:
         """Say whether the lock was ours until this release. held: no loss was told, nor was it given back before."""

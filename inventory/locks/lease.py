@@ -51,7 +51,7 @@ class Holding(Protocol):
         """Hear that one renewal had no answer."""
 
 
-class State(Enum):
+class HoldState(Enum):
     """What became of a hold; it leaves HELD once and never comes back."""
 
     HELD = "held"
@@ -74,7 +74,7 @@ class Hold:
         self.ttl_ms = ttl_ms
         self.since = since
         self.ends_by = since + max_hold_ms / 1000 if max_hold_ms else float("inf")
-        self.state = State.HELD
+        self.state = HoldState.HELD
         self.deadline = 0.0
         self.renew_at = 0.0
         self._thread = threading.current_thread()
@@ -90,7 +90,7 @@ class Hold:
         before the life that it asked for (S5).
         """
         with self._mutex:
-            if self.state is not State.HELD:
+            if self.state is not HoldState.HELD:
                 return False
             self.deadline = lease_end(since, life_ms=life_ms)
             # A third of a normal lease has passed then; a lengthened one is not cut short by a renewal.
@@ -108,7 +108,7 @@ class Hold:
         """Try the renewal again after a tenth of the TTL (L4)."""
         self.renew_at = time.monotonic() + self.ttl_ms / 10_000
 
-    def trouble(self) -> str:
+    def loss_reason(self) -> str:
         """Return why this hold must not be renewed any more, or an empty text."""
         now = time.monotonic()
         if now >= self.deadline:
@@ -120,18 +120,18 @@ class Hold:
     def is_valid(self) -> bool:
         """Say whether the lock is surely still ours by the local clock, in the process that took it."""
         return (
-            self.state is State.HELD
+            self.state is HoldState.HELD
             and time.monotonic() < min(self.deadline, self.ends_by)
             and self._process_id == os.getpid()
         )
 
     def end(self) -> bool:
         """The lock is about to be given back: no renewal counts any more. False when it had ended before."""
-        return self._leave(State.ENDED)
+        return self._leave(HoldState.ENDED)
 
     def lose(self, *, reason: str) -> None:
         """The lock is not ours any more: tell its holder, once."""
-        if self._leave(State.LOST):
+        if self._leave(HoldState.LOST):
             self.lock.tell_lost(self, reason=reason)
 
     def lose_if_over(self) -> bool:
@@ -139,9 +139,9 @@ class Hold:
 
         A key that it leaves on the server is given back: it would lock others out for nobody (L6).
         """
-        reason = self.trouble()
+        reason = self.loss_reason()
         is_there = time.monotonic() < self.deadline
-        if reason and self._leave(State.LOST):
+        if reason and self._leave(HoldState.LOST):
             self.lock.tell_lost(self, reason=reason)
             if is_there:
                 self.lock.give_back(self)
@@ -149,12 +149,12 @@ class Hold:
 
     def disown(self) -> None:
         """In a forked child: what the parent holds is not ours. Takes no mutex: another thread may have had it."""
-        self.state = State.LOST
+        self.state = HoldState.LOST
         self.deadline = 0.0
 
-    def _leave(self, state: State) -> bool:
+    def _leave(self, state: HoldState) -> bool:
         with self._mutex:
-            if self.state is not State.HELD:
+            if self.state is not HoldState.HELD:
                 return False
             self.state = state
             self.deadline = 0.0

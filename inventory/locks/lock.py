@@ -24,7 +24,7 @@ from inventory.redis import (
     MAX_BLOCK_SECONDS,
     Argument,
     Client,
-    Place,
+    WaitingPlace,
     keys,
     run_commands,
     run_script,
@@ -122,7 +122,7 @@ class Lock(AnyLock):
                     self._give_back_late()
                 if left <= 0:
                     return False, tries, waiters
-                place = place or Place()
+                place = place or WaitingPlace()
                 pause = 0.0 if taken else int(value) / 1000 + _jitter()
                 seconds = min(block, give_up_at - time.monotonic(), pause)
                 nonce = self._wait(seconds, place=place, give_up_at=give_up_at)
@@ -142,7 +142,7 @@ class Lock(AnyLock):
         taken, value, waiters = run_script(self._client, "acquire", keys=self._lock_keys, args=args)
         return int(taken), str(value), int(waiters)
 
-    def _wait(self, seconds: float, *, place: Place, give_up_at: float) -> str:
+    def _wait(self, seconds: float, *, place: WaitingPlace, give_up_at: float) -> str:
         """Wait to be woken; the signal is a hint only: after `seconds` at most the lock is asked for again (L10).
 
         The place among the waiters is kept until `give_up_at`: who asks meanwhile loses no turn by it.
@@ -157,7 +157,7 @@ class Lock(AnyLock):
             time.sleep(min(seconds, 0.05))  # the next try says whether the server is away
             return ""
 
-    def _stop_waiting(self, place: Place) -> None:
+    def _stop_waiting(self, place: WaitingPlace) -> None:
         place.leave()
         if not self.is_valid():  # a lock that was taken is no longer waited for: the script has seen to that
             self._cancel()

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import structlog
 
 from inventory.exceptions import RedisUnavailable
-from inventory.locks.lease import Hold, State
+from inventory.locks.lease import Hold, HoldState
 from inventory.locks.statistics import FLUSH_SECONDS, STATISTICS
 from inventory.redis import Argument, Client, run_script_each
 
@@ -101,7 +101,7 @@ class Watchdog:
     @staticmethod
     def put_off(hold: Hold, *, error: RedisUnavailable) -> None:
         """A renewal had no answer: try again soon; past the deadline the lock counts as lost (L3)."""
-        if hold.state is not State.HELD:
+        if hold.state is not HoldState.HELD:
             return
         hold.lock.count_failed_renewal()
         log.warning("lock not renewed", action="renewal_failed", lock=hold.lock.name, error=repr(error.__cause__))
@@ -170,7 +170,7 @@ class _Lane:
             later: dict[int, Hold] = {}
             while self._heap and self._heap[0][0] <= now:
                 hold = heapq.heappop(self._heap)[2]
-                if self._holds.get(hold.token) is hold and hold.state is State.HELD:
+                if self._holds.get(hold.token) is hold and hold.state is HoldState.HELD:
                     (due if min(hold.renew_at, hold.ends_by) <= now else later)[id(hold)] = hold
             for hold in later.values():
                 self._push(hold)
@@ -183,7 +183,7 @@ class _Lane:
         finally:
             with self._changed:
                 for hold in due:
-                    if self._holds.get(hold.token) is hold and hold.state is State.HELD:
+                    if self._holds.get(hold.token) is hold and hold.state is HoldState.HELD:
                         self._push(hold)
         STATISTICS.flush_when_due()
 

@@ -20,7 +20,7 @@ from inventory.states import WAITING_STATES
 PAGE = 500
 
 
-class Finding(NamedTuple):
+class QueueFinding(NamedTuple):
     """One broken invariant: where ('queue' or 'line', and its name), which rule, and what was seen."""
 
     kind: str
@@ -35,7 +35,7 @@ def known_queues(client: Client) -> list[str]:
     return sorted(known)
 
 
-def check_queue(client: Client, name: str) -> list[Finding]:
+def check_queue(client: Client, name: str) -> list[QueueFinding]:
     """Return what is wrong with queue `name`; an empty list when nothing is (Q4). Raises RedisUnavailable."""
     script_keys = queue_keys(name)
     found = _counter_findings(name, run_script(client, "queue_check", keys=script_keys, args=[]))
@@ -44,39 +44,41 @@ def check_queue(client: Client, name: str) -> list[Finding]:
     return found
 
 
-def _counter_findings(name: str, reply: Sequence[Any]) -> list[Finding]:
-    waiting, flying, dead, records, flat = reply[:5]
+def _counter_findings(name: str, reply: Sequence[Any]) -> list[QueueFinding]:
+    waiting, in_flight, dead, records, flat = reply[:5]
     state = dict(zip(flat[::2], flat[1::2], strict=True))
     count = Counters(*(int(state.get(field, 0)) for field in Counters._fields))
     left = count.enqueued - count.settled - count.popped - count.dequeued - count.discarded
     sums = {
-        "every task has its record": (waiting + flying + dead, records),
-        "the counters agree": (left, waiting + flying + dead),
+        "every task has its record": (waiting + in_flight + dead, records),
+        "the counters agree": (left, waiting + in_flight + dead),
         "dead letters are counted": (count.dead - count.retried - count.discarded, dead),
     }
     return [
-        Finding("queue", name, rule, f"{one} against {other}") for rule, (one, other) in sums.items() if one != other
+        QueueFinding("queue", name, rule, f"{one} against {other}")
+        for rule, (one, other) in sums.items()
+        if one != other
     ]
 
 
-def _task_findings(name: str, seen: Seen) -> Iterator[Finding]:
+def _task_findings(name: str, seen: Seen) -> Iterator[QueueFinding]:
     if not seen.places and seen.record is None:
         return  # settled since its page was read
     if len(seen.places) != 1:
-        yield Finding(
+        yield QueueFinding(
             "queue", name, "an id is in exactly one place", f"{seen.request_id} is in {seen.places or 'none'!r}"
         )
     if seen.record is None:
-        yield Finding("queue", name, "every task has its record", f"{seen.request_id} has none")
+        yield QueueFinding("queue", name, "every task has its record", f"{seen.request_id} has none")
     if seen.places and not 0 < seen.score < 2**53 - MAX_DELAY_MS:
-        yield Finding("queue", name, "due times are sane", f"{seen.request_id} is due at {seen.score:.0f} µs")
+        yield QueueFinding("queue", name, "due times are sane", f"{seen.request_id} is due at {seen.score:.0f} µs")
 
 
-def check_line(client: Client, sku: str) -> list[Finding]:
+def check_line(client: Client, sku: str) -> list[QueueFinding]:
     """Return what is wrong with the line of `sku`; an empty list when nothing is (Q4). Raises RedisUnavailable."""
     script_keys = place_keys(sku)
     before = line.look(client, sku)
-    found: list[Finding] = []
+    found: list[QueueFinding] = []
     units: dict[str, int] = {}  # by id: one that is met in its place and in its record counts once
     for page in _pages(client, script_keys):
         for seen in see(client, script_keys, page):
@@ -89,25 +91,29 @@ def check_line(client: Client, sku: str) -> list[Finding]:
     there_units = sum(units.values())
     still = before._replace(now_us=0) == after._replace(now_us=0)
     if still and there_units != after.queued and not found:
-        found.append(Finding("line", sku, "the line counts its units", f"{after.queued} counted, {there_units} there"))
+        found.append(
+            QueueFinding("line", sku, "the line counts its units", f"{after.queued} counted, {there_units} there")
+        )
     return found
 
 
-def _request_findings(sku: str, seen: Seen, record: Record | None) -> Iterator[Finding]:
+def _request_findings(sku: str, seen: Seen, record: Record | None) -> Iterator[QueueFinding]:
     if not seen.places and seen.record is None:
         return
     if record is None or record.quantity < 1:
-        yield Finding("line", sku, "records can be read", f"{seen.request_id}: {seen.record!r:.200}")
+        yield QueueFinding("line", sku, "records can be read", f"{seen.request_id}: {seen.record!r:.200}")
         return
     waits = record.state in WAITING_STATES
     if {"w", "f"} <= set(seen.places) or {"w", "d"} <= set(seen.places):
-        yield Finding("line", sku, "an id is in exactly one place", f"{seen.request_id} is in {seen.places!r}")
+        yield QueueFinding("line", sku, "an id is in exactly one place", f"{seen.request_id} is in {seen.places!r}")
     if waits != bool(set(seen.places) & {"w", "f"}) and not (waits and seen.places == "d"):
-        yield Finding(
+        yield QueueFinding(
             "line", sku, "who waits is in line, and only they", f"{seen.request_id}: {record.state}, {seen.places!r}"
         )
     if seen.places and waits and "d" not in seen.places and seen.score != record.seq:
-        yield Finding("line", sku, "the score is the seq", f"{seen.request_id}: {seen.score:.0f} against {record.seq}")
+        yield QueueFinding(
+            "line", sku, "the score is the seq", f"{seen.request_id}: {seen.score:.0f} against {record.seq}"
+        )
 
 
 def _pages(client: Client, script_keys: Sequence[str]) -> Iterator[list[str]]:

@@ -29,7 +29,7 @@ from redis.retry import Retry
 
 from inventory.exceptions import RedisUnavailable
 from inventory.redis.address import read_address
-from inventory.redis.connections import Place as Place  # locks keep one
+from inventory.redis.connections import WaitingPlace as WaitingPlace  # locks keep one
 from inventory.redis.connections import keep_ready, send
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -336,7 +336,7 @@ def sending_once(client: Client) -> Client:
 
 
 def wait_for_signal(
-    client: Client, key: str, *, seconds: float, place: Place | None = None, place_seconds: float = 0
+    client: Client, key: str, *, seconds: float, place: WaitingPlace | None = None, place_seconds: float = 0
 ) -> str | None:
     """Wait up to `seconds` (at most one) for an element of the list `key`, and take it; None when none came.
 
@@ -344,7 +344,7 @@ def wait_for_signal(
     for `place_seconds` at most, and leaves it when it wants no element any more. Raises RedisUnavailable.
     """
     look = max(0.01, min(seconds, MAX_BLOCK_SECONDS))
-    kept = place or Place()
+    kept = place or WaitingPlace()
     try:
         return kept.wait(client, key, seconds=look, block_seconds=max(look, place_seconds))
     except FAILURES as error:

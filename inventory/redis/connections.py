@@ -84,7 +84,7 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-class Place:
+class WaitingPlace:
     """A caller's place among those who wait at a list: kept from its first wait until an element came, or leave().
 
     The server serves its waiting connections in the order they came. So a caller that looks up now and then keeps

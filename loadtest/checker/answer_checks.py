@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loadtest.checker.buyer_record import FOLLOWERS, HOLD_ENDS, Place
+from loadtest.checker.buyer_record import FOLLOWERS, HOLD_ENDS, ToldPlace
 from loadtest.checker.case import Case, Fault, listed
 from loadtest.record.history import OK, Operation
 from loadtest.users.contract import ADMITTED
@@ -33,7 +33,7 @@ def told_wrongly(case: Case) -> Iterator[Fault]:
         yield Fault(f"buyers were told that {paid} units are paid, the books sold {sold}", paid - sold)
 
 
-def _took_back(place: Place) -> Iterator[Fault]:
+def _took_back(place: ToldPlace) -> Iterator[Fault]:
     """Find the states that cannot follow any state a client had already been told when it asked."""
     first_told_ns: dict[tuple[str, str], int] = {}  # by clock and state
     found: set[tuple[str, str]] = set()

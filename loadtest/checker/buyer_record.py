@@ -34,7 +34,7 @@ FOLLOWERS = {
 
 
 @dataclass(slots=True)
-class Wish:
+class AskedWish:
     """Everything one buyer did under one idempotency key."""
 
     buyer: str
@@ -66,12 +66,12 @@ class Wish:
 
 
 @dataclass(slots=True)
-class Place:
+class ToldPlace:
     """Everything the clients were told about one request id."""
 
     request_id: str
     sale: str
-    wishes: list[Wish] = field(default_factory=list)
+    wishes: list[AskedWish] = field(default_factory=list)
     sightings: list[Operation] = field(default_factory=list)  # in the order the answers came in
     no_answers: list[Operation] = field(default_factory=list)  # questions about it that were answered with a no
     calls: list[Operation] = field(default_factory=list)  # other calls that were answered with a yes
@@ -158,21 +158,21 @@ class Testimony:
         return [operation for operation in self.operations if operation.kind == "ask"]
 
     @cached_property
-    def wishes(self) -> list[Wish]:
+    def wishes(self) -> list[AskedWish]:
         """Every wish, in the order of its first click."""
-        found: dict[tuple[str, str], Wish] = {}
+        found: dict[tuple[str, str], AskedWish] = {}
         for ask in self.asks:
-            wish = found.setdefault((ask.buyer, ask.key), Wish(ask.buyer, self.sale, ask.key, ask.quantity))
+            wish = found.setdefault((ask.buyer, ask.key), AskedWish(ask.buyer, self.sale, ask.key, ask.quantity))
             wish.asks.append(ask)
         return list(found.values())
 
     @cached_property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, ToldPlace]:
         """Every place the clients were told of, by request id."""
-        found: dict[str, Place] = {}
+        found: dict[str, ToldPlace] = {}
         for wish in self.wishes:
             for request_id in wish.ids:
-                found.setdefault(request_id, Place(request_id, self.sale)).wishes.append(wish)
+                found.setdefault(request_id, ToldPlace(request_id, self.sale)).wishes.append(wish)
         for operation in sorted(self.operations, key=self._ended_ns):
             place = found.get(operation.request_id)
             if place and operation.outcome == OK:
@@ -193,7 +193,7 @@ class Testimony:
             counts[self.result_of(wish)] += 1
         return dict(counts)
 
-    def result_of(self, wish: Wish) -> str:
+    def result_of(self, wish: AskedWish) -> str:
         """Say how a wish ended: the state of its place, waiting, unknown, or sold_out or refused at the door."""
         states = {self.places[request_id].state for request_id in wish.ids}
         if states:

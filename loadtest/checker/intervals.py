@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from loadtest.checker.buyer_record import HELD_STATES, Place
+from loadtest.checker.buyer_record import HELD_STATES, ToldPlace
 from loadtest.record.history import Operation
 
 # An answer may lag behind the books by a moment, so the end of a hold is taken this much earlier.
@@ -26,14 +26,14 @@ class Span:
     units: int
 
 
-def units_at_rest(places: Iterable[Place]) -> int:
+def units_at_rest(places: Iterable[ToldPlace]) -> int:
     """Return how many units buyers were told they have in the end; a hold of which more may have become is none."""
     return sum(
         place.units for place in places if place.state == "paid" or (place.state == "held" and not place.open_ended)
     )
 
 
-def units_at_once(places: Iterable[Place]) -> int:
+def units_at_once(places: Iterable[ToldPlace]) -> int:
     """Return how many units these places surely had at one moment, during the run or at its end."""
     places = list(places)
     by_clock: dict[str, list[Span]] = defaultdict(list)
@@ -43,7 +43,7 @@ def units_at_once(places: Iterable[Place]) -> int:
     return max([units_at_rest(places), *(_most(spans) for spans in by_clock.values())])
 
 
-def _spans(place: Place) -> Iterator[Span]:
+def _spans(place: ToldPlace) -> Iterator[Span]:
     """Yield the times for which a place had its units; what is paid stays, since nobody gives goods back."""
     told: list[Operation] = []
     for seen in place.sightings:
@@ -56,7 +56,7 @@ def _spans(place: Place) -> Iterator[Span]:
         yield from _span(told, units=place.units, to_the_end=told[-1].state == "paid")
 
 
-def _goes_on(last: Operation, seen: Operation, *, place: Place) -> bool:
+def _goes_on(last: Operation, seen: Operation, *, place: ToldPlace) -> bool:
     """Say whether the units were with the buyer from one sighting to the next."""
     if place.charged_late and (last.state, seen.state) == ("held", "paid"):
         return False  # the hold may have lapsed in between, and the payment have taken the units again

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
-from loadtest.checker.buyer_record import HELD_STATES, Place
+from loadtest.checker.buyer_record import HELD_STATES, ToldPlace
 from loadtest.checker.case import Case, Fault
 
 
 def out_of_order(case: Case) -> Iterator[Fault]:
     """Who had an answer before another asked stands before them in line, and nobody was passed over."""
     yield from _passed_over(case)
-    by_clock: dict[str, list[Place]] = defaultdict(list)
+    by_clock: dict[str, list[ToldPlace]] = defaultdict(list)
     for place in case.testimony.places.values():
         if any(seen.seq and seen.clock == place.clock for seen in place.sightings):
             by_clock[place.clock].append(place)
@@ -30,7 +30,7 @@ def out_of_order(case: Case) -> Iterator[Fault]:
 
 
 def _overtaken(
-    places: list[Place], *, shifts_ns: Mapping[str, int] | None = None, margin_ns: int = 0
+    places: list[ToldPlace], *, shifts_ns: Mapping[str, int] | None = None, margin_ns: int = 0
 ) -> dict[str, Fault]:
     """Find places whose seq is not above that of one answered before they were asked for, by their request ids.
 
@@ -65,10 +65,10 @@ def _passed_over(case: Case) -> Iterator[Fault]:
             yield Fault(f"request {place.request_id} was sold out, {other.request_id} behind it got units")
 
 
-def _seq(place: Place) -> int:
+def _seq(place: ToldPlace) -> int:
     return place.first_seq
 
 
-def _further(one: Place, other: Place) -> Place:
+def _further(one: ToldPlace, other: ToldPlace) -> ToldPlace:
     """Return the one that stands further back in line."""
     return other if other.first_seq > one.first_seq else one

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from loadtest.checker.answer_checks import hold_ended_twice, told_wrongly
-from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, Place, Testimony
+from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, Testimony, ToldPlace
 from loadtest.checker.case import Case, Check, Fault, in_line, listed
 from loadtest.checker.intervals import units_at_once
 from loadtest.checker.order_checks import out_of_order
@@ -145,7 +145,7 @@ def unaccounted(case: Case) -> Iterator[Fault]:
 
 def limit_broken(case: Case) -> Iterator[Fault]:
     """No buyer had more units than the sale allows, at any moment."""
-    by_buyer: dict[str, list[Place]] = defaultdict(list)
+    by_buyer: dict[str, list[ToldPlace]] = defaultdict(list)
     for place in case.testimony.places.values():
         by_buyer[place.wishes[0].buyer].append(place)
     limit = case.per_buyer_limit

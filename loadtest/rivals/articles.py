@@ -11,7 +11,7 @@ import time
 from django.db import transaction
 
 from loadtest.rivals.models import RivalOrder, RivalStock
-from loadtest.rivals.rival import Answer, Rival, redis_client
+from loadtest.rivals.rival import Rival, RivalAnswer, redis_client
 
 EXPIRE_SECONDS = 15
 TRY_AGAIN_SECONDS = 0.1
@@ -118,8 +118,8 @@ class Articles(Rival):
     def __init__(self) -> None:
         self._queue = ArticleQueue()
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
-        return Answer.QUEUED if self._queue.enqueue(sale, f"{buyer}:{key}") else Answer.BUSY
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
+        return RivalAnswer.QUEUED if self._queue.enqueue(sale, f"{buyer}:{key}") else RivalAnswer.BUSY
 
     def waiting(self, sale: str) -> int:
         return self._queue.length(sale)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from loadtest.rivals.counter import CountingRival, counter_key
 from loadtest.rivals.models import RivalOrder
-from loadtest.rivals.rival import Answer, redis_client
+from loadtest.rivals.rival import RivalAnswer, redis_client
 
 MAX_PER_INSERT = 500
 TAKEN, SOLD_OUT = 1, -1
@@ -32,12 +32,12 @@ class BatchingWriter(CountingRival):
     workers = 1
     poll_seconds = 0.005
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         keys = [counter_key(sale), f"rival:{sale}:accepted", unwritten_key(sale)]
         taken = redis_client().register_script(TAKE)(keys=keys, args=[f"{buyer}:{key}"])
         if taken == TAKEN:
-            return Answer.QUEUED
-        return Answer.SOLD_OUT if taken == SOLD_OUT else self.look_up(sale, buyer=buyer, key=key)
+            return RivalAnswer.QUEUED
+        return RivalAnswer.SOLD_OUT if taken == SOLD_OUT else self.look_up(sale, buyer=buyer, key=key)
 
     def waiting(self, sale: str) -> int:
         return int(redis_client().llen(unwritten_key(sale)))

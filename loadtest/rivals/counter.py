@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from loadtest.rivals.rival import AlreadySold, Answer, Books, Rival, redis_client, told_before, write_order
+from loadtest.rivals.rival import AlreadySold, Rival, RivalAnswer, RivalBooks, redis_client, told_before, write_order
 
 
 def counter_key(sale: str) -> str:
@@ -25,9 +25,9 @@ class CountingRival(Rival):
         super().restock(sale, units=units)
         redis_client().incrby(counter_key(sale), units)
 
-    def books(self, sale: str) -> Books:
+    def books(self, sale: str) -> RivalBooks:
         books = super().books(sale)
-        return Books(units=books.units, orders=books.orders, left=int(redis_client().get(counter_key(sale))))
+        return RivalBooks(units=books.units, orders=books.orders, left=int(redis_client().get(counter_key(sale))))
 
 
 class CounterAlone(CountingRival):
@@ -41,9 +41,9 @@ class CounterAlone(CountingRival):
     title = "DECR, no compensation"
     correct = False
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         if redis_client().decr(counter_key(sale)) < 0:
             return told_before(sale, buyer=buyer, key=key)
         with suppress(AlreadySold):  # of a repeated click: the unit just counted down is nobody's
             write_order(sale, buyer=buyer, key=key)
-        return Answer.HELD
+        return RivalAnswer.HELD

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from loadtest.rivals.counter import CountingRival, counter_key
-from loadtest.rivals.rival import AlreadySold, Answer, redis_client, write_order
+from loadtest.rivals.rival import AlreadySold, RivalAnswer, redis_client, write_order
 
 QUEUE = "rivals"
 TRIES = 3
@@ -38,11 +38,11 @@ class CounterThenQueue(CountingRival):
     correct = True
     workers = 2
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         client, keys, wish = redis_client(), [counter_key(sale), f"rival:{sale}:accepted"], f"{buyer}:{key}"
         taken = client.register_script(TAKE)(keys=keys, args=[wish])
         if taken == SOLD_OUT:
-            return Answer.SOLD_OUT
+            return RivalAnswer.SOLD_OUT
         if taken == REPEATED:
             return self.look_up(sale, buyer=buyer, key=key)
         try:
@@ -50,7 +50,7 @@ class CounterThenQueue(CountingRival):
         except Exception:
             client.register_script(GIVE_BACK)(keys=keys, args=[wish])
             raise
-        return Answer.QUEUED
+        return RivalAnswer.QUEUED
 
     def waiting(self, sale: str) -> int:
         return int(self._queue().count)

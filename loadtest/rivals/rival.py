@@ -21,7 +21,7 @@ from inventory.redis import Client, connect_once
 from loadtest.rivals.models import RivalOrder, RivalStock
 
 
-class Answer(StrEnum):
+class RivalAnswer(StrEnum):
     """What a buyer is told at once. queued: ask again later; busy: nothing happened, ask again."""
 
     HELD = "held"
@@ -31,7 +31,7 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Books:
+class RivalBooks:
     """What a sale came to. orders: wishes that have a unit; left: units the rival believes it still has."""
 
     units: int
@@ -67,13 +67,13 @@ class Rival(ABC):
         RivalStock.objects.create(sale=sale, units=units, available=units)
 
     @abstractmethod
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         """Try to give one unit to the wish (buyer, key); a repeated wish gets the answer of the first."""
 
-    def look_up(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def look_up(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         """Return what became of a wish that was queued."""
         state = RivalOrder.objects.filter(sale=sale, buyer=buyer, key=key).values_list("state", flat=True).first()
-        return Answer(state) if state else Answer.QUEUED
+        return RivalAnswer(state) if state else RivalAnswer.QUEUED
 
     def restock(self, sale: str, *, units: int) -> None:
         """Put `units` more on sale."""
@@ -93,10 +93,10 @@ class Rival(ABC):
         """Decide what waits now; return how many wishes that were. Raises RuntimeError as `work` does."""
         raise RuntimeError(f"{self.name} decides at once: there is nothing for a worker")
 
-    def books(self, sale: str) -> Books:
+    def books(self, sale: str) -> RivalBooks:
         """Return what the sale came to until now."""
         units, left = RivalStock.objects.values_list("units", "available").get(sale=sale)
-        return Books(units=units, orders=held_orders(sale), left=left)
+        return RivalBooks(units=units, orders=held_orders(sale), left=left)
 
 
 class SoldOut(Exception):
@@ -113,10 +113,10 @@ def write_order(sale: str, *, buyer: str, key: str) -> None:
     RivalOrder.objects.create(sale=sale, buyer=buyer, key=key)
 
 
-def told_before(sale: str, *, buyer: str, key: str) -> Answer:
+def told_before(sale: str, *, buyer: str, key: str) -> RivalAnswer:
     """Return what a wish is told when no unit is left: its own unit, if it has one."""
     has_one = RivalOrder.objects.filter(sale=sale, buyer=buyer, key=key, state=RivalOrder.HELD).exists()
-    return Answer.HELD if has_one else Answer.SOLD_OUT
+    return RivalAnswer.HELD if has_one else RivalAnswer.SOLD_OUT
 
 
 # What the unique constraint says of a repeated click.

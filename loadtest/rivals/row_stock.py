@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from loadtest.rivals.models import RivalStock
-from loadtest.rivals.rival import AlreadySold, Answer, Rival, SoldOut, redis_client, told_before, write_order
+from loadtest.rivals.rival import AlreadySold, Rival, RivalAnswer, SoldOut, redis_client, told_before, write_order
 
 LIFE_SECONDS = 10.0
 WAIT_SECONDS = 5.0
@@ -29,11 +29,11 @@ class ReadModifyWrite(Rival):
     title = "read, modify, write"
     correct = False
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         return read_modify_write(RivalStock.objects.all(), sale, buyer=buyer, key=key)
 
 
-def read_modify_write(rows: QuerySet[RivalStock], sale: str, *, buyer: str, key: str) -> Answer:
+def read_modify_write(rows: QuerySet[RivalStock], sale: str, *, buyer: str, key: str) -> RivalAnswer:
     """Read the stock from `rows`; if there is some, write one less and the order, and commit.
 
     Alone it guards nothing: it is as safe as `rows` is locked, or as its caller keeps others away.
@@ -45,7 +45,7 @@ def read_modify_write(rows: QuerySet[RivalStock], sale: str, *, buyer: str, key:
         row.available -= 1
         row.save(update_fields=["available"])
         write_order(sale, buyer=buyer, key=key)
-    return Answer.HELD
+    return RivalAnswer.HELD
 
 
 class RowLock(Rival):
@@ -60,7 +60,7 @@ class RowLock(Rival):
     correct = True
     threads = 2
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         return read_modify_write(RivalStock.objects.select_for_update(), sale, buyer=buyer, key=key)
 
 
@@ -76,15 +76,15 @@ class ConditionalUpdate(Rival):
     correct = True
     threads = 2
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         try:
             with suppress(AlreadySold), transaction.atomic():
                 write_order(sale, buyer=buyer, key=key)
                 if not RivalStock.objects.filter(sale=sale, available__gt=0).update(available=F("available") - 1):
                     raise SoldOut
         except SoldOut:
-            return Answer.SOLD_OUT
-        return Answer.HELD
+            return RivalAnswer.SOLD_OUT
+        return RivalAnswer.HELD
 
 
 class RedisLock(Rival):
@@ -101,12 +101,12 @@ class RedisLock(Rival):
     def __init__(self, *, life_seconds: float = LIFE_SECONDS) -> None:
         self._life_seconds = life_seconds
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         lock = redis_client().lock(
             f"rival:{sale}:lock", timeout=self._life_seconds, sleep=POLL_SECONDS, blocking_timeout=WAIT_SECONDS
         )
         if not lock.acquire():
-            return Answer.BUSY
+            return RivalAnswer.BUSY
         try:
             return read_modify_write(RivalStock.objects.all(), sale, buyer=buyer, key=key)
         finally:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from django.db import connection, transaction
 
-from loadtest.rivals.rival import AlreadySold, Answer, Books, Rival, SoldOut, write_order
+from loadtest.rivals.rival import AlreadySold, Rival, RivalAnswer, RivalBooks, SoldOut, write_order
 
 ADD = "INSERT INTO rival_unit (sale, taken) SELECT %s, false FROM generate_series(1, %s)"
 TAKE = """
@@ -37,21 +37,21 @@ class UnitRows(Rival):
         super().restock(sale, units=units)
         run(ADD, sale, units)
 
-    def buy(self, sale: str, *, buyer: str, key: str) -> Answer:
+    def buy(self, sale: str, *, buyer: str, key: str) -> RivalAnswer:
         try:
             with suppress(AlreadySold), transaction.atomic():
                 write_order(sale, buyer=buyer, key=key)
                 if not run(TAKE, sale):
                     raise SoldOut
         except SoldOut:
-            return Answer.SOLD_OUT
-        return Answer.HELD
+            return RivalAnswer.SOLD_OUT
+        return RivalAnswer.HELD
 
-    def books(self, sale: str) -> Books:
+    def books(self, sale: str) -> RivalBooks:
         books = super().books(sale)
         with connection.cursor() as cursor:
             cursor.execute(LEFT, [sale])
-            return Books(units=books.units, orders=books.orders, left=cursor.fetchone()[0])
+            return RivalBooks(units=books.units, orders=books.orders, left=cursor.fetchone()[0])
 
 
 def run(statement: str, *arguments: str | int) -> int:

@@ -11,12 +11,12 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
 from inventory.exceptions import FairdropError, InvalidRequest, SaleNotFound
-from loadtest.rivals.rival import Answer
+from loadtest.rivals.rival import RivalAnswer
 from loadtest.rivals.strategies import RIVALS
 from shop.api.views import problem_response
 from shop.buyers import verify_token
 
-STATUSES = {Answer.HELD: 201, Answer.QUEUED: 202, Answer.SOLD_OUT: 409, Answer.BUSY: 503}
+STATUSES = {RivalAnswer.HELD: 201, RivalAnswer.QUEUED: 202, RivalAnswer.SOLD_OUT: 409, RivalAnswer.BUSY: 503}
 
 
 @csrf_exempt  # the bearer token proves the buyer; a cookie is not looked at
@@ -47,5 +47,5 @@ def _refuse_other_quantities(body: bytes) -> None:
         raise InvalidRequest("rivals sell one unit a wish")
 
 
-def _answer(answer: Answer, *, status: int, url: str) -> JsonResponse:
+def _answer(answer: RivalAnswer, *, status: int, url: str) -> JsonResponse:
     return JsonResponse({"state": answer, "status_url": url}, status=status)

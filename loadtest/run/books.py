@@ -26,7 +26,7 @@ TICK_SECONDS = 0.2
 
 
 @dataclass(slots=True)
-class Books:
+class ClosingBooks:
     """What is known of the shop before the flood, and where the record goes."""
 
     api: ShopApi
@@ -35,9 +35,9 @@ class Books:
     sales: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def open_books(api: ShopApi, *, wanted: Wanted) -> Books:
+def open_books(api: ShopApi, *, wanted: Wanted) -> ClosingBooks:
     """Read the sales and their audits before anybody asks; raise ShopError if there is nothing to flood."""
-    books = Books(api, wanted.folder, wanted.expects)
+    books = ClosingBooks(api, wanted.folder, wanted.expects)
     for slug, sale in api.open_sales(wanted.sales).items():
         books.sales[slug] = {
             "sku": sale.get("sku", slug),
@@ -48,7 +48,7 @@ def open_books(api: ShopApi, *, wanted: Wanted) -> Books:
     return books
 
 
-def close_books(books: Books, *, files: int) -> int:
+def close_books(books: ClosingBooks, *, files: int) -> int:
     """Wait for the clients' record and for the line to be at rest, judge, print; return the exit code."""
     _wait_for_record(books.folder, files=files)
     for slug, book in books.sales.items():

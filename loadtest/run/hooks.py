@@ -27,7 +27,7 @@ from loadtest.run import web_tab
 from loadtest.run.companions import end_with_parent, measure_load
 from loadtest.run.watching import end_watch, watch
 from loadtest.shop_api import ShopApi, ShopError, check_host
-from loadtest.users.arrival_gate import Doors
+from loadtest.users.arrival_gate import ArrivalGate
 from loadtest.users.conversation import recheck
 from loadtest.users.crowd import Crowd, clear_progress
 from loadtest.users.order_life import HELD, WAITING
@@ -51,12 +51,12 @@ class FloodRun:
 
     def __init__(self) -> None:
         self.crowd: Crowd | None = None
-        self.doors: Doors | None = None
+        self.doors: ArrivalGate | None = None
         self._followers: Followers | None = None
         self._meter: LoadMeter | None = None
         self._environment: Any = None
         self._share: dict[str, Any] = {}
-        self._books: closing.Books | None = None
+        self._books: closing.ClosingBooks | None = None
         self._closing: gevent.Greenlet | None = None
         self._finishing = gevent.lock.RLock()
         self.sampler: Sampler | None = None
@@ -134,7 +134,7 @@ class FloodRun:
     def _wanted(self) -> options.Wanted:
         return options.wanted_from(self._environment.parsed_options)
 
-    def _prepare(self) -> tuple[closing.Books, Arrivals | None]:
+    def _prepare(self) -> tuple[closing.ClosingBooks, Arrivals | None]:
         """Check the host, make the plan of arrivals if a shape wants one, find the sales, open the books."""
         # Until the verdict says otherwise: Locust would call a run sound that nobody judged.
         self._environment.process_exit_code = NO_VERDICT
@@ -166,7 +166,7 @@ class FloodRun:
         # The order names a moment by the wall's clock; everything is measured by this host's steady one.
         begins_ns = begins_at_ns - (time.time_ns() - time.monotonic_ns())
         instants_ns = arrivals.instants_ns(part=part, parts=parts) if arrivals else None
-        self.doors = Doors(self.crowd, instants_ns=instants_ns, begins_ns=begins_ns)
+        self.doors = ArrivalGate(self.crowd, instants_ns=instants_ns, begins_ns=begins_ns)
         self._meter = LoadMeter(wanted.folder, begins_ns=begins_ns)
         session = open_session(self._environment.host, request_event=self._environment.events.request)
         self._followers = Followers(session, crowd=self.crowd)
@@ -275,7 +275,7 @@ class FloodRun:
         except Exception:
             logger.exception("The run could not be closed or judged: it ends without a verdict.")
 
-    def _judge(self, environment: Any, books: closing.Books) -> None:
+    def _judge(self, environment: Any, books: closing.ClosingBooks) -> None:
         if isinstance(environment.runner, MasterRunner) and self._workers_left > 0:
             environment.runner.send_message(HOME_MESSAGE)
         environment.process_exit_code = closing.close_books(books, files=self._workers)

@@ -18,13 +18,13 @@ from loadtest.plan import options as arguments
 from loadtest.record.facts import add_facts, write_facts
 from loadtest.record.sampling import TIMEOUT_SECONDS, Sampler
 from loadtest.report import write_report
-from loadtest.run.books import Books
+from loadtest.run.books import ClosingBooks
 from loadtest.shop_api import ShopApi
 
 logger = logging.getLogger(__name__)
 
 
-def watch(books: Books, *, options: argparse.Namespace) -> Sampler:
+def watch(books: ClosingBooks, *, options: argparse.Namespace) -> Sampler:
     """Write down how this run began, and look at the shop until end_watch."""
     wanted = arguments.wanted_from(options)
     api = ShopApi(books.api.host_url, audit_token=wanted.audit_token, timeout_seconds=TIMEOUT_SECONDS)

@@ -27,7 +27,7 @@ class Arrival(NamedTuple):
     planned_ns: int = 0
 
 
-class Doors:
+class ArrivalGate:
     """The way in. Without instants it is always open."""
 
     def __init__(self, crowd: Crowd, *, instants_ns: Iterator[int] | None = None, begins_ns: int = 0) -> None:

@@ -16,7 +16,7 @@ from inventory.exceptions import FairdropError, Unavailable
 from shop.gate.sales.cache import Board
 from shop.gate.sales.listing import sale_answer
 from shop.gate.status import Statuses
-from shop.gate.subscriber import MAX_SECONDS, Follower, seen_of, tell, tell_sale
+from shop.gate.subscriber import MAX_SECONDS, Follower, seen_of, send_sale, send_status
 
 log = structlog.get_logger(__name__)
 
@@ -135,7 +135,7 @@ class Followers:
                 await asyncio.sleep(rest_seconds)
                 answers.clear()  # the board may know more by now
             slug = follower.entry.card.slug
-            tell_sale(follower, answers.get(slug) or answers.setdefault(slug, sale_answer(follower.entry)), now)
+            send_sale(follower, answers.get(slug) or answers.setdefault(slug, sale_answer(follower.entry)), now)
 
     async def _look_at_sku(self, sku: str, group: Sequence[Follower], now: float, *, rest_seconds: float) -> None:
         for start in range(0, len(group), MAX_PER_CALL):
@@ -151,7 +151,7 @@ class Followers:
             if place is None:
                 forgotten.append(follower)
                 continue
-            tell(follower, self._statuses.answer_of(follower.entry, follower.request_id, place), now, seen=seen)
+            send_status(follower, self._statuses.answer_of(follower.entry, follower.request_id, place), now, seen=seen)
         self._look_up_soon(forgotten, now)
 
     def _look_up_soon(self, forgotten: Sequence[Follower], now: float) -> None:
@@ -185,5 +185,5 @@ class Followers:
         except Exception:
             log.exception("unexpected error while looking", action="gate_error", request=follower.request_id)
         else:
-            tell(follower, status, time.monotonic(), seen=seen)
+            send_status(follower, status, time.monotonic(), seen=seen)
         return True

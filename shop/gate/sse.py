@@ -20,7 +20,7 @@ from shop.gate.sales.listing import sale_answer
 from shop.gate.sales.state import SaleEntry
 from shop.gate.server.limits import AddressLimit
 from shop.gate.status import Statuses
-from shop.gate.subscriber import Follower, seen_of, tell, tell_sale
+from shop.gate.subscriber import Follower, seen_of, send_sale, send_status
 from shop.http import Receive, Scope, Send, buyer_of, headers_of
 from shop.replies import Headers
 
@@ -71,14 +71,14 @@ class Streams:
         status = await self._statuses.read(request_id, buyer=buyer)
         follower = Follower(entry, request_id=request_id, buyer=buyer, name=last_event_id(headers))
         with self._one_more(follower, address=caller_address(scope)):
-            tell(follower, status, time.monotonic(), seen=seen)
+            send_status(follower, status, time.monotonic(), seen=seen)
             await stream(follower, receive, send)
 
     async def follow_sale(self, entry: SaleEntry, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream one sale's public figures until it closes. Raises Unavailable."""
         follower = Follower(entry, name=last_event_id(headers_of(scope)))
         with self._one_more(follower, address=caller_address(scope)):
-            tell_sale(follower, sale_answer(entry), time.monotonic())
+            send_sale(follower, sale_answer(entry), time.monotonic())
             await stream(follower, receive, send)
 
 

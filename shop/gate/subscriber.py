@@ -126,7 +126,7 @@ class Follower:
             self._waiter = None
 
 
-def tell(follower: Follower, status: dict[str, Any], now: float, *, seen: Seen) -> None:
+def send_status(follower: Follower, status: dict[str, Any], now: float, *, seen: Seen) -> None:
     """Tell a follower where its request stands. seen: what was known of its sale before that was asked."""
     follower.position = status["position"] or 0
     pause = max(MIN_PLACE_SECONDS, CALMER * status["poll_after_ms"] / 1000)
@@ -134,7 +134,7 @@ def tell(follower: Follower, status: dict[str, Any], now: float, *, seen: Seen) 
     follower.put(status, ends=status["state"] not in WAITING_STATES)
 
 
-def tell_sale(follower: Follower, answer: dict[str, Any], now: float) -> None:
+def send_sale(follower: Follower, answer: dict[str, Any], now: float) -> None:
     """Tell one who follows a sale what the board knows of it now."""
     follower.looked(now, seen=seen_of(follower.entry), pause_seconds=SALE_SECONDS)
     follower.put(answer, ends=answer["state"] == "closed")

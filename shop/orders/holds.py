@@ -123,7 +123,7 @@ def records_now(cursor: Cursor, request_ids: Sequence[str]) -> list[Settled]:
     ]
 
 
-def tell(changes: Changes) -> None:
+def publish(changes: Changes) -> None:
     """Tell the line what was committed. Raises LineNotTold when it is away; the reconciler also tells it later.
 
     Let that error be the answer of a call: what a buyer has been told, the line must know, or its next answer would
@@ -148,7 +148,7 @@ def catch_up(order: Order) -> None:
         return
     with connection.cursor() as cursor:
         records = records_now(cursor, [order.request_id])
-    tell(Changes(stock.sku, StockFigures(stock.available, stock.held, stock.sold, stock.version), records))
+    publish(Changes(stock.sku, StockFigures(stock.available, stock.held, stock.sold, stock.version), records))
 
 
 def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = Reason.CANCELLED_BY_BUYER) -> State:
@@ -175,7 +175,7 @@ def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = R
             due_only=False,
         )
     if changes.changed:
-        tell(changes)
+        publish(changes)
         return State.CANCELLED
     order = Order.objects.select_related("sale__stock").get(pk=order.pk)
     if order.state != State.CANCELLED:
@@ -225,5 +225,5 @@ def _decide_waiting(request_id: str, record: Record, *, sku: str, state: State, 
         decision = Decision(Claim(request_id, record), state, reason)
         order_rows.insert_orders(cursor, [decision], terms={request_id: terms}, moment=now, actor=actor)
     gone = record._replace(state=state, restored=False)
-    tell(Changes(sku, ledger.figures_of(stock), [Settled(request_id, gone)]))
+    publish(Changes(sku, ledger.figures_of(stock), [Settled(request_id, gone)]))
     return True

@@ -18,7 +18,7 @@ from inventory.postgres import Cursor, pipeline_of
 from inventory.records import StockFigures
 from inventory.states import Reason, State
 from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
-from shop.orders.holds import Changes, catch_up, tell
+from shop.orders.holds import Changes, catch_up, publish
 from shop.payments.providers import Notice
 from shop.payments.refunds import refund_now, take_refund
 from shop.payments.rows import (
@@ -112,7 +112,7 @@ def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
             result = _note_decline(notice)
         _keep(notice, provider_name=provider_name, result=result)
     if changes is not None:
-        tell(changes)
+        publish(changes)
     return result
 
 
@@ -145,7 +145,7 @@ def _capture(notice: Notice, target: Target, *, provider_name: str) -> NoticeRes
     except DataError:
         # Not held any more, not the amount that was due, or brought in before: that wants a closer look.
         return _look_and_capture(notice, sku=target.sku, provider_name=provider_name)
-    tell(changes)
+    publish(changes)
     return NoticeResult.PAID
 
 
@@ -174,26 +174,26 @@ def _look_and_capture(notice: Notice, *, sku: str, provider_name: str) -> Notice
         if found.payment_state not in OPEN_STATES:
             _keep(notice, provider_name=provider_name, result=NoticeResult.NOTHING)
             return NoticeResult.NOTHING
-        trouble = _trouble(cursor, found, notice, stock=stock)
-        if trouble:
-            figures, changed = _refuse(cursor, found, notice.reference, reason=trouble, stock=stock)
+        rejection_reason = _rejection_reason(cursor, found, notice, stock=stock)
+        if rejection_reason:
+            figures, changed = _refuse(cursor, found, notice.reference, reason=rejection_reason, stock=stock)
         else:
             figures, changed = _sell(cursor, found, notice.reference, stock=stock)
-        result = NoticeResult.REFUND_DUE if trouble else NoticeResult.PAID
+        result = NoticeResult.REFUND_DUE if rejection_reason else NoticeResult.PAID
         _keep(notice, provider_name=provider_name, result=result)
-    if trouble:
+    if rejection_reason:
         log.warning(
             "payment captured for an unavailable hold; refunding",
             action="refund_due",
             request=found.request_id,
-            reason=trouble,
+            reason=rejection_reason,
         )
         refund_now(notice.reference)
-    tell(Changes(sku, figures, changed))
+    publish(Changes(sku, figures, changed))
     return result
 
 
-def _trouble(cursor: Cursor, found: Locked, notice: Notice, *, stock: ledger.ClaimedStock) -> str:
+def _rejection_reason(cursor: Cursor, found: Locked, notice: Notice, *, stock: ledger.ClaimedStock) -> str:
     """Return why this money cannot buy the order, '' when it can."""
     if (notice.amount, notice.currency) != (found.amount, found.currency):
         return f"{notice.amount} {notice.currency} were captured, {found.amount} {found.currency} were due"

@@ -15,7 +15,7 @@ from inventory.exceptions import FairdropError, LineNotTold, NotPayable
 from inventory.postgres import Cursor
 from inventory.states import Reason, State
 from shop.models import Payment
-from shop.orders.holds import Changes, tell
+from shop.orders.holds import Changes, publish
 from shop.payments.providers import Notice, provider
 from shop.payments.rows import OPEN_STATES, Locked, NoticeResult, change_order, change_payment, lock, settled, sku_of
 
@@ -37,7 +37,7 @@ def refund_order(request_id: str, *, actor: str, reason: str) -> None:
         changes = _take_goods_back(cursor, found, sku=sku, stock=stock, actor=actor, reason=reason)
     refund_now(payment.reference)
     with suppress(LineNotTold):  # staff read the database; the buyer's page and calls tell the line first
-        tell(changes)
+        publish(changes)
 
 
 def take_refund(notice: Notice, *, actor: str) -> tuple[NoticeResult, Changes | None]:

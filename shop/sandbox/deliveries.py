@@ -61,16 +61,16 @@ def send_due(*, most: int = BATCH, event_id: str = "") -> int:
 
 
 def _send(event: Event) -> None:
-    trouble = post(event)
+    error = post(event)
     if "twice" in settings.SANDBOX_MISCHIEF:
-        trouble = post(event) or trouble
-    if not trouble:
+        error = post(event) or error
+    if not error:
         Event.objects.filter(pk=event.pk).update(delivered_at=Now(), last_error="")
         return
     pause = min(FIRST_PAUSE_SECONDS * 2 ** min(event.attempts - 1, 10), MAX_PAUSE_SECONDS)
-    log.info("notice not taken", action="notice_retry", notice=event.event_id, error=trouble)
+    log.info("notice not taken", action="notice_retry", notice=event.event_id, error=error)
     with connection.cursor() as cursor:
-        cursor.execute(PUT_OFF, {"pause": pause, "error": trouble[:200], "id": event.pk})
+        cursor.execute(PUT_OFF, {"pause": pause, "error": error[:200], "id": event.pk})
 
 
 def post(event: Event) -> str:

@@ -27,7 +27,7 @@ MAX_LETTERS = 50
 # Ten minutes at one point every two seconds.
 MAX_POINTS = 300
 SPEED_SECONDS = 10
-LINE_FIELDS = ("waiting", "waitlisted", "flying", "queued", "admitted", "decided", "aside", "waits_for")
+LINE_FIELDS = ("waiting", "waitlisted", "in_flight", "queued", "admitted", "decided", "aside", "waits_for")
 # A point of the charts: Unix s, units free, held, sold, requests waiting, decisions a second, ms p50, ms p99.
 Point = list[float | None]
 
@@ -169,7 +169,7 @@ def _rate(room: dict[str, Any], last: dict[str, Any] | None) -> float | None:
 
 def _point(room: dict[str, Any]) -> Point:
     stock, latency, line = room["stock"], room["latency"], room["line"]
-    waiting = line["waiting"] + line["flying"] if line else None
+    waiting = line["waiting"] + line["in_flight"] if line else None
     figures = [round(room["at"], 3), stock["available"], stock["held"], stock["sold"], waiting, room["rate"]]
     times = [None if latency[name] is None else round(latency[name], 1) for name in ("p50_ms", "p99_ms")]
     return [*figures, *times]

@@ -86,10 +86,10 @@ def unsettled(sale: Sale) -> str:
     return ""
 
 
-def forget_retired(sku: str, *, breathe: Callable[[], None] = lambda: None) -> bool:
+def forget_retired(sku: str, *, throttle: Callable[[], None] = lambda: None) -> bool:
     """Let Redis forget the retired sales of `sku`, and all of it when no other is left; say whether it has.
 
-    Safe to repeat and to break off. breathe: called after each step. Raises RedisUnavailable.
+    Safe to repeat and to break off. throttle: called after each step. Raises RedisUnavailable.
     """
     client = redis.connect()
     sales = Sale.objects.filter(stock__sku=sku)
@@ -97,8 +97,8 @@ def forget_retired(sku: str, *, breathe: Callable[[], None] = lambda: None) -> b
     if not retired:
         return False
     if not sales.filter(retired_at__isnull=True).exists():
-        return forgetting.forget_sku(client, sku, lock_ttl_ms=settings.LOCK_TTL_MS, breathe=breathe)
+        return forgetting.forget_sku(client, sku, lock_ttl_ms=settings.LOCK_TTL_MS, throttle=throttle)
     left = forgetting.sales_known(client, sku, retired)
     if left:
-        forgetting.forget_sales(client, sku, sale_ids=set(left), breathe=breathe)
+        forgetting.forget_sales(client, sku, sale_ids=set(left), throttle=throttle)
     return not left or not forgetting.sales_known(client, sku, left)

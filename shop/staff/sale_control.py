@@ -19,7 +19,7 @@ from inventory import ledger
 from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
 from inventory.records import StockFigures
 from shop.models import Sale, StaffAct
-from shop.orders.holds import Changes, tell
+from shop.orders.holds import Changes, publish
 from shop.sales import catalogue
 
 log = structlog.get_logger(__name__)
@@ -184,7 +184,7 @@ def _change_stock(
     except DataError as error:
         raise InvalidRequest(f"{units} units are more than the books can count") from error
     with suppress(LineNotTold):  # the board of every web process sees the newer figures and primes them
-        tell(Changes(sku, figures, []))
+        publish(Changes(sku, figures, []))
     return figures
 
 

@@ -61,7 +61,7 @@ class StockRow:
         if look is not None:
             line, lock = look.line, look.lock
             oldest = _rounded(look.oldest_seconds)
-            of_redis = (line.waiting, line.waitlisted, line.flying, line.dead_letters, oldest)
+            of_redis = (line.waiting, line.waitlisted, line.in_flight, line.dead_letters, oldest)
             of_lock = (lock.holder, _rounded(look.lock_seconds), len(lock.waiters))
         sales = " ".join(f"{slug}:{state}" for _, slug, state in self.sales)
         counts = (stock.sku, sales, stock.total, stock.available, stock.held, stock.sold)
@@ -160,7 +160,7 @@ def _drift(stock: Stock, look: StockLook, *, seen: _Seen | None, on_sale: bool) 
     figures, row = (line.available, line.held, line.sold), (stock.available, stock.held, stock.sold)
     if line.version == stock.version and figures != row:
         return f"Redis says {figures[0]} free, {figures[1]} held, {figures[2]} sold"
-    behind = line.version < stock.version and not line.flying
+    behind = line.version < stock.version and not line.in_flight
     if behind and seen is not None and seen.version == line.version and seen.row_version > line.version:
         return f"Redis is {stock.version - line.version} versions behind"
     return ""

@@ -52,7 +52,7 @@ def worked(worker: Settler, card: SaleCard) -> bool:
 def test_the_line_goes_on_after_one_refusal(card: SaleCard) -> None:
     with settler(batch=3) as worker:
         worker.work_once()
-        assert (decided(card), line.look(redis.connect(), card.sku).flying) == (0, 3)
+        assert (decided(card), line.look(redis.connect(), card.sku).in_flight) == (0, 3)
         rounds = next((number for number in range(1, MAX_ROUNDS + 1) if worked(worker, card)), None)
         assert rounds is not None, "the line stands still"
     counts = assert_books_balance(card)

@@ -45,8 +45,8 @@ def counted(queue: Queue, **wanted: int) -> bool:
 
 def lies(queue: Queue) -> tuple[int, int]:
     """Return how many tasks wait, and how many are in flight."""
-    waiting, flying = (("ZCARD", key(queue.name)) for key in (keys.queue_waiting, keys.queue_in_flight))
-    return tuple(redis.run_commands(redis.connect(), [waiting, flying]))  # type: ignore[return-value]
+    waiting, in_flight = (("ZCARD", key(queue.name)) for key in (keys.queue_waiting, keys.queue_in_flight))
+    return tuple(redis.run_commands(redis.connect(), [waiting, in_flight]))  # type: ignore[return-value]
 
 
 def pop_in_vain(queue: Queue) -> None:

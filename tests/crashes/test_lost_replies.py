@@ -37,7 +37,7 @@ BUYERS = tuple(f"buyer-{number}" for number in range(10))
 def counts(card: SaleCard) -> tuple[int, int, int, int]:
     """Return, of a SKU: in line, in flight, admitted, decided."""
     seen = audit_line.look(redis.connect(), card.sku)
-    return seen.waiting, seen.flying, seen.admitted, seen.decided
+    return seen.waiting, seen.in_flight, seen.admitted, seen.decided
 
 
 def assert_told_in_time(call: Callable[[], object]) -> None:

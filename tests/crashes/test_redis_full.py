@@ -157,17 +157,17 @@ def press(web: Caller, card: SaleCard, buyer: Buyer) -> Answer:
 
 def test_without_the_flag_nothing_drains(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the same line, the same server, the scripts without their first line."""
-    whole = redis.script_text
+    whole = redis_client.script_text
     monkeypatch.setattr(redis_client, "script_text", lambda name: whole(name).removeprefix(FLAG))
-    redis.script_digest.cache_clear()
+    redis_client.script_digest.cache_clear()
     try:
         with pytest.raises(RedisUnavailable):
             road.settle_line(shop.card)
     finally:
-        redis.script_digest.cache_clear()
+        redis_client.script_digest.cache_clear()
     # It may be refused at its first script, or at the one that tells what was decided.
     look = line.look(redis.connect(), shop.card.sku)
-    assert look.waiting + look.flying == BUYERS
+    assert look.waiting + look.in_flight == BUYERS
 
 
 def test_below_nine_tenths_a_server_is_not_full_and_without_a_limit_never() -> None:

@@ -153,13 +153,13 @@ def test_an_answer_that_the_line_did_not_hear_of_is_taken_back(
     with quiet_sandbox():
         (name,) = road.queue(card, "buyer-0000000")
         road.settle_line(card)
-        whole = holds.tell
+        whole = holds.publish
 
         def tell_or_not(changes: holds.Changes) -> None:
             with suppress(LineNotTold):
                 whole(changes)
 
-        monkeypatch.setattr(notices, "tell", tell_or_not)
+        monkeypatch.setattr(notices, "publish", tell_or_not)
         monkeypatch.setattr(holds, "catch_up", lambda order: None)
         assert buy(card, valkey, name) == [State.PAID, State.HELD]
         monkeypatch.undo()

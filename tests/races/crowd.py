@@ -61,4 +61,4 @@ def two_settlers(*, batch: int, lock_ttl_ms: int = 5000) -> Iterator[None]:
 def line_is_empty(card: SaleCard) -> bool:
     """Tell whether every admitted request of a sale's SKU has been answered."""
     look = line.look(redis.connect(), card.sku)
-    return look.waiting == look.flying == 0
+    return look.waiting == look.in_flight == 0

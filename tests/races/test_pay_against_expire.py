@@ -38,7 +38,7 @@ def expire(card: SaleCard, name: str, *, unit_goes: bool = False) -> bool:
         changes = holds.expire_due(cursor, sku=card.sku, request_ids=[name])
         if changes.changed and unit_goes:
             ledger.adjust_stock(cursor, sku=card.sku, units=-1, actor="test", reason="went to somebody else")
-    holds.tell(changes)
+    holds.publish(changes)
     return bool(changes.changed)
 
 
@@ -68,19 +68,19 @@ def expire_in_the_middle_of_a_payment(card: SaleCard, name: str, monkeypatch: py
     """Let a payment read its order, then a hold end, then the payment go on: what the locks forbid."""
     (notice,) = captured([name])
     has_read, may_go_on = Event(), Event()
-    judge = payments._trouble
+    judge = payments._rejection_reason
 
     def judge_slowly(*args: object, **named: object) -> str:
-        trouble = judge(*args, **named)  # type: ignore[arg-type]
+        rejection_reason = judge(*args, **named)  # type: ignore[arg-type]
         has_read.set()
         # Not for ever: with the locks on, the other one waits for us.
         may_go_on.wait(timeout=2)
-        return trouble
+        return rejection_reason
 
     def take_a_look(*_: object, **__: object) -> None:
         raise DataError
 
-    monkeypatch.setattr(payments, "_trouble", judge_slowly)
+    monkeypatch.setattr(payments, "_rejection_reason", judge_slowly)
     # What is sold in one round trip has no middle; this is the way of a payment that needs a look.
     monkeypatch.setattr(payments, "_sell_held", take_a_look)
 

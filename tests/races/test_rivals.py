@@ -17,7 +17,7 @@ from django.test import Client, override_settings
 
 from loadtest.rivals import row_stock
 from loadtest.rivals.articles import ArticleLock
-from loadtest.rivals.rival import Answer, Rival, held_orders, redis_client
+from loadtest.rivals.rival import Rival, RivalAnswer, held_orders, redis_client
 from loadtest.rivals.row_stock import RedisLock
 from loadtest.rivals.strategies import RIVALS
 from shop.buyers import issue_buyer
@@ -61,18 +61,18 @@ def new_sale(new_sku: Callable[[], str]) -> Callable[[Rival, int], str]:
     return make
 
 
-def click(rival: Rival, sale: str, buyer: str) -> Answer:
+def click(rival: Rival, sale: str, buyer: str) -> RivalAnswer:
     """Click until the answer is not "busy", on a connection of this thread's own."""
     try:
-        answer = Answer.BUSY
-        while answer == Answer.BUSY:
+        answer = RivalAnswer.BUSY
+        while answer == RivalAnswer.BUSY:
             answer = rival.buy(sale, buyer=buyer, key="")
         return answer
     finally:
         connections.close_all()
 
 
-def crowd(rival: Rival, sale: str) -> dict[str, set[Answer]]:
+def crowd(rival: Rival, sale: str) -> dict[str, set[RivalAnswer]]:
     """Let every buyer click twice, all at once; return what each was told."""
     names = [f"buyer-{number // CLICKS}" for number in range(BUYERS * CLICKS)]
     answers = at_once(lambda number: click(rival, sale, names[number]), len(names))
@@ -101,17 +101,17 @@ def test_a_correct_rival_sells_every_unit_once(name: str, new_sale: Callable[[Ri
     if rival.workers:
         while rival.work_once(sale):
             continue
-        assert Answer.HELD not in set().union(*told.values())
+        assert RivalAnswer.HELD not in set().union(*told.values())
         told = {buyer: {rival.look_up(sale, buyer=buyer, key="")} for buyer in told}
     books = rival.books(sale)
     assert (books.orders, books.oversold, books.unsold, books.left) == (UNITS, 0, 0, 0)
-    assert sum(Answer.HELD in answers for answers in told.values()) == UNITS
+    assert sum(RivalAnswer.HELD in answers for answers in told.values()) == UNITS
     assert rival.waiting(sale) == 0
 
 
-def ten_clicks_then_nine_others(rival: Rival, sale: str) -> list[Answer]:
+def ten_clicks_then_nine_others(rival: Rival, sale: str) -> list[RivalAnswer]:
     """One buyer clicks ten times at once, then nine others come; return what those are told."""
-    assert set(at_once(lambda _: click(rival, sale, "impatient"), 10)) == {Answer.HELD}
+    assert set(at_once(lambda _: click(rival, sale, "impatient"), 10)) == {RivalAnswer.HELD}
     return [click(rival, sale, f"other-{number}") for number in range(9)]
 
 
@@ -120,10 +120,10 @@ def test_counting_alone_loses_a_unit_with_every_repeated_click_and_swallows_a_re
 ) -> None:
     rival = RIVALS["counter-alone"]
     sale = new_sale(rival, 10)
-    assert set(ten_clicks_then_nine_others(rival, sale)) == {Answer.SOLD_OUT}
+    assert set(ten_clicks_then_nine_others(rival, sale)) == {RivalAnswer.SOLD_OUT}
     assert (rival.books(sale).orders, rival.books(sale).unsold, rival.books(sale).left) == (1, 9, -9)
     rival.restock(sale, units=5)
-    assert click(rival, sale, "late") == Answer.SOLD_OUT
+    assert click(rival, sale, "late") == RivalAnswer.SOLD_OUT
     assert rival.books(sale).oversold == 0
 
 
@@ -132,10 +132,10 @@ def test_the_same_clicks_lose_nothing_elsewhere(name: str, new_sale: Callable[[R
     """The control of the one above."""
     rival = RIVALS[name]
     sale = new_sale(rival, 10)
-    assert set(ten_clicks_then_nine_others(rival, sale)) == {Answer.HELD}
-    assert click(rival, sale, "late") == Answer.SOLD_OUT
+    assert set(ten_clicks_then_nine_others(rival, sale)) == {RivalAnswer.HELD}
+    assert click(rival, sale, "late") == RivalAnswer.SOLD_OUT
     rival.restock(sale, units=1)
-    assert click(rival, sale, "late") == Answer.HELD
+    assert click(rival, sale, "late") == RivalAnswer.HELD
     assert (rival.books(sale).orders, rival.books(sale).unsold) == (11, 0)
 
 
@@ -186,7 +186,7 @@ def test_a_job_of_a_task_queue_writes_each_order_once(
     rival = RIVALS[QUEUED]
     sale = new_sale(rival, UNITS)
     told = crowd(rival, sale)
-    assert sum(answers != {Answer.SOLD_OUT} for answers in told.values()) == UNITS
+    assert sum(answers != {RivalAnswer.SOLD_OUT} for answers in told.values()) == UNITS
     command = [sys.executable, "-m", "loadtest.rivals.work", QUEUED, sale]
     worker = ChildProcess(
         name="worker", arguments=command, environment=rival_environment, folder=ROOT, log_path=tmp_path / "worker.log"

@@ -119,7 +119,7 @@ def test_two_who_end_the_same_holds_end_each_once(new_sku: Callable[[], str]) ->
                 cursor.execute("BEGIN")
                 changes = holds.expire_due(cursor, sku=card.sku, request_ids=names)
                 cursor.execute("COMMIT")
-            holds.tell(changes)
+            holds.publish(changes)
             return len(changes.changed)
 
         return in_own_thread(act)  # type: ignore[return-value]

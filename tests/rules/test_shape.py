@@ -45,6 +45,26 @@ def test_no_folder_holds_more_modules_than_one_can_take_in() -> None:
     assert full_folders(python_files(*FLOORS)) == []
 
 
+# Django finds a command by this name; every benchmark has these two; a provider gives a charge, the sandbox keeps one.
+SHARED_NAMES = {"Command", "Plan", "Results", "Charge"}
+
+
+def public_classes(files: Iterable[Path]) -> Counter[tuple[str, str]]:
+    """Return how many files of a floor, its name first, define each public class."""
+    return Counter(
+        (path.relative_to(ROOT).parts[0], node.name)
+        for path in files
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+
+
+def test_no_public_class_has_the_name_of_another_on_its_floor() -> None:
+    """The control: the names that are shared on purpose are there, more than once."""
+    twice = {name for (_, name), files in public_classes(python_files(*FLOORS)).items() if files > 1}
+    assert twice == SHARED_NAMES
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_says_what_it_is_for_and_its_functions_fit_on_a_screen(path: Path) -> None:
     tree = tree_of(path)

@@ -22,7 +22,7 @@ from inventory.redis import Client
 from workers.process_loop import Stopped
 from workers.reconciler.books import SkuOnSale, check_books, skus_on_sale
 from workers.reconciler.pace import Comparison, Step, seconds_between_rounds
-from workers.reconciler.report import ALARM, FOUND, REPAIRED, Drift, tell_of
+from workers.reconciler.report import ALARM, FOUND, REPAIRED, Drift, log_drifts
 from workers.reconciler.requests import PLACED_UNKNOWN, settle_suspects, suspects
 from workers.reconciler.retirement import Retirement
 from workers.reconciler.stock import look_at_stock, mend_stock, wrong_with_stock
@@ -60,11 +60,11 @@ class Reconciler:
         self._tell_alive = tell_alive
         self._repair = repair
         self._gentle = gentle
-        self._breathed_at = time.monotonic()
+        self._throttled_at = time.monotonic()
         self._comparisons: dict[str, Comparison] = {}
         self._alarmed: dict[tuple[str, str, str], float] = {}
         self._last_sku = ""
-        self._retirement = Retirement(client, breathe=self._breathe)
+        self._retirement = Retirement(client, throttle=self._throttle)
 
     def work_once(self, *, between_skus: Callable[[], object] = lambda: None) -> int:
         """Compare every SKU whose time has come; return how many differences were found.
@@ -73,7 +73,7 @@ class Reconciler:
         between_skus: called before each SKU, for a round over many takes long, and others may wait for an answer.
         Raises RedisUnavailable, DatabaseError, Stopped.
         """
-        self._breathed_at = time.monotonic()
+        self._throttled_at = time.monotonic()
         if self._repair:
             self._retirement.work_once()
         on_sale_now = skus_on_sale()
@@ -81,7 +81,7 @@ class Reconciler:
         # By name, those after the last one first: every SKU gets its turn.
         found = 0
         for sku in sorted(on_sale_now, key=lambda sku: (sku <= self._last_sku, sku)):
-            self._breathe()
+            self._throttle()
             between_skus()
             self._last_sku = sku
             found += len(self._compare_safely(sku, on_sale_now[sku]))
@@ -112,8 +112,8 @@ class Reconciler:
             else:  # the stock need not wait for the end of a long comparison
                 last.looked_at = time.monotonic()
                 drifts = self._compare_stock(sku, on_sale.sale_ids)
-        drifts += last.go_on(breathe=self._breathe)
-        tell_of(self._news(drifts))
+        drifts += last.go_on(throttle=self._throttle)
+        log_drifts(self._news(drifts))
         return drifts
 
     def _is_due(self, last: Comparison, now: tuple[Standing, int]) -> bool:
@@ -137,7 +137,7 @@ class Reconciler:
         drifts: list[Drift] = []
         for _, found in self.steps(sku, sale_ids=sale_ids):
             drifts += found
-            self._breathe()
+            self._throttle()
         return drifts
 
     def steps(self, sku: str, *, sale_ids: Sequence[int]) -> Iterator[Step]:
@@ -193,25 +193,25 @@ class Reconciler:
     def _compare_units(self, sku: str, *, live_differs: bool) -> list[Drift]:
         """Find whose units are counted wrong, if somebody's are or the units in line do not add up."""
         before = line_repair.standing(self._client, sku)
-        counted, must = queued_units(self._client, sku, breathe=self._breathe)
+        counted, must = queued_units(self._client, sku, throttle=self._throttle)
         queued_differs = counted != must and before == line_repair.standing(self._client, sku)
         if not live_differs and not queued_differs:
             return []
-        first = look_at_units(self._client, sku, breathe=self._breathe)
+        first = look_at_units(self._client, sku, throttle=self._throttle)
         if not first.differs or not first.still:
             return []
         time.sleep(LOOK_AGAIN_SECONDS)
-        second = look_at_units(self._client, sku, breathe=self._breathe)
+        second = look_at_units(self._client, sku, throttle=self._throttle)
         return mend_units(self._client, sku, first, second, repair=self._repair)
 
-    def _breathe(self) -> None:
+    def _throttle(self) -> None:
         """Rest as long as the last page took: a long comparison must not keep Redis and PostgreSQL from the buyers."""
         if self._stopping():
             raise Stopped
         self._tell_alive()
         if self._gentle:
-            time.sleep(min(time.monotonic() - self._breathed_at, 0.1))
-        self._breathed_at = time.monotonic()
+            time.sleep(min(time.monotonic() - self._throttled_at, 0.1))
+        self._throttled_at = time.monotonic()
 
 
 def _spoil_counts(requests: Sequence[Drift]) -> bool:

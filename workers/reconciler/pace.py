@@ -40,8 +40,8 @@ class Comparison:
         rests = self.over and self._clean and now == self._standing
         return moment - self.began_at >= rest_seconds if rests else moment - self.looked_at >= busy_seconds
 
-    def go_on(self, *, breathe: Callable[[], None]) -> list[Drift]:
-        """Compare as much as the pace allows by now; return what was found. breathe: called after each step.
+    def go_on(self, *, throttle: Callable[[], None]) -> list[Drift]:
+        """Compare as much as the pace allows by now; return what was found. throttle: called after each step.
 
         An error ends the comparison, which is due again soon.
         """
@@ -56,7 +56,7 @@ class Comparison:
                 else:
                     self._read += step[0]
                     drifts += step[1]
-                    breathe()
+                    throttle()
         except BaseException:
             self.over, self._clean = True, False
             raise

@@ -29,7 +29,7 @@ class Drift(NamedTuple):
     done: str
 
 
-def tell_of(drifts: Sequence[Drift]) -> None:
+def log_drifts(drifts: Sequence[Drift]) -> None:
     """Log each alarm by name, and what was mended in one line a kind."""
     for drift in drifts:
         if drift.done == ALARM:

@@ -14,7 +14,7 @@ from inventory.redis import Client
 from workers.process_loop import Stopped
 from workers.reconciler.books import SkuOnSale, skus_on_sale
 from workers.reconciler.loop import Reconciler
-from workers.reconciler.report import ALARM, Drift, tell_of
+from workers.reconciler.report import ALARM, Drift, log_drifts
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ def compare_asked(reconciler: Reconciler, client: Client) -> int:
                 client, sku, state=reconcile_requests.FAILED, actor=each["actor"], detail="the database is away or busy"
             )
             continue
-        tell_of(drifts)
+        log_drifts(drifts)
         found += len(drifts)
         reconcile_requests.answer(
             client, sku, state=reconcile_requests.DONE, actor=each["actor"], detail=summary(drifts)

@@ -27,11 +27,11 @@ PASS_SECONDS = 30.0
 
 
 class Retirement:
-    """The retirements of one reconciler; any number may run. breathe: called after each step of forgetting."""
+    """The retirements of one reconciler; any number may run. throttle: called after each step of forgetting."""
 
-    def __init__(self, client: Client, *, breathe: Callable[[], None]) -> None:
+    def __init__(self, client: Client, *, throttle: Callable[[], None]) -> None:
         self._client = client
-        self._breathe = breathe
+        self._throttle = throttle
         self._after_id = 0
         self._forgotten_sku = ""
         self._next_pass_at = float("-inf")
@@ -68,9 +68,9 @@ class Retirement:
     def _forget(self, sku: str) -> None:
         def step() -> None:
             fault_point("in_forget")
-            self._breathe()
+            self._throttle()
 
-        retiring.forget_retired(sku, breathe=step)
+        retiring.forget_retired(sku, throttle=step)
 
     def _forget_left(self) -> None:
         """Forget what is retired and still known: its process died in between, or the line was not empty then."""

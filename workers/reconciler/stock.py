@@ -44,7 +44,7 @@ def wrong_with_stock(before: StockLook, now: StockLook) -> dict[str, str]:
     if now.seen is None:
         return {} if before.seen is not None else {UNPRIMED: "Redis does not know it"}
     seen, row, found = now.seen, before.row, {}
-    still = before.seen is not None and before.seen.version == seen.version and not seen.flying
+    still = before.seen is not None and before.seen.version == seen.version and not seen.in_flight
     if seen.version > now.row.version:
         found[AHEAD] = f"Redis has version {seen.version}, the row {now.row.version}"
     elif still and seen.version < row.version:

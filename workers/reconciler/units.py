@@ -66,27 +66,27 @@ class UnitsLook(NamedTuple):
         return self.before == self.after
 
 
-def look_at_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> UnitsLook:
-    """Add up the units of `sku` and compare. breathe: called after each page. Raises RedisUnavailable."""
+def look_at_units(client: Client, sku: str, *, throttle: Callable[[], None]) -> UnitsLook:
+    """Add up the units of `sku` and compare. throttle: called after each page. Raises RedisUnavailable."""
     before = line_repair.standing(client, sku)
-    live = _live_differences(client, sku, breathe=breathe)
-    queued = queued_units(client, sku, breathe=breathe)
+    live = _live_differences(client, sku, throttle=throttle)
+    queued = queued_units(client, sku, throttle=throttle)
     return UnitsLook(before, line_repair.standing(client, sku), live, queued)
 
 
-def _live_differences(client: Client, sku: str, *, breathe: Callable[[], None]) -> dict[str, tuple[int, int]]:
-    must = _live_units(client, sku, breathe=breathe)
+def _live_differences(client: Client, sku: str, *, throttle: Callable[[], None]) -> dict[str, tuple[int, int]]:
+    must = _live_units(client, sku, throttle=throttle)
     if must is None:
         return {}
     counted: dict[str, int] = {}
     for page in line_repair.live_pages(client, sku):
         counted |= page
-        breathe()
+        throttle()
     fields = [field for field in {**must, **counted} if must[field] != counted.get(field, 0)]
     return {field: (counted.get(field, 0), must[field]) for field in fields}
 
 
-def _live_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> Counter[str] | None:
+def _live_units(client: Client, sku: str, *, throttle: Callable[[], None]) -> Counter[str] | None:
     """Return the units of each buyer's live records, None when one cannot be read: whose units it has is unknown.
 
     A record that moves and comes twice counts once.
@@ -101,14 +101,14 @@ def _live_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> Cou
             if record.state in LIVE_STATES and name not in met:
                 met.add(name)
                 units[live_field(sale_id=record.sale_id, buyer=record.buyer)] += record.quantity
-        breathe()
+        throttle()
     return units
 
 
-def queued_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> tuple[int, int]:
+def queued_units(client: Client, sku: str, *, throttle: Callable[[], None]) -> tuple[int, int]:
     """Return the units in line and in flight, as counted and as they are; equal when that cannot be known.
 
-    breathe: called after each page. Raises RedisUnavailable.
+    throttle: called after each page. Raises RedisUnavailable.
     """
     units: dict[str, int] = {}
     for page in line_repair.queued_pages(client, sku):
@@ -117,7 +117,7 @@ def queued_units(client: Client, sku: str, *, breathe: Callable[[], None]) -> tu
         if None in records.values():
             return 0, 0  # a damaged record: it ends in the dead letters, and the count is set right with it
         units |= {name: record.quantity for name, record in records.items() if record is not None}
-        breathe()
+        throttle()
     counted, must = line_repair.queued_units(client, sku), sum(units.values())
     return (must if counted is None else counted), must
 

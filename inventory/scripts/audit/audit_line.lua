@@ -1,7 +1,7 @@
 -- Look at a SKU's line: sizes, figures, and who is first, in one moment.
 -- KEYS  1 line   2 in flight   3 stock   4 dead letters   5 records   6 set aside   7 sales
 -- ARGV  1 most requests whose units are added up   2 the sale whose admissions are counted, '' = all
--- Returns a flat list: waiting, flying, in both, admitted since ordinals last jumped, queued units,
+-- Returns a flat list: waiting, in_flight, in both, admitted since ordinals last jumped, queued units,
 --   dead letters, set aside, 1 when the SKU is primed, stock version, available, held, sold, how many of those who wait
 --   were told "waitlisted", units in line and in flight by their records (-1: too many to add up, or a record is
 --   damaged), records, the server's clock in µs, the first in flight or else in line and its record ('' for none),
@@ -9,10 +9,10 @@
 --   up, dead letters that were discarded because nobody could read them.
 -- Stays true: reads only.
 -- Shared: head_waits
-local flying = redis.call('ZRANGE', KEYS[2], 0, -1)
+local in_flight = redis.call('ZRANGE', KEYS[2], 0, -1)
 local waiting = redis.call('ZCARD', KEYS[1])
 local both = 0
-for _, id in ipairs(flying) do
+for _, id in ipairs(in_flight) do
   if redis.call('ZSCORE', KEYS[1], id) then both = both + 1 end
 end
 local stock = redis.call('HMGET', KEYS[3], 'queued', 'version', 'available', 'held', 'sold', 'waitlisted_to',
@@ -29,20 +29,20 @@ for i = 1, #sales, 2 do
   end
 end
 
-local first = flying[1] or redis.call('ZRANGE', KEYS[1], 0, 0)[1] or ''
+local first = in_flight[1] or redis.call('ZRANGE', KEYS[1], 0, 0)[1] or ''
 local record = first ~= '' and redis.call('HGET', KEYS[5], first) or ''
 local sale = string.match(record, '^%a|%d+|%d+|(%d+)|')
-local waitlisted = waiting + #flying
+local waitlisted = waiting + #in_flight
 if not head_waits(2, 1, 5, number(3), number(4)) then
   local told = stock[6] or '0'
   waitlisted = redis.call('ZCOUNT', KEYS[1], '-inf', told) + redis.call('ZCOUNT', KEYS[2], '-inf', told)
 end
 
 local units = -1
-if not stock[7] and waiting + #flying <= tonumber(ARGV[1]) then
+if not stock[7] and waiting + #in_flight <= tonumber(ARGV[1]) then
   units = 0
   local ids = redis.call('ZRANGE', KEYS[1], 0, -1)
-  for _, id in ipairs(flying) do
+  for _, id in ipairs(in_flight) do
     if not redis.call('ZSCORE', KEYS[1], id) then ids[#ids + 1] = id end
   end
   local records = #ids > 0 and redis.call('HMGET', KEYS[5], unpack(ids)) or {}
@@ -53,7 +53,7 @@ if not stock[7] and waiting + #flying <= tonumber(ARGV[1]) then
 end
 
 local time = redis.call('TIME')
-return {waiting, #flying, both, admitted, number(1), redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[6]),
+return {waiting, #in_flight, both, admitted, number(1), redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[6]),
   stock[2] and 1 or 0, number(2), number(3), number(4), number(5), waitlisted, units, redis.call('HLEN', KEYS[5]),
   time[1] * 1000000 + time[2], first, record, sale and redis.call('HGET', KEYS[7], sale) or '',
   table.concat(redis.call('ZRANGE', KEYS[4], 0, 2), ' '), bases, number(8)}

@@ -40,8 +40,8 @@ elseif now_us < tonumber(opens_us) then shut = 4
 elseif state == 'paused' then shut = 5 end
 
 local waiting = redis.call('ZCARD', KEYS[3])
-local flying = redis.call('ZCARD', KEYS[4])
-local ahead = waiting + flying
+local in_flight = redis.call('ZCARD', KEYS[4])
+local ahead = waiting + in_flight
 local limit = tonumber(limit_text or '0')
 local queued = tonumber(stock[3] or '0')
 if ahead == 0 then queued = 0 end -- nobody waits: whatever the counter drifted to ends here
@@ -93,7 +93,7 @@ for i = 1, count do
     else
       local rank = redis.call('ZRANK', KEYS[3], id)
       local position = 0
-      if rank then position = flying + rank + 1
+      if rank then position = in_flight + rank + 1
       elseif letter == 'q' and seen[id] then position = position_of[id]
       elseif letter == 'q' then position = (redis.call('ZRANK', KEYS[4], id) or -1) + 1 end
       if letter == 'q' then

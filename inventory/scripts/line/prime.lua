@@ -44,13 +44,13 @@ redis.call('HINCRBY', KEYS[2], 'changes', 1)
 -- A lock taken from an empty Redis whose clock is behind would otherwise get fences that the stock row refuses.
 local fence = math.max(tonumber(redis.call('GET', KEYS[3]) or '0'), tonumber(ARGV[12]))
 redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', ARGV[13])
-local flying = redis.call('ZCARD', KEYS[4])
+local in_flight = redis.call('ZCARD', KEYS[4])
 if not stock[1] and tonumber(ARGV[14]) > 0 then
   redis.call('HSET', KEYS[2], 'decide_from_us', string.format('%.0f', tonumber(now) + tonumber(ARGV[14])))
 end
-if flying + redis.call('ZCARD', KEYS[5]) == 0 then redis.call('HSET', KEYS[2], 'queued', 0) end
+if in_flight + redis.call('ZCARD', KEYS[5]) == 0 then redis.call('HSET', KEYS[2], 'queued', 0) end
 local written = 0
-if not stock[1] or (flying == 0 and tonumber(ARGV[8]) >= tonumber(stock[1])) then
+if not stock[1] or (in_flight == 0 and tonumber(ARGV[8]) >= tonumber(stock[1])) then
   redis.call('HSET', KEYS[2], 'available', ARGV[5], 'held', ARGV[6], 'sold', ARGV[7], 'version', ARGV[8])
   if tonumber(ARGV[5]) + tonumber(ARGV[6]) == 0 then redis.call('HSET', KEYS[2], 'reopens_us', '0') end
   written = 1

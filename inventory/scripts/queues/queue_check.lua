@@ -1,7 +1,7 @@
 -- Look at a queue's sizes and counters in one moment, and tell where some ids lie.
 -- KEYS  1 waiting   2 in flight   3 dead letters   4 records   5 state
 -- ARGV  the ids to look for   (at most 1,000)
--- Returns {waiting, flying, dead, records, the state as a flat list, then for each id: a text of its places (w waiting,
+-- Returns {waiting, in_flight, dead, records, the state as a flat list, then for each id: a text of its places (w waiting,
 -- f in flight, d dead), its score there ('' for none), its record (false for none)}.
 -- Stays true: reads only.
 local answer = {redis.call('ZCARD', KEYS[1]), redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3]),

@@ -28,16 +28,16 @@ def _measure(folder: Path, quick: bool) -> Measured:
         from loadtest.bench.age.processes import shop_of
         from loadtest.bench.age.run import OLD, YOUNG, measure_all
         from loadtest.bench.harness import machine
-        from loadtest.bench.harness.servers import Place
+        from loadtest.bench.harness.servers import Workspace
 
-        lengths, hardware = QUICK if quick else FULL, machine.hardware()
-        place = Place(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
+        plan, hardware = QUICK if quick else FULL, machine.hardware()
+        place = Workspace(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
         with (
             shop_of(YOUNG, young_servers, place=place) as young,
             shop_of(OLD, old_servers, place=place) as old,
         ):
-            results = measure_all(lengths, young, old, say=say)
-        return report.report_of(results, lengths=lengths, hardware=hardware, quick=quick), {}
+            results = measure_all(plan, young, old, say=say)
+        return report.report_of(results, plan=plan, hardware=hardware, quick=quick), {}
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 
 from loadtest.bench.age import shops
-from loadtest.bench.age.plan import Lengths
-from loadtest.bench.age.processes import Say, Shop
+from loadtest.bench.age.plan import Plan
+from loadtest.bench.age.processes import AgeShop, Say
 
 EXPIRER = "expirer"
 # What is still to be ended after the last hold's time gets so long.
@@ -29,21 +29,21 @@ class Ends:
     sweeping_after: float
 
 
-def measure_ends(shop: Shop, *, lengths: Lengths, say: Say) -> Ends:
+def measure_ends(shop: AgeShop, *, plan: Plan, say: Say) -> Ends:
     """Let an expirer sweep when nothing is held, again after many holds have ended, and then end many."""
     with shop.running(workers=[], web=False):
-        without = share_of(shop, seconds=lengths.sweep_seconds)
+        without = share_of(shop, seconds=plan.sweep_seconds)
     with shop.running(workers=[EXPIRER], web=False):
-        time.sleep(lengths.rest_seconds)
-        sweeping = share_of(shop, seconds=lengths.sweep_seconds) - without
-    shop.hand.ask(shops.end_without_vacuum, holds=lengths.ended_holds)
+        time.sleep(plan.rest_seconds)
+        sweeping = share_of(shop, seconds=plan.sweep_seconds) - without
+    shop.hand.ask(shops.end_without_vacuum, holds=plan.ended_holds)
     with shop.running(workers=[], web=False):
-        without = share_of(shop, seconds=lengths.sweep_seconds)
+        without = share_of(shop, seconds=plan.sweep_seconds)
     with shop.running(workers=[EXPIRER], web=False):
-        time.sleep(lengths.rest_seconds)
-        after = share_of(shop, seconds=lengths.sweep_seconds) - without
-        say(f"  sweeping: {sweeping:.2%} of a core, {after:.2%} after {lengths.ended_holds:,} holds have ended")
-        sale_id, left = shop.hand.ask(shops.write_ending, holds=lengths.ending_holds, seconds=lengths.ending_seconds)
+        time.sleep(plan.rest_seconds)
+        after = share_of(shop, seconds=plan.sweep_seconds) - without
+        say(f"  sweeping: {sweeping:.2%} of a core, {after:.2%} after {plan.ended_holds:,} holds have ended")
+        sale_id, left = shop.hand.ask(shops.write_ending, holds=plan.ending_holds, seconds=plan.ending_seconds)
         time.sleep(left + TAIL_SECONDS)
         holds, ended, p50, p99, latest = shop.hand.ask(shops.lateness, sale_id=sale_id)
     say(f"  {ended:,} of {holds:,} holds ended: p50 {p50:.2f} s late, p99 {p99:.2f} s, the last {latest:.2f} s")
@@ -58,7 +58,7 @@ def measure_ends(shop: Shop, *, lengths: Lengths, say: Say) -> Ends:
     )
 
 
-def share_of(shop: Shop, *, seconds: float) -> float:
+def share_of(shop: AgeShop, *, seconds: float) -> float:
     """Return the share of a core that everything of the shop uses."""
     began, before = time.monotonic(), sum(shop.cpu_seconds().values())
     time.sleep(seconds)

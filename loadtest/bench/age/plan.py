@@ -8,7 +8,7 @@ WARM_UP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Plan:
     """How much is measured: sizes of the past, of the large sale and of the spread; rounds; seconds of each."""
 
     past_sales: int
@@ -31,7 +31,7 @@ class Lengths:
     longest_round_seconds: float = 900.0
 
 
-FULL = Lengths(
+FULL = Plan(
     past_sales=10_000,
     past_orders=1_000_000,
     past_payments=300_000,
@@ -49,7 +49,7 @@ FULL = Lengths(
     ending_seconds=60.0,
     sweep_seconds=30.0,
 )
-QUICK = Lengths(
+QUICK = Plan(
     past_sales=50,
     past_orders=5_000,
     past_payments=1_500,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from loadtest.bench.age import shops
 from loadtest.bench.harness import processes
 from loadtest.bench.harness.command import set_up_django
-from loadtest.bench.harness.servers import GATE, Place, Side, serving
+from loadtest.bench.harness.servers import GATE, Side, Workspace, serving
 from loadtest.bench.harness.shares import POSTGRES, REDIS, WEB
 from loadtest.bench.load.subprocesses import Hand
 from loadtest.bench.load.wire import LoadFailed
@@ -26,12 +26,12 @@ Say = Callable[[str], None]
 
 
 @dataclass(kw_only=True)
-class Shop:
+class AgeShop:
     """One shop: its stores, the hand that works on them, and its processes while they run."""
 
     name: str
     servers: Servers
-    place: Place
+    place: Workspace
     hand: Hand
     web: Side | None = None
     workers: dict[str, ChildProcess] = field(default_factory=dict)
@@ -79,10 +79,10 @@ class Shop:
 
 
 @contextmanager
-def shop_of(name: str, servers: Servers, *, place: Place) -> Iterator[Shop]:
+def shop_of(name: str, servers: Servers, *, place: Workspace) -> Iterator[AgeShop]:
     """Give the shop on `servers`, with its tables made, for the length of a `with` block."""
     environment = {**place.environment, **servers.environment, "CACHE_URL": servers.valkey.url}
-    here = Place(checkout=place.checkout, environment=environment, folder=place.folder)
+    here = Workspace(checkout=place.checkout, environment=environment, folder=place.folder)
     before = dict(os.environ)
     os.environ |= environment  # what is spawned inherits it
     try:
@@ -91,6 +91,6 @@ def shop_of(name: str, servers: Servers, *, place: Place) -> Iterator[Shop]:
         os.environ |= before
     try:
         hand.ask(set_up_django)
-        yield Shop(name=name, servers=servers, place=here, hand=hand)
+        yield AgeShop(name=name, servers=servers, place=here, hand=hand)
     finally:
         hand.end()

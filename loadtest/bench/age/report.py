@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadtest.bench.age.past import CAPTURED, DECLINED
-from loadtest.bench.age.plan import METHOD, WARM_UP_SECONDS, Lengths
-from loadtest.bench.age.run import OLD, PROCESSES, YOUNG, Results, Round
+from loadtest.bench.age.plan import METHOD, WARM_UP_SECONDS, Plan
+from loadtest.bench.age.run import OLD, PROCESSES, YOUNG, AgeRound, Results
 from loadtest.bench.age.shops import LOOKS
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.command import CHECKOUT
@@ -34,15 +34,15 @@ LOOK_NAMES = {
 PACKAGES = ("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop")
 
 
-def figures_of(results: Results, *, lengths: Lengths) -> list[Figure]:
+def figures_of(results: Results, *, plan: Plan) -> list[Figure]:
     """Return every figure with its bound."""
     return [
         *_idle_figures(results),
-        *_purchase_figures(results, meant=lengths.asks_per_second * lengths.seconds),
+        *_purchase_figures(results, meant=plan.asks_per_second * plan.seconds),
         *_size_figures(results),
         *_look_figures(results),
-        *_redis_figures(results, lengths=lengths),
-        *_end_figures(results, lengths=lengths),
+        *_redis_figures(results, plan=plan),
+        *_end_figures(results, plan=plan),
     ]
 
 
@@ -102,7 +102,7 @@ def _look_figures(results: Results) -> list[Figure]:
     return figures
 
 
-def _redis_figures(results: Results, *, lengths: Lengths) -> list[Figure]:
+def _redis_figures(results: Results, *, plan: Plan) -> list[Figure]:
     before, after = results.retired_bytes
     spread = statistics.median(ratio(many, one) for one, many in results.spread)
     large, named = results.large, f"{results.large.records:,} records in one live sale"
@@ -119,54 +119,54 @@ def _redis_figures(results: Results, *, lengths: Lengths) -> list[Figure]:
         Figure(name=f"{named}: a full comparison", value=large.round_seconds, unit="s", at_most=MAX_LARGE_SECONDS),
         Figure(name=f"{named}: differences found", value=large.drifts, at_most=0),
         Figure(
-            name=f"settled in {lengths.spread_skus:,} SKUs ÷ in one, median of rounds",
+            name=f"settled in {plan.spread_skus:,} SKUs ÷ in one, median of rounds",
             value=spread,
             at_least=MIN_SPREAD,
         ),
     ]
 
 
-def _end_figures(results: Results, *, lengths: Lengths) -> list[Figure]:
+def _end_figures(results: Results, *, plan: Plan) -> list[Figure]:
     ends = results.ends
-    named = f"{ends.holds:,} holds that end within {lengths.ending_seconds:g} s"
+    named = f"{ends.holds:,} holds that end within {plan.ending_seconds:g} s"
     sweeping = [
         Figure(name=name, value=share * 100, unit="% of a core", at_most=MAX_SWEEPING_PERCENT)
         for name, share in (
             ("sweeping when nothing is held", ends.sweeping),
-            (f"sweeping after {lengths.ended_holds:,} holds, before a vacuum", ends.sweeping_after),
+            (f"sweeping after {plan.ended_holds:,} holds, before a vacuum", ends.sweeping_after),
         )
     ]
     return [
         *sweeping,
-        Figure(name=f"{named}: ended", value=ends.ended, at_least=lengths.ending_holds),
+        Figure(name=f"{named}: ended", value=ends.ended, at_least=plan.ending_holds),
         Figure(name=f"{named}: late, median", value=ends.late_p50_seconds, unit="s"),
         Figure(name=f"{named}: late, p99", value=ends.late_p99_seconds, unit="s", at_most=MAX_LATE_SECONDS),
         Figure(name=f"{named}: late, the last", value=ends.latest_seconds, unit="s"),
     ]
 
 
-def old_rounds(results: Results) -> list[Round]:
+def old_rounds(results: Results) -> list[AgeRound]:
     """Return the rounds of the old shop."""
     return [old for _, old in results.pairs]
 
 
-def decided_p50(each: Round) -> float:
+def decided_p50(each: AgeRound) -> float:
     return each.decided_p50_ms
 
 
-def decided_p99(each: Round) -> float:
+def decided_p99(each: AgeRound) -> float:
     return each.decided_p99_ms
 
 
-def cpu(each: Round) -> float:
+def cpu(each: AgeRound) -> float:
     return each.cpu_us
 
 
-def told(each: Round) -> float:
+def told(each: AgeRound) -> float:
     return each.told_p50_ms
 
 
-def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str], quick: bool) -> Report:
+def report_of(results: Results, *, plan: Plan, hardware: Mapping[str, str], quick: bool) -> Report:
     """Return the whole report. hardware: as it was before the run."""
     stolen = {"CPU time stolen during the run": f"{results.stolen:.1%}"}
     return Report(
@@ -175,14 +175,14 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
         date=machine.now(),
         revision=machine.revision(CHECKOUT),
         quick=quick,
-        figures=figures_of(results, lengths=lengths),
+        figures=figures_of(results, plan=plan),
         facts=machine.facts({**hardware, **stolen}, packages=PACKAGES),
-        method=filled(METHOD, lengths, captured=CAPTURED, declined=DECLINED, warm_up=WARM_UP_SECONDS, looks=LOOKS),
+        method=filled(METHOD, plan, captured=CAPTURED, declined=DECLINED, warm_up=WARM_UP_SECONDS, looks=LOOKS),
         samples=[sample for number, pair in enumerate(results.pairs) for sample in _samples(results, number, pair)],
     )
 
 
-def _samples(results: Results, number: int, pair: tuple[Round, Round]) -> list[dict[str, Any]]:
+def _samples(results: Results, number: int, pair: tuple[AgeRound, AgeRound]) -> list[dict[str, Any]]:
     return [
         {
             "pair": number + 1,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from loadtest.bench.age import past, shops
 from loadtest.bench.age.ends import Ends, measure_ends
-from loadtest.bench.age.plan import WARM_UP_SECONDS, Lengths
-from loadtest.bench.age.processes import WORKERS, Say, Shop
+from loadtest.bench.age.plan import WARM_UP_SECONDS, Plan
+from loadtest.bench.age.processes import WORKERS, AgeShop, Say
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.rounds import in_turns
 from loadtest.bench.harness.shares import WEB
@@ -34,7 +34,7 @@ LIST_READS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class AgeRound:
     """One round of one shop. Waits in ms: to the 202, and from the place in line to the committed decision."""
 
     side: str
@@ -63,7 +63,7 @@ class Large:
 class Results:
     """pairs: (no past, old); idle: shares of a core by process, of each pair and shop; stolen: of all CPU time."""
 
-    pairs: Sequence[tuple[Round, Round]]
+    pairs: Sequence[tuple[AgeRound, AgeRound]]
     idle: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]
     from_memory: Mapping[str, float]
     retired_bytes: tuple[int, int]
@@ -73,33 +73,31 @@ class Results:
     stolen: float
 
 
-def measure_all(lengths: Lengths, young: Shop, old: Shop, *, say: Say) -> Results:
+def measure_all(plan: Plan, young: AgeShop, old: AgeShop, *, say: Say) -> Results:
     """Measure everything. Raises LoadFailed, ServerFailed."""
     stolen = machine.Stolen()
-    say(f"A past of {lengths.past_sales:,} sales, {lengths.past_orders:,} orders, {lengths.past_payments:,} payments")
+    say(f"A past of {plan.past_sales:,} sales, {plan.past_orders:,} orders, {plan.past_payments:,} payments")
     old.hand.ask(
         past.write_past,
-        sales=lengths.past_sales,
-        orders=lengths.past_orders,
-        payments=lengths.past_payments,
+        sales=plan.past_sales,
+        orders=plan.past_orders,
+        payments=plan.past_payments,
     )
-    retired = old.hand.ask(shops.retired_bytes, holds=lengths.retired_holds)
+    retired = old.hand.ask(shops.retired_bytes, holds=plan.retired_holds)
     say(f"  Redis had {retired[0]:,} bytes of a SKU, and {retired[1]:,} after its sale was retired")
     for shop in (young, old):
         shop.hand.ask(shops.make_live_sales)
     with young.running(), old.running():
-        time.sleep(lengths.rest_seconds)
-        pairs, idle = measure_pairs(young, old, lengths=lengths, say=say)
-        from_memory = {shop.name: share_from_memory(shop, lengths=lengths, say=say) for shop in (young, old)}
+        time.sleep(plan.rest_seconds)
+        pairs, idle = measure_pairs(young, old, plan=plan, say=say)
+        from_memory = {shop.name: share_from_memory(shop, plan=plan, say=say) for shop in (young, old)}
     spread = young.hand.ask(
-        shops.settle_spread, asks=lengths.spread_asks, skus=lengths.spread_skus, rounds=lengths.spread_rounds
+        shops.settle_spread, asks=plan.spread_asks, skus=plan.spread_skus, rounds=plan.spread_rounds
     )
     for one, many in spread:
-        say(f"  settled in one SKU {one:,.0f}/s, in {lengths.spread_skus:,} SKUs {many:,.0f}/s")
+        say(f"  settled in one SKU {one:,.0f}/s, in {plan.spread_skus:,} SKUs {many:,.0f}/s")
     # Last of all: it leaves a million dead entries in the other shop, and a table that no vacuum comes upon.
-    large, ends = measure_large(
-        old, lengths=lengths, say=say, alongside=lambda: measure_ends(young, lengths=lengths, say=say)
-    )
+    large, ends = measure_large(old, plan=plan, say=say, alongside=lambda: measure_ends(young, plan=plan, say=say))
     return Results(
         pairs=pairs,
         idle=idle,
@@ -113,33 +111,33 @@ def measure_all(lengths: Lengths, young: Shop, old: Shop, *, say: Say) -> Result
 
 
 def measure_pairs(
-    young: Shop, old: Shop, *, lengths: Lengths, say: Say
-) -> tuple[list[tuple[Round, Round]], list[tuple[dict[str, float], dict[str, float]]]]:
+    young: AgeShop, old: AgeShop, *, plan: Plan, say: Say
+) -> tuple[list[tuple[AgeRound, AgeRound]], list[tuple[dict[str, float], dict[str, float]]]]:
     """Measure both shops in turns; after each pair of rounds both are idle together."""
-    found: dict[str, list[Round]] = {YOUNG: [], OLD: []}
+    found: dict[str, list[AgeRound]] = {YOUNG: [], OLD: []}
     idle = []
-    for number, shop in in_turns((young, old), rounds=lengths.pairs):
-        found[shop.name].append(one_round(shop, lengths=lengths))
+    for number, shop in in_turns((young, old), rounds=plan.pairs):
+        found[shop.name].append(one_round(shop, plan=plan))
         say(_line(found[shop.name][-1]))
         if len(found[YOUNG]) == len(found[OLD]) == number + 1:
-            idle.append(idle_shares(young, old, lengths=lengths))
+            idle.append(idle_shares(young, old, plan=plan))
             say(f"  idle, old: {', '.join(f'{name} {share:.1%}' for name, share in idle[-1][1].items())}")
     return list(zip(found[YOUNG], found[OLD], strict=True)), idle
 
 
-def one_round(shop: Shop, *, lengths: Lengths) -> Round:
+def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
     """Ask at an even pace while the hand watches what is committed. Raises LoadFailed."""
-    watched = lengths.seconds + WARM_UP_SECONDS + TAIL_SECONDS
-    wishes = fresh_wishes(shops.LIVE, port=shop.port, count=_count(lengths))
+    watched = plan.seconds + WARM_UP_SECONDS + TAIL_SECONDS
+    wishes = fresh_wishes(shops.LIVE, port=shop.port, count=_count(plan))
     before = shop.cpu_seconds()
     with ThreadPoolExecutor(max_workers=1) as pool:
         watching = pool.submit(shop.hand.ask, shops.watch_decisions, seconds=watched)
-        load = ask(shop, wishes, allowed={ADMITTED}, lengths=lengths)
+        load = ask(shop, wishes, allowed={ADMITTED}, plan=plan)
         decisions = watching.result()
     after = shop.cpu_seconds()
     waits = [wait for at, wait in decisions if load.began_at <= at < load.began_at + load.seconds]
     listed, list_ms = read_list(shop)
-    return Round(
+    return AgeRound(
         side=shop.name,
         decided=len(waits),
         told_p50_ms=load.wait_ms(0.5),
@@ -153,20 +151,20 @@ def one_round(shop: Shop, *, lengths: Lengths) -> Round:
     )
 
 
-def _count(lengths: Lengths) -> int:
-    return int(lengths.asks_per_second * (lengths.seconds + WARM_UP_SECONDS) * 1.2) + 100
+def _count(plan: Plan) -> int:
+    return int(plan.asks_per_second * (plan.seconds + WARM_UP_SECONDS) * 1.2) + 100
 
 
-def ask(shop: Shop, wishes: list[bytes], *, allowed: set[str], lengths: Lengths) -> Load:
+def ask(shop: AgeShop, wishes: list[bytes], *, allowed: set[str], plan: Plan) -> Load:
     """Send `wishes` at an even pace; any answer that is not `allowed` fails the run."""
-    loader = Loader(shop.port, connections=CONNECTIONS, may_send=Pace(lengths.asks_per_second).may_send)
-    load = loader.run(wishes, seconds=lengths.seconds, warm_up_seconds=WARM_UP_SECONDS)
+    loader = Loader(shop.port, connections=CONNECTIONS, may_send=Pace(plan.asks_per_second).may_send)
+    load = loader.run(wishes, seconds=plan.seconds, warm_up_seconds=WARM_UP_SECONDS)
     if not set(load.statuses) <= allowed:
         raise LoadFailed(f"{shop.name}: purchases were answered {dict(load.statuses)}, not {sorted(allowed)}")
     return load
 
 
-def read_list(shop: Shop) -> tuple[int, float]:
+def read_list(shop: AgeShop) -> tuple[int, float]:
     """Return the bytes of the list of sales, and the middle of the ms it took."""
     connection = http.client.HTTPConnection(HOST, shop.port, timeout=10)
     took = []
@@ -179,7 +177,7 @@ def read_list(shop: Shop) -> tuple[int, float]:
     return len(body), statistics.median(took)
 
 
-def read(shop: Shop, path: str) -> bytes:
+def read(shop: AgeShop, path: str) -> bytes:
     """Return the body of a page. Raises LoadFailed when it is not there."""
     connection = http.client.HTTPConnection(HOST, shop.port, timeout=10)
     connection.request("GET", path)
@@ -191,11 +189,11 @@ def read(shop: Shop, path: str) -> bytes:
     return body
 
 
-def idle_shares(young: Shop, old: Shop, *, lengths: Lengths) -> tuple[dict[str, float], dict[str, float]]:
+def idle_shares(young: AgeShop, old: AgeShop, *, plan: Plan) -> tuple[dict[str, float], dict[str, float]]:
     """Return the share of a core that each process of both shops uses while nobody asks."""
     time.sleep(TAIL_SECONDS)
     began, before = time.monotonic(), [shop.cpu_seconds() for shop in (young, old)]
-    time.sleep(lengths.idle_seconds)
+    time.sleep(plan.idle_seconds)
     passed, after = time.monotonic() - began, [shop.cpu_seconds() for shop in (young, old)]
     first, second = (
         {name: (now[name] - then[name]) / passed for name in now} for then, now in zip(before, after, strict=True)
@@ -203,40 +201,40 @@ def idle_shares(young: Shop, old: Shop, *, lengths: Lengths) -> tuple[dict[str, 
     return first, second
 
 
-def share_from_memory(shop: Shop, *, lengths: Lengths, say: Say) -> float:
+def share_from_memory(shop: AgeShop, *, plan: Plan, say: Say) -> float:
     """Return the share of sold-out answers for which Redis ran no script; the workers, which run some, are stopped."""
-    wishes = fresh_wishes(shops.GONE, port=shop.port, count=2 * _count(lengths))
+    wishes = fresh_wishes(shops.GONE, port=shop.port, count=2 * _count(plan))
     half = len(wishes) // 2
     shop.stop_workers()
     calls = [shop.hand.ask(shops.script_calls)]
     # The first ones fill what room is left; from then on the process knows everybody in line.
-    ask(shop, wishes[:half], allowed={ADMITTED, REFUSED}, lengths=lengths)
+    ask(shop, wishes[:half], allowed={ADMITTED, REFUSED}, plan=plan)
     calls.append(shop.hand.ask(shops.script_calls))
     if calls[1] == calls[0]:
         raise LoadFailed(f"{shop.name}: buyers were let in, and Redis counts no script call")
     time.sleep(TAIL_SECONDS)
-    load = ask(shop, wishes[half:], allowed={REFUSED}, lengths=lengths)
+    load = ask(shop, wishes[half:], allowed={REFUSED}, plan=plan)
     calls.append(shop.hand.ask(shops.script_calls))
     answers, leaked = sum(load.statuses.values()), calls[2] - calls[1]
     say(f"  {shop.name}: {answers:,} sold-out answers, {leaked} script calls; {calls[1] - calls[0]} before")
     return 1 - min(leaked, answers) / answers
 
 
-def measure_large(shop: Shop, *, lengths: Lengths, say: Say, alongside: Callable[[], Ends]) -> tuple[Large, Ends]:
+def measure_large(shop: AgeShop, *, plan: Plan, say: Say, alongside: Callable[[], Ends]) -> tuple[Large, Ends]:
     """Fill a live sale; measure all processes and stores from one comparison of it to the next.
 
     alongside: what is measured in the other shop meanwhile, for a comparison takes minutes and little of a core.
     """
-    say(f"A live sale with {lengths.large_records:,} records")
-    records = shop.hand.ask(shops.fill_large_sale, records=lengths.large_records)
+    say(f"A live sale with {plan.large_records:,} records")
+    records = shop.hand.ask(shops.fill_large_sale, records=plan.large_records)
     # The hand is the reconciler: it alone knows when a comparison of one SKU begins and ends.
     with (
         shop.running(workers=[name for name in WORKERS if name != "reconciler"]),
         ThreadPoolExecutor(max_workers=1) as pool,
     ):
-        time.sleep(lengths.rest_seconds)
+        time.sleep(plan.rest_seconds)
         began, before = time.monotonic(), shop.cpu_seconds()
-        comparing = pool.submit(_compare_large, shop, lengths=lengths)
+        comparing = pool.submit(_compare_large, shop, plan=plan)
         ends = alongside()
         (seconds, drifts, own), ended, after = comparing.result()
     passed = ended - began
@@ -250,13 +248,13 @@ def measure_large(shop: Shop, *, lengths: Lengths, say: Say, alongside: Callable
     return found, ends
 
 
-def _compare_large(shop: Shop, *, lengths: Lengths) -> tuple[tuple[float | None, int, float], float, dict[str, float]]:
+def _compare_large(shop: AgeShop, *, plan: Plan) -> tuple[tuple[float | None, int, float], float, dict[str, float]]:
     """Return what the hand says of its comparison, when it was over, and the CPU seconds of the processes then."""
-    said = shop.hand.ask(shops.reconcile_large_sale, longest_seconds=lengths.longest_round_seconds)
+    said = shop.hand.ask(shops.reconcile_large_sale, longest_seconds=plan.longest_round_seconds)
     return said, time.monotonic(), shop.cpu_seconds()
 
 
-def _line(each: Round) -> str:
+def _line(each: AgeRound) -> str:
     return (
         f"{each.side:>8}: {each.decided:,} decided, p50 {each.decided_p50_ms:.1f} ms, p99 {each.decided_p99_ms:.1f} ms"
         f", {each.cpu_us:,.0f} µs CPU each; list {each.list_bytes:,} bytes in {each.list_ms:.2f} ms"

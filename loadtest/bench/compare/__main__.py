@@ -31,13 +31,13 @@ def _measure(folder: Path, quick: bool) -> Measured:
         from loadtest.bench.compare.plan import FULL, QUICK
         from loadtest.bench.compare.run import measure_all
         from loadtest.bench.harness import machine
-        from loadtest.bench.harness.servers import Place
+        from loadtest.bench.harness.servers import Workspace
 
-        lengths, hardware = QUICK if quick else FULL, machine.hardware()
-        place = Place(checkout=CHECKOUT, environment=shop_environment, folder=folder)
+        plan, hardware = QUICK if quick else FULL, machine.hardware()
+        place = Workspace(checkout=CHECKOUT, environment=shop_environment, folder=folder)
         stores = [server.child for server in (servers.postgres, servers.valkey) if server.child is not None]
-        results = measure_all(lengths, place=place, stores=stores, say=say)
-        report = compare_report.report_of(results, lengths=lengths, hardware=hardware, quick=quick, picture=PICTURE)
+        results = measure_all(plan, place=place, stores=stores, say=say)
+        report = compare_report.report_of(results, plan=plan, hardware=hardware, quick=quick, picture=PICTURE)
         return report, {PICTURE: compare_report.picture_of(results)}
 
 

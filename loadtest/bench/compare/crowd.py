@@ -27,7 +27,7 @@ _BODY_AFTER = b"\r\n\r\n"
 
 
 @dataclass(kw_only=True)
-class Visit:
+class CompareVisit:
     """What a crowd was told. began_at: when the measured window of `seconds` began, in s since 1970; waits in ms.
 
     clicks: answered in the window; admissions: waits of the clicks among them that were answered yes; decisions: waits
@@ -54,7 +54,7 @@ class _Connection(Wire):
     sent_at: float = 0.0
 
 
-class Crowd:
+class CompareCrowd:
     """One visit. follow: every nth wish is followed to its decision, 0: none; may_ask: while false, nobody clicks."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Crowd:
         self._in_flight = 0
         self._asked_all = False
 
-    def visit(self, *, seconds: float, warm_up_seconds: float = 0.0, until_all_asked: bool = False) -> Visit:
+    def visit(self, *, seconds: float, warm_up_seconds: float = 0.0, until_all_asked: bool = False) -> CompareVisit:
         """Click for the warm-up and then `seconds`, or until every wish was asked. Raises LoadFailed, OSError."""
         with select.epoll() as poll, no_collection():
             try:
@@ -181,10 +181,10 @@ class Crowd:
             look = connection.look or look_of(told["status_url"], token=token, port=self._port)
             heapq.heappush(self._due, (now + LOOK_SECONDS, wish, look))
 
-    def _result(self, began_at: float, begins: float, ends: float) -> Visit:
+    def _result(self, began_at: float, begins: float, ends: float) -> CompareVisit:
         accepted = {wish for _, _, wish, status in self._answers if status in ACCEPTED}
         in_window = [each for each in self._answers if begins <= each[0] <= ends]
-        return Visit(
+        return CompareVisit(
             began_at=began_at,
             seconds=ends - begins,
             clicks=len(in_window),

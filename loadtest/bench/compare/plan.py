@@ -8,7 +8,7 @@ from loadtest.bench.harness.method import filled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Plan:
     """seconds of selling without end; of the sell-out: units, wishes, and the most seconds it may take.
 
     undecided: with more wishes accepted and undecided than this, nobody clicks; repeated: share of double clicks.
@@ -26,8 +26,8 @@ class Lengths:
     seed: int = 20_251
 
 
-FULL = Lengths(seconds=8.0, warm_up_seconds=1.5, sold_out_units=200, sold_out_wishes=3_000, sold_out_seconds=10.0)
-QUICK = Lengths(seconds=1.5, warm_up_seconds=0.5, sold_out_units=50, sold_out_wishes=400, sold_out_seconds=4.0)
+FULL = Plan(seconds=8.0, warm_up_seconds=1.5, sold_out_units=200, sold_out_wishes=3_000, sold_out_seconds=10.0)
+QUICK = Plan(seconds=1.5, warm_up_seconds=0.5, sold_out_units=50, sold_out_wishes=400, sold_out_seconds=4.0)
 METHOD = (
     "One after the other in one run on one machine, with the same PostgreSQL (fsync on), the same Valkey (appendfsync "
     "always) and the same crowd, all on the same cores, nothing bound. The crowd is an epoll loop of our own with one "
@@ -48,6 +48,6 @@ METHOD = (
 )
 
 
-def method_of(lengths: Lengths) -> list[str]:
+def method_of(plan: Plan) -> list[str]:
     """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, lengths, double=round(1 / lengths.repeated))
+    return filled(METHOD, plan, double=round(1 / plan.repeated))

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from loadtest.bench.compare.bounds import figures_of
-from loadtest.bench.compare.plan import Lengths, method_of
+from loadtest.bench.compare.plan import Plan, method_of
 from loadtest.bench.compare.run import Result, Waits
 from loadtest.bench.compare.sides import OURS
 from loadtest.bench.harness import machine
@@ -26,7 +26,7 @@ NONE = "–"
 
 
 def report_of(
-    results: Sequence[Result], *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str
+    results: Sequence[Result], *, plan: Plan, hardware: Mapping[str, str], quick: bool, picture: str
 ) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
     return Report(
@@ -37,7 +37,7 @@ def report_of(
         quick=quick,
         figures=figures_of(results, quick=quick),
         facts=machine.facts(hardware, packages=PACKAGES),
-        method=method_of(lengths),
+        method=method_of(plan),
         samples=_samples(results),
         faults=[fault for each in results for fault in each.faults],
         comparisons=[_selling(results), _selling_out(results), _promises()],

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from loadtest.bench.compare.costs import cpu_seconds, read_costs
-from loadtest.bench.compare.crowd import ACCEPTED, BUSY, SOLD_OUT, Crowd, Visit
+from loadtest.bench.compare.crowd import ACCEPTED, BUSY, SOLD_OUT, CompareCrowd, CompareVisit
 from loadtest.bench.compare.payloads import Wishes, make_wishes
-from loadtest.bench.compare.plan import Lengths
-from loadtest.bench.compare.sides import Contender, RivalSide, Running, ShopSide
-from loadtest.bench.harness.servers import Place
+from loadtest.bench.compare.plan import Plan
+from loadtest.bench.compare.sides import Competitor, RivalSide, Running, ShopSide
+from loadtest.bench.harness.servers import Workspace
 from loadtest.rivals.strategies import RIVALS
 from workers.embedded.child_process import ChildProcess
 
@@ -95,16 +95,16 @@ class Result:
     faults: list[str]
 
 
-def measure_all(lengths: Lengths, *, place: Place, stores: Sequence[ChildProcess], say: Say) -> list[Result]:
+def measure_all(plan: Plan, *, place: Workspace, stores: Sequence[ChildProcess], say: Say) -> list[Result]:
     """Measure every rival, then Fairdrop. Raises LoadFailed, ServerFailed."""
-    sides: list[Contender] = [*(RivalSide(rival) for rival in RIVALS.values()), ShopSide()]
-    return [measure(side, lengths=lengths, place=place, stores=stores, say=say) for side in sides]
+    sides: list[Competitor] = [*(RivalSide(rival) for rival in RIVALS.values()), ShopSide()]
+    return [measure(side, plan=plan, place=place, stores=stores, say=say) for side in sides]
 
 
-def measure(side: Contender, *, lengths: Lengths, place: Place, stores: Sequence[ChildProcess], say: Say) -> Result:
+def measure(side: Competitor, *, plan: Plan, place: Workspace, stores: Sequence[ChildProcess], say: Say) -> Result:
     """Measure one side: both runs with processes and a sale of their own."""
-    selling, faults = sell(side, lengths=lengths, place=place, stores=stores)
-    selling_out, more_faults = sell_out(side, lengths=lengths, place=place)
+    selling, faults = sell(side, plan=plan, place=place, stores=stores)
+    selling_out, more_faults = sell_out(side, plan=plan, place=place)
     say(
         f"{side.title:<28} {selling.settled_per_second:>8,.0f} settled/s   oversold {selling_out.oversold:>5,}   "
         f"undersold {selling_out.undersold:>4,}   lost {selling_out.lost:>4,}"
@@ -120,24 +120,24 @@ def measure(side: Contender, *, lengths: Lengths, place: Place, stores: Sequence
 
 
 def sell(
-    side: Contender, *, lengths: Lengths, place: Place, stores: Sequence[ChildProcess]
+    side: Competitor, *, plan: Plan, place: Workspace, stores: Sequence[ChildProcess]
 ) -> tuple[Selling, list[str]]:
     """Sell a stock without end for the seconds of the plan."""
     sale = f"{side.name}-without-end"
-    side.prepare(sale, units=lengths.units)
+    side.prepare(sale, units=plan.units)
     before = read_costs(stores)
     with side.running(sale, place=place) as running:
-        seconds = lengths.seconds + lengths.warm_up_seconds
+        seconds = plan.seconds + plan.warm_up_seconds
         most = SHOP_WISHES if isinstance(side, ShopSide) else RIVAL_WISHES
-        wishes = _wishes(side, sale, running, count=int(most * seconds), lengths=lengths)
+        wishes = _wishes(side, sale, running, count=int(most * seconds), plan=plan)
         used = cpu_seconds(running.children)
-        crowd = Crowd(
+        crowd = CompareCrowd(
             wishes,
             port=running.port,
-            connections=lengths.connections,
-            may_ask=Rest(side, sale, lengths.undecided).may_ask,
+            connections=plan.connections,
+            may_ask=Rest(side, sale, plan.undecided).may_ask,
         )
-        visit = crowd.visit(seconds=lengths.seconds, warm_up_seconds=lengths.warm_up_seconds)
+        visit = crowd.visit(seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds)
         lost = wait_until_decided(side, sale, accepted=visit.accepted)
         used = cpu_seconds(running.children) - used
     after, orders = read_costs(stores), side.tally(sale).orders
@@ -153,14 +153,14 @@ def sell(
     ), [*_unforeseen(side, visit), *([f"{side.title}: {lost} lost while selling"] if lost else []), *side.faults(sale)]
 
 
-def sell_out(side: Contender, *, lengths: Lengths, place: Place) -> tuple[SellingOut, list[str]]:
+def sell_out(side: Competitor, *, plan: Plan, place: Workspace) -> tuple[SellingOut, list[str]]:
     """Sell a few units to many who come at once."""
     sale = f"{side.name}-sold-out"
-    side.prepare(sale, units=lengths.sold_out_units)
+    side.prepare(sale, units=plan.sold_out_units)
     with side.running(sale, place=place) as running:
-        wishes = _wishes(side, sale, running, count=lengths.sold_out_wishes, lengths=lengths)
-        crowd = Crowd(wishes, port=running.port, connections=lengths.connections, follow=2)
-        visit = crowd.visit(seconds=lengths.sold_out_seconds, until_all_asked=True)
+        wishes = _wishes(side, sale, running, count=plan.sold_out_wishes, plan=plan)
+        crowd = CompareCrowd(wishes, port=running.port, connections=plan.connections, follow=2)
+        visit = crowd.visit(seconds=plan.sold_out_seconds, until_all_asked=True)
         side.close(sale)
         lost = wait_until_decided(side, sale, accepted=visit.accepted)
     tally = side.tally(sale)
@@ -182,7 +182,7 @@ def sell_out(side: Contender, *, lengths: Lengths, place: Place) -> tuple[Sellin
 class Rest:
     """Says whether one more may click: whether few enough wait to be decided."""
 
-    def __init__(self, side: Contender, sale: str, most: int) -> None:
+    def __init__(self, side: Competitor, sale: str, most: int) -> None:
         self._side, self._sale, self._most = side, sale, most
         self._waiting, self._looked_at = 0, 0.0
 
@@ -193,7 +193,7 @@ class Rest:
         return self._waiting < self._most
 
 
-def wait_until_decided(side: Contender, sale: str, *, accepted: int) -> int:
+def wait_until_decided(side: Competitor, sale: str, *, accepted: int) -> int:
     """Return how many of the accepted are still undecided when nothing changes any more."""
     decided, changed_at = side.tally(sale).decided, time.monotonic()
     while decided < accepted and time.monotonic() - changed_at < STILL_SECONDS:
@@ -213,11 +213,11 @@ def waits_of(waits: Sequence[float]) -> Waits:
     return Waits(p50=statistics.median(ordered), p99=p99, most=ordered[-1])
 
 
-def _wishes(side: Contender, sale: str, running: Running, *, count: int, lengths: Lengths) -> Wishes:
-    return make_wishes(side.address(sale), port=running.port, count=count, repeated=lengths.repeated, seed=lengths.seed)
+def _wishes(side: Competitor, sale: str, running: Running, *, count: int, plan: Plan) -> Wishes:
+    return make_wishes(side.address(sale), port=running.port, count=count, repeated=plan.repeated, seed=plan.seed)
 
 
-def _unforeseen(side: Contender, visit: Visit) -> list[str]:
+def _unforeseen(side: Competitor, visit: CompareVisit) -> list[str]:
     """Return a fault for answers that are neither yes, nor sold out, nor busy, and for none at all from the shop."""
     other = {status: count for status, count in visit.statuses.items() if status not in FORESEEN}
     found = [f"{side.title} answered {other}"] if other else []

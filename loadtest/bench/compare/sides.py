@@ -21,7 +21,7 @@ from inventory.audit.run import audit
 from inventory.redis import connect, keys, run_commands
 from loadtest.bench.compare.payloads import BODY
 from loadtest.bench.harness.fixtures import Goods, make_goods
-from loadtest.bench.harness.servers import GATE, READY_SECONDS, Place
+from loadtest.bench.harness.servers import GATE, READY_SECONDS, Workspace
 from loadtest.bench.load.loader import HOST
 from loadtest.rivals.models import RivalOrder
 from loadtest.rivals.rival import Rival
@@ -63,7 +63,7 @@ class Running:
     children: Sequence[ChildProcess]
 
 
-class Contender(ABC):
+class Competitor(ABC):
     """One side. correct: whether it promises that nothing is oversold, lost or undersold in a run without crashes."""
 
     name: str
@@ -107,7 +107,7 @@ class Contender(ABC):
         """Say whether a worker that was started works."""
 
     @contextmanager
-    def running(self, sale: str, *, place: Place) -> Iterator[Running]:
+    def running(self, sale: str, *, place: Workspace) -> Iterator[Running]:
         """Run web and workers for the length of a `with` block; raise ServerFailed when they do not start."""
         port, children = free_port(), []
         with ExitStack() as stack:
@@ -122,7 +122,7 @@ class Contender(ABC):
             yield Running(port=port, children=children)
 
 
-class RivalSide(Contender):
+class RivalSide(Competitor):
     """A rival, sold by the server that has nothing but rivals."""
 
     def __init__(self, rival: Rival) -> None:
@@ -163,7 +163,7 @@ class RivalSide(Contender):
         return []
 
 
-class ShopSide(Contender):
+class ShopSide(Competitor):
     """Fairdrop as the demo starts it: one web process with the gate, one settler."""
 
     name, title, correct = "fairdrop", OURS, True

@@ -24,9 +24,9 @@ def _measure(folder: Path, quick: bool) -> Measured:
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.bench.gate.plan import FULL, QUICK
         from loadtest.bench.gate.run import run_all
-        from loadtest.bench.harness.servers import Place
+        from loadtest.bench.harness.servers import Workspace
 
-        place = Place(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
+        place = Workspace(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
         return run_all(QUICK if quick else FULL, place=place, quick=quick, say=say), {}
 
 

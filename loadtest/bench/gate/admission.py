@@ -58,7 +58,7 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class AdmissionPlan:
     """How often, how long and over how many connections each side is measured."""
 
     rounds: int
@@ -68,7 +68,7 @@ class Plan:
 
 
 def measure_in_turns(
-    contenders: Sequence[Contender], *, plan: Plan, loader_core: int, report: Callable[[Turn], None]
+    contenders: Sequence[Contender], *, plan: AdmissionPlan, loader_core: int, report: Callable[[Turn], None]
 ) -> list[Turn]:
     """Measure every contender `plan.rounds` times, one after the other; tell `report` each result.
 
@@ -85,7 +85,7 @@ def measure_in_turns(
     return turns
 
 
-def measure(contender: Contender, *, plan: Plan, loader_core: int) -> Turn:
+def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> Turn:
     """Measure one side once. Raises LoadFailed when an answer was another than the contender's."""
     side = contender.side
     requests = _requests(contender, seconds=plan.seconds + plan.warm_up_seconds)

@@ -18,10 +18,10 @@ from inventory.audit.run import audit
 from inventory.line import reading
 from inventory.redis import Client, connect
 from loadtest.bench.gate.admission import ADMITTED, refuse_other_answers
-from loadtest.bench.gate.plan import Lengths
+from loadtest.bench.gate.plan import Plan
 from loadtest.bench.harness import processes
 from loadtest.bench.harness.fixtures import Goods
-from loadtest.bench.harness.servers import GATE, Place, Side, serving
+from loadtest.bench.harness.servers import GATE, Side, Workspace, serving
 from loadtest.bench.harness.shares import Crew
 from loadtest.bench.load.loader import Load, Loader
 from loadtest.bench.load.payloads import fresh_wishes
@@ -87,18 +87,18 @@ class Backlog:
         return True
 
 
-def measure_road(goods: Goods, *, lengths: Lengths, place: Place) -> Road:
+def measure_road(goods: Goods, *, plan: Plan, place: Workspace) -> Road:
     """Run web and settlers, load them, wait until everything is decided, audit, and read the processes' memory."""
     with ExitStack() as stack:
-        hands = [start_settler(number, place=place, stack=stack) for number in range(lengths.settlers)]
+        hands = [start_settler(number, place=place, stack=stack) for number in range(plan.settlers)]
         web = stack.enter_context(serving("road", GATE, place=place, redis_url=settings.REDIS_URL, slug=goods.slug))
         return travel(
             goods,
             web=web,
             hands=hands,
-            seconds=lengths.road_seconds,
-            warm_up_seconds=lengths.road_warm_up_seconds,
-            connections=lengths.road_connections,
+            seconds=plan.road_seconds,
+            warm_up_seconds=plan.road_warm_up_seconds,
+            connections=plan.road_connections,
         )
 
 
@@ -131,7 +131,7 @@ def travel(
     return result(goods, load, memory=memory, cpu_seconds=cpu)
 
 
-def start_settler(number: int, *, place: Place, stack: ExitStack) -> ChildProcess:
+def start_settler(number: int, *, place: Workspace, stack: ExitStack) -> ChildProcess:
     """Start one settler, which `stack` stops."""
     arguments = ["manage.py", "run_worker", "settler"]
     settler = place.child(f"settler {number}", arguments, redis_url=settings.REDIS_URL)
@@ -142,7 +142,7 @@ def start_settler(number: int, *, place: Place, stack: ExitStack) -> ChildProces
 def wait_until_decided(client: Client, sku: str) -> None:
     """Return when nobody waits any more. Raises LoadFailed when that takes too long."""
     deadline = time.monotonic() + DRAIN_SECONDS
-    while (state := audit_line.look(client, sku)).waiting or state.flying:
+    while (state := audit_line.look(client, sku)).waiting or state.in_flight:
         if time.monotonic() > deadline:
             raise LoadFailed(f"{state.waiting} requests still wait {DRAIN_SECONDS:g} s after the last ask")
         time.sleep(0.05)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.gate.admission import Plan
+from loadtest.bench.gate.admission import AdmissionPlan
 from loadtest.bench.harness.method import filled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Plan:
     """admission: the turns of the gate and its rivals; the road in seconds; settlement in orders a round."""
 
-    admission: Plan
+    admission: AdmissionPlan
     road_seconds: float
     road_warm_up_seconds: float
     road_connections: int
@@ -22,8 +22,8 @@ class Lengths:
     settle_single: int
 
 
-FULL = Lengths(
-    admission=Plan(rounds=3, seconds=4.0, warm_up_seconds=1.0, connections=256),
+FULL = Plan(
+    admission=AdmissionPlan(rounds=3, seconds=4.0, warm_up_seconds=1.0, connections=256),
     road_seconds=20.0,
     road_warm_up_seconds=3.0,
     road_connections=256,
@@ -32,8 +32,8 @@ FULL = Lengths(
     settle_batched=15_000,
     settle_single=400,
 )
-QUICK = Lengths(
-    admission=Plan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
+QUICK = Plan(
+    admission=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
     road_seconds=4.0,
     road_warm_up_seconds=1.0,
     road_connections=256,
@@ -61,7 +61,7 @@ METHOD = (
 )
 
 
-def method_of(lengths: Lengths) -> list[str]:
+def method_of(plan: Plan) -> list[str]:
     """Return the method in sentences, with the numbers of this run."""
-    plan = lengths.admission
-    return filled(METHOD, lengths, connections=plan.connections, rounds=plan.rounds, seconds=plan.seconds)
+    turns = plan.admission
+    return filled(METHOD, plan, connections=turns.connections, rounds=turns.rounds, seconds=turns.seconds)

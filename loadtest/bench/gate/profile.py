@@ -32,7 +32,7 @@ SHOWN = 25
 PATIENCE_SECONDS = 20.0
 
 
-class Answers:
+class CountedAnswers:
     """How many answers are still wanted."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Answers:
 class NoSocket(asyncio.Transport):
     """A transport that keeps nothing of what is written."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: CountedAnswers) -> None:
         super().__init__()
         self.write: Any = answers.count
 
@@ -66,7 +66,7 @@ class Bench:
     """Connections without sockets to one application."""
 
     def __init__(self, connections: list[Any]) -> None:
-        self.answers = Answers()
+        self.answers = CountedAnswers()
         self.connections = connections
         for connection in self.connections:
             connection.connection_made(NoSocket(self.answers))

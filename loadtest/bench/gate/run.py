@@ -14,14 +14,14 @@ from inventory.redis import connect
 from loadtest.bench.gate.admission import Contender, Turn, measure_in_turns, pin, two_cores
 from loadtest.bench.gate.bounds import LONE, admission_figures, road_figures, settlement_figures
 from loadtest.bench.gate.end_to_end import Road, measure_road
-from loadtest.bench.gate.plan import Lengths, method_of
+from loadtest.bench.gate.plan import Plan, method_of
 from loadtest.bench.gate.settlement import Settlement, fill_line, measure_settlement
 from loadtest.bench.gate.sold_out import MAX_BUYERS_PER_SECOND, REFUSED, ROOM, UNITS
 from loadtest.bench.harness import machine, processes
 from loadtest.bench.harness.figures import number
 from loadtest.bench.harness.fixtures import make_goods
 from loadtest.bench.harness.report import Report
-from loadtest.bench.harness.servers import BARE, GATE, NOOP, PLAIN, Place, Side, serving
+from loadtest.bench.harness.servers import BARE, GATE, NOOP, PLAIN, Side, Workspace, serving
 from shop.sales.catalogue import prime_sale
 from workers.embedded.server import Server
 from workers.embedded.stores import start_valkey
@@ -41,20 +41,20 @@ SIDES = (
 )
 
 
-def run_all(lengths: Lengths, *, place: Place, quick: bool, say: Say) -> Report:
+def run_all(plan: Plan, *, place: Workspace, quick: bool, say: Say) -> Report:
     """Measure everything and return the report. Raises LoadFailed, ServerFailed."""
     hardware = machine.hardware()
     say("Admission: each server on one core, the loader and Valkey on another")
-    turns, persistence = _admit(lengths, place=place, say=say)
+    turns, persistence = _admit(plan, place=place, say=say)
     say("Settlement alone")
     settlement = measure_settlement(
         make_goods("bench-settlement"),
-        rounds=lengths.settle_rounds,
-        batched=lengths.settle_batched,
-        single=lengths.settle_single,
+        rounds=plan.settle_rounds,
+        batched=plan.settle_batched,
+        single=plan.settle_single,
         report=lambda text: say(f"  {text}"),
     )
-    road = _road(lengths, place=place, say=say)
+    road = _road(plan, place=place, say=say)
     versions = machine.versions(connect(), packages=PACKAGES) | machine.postgres_version()
     return Report(
         title="The gate, the line and the road: measured",
@@ -69,13 +69,13 @@ def run_all(lengths: Lengths, *, place: Place, quick: bool, say: Say) -> Report:
             "Persistence": persistence | machine.persistence(),
             "Settlement alone, each round, orders/s": _each_round(settlement),
         },
-        method=method_of(lengths),
+        method=method_of(plan),
         samples=[asdict(turn) for turn in turns],
         faults=road.audit_faults,
     )
 
 
-def _admit(lengths: Lengths, *, place: Place, say: Say) -> tuple[list[Turn], dict[str, str]]:
+def _admit(plan: Plan, *, place: Workspace, say: Say) -> tuple[list[Turn], dict[str, str]]:
     """Start the servers and measure them in turns; return the turns and how the Valkeys keep their data."""
     server_core, loader_core = two_cores()
     slug = make_goods("bench-admission").slug
@@ -105,19 +105,19 @@ def _admit(lengths: Lengths, *, place: Place, say: Say) -> tuple[list[Turn], dic
         turns = [
             *measure_in_turns(
                 [Contender(side=gate, slug=slug, buyers_per_second=5_000, name=LONE)],
-                plan=replace(lengths.admission, connections=1),
+                plan=replace(plan.admission, connections=1),
                 loader_core=loader_core,
                 report=lambda turn: say(_line(turn)),
             ),
             *measure_in_turns(
-                contenders, plan=lengths.admission, loader_core=loader_core, report=lambda turn: say(_line(turn))
+                contenders, plan=plan.admission, loader_core=loader_core, report=lambda turn: say(_line(turn))
             ),
         ]
         return turns, {f"valkey {mode}": _mode_of(store) for mode, store in stores.items()}
 
 
 @contextmanager
-def _valkey(mode: str, *, place: Place, core: int) -> Iterator[Server]:
+def _valkey(mode: str, *, place: Workspace, core: int) -> Iterator[Server]:
     """Run a Valkey of its own on one core."""
     with start_valkey(place.folder / mode, append_fsync=mode) as server:
         if server.child is not None:
@@ -127,7 +127,7 @@ def _valkey(mode: str, *, place: Place, core: int) -> Iterator[Server]:
 
 @contextmanager
 def _side(
-    name: str, application: list[str], *, place: Place, stores: dict[str, Server], slug: str, workers: int
+    name: str, application: list[str], *, place: Workspace, stores: dict[str, Server], slug: str, workers: int
 ) -> Iterator[Side]:
     store = stores["everysec" if "everysec" in name else "always"]
     with serving(name, application, place=place, redis_url=store.url, slug=slug, workers=workers) as side:
@@ -152,8 +152,8 @@ def _each_round(settlement: Settlement) -> dict[str, str]:
     return {f"batch {batch}:": ", ".join(map(number, rates)) for batch, rates in settlement.rates.items()}
 
 
-def _road(lengths: Lengths, *, place: Place, say: Say) -> Road:
-    say(f"The whole road, {lengths.road_seconds:g} s, nothing bound to a core")
-    road = measure_road(make_goods("bench-road"), lengths=lengths, place=place)
+def _road(plan: Plan, *, place: Workspace, say: Say) -> Road:
+    say(f"The whole road, {plan.road_seconds:g} s, nothing bound to a core")
+    road = measure_road(make_goods("bench-road"), plan=plan, place=place)
     say(f"  {road.decided_per_second:,.0f} durable decisions/s; {road.asked:,} asked, {road.decided:,} decided")
     return road

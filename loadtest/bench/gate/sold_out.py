@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from django.conf import settings
 
 from inventory.redis import connect
-from loadtest.bench.gate.admission import Contender, Plan, Turn, measure_in_turns, pin, two_cores
+from loadtest.bench.gate.admission import AdmissionPlan, Contender, Turn, measure_in_turns, pin, two_cores
 from loadtest.bench.gate.settlement import fill_line
 from loadtest.bench.harness.fixtures import make_goods
-from loadtest.bench.harness.servers import GATE, NOOP, Place, serving
+from loadtest.bench.harness.servers import GATE, NOOP, Workspace, serving
 
 NOOP_SIDE, SOLD_OUT_SIDE = "no-op", "sold out"
 REFUSED = "409"
@@ -22,7 +22,7 @@ UNITS, ROOM = 1_000, 200
 MAX_BUYERS_PER_SECOND = 60_000
 
 
-def measure_sold_out(*, plan: Plan, place: Place, report: Callable[[Turn], None]) -> list[Turn]:
+def measure_sold_out(*, plan: AdmissionPlan, place: Workspace, report: Callable[[Turn], None]) -> list[Turn]:
     """Measure both servers on one core, the loader and Redis on another. Raises LoadFailed, ServerFailed."""
     server_core, loader_core = two_cores()
     plenty, gone = make_goods("bench-plenty"), make_goods("bench-sold-out", units=UNITS)

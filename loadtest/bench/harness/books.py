@@ -48,7 +48,7 @@ UPDATE shop_payment SET state = 'refunded' WHERE order_id IN (SELECT id FROM ref
 
 
 @dataclass(frozen=True, kw_only=True)
-class Books:
+class FilledBooks:
     """A sale that was filled; names: the request ids by what became of them."""
 
     slug: str
@@ -57,7 +57,7 @@ class Books:
     names: dict[str, list[str]] = field(repr=False)
 
 
-def fill_books(sku: str, *, orders: int) -> Books:
+def fill_books(sku: str, *, orders: int) -> FilledBooks:
     """Make `sku`, a sale of it and `orders` orders in every stage, with movements, history, payments and records.
 
     orders: at least 1,000. What is free at the end came back after the last one was told that all is sold out.
@@ -68,7 +68,7 @@ def fill_books(sku: str, *, orders: int) -> Books:
     return books
 
 
-def _write_books(sku: str, *, orders: int) -> Books:
+def _write_books(sku: str, *, orders: int) -> FilledBooks:
     counts = {name: orders * percent // 100 for name, percent in PERCENT.items()}
     counts["held"] = orders - sum(counts.values())
     units = orders - counts["sold_out"]
@@ -85,7 +85,7 @@ def _write_books(sku: str, *, orders: int) -> Books:
     _pay(sku, names["paid"], stock_id=stock_id)
     _pay_late(sku, names["expired"][:LATE], stock_id=stock_id)
     _refund(sku, names["paid"][:REFUNDED], stock_id=stock_id)
-    return Books(slug=sale.slug, sku=sku, scope=Scope(sku=sku, stock_id=stock_id, sale_id=sale.pk), names=names)
+    return FilledBooks(slug=sale.slug, sku=sku, scope=Scope(sku=sku, stock_id=stock_id, sale_id=sale.pk), names=names)
 
 
 def _insert(sale_id: int, *, first: int, count: int, state: State) -> list[str]:

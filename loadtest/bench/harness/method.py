@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def filled(method: Sequence[str], lengths: DataclassInstance, **more: object) -> list[str]:
-    """Return the sentences with every number of `lengths`, by its name, and of `more`."""
-    numbers = {each.name: getattr(lengths, each.name) for each in fields(lengths)}
+def filled(method: Sequence[str], plan: DataclassInstance, **more: object) -> list[str]:
+    """Return the sentences with every number of `plan`, by its name, and of `more`."""
+    numbers = {each.name: getattr(plan, each.name) for each in fields(plan)}
     return [line.format(**numbers | more) for line in method]

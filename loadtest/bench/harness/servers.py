@@ -39,7 +39,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Workspace:
     """Where children run: the checkout, their environment, the folder of their logs and data."""
 
     checkout: Path
@@ -59,7 +59,7 @@ class Place:
 
 @contextmanager
 def serving(
-    name: str, application: list[str], *, place: Place, redis_url: str, slug: str, workers: int = 1
+    name: str, application: list[str], *, place: Workspace, redis_url: str, slug: str, workers: int = 1
 ) -> Iterator[Side]:
     """Run the server `application` for the length of a `with` block; it has answered a purchase of `slug` once."""
     port = free_port()

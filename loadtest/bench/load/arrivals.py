@@ -75,7 +75,7 @@ class _Connection(Wire):
     intended: float = 0.0
 
 
-class Arrivals:
+class ArrivalRun:
     """One run's connections. patience_seconds: who could not be sent that long gives up.
 
     retry_seconds: how long after a 503 the same request is sent again; None: it is not, and 503 is its answer.
@@ -214,12 +214,12 @@ def prepare(*, side: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-CROWDS: list[Arrivals] = []  # of this process
+CROWDS: list[ArrivalRun] = []  # of this process
 
 
 def stand_ready(*, port: int, buyers: int, retry_seconds: float) -> None:
     """Open a connection for each buyer of this process's crowd. Raises OSError."""
-    CROWDS.append(Arrivals(port, connections=buyers, retry_seconds=retry_seconds))
+    CROWDS.append(ArrivalRun(port, connections=buyers, retry_seconds=retry_seconds))
     CROWDS[-1].connect()
 
 

@@ -40,8 +40,8 @@ def _measure(folder: Path, quick: bool) -> Measured:
         from loadtest.bench.locks_queue.plan import FULL, METHOD, QUICK
         from loadtest.bench.locks_queue.run import measure_all
 
-        lengths, hardware = QUICK if quick else FULL, machine.hardware()
-        results = measure_all(lengths, strict=strict, relaxed=relaxed, say=say)
+        plan, hardware = QUICK if quick else FULL, machine.hardware()
+        results = measure_all(plan, strict=strict, relaxed=relaxed, say=say)
         whole = Report(
             title="The lock and the queue: measured alongside others",
             command="make bench-locks",
@@ -54,7 +54,7 @@ def _measure(folder: Path, quick: bool) -> Measured:
                 "Versions": machine.versions(connect(), packages=PACKAGES),
                 "Persistence": {"valkey": machine.append_mode(connect()), "valkey everysec": "appendfsync everysec"},
             },
-            method=filled(METHOD, lengths),
+            method=filled(METHOD, plan),
             samples=report.samples_of(results),
             faults=overlap_faults(results.crowds),
             comparisons=report.comparisons_of(results),

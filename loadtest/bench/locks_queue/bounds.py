@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from loadtest.bench.harness.figures import Figure, ratio
-from loadtest.bench.locks_queue.lock_crowds import Crowd
+from loadtest.bench.locks_queue.lock_crowds import LockCrowd
 from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY
 from loadtest.bench.locks_queue.queue_sides import OURS, RIVALS
 
@@ -55,12 +55,12 @@ def hand_over_figures(gaps_ms: Rates) -> list[Figure]:
     return [Figure(name="hand-over to one waiter, median", value=medians(gaps_ms)[FAIR], unit="ms", at_most=2)]
 
 
-def crowd_rates(crowds: Mapping[str, Sequence[Crowd]]) -> Rates:
+def crowd_rates(crowds: Mapping[str, Sequence[LockCrowd]]) -> Rates:
     """Return the acquisitions a second of each side, round by round."""
     return {side: [crowd.per_second for crowd in rounds] for side, rounds in crowds.items()}
 
 
-def crowd_figures(crowds: Mapping[str, Sequence[Crowd]]) -> list[Figure]:
+def crowd_figures(crowds: Mapping[str, Sequence[LockCrowd]]) -> list[Figure]:
     """Return the figures of many processes at one lock."""
     ours, rates = crowds[FAIR], crowd_rates(crowds)
     best = fastest(rates, among=list(rates))
@@ -94,7 +94,7 @@ def queue_figures(name: str, rates: Rates, *, at_least: float) -> list[Figure]:
     ]
 
 
-def overlap_faults(crowds: Mapping[str, Sequence[Crowd]]) -> list[str]:
+def overlap_faults(crowds: Mapping[str, Sequence[LockCrowd]]) -> list[str]:
     """Return a sentence for each lock that had two holders at once."""
     return [
         f"{side} had two holders at once {overlaps} times"

@@ -30,7 +30,7 @@ Visit = tuple[float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crowd:
+class LockCrowd:
     """What a crowd at one lock came to. counts: acquisitions of each process in the window; waits in ms."""
 
     per_second: float
@@ -86,7 +86,7 @@ def _hand_over(lock: AnyLock, pipe: Connection, *, pause: float) -> float:
     return float(pipe.recv()) - released
 
 
-def crowd_at(*, side: str, name: str, processes: int, hold_seconds: float, seconds: float) -> Crowd:
+def crowd_at(*, side: str, name: str, processes: int, hold_seconds: float, seconds: float) -> LockCrowd:
     """Let `processes` processes take a lock again and again, `hold_seconds` each, for `seconds`; return what came."""
     begin_at = time.monotonic() + START_SECONDS
     end_at = begin_at + WARM_UP_SECONDS + seconds
@@ -110,7 +110,7 @@ def _one_of_many(*, side: str, name: str, begin_at: float, end_at: float, hold_s
     return visits
 
 
-def judge(visits: Sequence[Sequence[Visit]], *, window: tuple[float, float]) -> Crowd:
+def judge(visits: Sequence[Sequence[Visit]], *, window: tuple[float, float]) -> LockCrowd:
     """Count acquisitions within the window, and every wait that ended after its beginning.
 
     Shares are counted over whole turns: the last of the window, fewer than there are processes, belong to none.
@@ -121,7 +121,7 @@ def judge(visits: Sequence[Sequence[Visit]], *, window: tuple[float, float]) -> 
     shared = Counter(inside[: len(inside) - len(inside) % len(visits)])
     waits = [entered - asked for seen in visits for asked, entered, _ in seen if entered >= begin]
     stays = sorted((entered, left) for seen in visits for _, entered, left in seen)
-    return Crowd(
+    return LockCrowd(
         per_second=len(inside) / (end - begin),
         counts=[shared[own] for own in range(len(visits))],
         mean_wait_ms=1000 * statistics.fmean(waits),

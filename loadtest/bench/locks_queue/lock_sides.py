@@ -88,7 +88,7 @@ class RedisPyLock(RenewableLock):
         sure(self._lock.reacquire())
 
 
-class RedisLock(RenewableLock):
+class PythonRedisLock(RenewableLock):
     """python-redis-lock: waits with BLPOP for any release."""
 
     def __init__(self, name: str, *, client: Client, life_seconds: float) -> None:
@@ -162,5 +162,5 @@ def open_locks(side: str, names: list[str], *, life_seconds: float = LIFE_SECOND
     if side in (REDIS_PY, REDIS_PY_FAST):
         pause = 0.1 if side == REDIS_PY else 0.001
         return [RedisPyLock(name, client=client, life_seconds=life_seconds, sleep_seconds=pause) for name in names]
-    kind = {REDIS_LOCK: RedisLock, POTTERY: PotteryLock}[side]
+    kind = {REDIS_LOCK: PythonRedisLock, POTTERY: PotteryLock}[side]
     return [kind(name, client=client, life_seconds=life_seconds) for name in names]

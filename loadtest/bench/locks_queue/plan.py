@@ -15,7 +15,7 @@ QUEUES = (OURS, OURS_APART, RQ, HUEY, DRAMATIQ, SAQ, RAW_QUEUE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Plan:
     """Rounds and seconds of each measurement; depths in tasks."""
 
     pair_rounds: int
@@ -38,7 +38,7 @@ class Lengths:
         return self.rival_depth if side in RIVALS else self.depth
 
 
-FULL = Lengths(
+FULL = Plan(
     pair_rounds=31,
     pair_seconds=0.06,
     hand_overs=24,
@@ -50,7 +50,7 @@ FULL = Lengths(
     queue_seconds=0.3,
     rival_depth=4_000,
 )
-QUICK = Lengths(
+QUICK = Plan(
     pair_rounds=9,
     pair_seconds=0.05,
     hand_overs=6,

@@ -11,10 +11,10 @@ from loadtest.bench.harness import processes
 from loadtest.bench.harness.figures import number
 from loadtest.bench.harness.rounds import in_turns
 from loadtest.bench.load.subprocesses import Hand, hands_of
-from loadtest.bench.locks_queue.lock_crowds import Crowd, crowd_at, hand_overs_ms
+from loadtest.bench.locks_queue.lock_crowds import LockCrowd, crowd_at, hand_overs_ms
 from loadtest.bench.locks_queue.lock_sides import RAW, load_lock
 from loadtest.bench.locks_queue.lock_turns import pairs_per_second, pipelined_pairs_per_second, renewal_ms
-from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, LOCKS, QUEUES, Lengths
+from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, LOCKS, QUEUES, Plan
 from loadtest.bench.locks_queue.queue_sides import OURS_APART, load_queue
 from loadtest.bench.locks_queue.queue_turns import enqueued_per_second, fill, worked_per_second
 from workers.embedded.server import Server
@@ -35,35 +35,35 @@ class Results:
     enqueued: Rates
     worked: Rates
     hand_over_ms: Rates
-    crowds: dict[str, list[Crowd]]
+    crowds: dict[str, list[LockCrowd]]
 
 
-def measure_all(lengths: Lengths, *, strict: Server, relaxed: Server, say: Say) -> Results:
+def measure_all(plan: Plan, *, strict: Server, relaxed: Server, say: Say) -> Results:
     """Measure on `strict` (appendfsync always), a lock alone on `relaxed` (everysec) too. Raises LoadFailed."""
     server_core, library_core = two_cores()
     for server in (strict, relaxed):
         _bind(server, to={server_core})
     say("A lock that nobody else wants: the libraries on one core, Valkey on another")
     with hands_of(LOCKS, redis_url=strict.url, load=load_lock, cores={library_core}) as hands:
-        pairs = _pairs(hands, lengths=lengths, say=say)
+        pairs = _pairs(hands, plan=plan, say=say)
         pipelined = [
-            hands[RAW].ask(pipelined_pairs_per_second, side=RAW, seconds=lengths.pair_seconds)
+            hands[RAW].ask(pipelined_pairs_per_second, side=RAW, seconds=plan.pair_seconds)
             for _ in range(PIPELINED_ROUNDS)
         ]
         say("A thousand locks renewed")
-        renewals = _renewals(hands, lengths=lengths, say=say)
+        renewals = _renewals(hands, plan=plan, say=say)
     say("A lock that nobody else wants, appendfsync everysec")
     with hands_of(LOCKS, redis_url=relaxed.url, load=load_lock, cores={library_core}) as hands:
-        relaxed_pairs = _pairs(hands, lengths=lengths, say=say)
+        relaxed_pairs = _pairs(hands, plan=plan, say=say)
     say("Queues")
     with hands_of(QUEUES, redis_url=strict.url, load=load_queue, cores={library_core}) as hands:
-        enqueued, worked = _queues(hands, lengths=lengths, say=say)
+        enqueued, worked = _queues(hands, plan=plan, say=say)
     everywhere = set(processes.cores())
     _bind(strict, to=everywhere)
     say("A lock that others want: nothing bound to a core")
     with hands_of(CROWDED_LOCKS, redis_url=strict.url, load=load_lock, cores=everywhere) as hands:
-        gaps = _hand_overs(hands, lengths=lengths, say=say)
-        crowds = _crowds(hands, lengths=lengths, say=say)
+        gaps = _hand_overs(hands, plan=plan, say=say)
+        crowds = _crowds(hands, plan=plan, say=say)
     return Results(
         pairs=pairs,
         relaxed_pairs=relaxed_pairs,
@@ -81,28 +81,28 @@ def _bind(server: Server, *, to: set[int]) -> None:
         processes.bind(server.child, to=to)
 
 
-def _pairs(hands: Mapping[str, Hand], *, lengths: Lengths, say: Say) -> Rates:
+def _pairs(hands: Mapping[str, Hand], *, plan: Plan, say: Say) -> Rates:
     rates: Rates = {side: [] for side in hands}
-    for _, side in in_turns(list(hands), rounds=lengths.pair_rounds):
-        rates[side].append(hands[side].ask(pairs_per_second, side=side, seconds=lengths.pair_seconds))
+    for _, side in in_turns(list(hands), rounds=plan.pair_rounds):
+        rates[side].append(hands[side].ask(pairs_per_second, side=side, seconds=plan.pair_seconds))
     _tell(rates, unit="pairs/s", say=say)
     return rates
 
 
-def _renewals(hands: Mapping[str, Hand], *, lengths: Lengths, say: Say) -> Rates:
-    arguments = {"locks": lengths.renewed, "rounds": lengths.renewal_rounds}
-    found = {side: hands[side].ask(renewal_ms, side=side, **arguments) for side in lengths.renewed_sides}
+def _renewals(hands: Mapping[str, Hand], *, plan: Plan, say: Say) -> Rates:
+    arguments = {"locks": plan.renewed, "rounds": plan.renewal_rounds}
+    found = {side: hands[side].ask(renewal_ms, side=side, **arguments) for side in plan.renewed_sides}
     _tell(found, unit="ms", say=say)
     return found
 
 
-def _queues(hands: Mapping[str, Hand], *, lengths: Lengths, say: Say) -> tuple[Rates, Rates]:
+def _queues(hands: Mapping[str, Hand], *, plan: Plan, say: Say) -> tuple[Rates, Rates]:
     # Ours enqueues in one way only, however its tasks are worked.
     enqueued: Rates = {side: [] for side in hands if side != OURS_APART}
     worked: Rates = {side: [] for side in hands}
-    for _, side in in_turns(list(hands), rounds=lengths.queue_rounds):
-        hand, seconds = hands[side], lengths.queue_seconds
-        hand.ask(fill, side=side, depth=lengths.depth_of(side))
+    for _, side in in_turns(list(hands), rounds=plan.queue_rounds):
+        hand, seconds = hands[side], plan.queue_seconds
+        hand.ask(fill, side=side, depth=plan.depth_of(side))
         if side in enqueued:
             enqueued[side].append(hand.ask(enqueued_per_second, side=side, seconds=seconds))
         worked[side].append(hand.ask(worked_per_second, side=side, seconds=seconds))
@@ -111,26 +111,26 @@ def _queues(hands: Mapping[str, Hand], *, lengths: Lengths, say: Say) -> tuple[R
     return enqueued, worked
 
 
-def _hand_overs(hands: Mapping[str, Hand], *, lengths: Lengths, say: Say) -> Rates:
+def _hand_overs(hands: Mapping[str, Hand], *, plan: Plan, say: Say) -> Rates:
     # Two halves, so that a disturbance does not hit one side only.
     gaps: Rates = {side: [] for side in hands}
     for number_of_round, side in in_turns(list(hands), rounds=2):
         name = f"hand-over-{number_of_round}"
-        gaps[side] += hands[side].ask(hand_overs_ms, side=side, name=name, count=lengths.hand_overs // 2)
+        gaps[side] += hands[side].ask(hand_overs_ms, side=side, name=name, count=plan.hand_overs // 2)
     _tell(gaps, unit="ms from the release to the new holder", say=say)
     return gaps
 
 
-def _crowds(hands: Mapping[str, Hand], *, lengths: Lengths, say: Say) -> dict[str, list[Crowd]]:
-    crowds: dict[str, list[Crowd]] = {side: [] for side in hands}
-    for number_of_round, side in in_turns(list(hands), rounds=lengths.crowd_rounds):
+def _crowds(hands: Mapping[str, Hand], *, plan: Plan, say: Say) -> dict[str, list[LockCrowd]]:
+    crowds: dict[str, list[LockCrowd]] = {side: [] for side in hands}
+    for number_of_round, side in in_turns(list(hands), rounds=plan.crowd_rounds):
         crowd = hands[side].ask(
             crowd_at,
             side=side,
             name=f"crowd-{number_of_round}",
-            processes=lengths.processes,
-            hold_seconds=lengths.hold_seconds,
-            seconds=lengths.crowd_seconds,
+            processes=plan.processes,
+            hold_seconds=plan.hold_seconds,
+            seconds=plan.crowd_seconds,
         )
         crowds[side].append(crowd)
         say(

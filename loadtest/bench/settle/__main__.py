@@ -25,15 +25,15 @@ def _measure(folder: Path, quick: bool) -> Measured:
         set_up_django()
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.bench.harness import machine
-        from loadtest.bench.harness.servers import Place
+        from loadtest.bench.harness.servers import Workspace
         from loadtest.bench.settle import report as settle_report
         from loadtest.bench.settle.plan import FULL, QUICK
         from loadtest.bench.settle.run import measure_all
 
-        lengths, hardware = QUICK if quick else FULL, machine.hardware()
-        place = Place(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
-        results = measure_all(lengths, place=place, say=say)
-        report = settle_report.report_of(results, lengths=lengths, hardware=hardware, quick=quick, picture=PICTURE)
+        plan, hardware = QUICK if quick else FULL, machine.hardware()
+        place = Workspace(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
+        results = measure_all(plan, place=place, say=say)
+        report = settle_report.report_of(results, plan=plan, hardware=hardware, quick=quick, picture=PICTURE)
         return report, {PICTURE: settle_report.picture_of(results)}
 
 

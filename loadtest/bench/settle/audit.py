@@ -10,7 +10,7 @@ from dataclasses import asdict
 from django.db import connection
 
 from inventory.audit.run import audit
-from loadtest.bench.harness.books import Books
+from loadtest.bench.harness.books import FilledBooks
 
 COUNTS = (
     "SELECT count(*), sum(quantity) FROM shop_order WHERE sale_id = %(sale_id)s",
@@ -19,7 +19,7 @@ COUNTS = (
 )
 
 
-def audit_seconds(books: Books) -> tuple[float, list[str]]:
+def audit_seconds(books: FilledBooks) -> tuple[float, list[str]]:
     """Audit the sale once; return the seconds, and a sentence for each invariant that is broken."""
     began = time.monotonic()
     report = audit(books.scope)
@@ -29,7 +29,7 @@ def audit_seconds(books: Books) -> tuple[float, list[str]]:
     ]
 
 
-def count_seconds(books: Books) -> float:
+def count_seconds(books: FilledBooks) -> float:
     """Count the rows of the sale once, a statement a table; return the seconds."""
     began = time.monotonic()
     with connection.cursor() as cursor:

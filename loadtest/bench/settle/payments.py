@@ -17,13 +17,13 @@ from inventory.redis import connect
 from loadtest.bench.gate.end_to_end import start_settler, wait_until_decided
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
 from loadtest.bench.harness.fixtures import Goods
-from loadtest.bench.harness.servers import GATE, Place, Side, serving
+from loadtest.bench.harness.servers import GATE, Side, Workspace, serving
 from loadtest.bench.load.loader import Load, Loader
 from loadtest.bench.load.pace import Pace, flood
 from loadtest.bench.load.payloads import fresh_wishes
 from loadtest.bench.load.wire import LoadFailed
 from loadtest.bench.settle.commit_waits import commit_waits_ms
-from loadtest.bench.settle.plan import Lengths
+from loadtest.bench.settle.plan import Plan
 from shop.models import Order, Payment
 from shop.payments.providers import Notice
 from shop.sandbox import signing
@@ -36,7 +36,7 @@ KEPT = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class PaymentWaits:
     """Waits in ms alongside the flood. faults: what the books say otherwise than the answers."""
 
     confirm_ms: list[float] = field(repr=False)
@@ -46,32 +46,32 @@ class Waits:
     faults: list[str]
 
 
-def measure_payments(goods: Goods, *, lengths: Lengths, place: Place) -> Waits:
+def measure_payments(goods: Goods, *, plan: Plan, place: Workspace) -> PaymentWaits:
     """Hold units, begin their payments, flood the SKU, and send the notices at an even pace. Raises LoadFailed."""
-    paces = (lengths.payment_seconds + lengths.payment_warm_up_seconds) * 3 + START_SECONDS
-    payments = begin_payments(goods, count=_calls(lengths))
+    paces = (plan.payment_seconds + plan.payment_warm_up_seconds) * 3 + START_SECONDS
+    payments = begin_payments(goods, count=_calls(plan))
     with ExitStack() as stack:
         start_settler(1, place=place, stack=stack)
         web = stack.enter_context(serving("payments", GATE, place=place, redis_url=settings.REDIS_URL, slug=goods.slug))
-        asks = fresh_wishes(goods.slug, port=web.port, count=int(lengths.flood_per_second * paces * SPARE))
+        asks = fresh_wishes(goods.slug, port=web.port, count=int(plan.flood_per_second * paces * SPARE))
         pool = stack.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
-        crowd = pool.submit(flood, web.port, asks, per_second=lengths.flood_per_second, seconds=paces)
-        confirm = _send(web, notices_of(payments, port=web.port), lengths=lengths)
-        commit_ms = commit_waits_ms(per_second=lengths.payments_per_second, seconds=lengths.payment_seconds)
-        call = _send(web, [_health(web.port)] * _calls(lengths), lengths=lengths)
+        crowd = pool.submit(flood, web.port, asks, per_second=plan.flood_per_second, seconds=paces)
+        confirm = _send(web, notices_of(payments, port=web.port), plan=plan)
+        commit_ms = commit_waits_ms(per_second=plan.payments_per_second, seconds=plan.payment_seconds)
+        call = _send(web, [_health(web.port)] * _calls(plan), plan=plan)
         asked = _end_of(crowd)
         wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), goods.sku)
-    return Waits(
+    return PaymentWaits(
         confirm_ms=confirm.waits_ms,
         commit_ms=commit_ms,
         call_ms=call.waits_ms,
         asked_per_second=asked.per_second,
-        faults=_faults(goods, lengths=lengths, confirm=confirm, call=call),
+        faults=_faults(goods, plan=plan, confirm=confirm, call=call),
     )
 
 
-def _calls(lengths: Lengths) -> int:
-    return int(lengths.payments_per_second * (lengths.payment_seconds + lengths.payment_warm_up_seconds) * SPARE) + 50
+def _calls(plan: Plan) -> int:
+    return int(plan.payments_per_second * (plan.payment_seconds + plan.payment_warm_up_seconds) * SPARE) + 50
 
 
 def begin_payments(goods: Goods, *, count: int) -> list[Payment]:
@@ -113,9 +113,9 @@ def _health(port: int) -> bytes:
     return f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
 
 
-def _send(web: Side, requests: list[bytes], *, lengths: Lengths) -> Load:
-    loader = Loader(web.port, connections=lengths.connections, may_send=Pace(lengths.payments_per_second).may_send)
-    return loader.run(requests, seconds=lengths.payment_seconds, warm_up_seconds=lengths.payment_warm_up_seconds)
+def _send(web: Side, requests: list[bytes], *, plan: Plan) -> Load:
+    loader = Loader(web.port, connections=plan.connections, may_send=Pace(plan.payments_per_second).may_send)
+    return loader.run(requests, seconds=plan.payment_seconds, warm_up_seconds=plan.payment_warm_up_seconds)
 
 
 def _end_of(crowd: Future[Load]) -> Load:
@@ -125,14 +125,14 @@ def _end_of(crowd: Future[Load]) -> Load:
     return load
 
 
-def _faults(goods: Goods, *, lengths: Lengths, confirm: Load, call: Load) -> list[str]:
+def _faults(goods: Goods, *, plan: Plan, confirm: Load, call: Load) -> list[str]:
     faults = [
         f"{what} were answered {dict(load.statuses)}"
         for what, load in (("notices", confirm), ("calls", call))
         if set(load.statuses) != {PAID}
     ]
-    if confirm.per_second < lengths.payments_per_second * KEPT:
-        faults.append(f"{confirm.per_second:.0f} payments a second, {lengths.payments_per_second} were meant")
+    if confirm.per_second < plan.payments_per_second * KEPT:
+        faults.append(f"{confirm.per_second:.0f} payments a second, {plan.payments_per_second} were meant")
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'paid'", [goods.sale_id])
         (paid,) = cursor.fetchone()

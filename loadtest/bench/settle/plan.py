@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Plan:
     """rounds of each measurement; settled, single, expired, audited in orders; payments in calls a second."""
 
     settle_rounds: int
@@ -25,7 +25,7 @@ class Lengths:
     connections: int = 64
 
 
-FULL = Lengths(
+FULL = Plan(
     settle_rounds=5,
     settled=15_000,
     single=300,
@@ -36,7 +36,7 @@ FULL = Lengths(
     audited=100_000,
     audit_rounds=9,
 )
-QUICK = Lengths(
+QUICK = Plan(
     settle_rounds=1,
     settled=5_000,
     single=50,

@@ -12,14 +12,14 @@ from loadtest.bench.harness.command import CHECKOUT
 from loadtest.bench.harness.method import filled
 from loadtest.bench.harness.report import Report
 from loadtest.bench.settle.bounds import audit_figures, expiry_figures, payment_figures, quantile, settlement_figures
-from loadtest.bench.settle.plan import METHOD, Lengths
+from loadtest.bench.settle.plan import METHOD, Plan
 from loadtest.bench.settle.run import Results
 
 PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop")
 OURS = "Fairdrop"
 
 
-def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
+def report_of(results: Results, *, plan: Plan, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
     waits = results.payments
     return Report(
@@ -30,15 +30,15 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
         quick=quick,
         figures=[
             *settlement_figures(results.settled, results.single, results.copied),
-            *expiry_figures(results.expiry, results.plain_expiry, holds=lengths.expired),
+            *expiry_figures(results.expiry, results.plain_expiry, holds=plan.expired),
             *payment_figures(confirm_ms=waits.confirm_ms, commit_ms=waits.commit_ms, call_ms=waits.call_ms),
-            *audit_figures(results.audits, results.counts, orders=lengths.audited),
+            *audit_figures(results.audits, results.counts, orders=plan.audited),
         ],
         facts={
             **machine.facts(hardware, packages=PACKAGES),
             "Flood alongside the payments": {"asks answered 202:": f"{waits.asked_per_second:,.0f} a second"},
         },
-        method=filled(METHOD, lengths),
+        method=filled(METHOD, plan),
         samples=samples_of(results),
         faults=results.faults,
         picture=(picture, "Bars of each measurement alongside its limit"),

@@ -25,17 +25,17 @@ def _measure(folder: Path, quick: bool) -> Measured:
         set_up_django()
         # Only now: these modules need the settings, which need the addresses.
         from loadtest.bench.harness import machine
-        from loadtest.bench.harness.servers import Place
+        from loadtest.bench.harness.servers import Workspace
         from loadtest.bench.load.arrivals import prepare
         from loadtest.bench.shop import report as shop_report
         from loadtest.bench.shop.plan import FULL, QUICK
         from loadtest.bench.shop.run import measure_all
 
         prepare(side="the servers and their load")
-        lengths, hardware = QUICK if quick else FULL, machine.hardware()
-        place = Place(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
-        results = measure_all(lengths, place=place, servers=servers, say=say)
-        report = shop_report.report_of(results, lengths=lengths, hardware=hardware, quick=quick, picture=PICTURE)
+        plan, hardware = QUICK if quick else FULL, machine.hardware()
+        place = Workspace(checkout=CHECKOUT, environment=dict(os.environ), folder=folder)
+        results = measure_all(plan, place=place, servers=servers, say=say)
+        report = shop_report.report_of(results, plan=plan, hardware=hardware, quick=quick, picture=PICTURE)
         return report, {PICTURE: shop_report.picture_of(results)}
 
 

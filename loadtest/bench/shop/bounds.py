@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from loadtest.bench.gate.admission import Turn
     from loadtest.bench.gate.end_to_end import Road
     from loadtest.bench.shop.costs import Cost
-    from loadtest.bench.shop.overload import Overload
+    from loadtest.bench.shop.overload import OverloadRun
     from loadtest.bench.shop.run import Limits
     from loadtest.bench.shop.spike import Spike
 
@@ -116,7 +116,7 @@ def sold_out_figures(turns: Sequence[Turn]) -> list[Figure]:
     ]
 
 
-def overload_figures(found: Overload, *, sustained_us: float, web_mib: float) -> list[Figure]:
+def overload_figures(found: OverloadRun, *, sustained_us: float, web_mib: float) -> list[Figure]:
     """Return the figures of the overload; its limit is the knee.
 
     sustained_us: the shop's CPU for a decision under a load that it keeps up with. web_mib: of the web process.

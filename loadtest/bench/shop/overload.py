@@ -17,7 +17,7 @@ from loadtest.bench.gate.end_to_end import CLIENT_TIMEOUT_SECONDS, wait_until_de
 from loadtest.bench.harness.figures import ratio
 from loadtest.bench.harness.fixtures import Goods
 from loadtest.bench.harness.shares import GENERATOR, Crew, microseconds_each, used
-from loadtest.bench.load.arrivals import Answers, Arrivals, evenly
+from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.load.payloads import endless_wishes, fresh_wishes
 from loadtest.bench.load.wire import LoadFailed
 from loadtest.bench.settle.bounds import quantile
@@ -54,7 +54,7 @@ class Pressure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overload:
+class OverloadRun:
     """What came of it. Every second of the run: decided, and the p99 in ms to a 202 of those who came in it.
 
     begin, end: of the overload, in those seconds; sent: share of the offered that could be sent; cpu_us: of each part
@@ -79,7 +79,7 @@ class Overload:
 
 def measure_overload(
     goods: Goods, *, port: int, pressure: Pressure, crew: Crew, say: Callable[[str], None]
-) -> Overload:
+) -> OverloadRun:
     """Find the knee, go beyond it, come back. Raises LoadFailed when there is no rate at which the shop keeps up."""
     steps: list[Step] = []
     while len(steps) < pressure.most_steps and (offered := next_offer(steps)) is not None:
@@ -102,7 +102,7 @@ def _step(goods: Goods, *, port: int, offered: float, pressure: Pressure, crew: 
     warm_up, seconds = pressure.step_warm_up_seconds, pressure.step_seconds
     wishes = fresh_wishes(goods.slug, port=port, count=int(offered * (warm_up + seconds)) + 1)
     begins_at = time.time() + LEAD_SECONDS
-    crowd = Arrivals(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
+    crowd = ArrivalRun(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
     answers, cpu_us = _drive(
         crowd, wishes, evenly((offered, warm_up + seconds)), begins_at=begins_at, goods=goods, crew=crew
     )
@@ -117,7 +117,7 @@ def _step(goods: Goods, *, port: int, offered: float, pressure: Pressure, crew: 
 
 
 def _drive(
-    crowd: Arrivals,
+    crowd: ArrivalRun,
     wishes: Iterable[bytes],
     moments: Iterable[float],
     *,
@@ -144,7 +144,7 @@ def _decided(goods: Goods, begin: float, *, seconds: float) -> int:
 
 def _go_beyond(
     goods: Goods, *, port: int, steps: Sequence[Step], knee: Step, pressure: Pressure, crew: Crew
-) -> Overload:
+) -> OverloadRun:
     calm, storm = pressure.calm * knee.offered, pressure.overload * knee.offered
     phases = (
         (calm, pressure.calm_seconds),
@@ -153,7 +153,7 @@ def _go_beyond(
     )
     ready = fresh_wishes(goods.slug, port=port, count=int(READY_PER_SECOND * pressure.overload_seconds))
     wishes = itertools.chain(ready, endless_wishes(goods.slug, port=port))
-    crowd = Arrivals(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
+    crowd = ArrivalRun(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
     begins_at = time.time() + LEAD_SECONDS
     answers, cpu_us = _drive(crowd, wishes, evenly(*phases), begins_at=begins_at, goods=goods, crew=crew)
     begin = int(pressure.calm_seconds)
@@ -164,7 +164,7 @@ def _go_beyond(
     # The first second also opens what had rested: it is not the normal one.
     normal_ms = quantile(answers.waits_ms(ADMITTED, begin=1.0, end=begin), 0.99)
     offered = int(storm * pressure.overload_seconds)
-    return Overload(
+    return OverloadRun(
         steps=steps,
         knee=knee,
         begin=begin,

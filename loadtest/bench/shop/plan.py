@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.gate.admission import Plan
+from loadtest.bench.gate.admission import AdmissionPlan
 from loadtest.bench.harness.method import filled
 from loadtest.bench.shop.costs import Scale
 from loadtest.bench.shop.overload import Pressure
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Plan:
     """Seconds, rounds and sizes of each measurement. web_workers, crowd_workers: web processes, of the spike.
 
     generators: processes the buyers of the spike come from; rests between measurements, in seconds, let the stores
     finish what they put off.
     """
 
-    sold_out: Plan
+    sold_out: AdmissionPlan
     limit_seconds: float
     road_seconds: float
     road_warm_up_seconds: float
@@ -36,8 +36,8 @@ class Lengths:
     rest_seconds: float = 1.0
 
 
-FULL = Lengths(
-    sold_out=Plan(rounds=12, seconds=1.2, warm_up_seconds=0.5, connections=256),
+FULL = Plan(
+    sold_out=AdmissionPlan(rounds=12, seconds=1.2, warm_up_seconds=0.5, connections=256),
     limit_seconds=1.5,
     road_seconds=60.0,
     road_warm_up_seconds=3.0,
@@ -59,8 +59,8 @@ FULL = Lengths(
     ),
     copied=20_000,
 )
-QUICK = Lengths(
-    sold_out=Plan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
+QUICK = Plan(
+    sold_out=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
     limit_seconds=0.5,
     road_seconds=5.0,
     road_warm_up_seconds=1.0,
@@ -121,6 +121,6 @@ METHOD = (
 )
 
 
-def method_of(lengths: Lengths) -> list[str]:
+def method_of(plan: Plan) -> list[str]:
     """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, lengths, most_skus=max(lengths.scale.skus), longest_line=max(lengths.scale.lines))
+    return filled(METHOD, plan, most_skus=max(plan.scale.skus), longest_line=max(plan.scale.lines))

@@ -22,8 +22,8 @@ from loadtest.bench.shop.bounds import (
     spike_figures,
 )
 from loadtest.bench.shop.costs import Cost
-from loadtest.bench.shop.overload import Overload
-from loadtest.bench.shop.plan import Lengths, method_of
+from loadtest.bench.shop.overload import OverloadRun
+from loadtest.bench.shop.plan import Plan, method_of
 from loadtest.bench.shop.run import Results
 from loadtest.bench.shop.shares import overload_shares, spike_shares
 
@@ -31,7 +31,7 @@ PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "gr
 SHARES = (0.5, 0.9, 0.99, 1.0)
 
 
-def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
+def report_of(results: Results, *, plan: Plan, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
     costs, copied = results.costs, results.limits.copied
     return Report(
@@ -49,7 +49,7 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
             *limit_figures(results.limits, results.turns),
         ],
         facts=machine.facts(hardware, packages=PACKAGES),
-        method=method_of(lengths),
+        method=method_of(plan),
         samples=[asdict(turn) for turn in results.turns],
         faults=results.faults,
         comparisons=[
@@ -82,7 +82,7 @@ def _spikes(results: Results) -> Comparison:
     return Comparison(title="Spikes, each buyer's wait from the instant", head=head, rows=rows)
 
 
-def _steps(found: Overload) -> Comparison:
+def _steps(found: OverloadRun) -> Comparison:
     rows = [
         (
             f"{step.offered:,.0f}",
@@ -114,7 +114,7 @@ def picture_of(results: Results) -> str:
     )
 
 
-def _pressure_curves(found: Overload) -> list[Curve]:
+def _pressure_curves(found: OverloadRun) -> list[Curve]:
     steps = sorted(found.steps, key=lambda step: step.offered)
     marks = tuple(range(0, len(found.decided) + 1, 10))
     shade = (float(found.begin), float(found.end))

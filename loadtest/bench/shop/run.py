@@ -17,16 +17,16 @@ from loadtest.bench.gate.end_to_end import Road, start_settler, travel
 from loadtest.bench.gate.sold_out import measure_sold_out
 from loadtest.bench.harness import processes
 from loadtest.bench.harness.fixtures import Goods, make_goods
-from loadtest.bench.harness.servers import GATE, NOOP, Place, Side, serving
+from loadtest.bench.harness.servers import GATE, NOOP, Side, Workspace, serving
 from loadtest.bench.harness.shares import POSTGRES, REDIS, SETTLER, WEB, Crew
 from loadtest.bench.settle import raw_rows
 from loadtest.bench.settle.bounds import quantile
 from loadtest.bench.settle.run import faults_of
 from loadtest.bench.shop import raw_limits
 from loadtest.bench.shop.costs import Costs, measure_costs
-from loadtest.bench.shop.overload import Overload, measure_overload
-from loadtest.bench.shop.plan import Lengths
-from loadtest.bench.shop.spike import ADMITTED, REFUSED, Doors, Spike, measure_spike
+from loadtest.bench.shop.overload import OverloadRun, measure_overload
+from loadtest.bench.shop.plan import Plan
+from loadtest.bench.shop.spike import ADMITTED, REFUSED, Spike, SpikeGate, measure_spike
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.server import Server
 from workers.embedded.stores import Servers
@@ -56,7 +56,7 @@ class Results:
     road: Road
     noop_spike: Spike
     spikes: Sequence[Spike]
-    overload: Overload
+    overload: OverloadRun
     costs: Costs
     faults: Sequence[str]
     web_mib: float
@@ -69,24 +69,24 @@ class _Shop:
     crew: Crew
 
 
-def measure_all(lengths: Lengths, *, place: Place, servers: Servers, say: Say) -> Results:
+def measure_all(plan: Plan, *, place: Workspace, servers: Servers, say: Say) -> Results:
     """Measure everything. Raises LoadFailed, ServerFailed."""
     raw_rows.make_raw_tables()
     say("Sold-out answers alongside the no-op server")
-    turns = measure_sold_out(plan=lengths.sold_out, place=place, report=lambda turn: say(_turn(turn)))
+    turns = measure_sold_out(plan=plan.sold_out, place=place, report=lambda turn: say(_turn(turn)))
     probe, road_goods, crowded = make_goods("bench-probe"), make_goods("bench-sustained"), make_goods("bench-overload")
-    with _shop(probe, lengths=lengths, place=place, servers=servers, workers=lengths.crowd_workers) as shop:
-        noop_spike, spikes, opened = _spikes(probe, shop, lengths=lengths, place=place, say=say)
-    with _shop(probe, lengths=lengths, place=place, servers=servers, workers=lengths.web_workers) as shop:
-        road = _sustain(road_goods, shop, lengths=lengths, say=say)
-        limits = _limits(road_goods, lengths=lengths, place=place, say=say)
-        time.sleep(lengths.rest_seconds)
+    with _shop(probe, plan=plan, place=place, servers=servers, workers=plan.crowd_workers) as shop:
+        noop_spike, spikes, opened = _spikes(probe, shop, plan=plan, place=place, say=say)
+    with _shop(probe, plan=plan, place=place, servers=servers, workers=plan.web_workers) as shop:
+        road = _sustain(road_goods, shop, plan=plan, say=say)
+        limits = _limits(road_goods, plan=plan, place=place, say=say)
+        time.sleep(plan.rest_seconds)
         say("The knee, and four times that")
-        overload = measure_overload(crowded, port=shop.web.port, pressure=lengths.pressure, crew=shop.crew, say=say)
+        overload = measure_overload(crowded, port=shop.web.port, pressure=plan.pressure, crew=shop.crew, say=say)
         say(_overload(overload))
         web_mib = processes.memory_mib(shop.web.child)
     say("Cost of a purchase: more SKUs, longer lines")
-    costs = measure_costs(lengths.scale, servers=servers, say=say)
+    costs = measure_costs(plan.scale, servers=servers, say=say)
     say("The audit of every sale")
     scopes = [goods.scope for goods in (road_goods, crowded, *opened, *costs.goods)]
     return Results(
@@ -107,9 +107,9 @@ def _faults(scopes: Sequence[Scope]) -> list[str]:
 
 
 @contextmanager
-def _shop(probe: Goods, *, lengths: Lengths, place: Place, servers: Servers, workers: int) -> Iterator[_Shop]:
+def _shop(probe: Goods, *, plan: Plan, place: Workspace, servers: Servers, workers: int) -> Iterator[_Shop]:
     with ExitStack() as stack:
-        hands = [start_settler(number, place=place, stack=stack) for number in range(lengths.settlers)]
+        hands = [start_settler(number, place=place, stack=stack) for number in range(plan.settlers)]
         web = stack.enter_context(
             serving(
                 "web",
@@ -128,15 +128,15 @@ def _own(server: Server) -> list[ChildProcess]:
     return [server.child] if server.child else []
 
 
-def _sustain(goods: Goods, shop: _Shop, *, lengths: Lengths, say: Say) -> Road:
-    say(f"Sustained, {lengths.road_seconds:g} s")
+def _sustain(goods: Goods, shop: _Shop, *, plan: Plan, say: Say) -> Road:
+    say(f"Sustained, {plan.road_seconds:g} s")
     road = travel(
         goods,
         web=shop.web,
         hands=shop.hands,
-        seconds=lengths.road_seconds,
-        warm_up_seconds=lengths.road_warm_up_seconds,
-        connections=lengths.road_connections,
+        seconds=plan.road_seconds,
+        warm_up_seconds=plan.road_warm_up_seconds,
+        connections=plan.road_connections,
         most_per_second=MAX_PER_SECOND,
         crew=shop.crew,
     )
@@ -144,13 +144,13 @@ def _sustain(goods: Goods, shop: _Shop, *, lengths: Lengths, say: Say) -> Road:
     return road
 
 
-def _limits(goods: Goods, *, lengths: Lengths, place: Place, say: Say) -> Limits:
+def _limits(goods: Goods, *, plan: Plan, place: Workspace, say: Say) -> Limits:
     say("Limits")
-    time.sleep(lengths.rest_seconds)
+    time.sleep(plan.rest_seconds)
     limits = Limits(
-        syncs=raw_limits.syncs_per_second(place.folder, seconds=lengths.limit_seconds),
-        pipelined=raw_limits.pipelined_per_second(seconds=lengths.limit_seconds),
-        copied=raw_rows.copied_per_second(goods.sale_id, newest=lengths.copied),
+        syncs=raw_limits.syncs_per_second(place.folder, seconds=plan.limit_seconds),
+        pipelined=raw_limits.pipelined_per_second(seconds=plan.limit_seconds),
+        copied=raw_rows.copied_per_second(goods.sale_id, newest=plan.copied),
     )
     say(
         f"  disk {limits.syncs:,.0f} syncs/s   Redis pipelined {limits.pipelined:,.0f} requests/s   "
@@ -160,39 +160,39 @@ def _limits(goods: Goods, *, lengths: Lengths, place: Place, say: Say) -> Limits
 
 
 def _spikes(
-    probe: Goods, shop: _Shop, *, lengths: Lengths, place: Place, say: Say
+    probe: Goods, shop: _Shop, *, plan: Plan, place: Workspace, say: Say
 ) -> tuple[Spike, list[Spike], list[Goods]]:
-    say(f"Doors open: {lengths.buyers:,} buyers at one instant")
+    say(f"Doors open: {plan.buyers:,} buyers at one instant")
     with serving(
-        "no-op crowd", NOOP, place=place, redis_url=settings.REDIS_URL, slug=probe.slug, workers=lengths.crowd_workers
+        "no-op crowd", NOOP, place=place, redis_url=settings.REDIS_URL, slug=probe.slug, workers=plan.crowd_workers
     ) as noop:
         noop_spike = _spike(
             probe.slug,
             port=noop.port,
-            lengths=lengths,
+            plan=plan,
             crew=Crew(children={WEB: [noop.child]}),
-            open_doors=lambda: Doors(opens_at=time.time() + LEAD_SECONDS),
+            open_doors=lambda: SpikeGate(opens_at=time.time() + LEAD_SECONDS),
         )
     say(_spike_line("no-op", noop_spike))
     spikes: list[Spike] = []
     opened: list[Goods] = []
-    for number in range(lengths.spikes):
-        time.sleep(lengths.rest_seconds)
+    for number in range(plan.spikes):
+        time.sleep(plan.rest_seconds)
         slug = f"bench-spike-{number}"
 
-        def open_doors(slug: str = slug) -> Doors:
-            goods = make_goods(slug, units=lengths.spike_units, opens_in_seconds=LEAD_SECONDS)
+        def open_doors(slug: str = slug) -> SpikeGate:
+            goods = make_goods(slug, units=plan.spike_units, opens_in_seconds=LEAD_SECONDS)
             opened.append(goods)
-            return Doors(opens_at=goods.opens_at.timestamp(), goods=goods)
+            return SpikeGate(opens_at=goods.opens_at.timestamp(), goods=goods)
 
-        spikes.append(_spike(slug, port=shop.web.port, lengths=lengths, crew=shop.crew, open_doors=open_doors))
+        spikes.append(_spike(slug, port=shop.web.port, plan=plan, crew=shop.crew, open_doors=open_doors))
         say(_spike_line("shop", spikes[-1]))
     return noop_spike, spikes, opened
 
 
-def _spike(slug: str, *, port: int, lengths: Lengths, crew: Crew, open_doors: Callable[[], Doors]) -> Spike:
+def _spike(slug: str, *, port: int, plan: Plan, crew: Crew, open_doors: Callable[[], SpikeGate]) -> Spike:
     return measure_spike(
-        slug, port=port, buyers=lengths.buyers, generators=lengths.generators, crew=crew, open_doors=open_doors
+        slug, port=port, buyers=plan.buyers, generators=plan.generators, crew=crew, open_doors=open_doors
     )
 
 
@@ -209,7 +209,7 @@ def _spike_line(name: str, spike: Spike) -> str:
     )
 
 
-def _overload(found: Overload) -> str:
+def _overload(found: OverloadRun) -> str:
     return (
         f"  offered {found.offered:,.0f}/s, {found.sent:.0%} sent   decided {found.goodput:,.0f}/s   "
         f"normal again after {found.well_after_seconds:g} s   {dict(found.statuses)}"

@@ -15,7 +15,7 @@ from loadtest.bench.harness.shares import PARTS, WEB, microseconds_each
 from loadtest.bench.settle.bounds import quantile
 
 if TYPE_CHECKING:
-    from loadtest.bench.shop.overload import Overload
+    from loadtest.bench.shop.overload import OverloadRun
     from loadtest.bench.shop.spike import Spike
 
 ADMITTED, REFUSED = 202, 409
@@ -63,7 +63,7 @@ def _each(spike: Spike) -> dict[str, float]:
     return microseconds_each(spike.cpu_seconds, answers=sum(spike.statuses.values()) + spike.shed)
 
 
-def overload_shares(found: Overload, *, cores: int | None = None) -> Comparison:
+def overload_shares(found: OverloadRun, *, cores: int | None = None) -> Comparison:
     """Return the CPU time of an answer at the knee and around the overload, and what follows from it."""
     cores = cores or _cores()
     knee, storm = (sum(each.get(part, 0.0) for part in PARTS) for each in (found.knee.cpu_us, found.cpu_us))

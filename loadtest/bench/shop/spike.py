@@ -52,7 +52,7 @@ class Spike:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doors:
+class SpikeGate:
     """When they open (s since 1970), and what is sold behind them; None: nothing."""
 
     opens_at: float
@@ -60,7 +60,7 @@ class Doors:
 
 
 def measure_spike(
-    slug: str, *, port: int, buyers: int, generators: int, crew: Crew, open_doors: Callable[[], Doors]
+    slug: str, *, port: int, buyers: int, generators: int, crew: Crew, open_doors: Callable[[], SpikeGate]
 ) -> Spike:
     """Let `buyers` ask for `slug` from `generators` processes at the moment that `open_doors` returns.
 

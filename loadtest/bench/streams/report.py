@@ -11,7 +11,7 @@ from loadtest.bench.harness.command import CHECKOUT
 from loadtest.bench.harness.figures import Figure, ratio
 from loadtest.bench.harness.method import filled
 from loadtest.bench.harness.report import Report
-from loadtest.bench.streams.run import PAGE_CONNECTIONS, RESTOCK_SECONDS, Lengths, Results, Round
+from loadtest.bench.streams.run import PAGE_CONNECTIONS, RESTOCK_SECONDS, Plan, Results, StreamRound
 
 MAX_SLOWER = 1.5
 MIN_PAGES = 5_000
@@ -71,32 +71,32 @@ def slower(results: Results) -> float:
     return statistics.median(ratio(alongside.p99_ms, alone.p99_ms) for alone, alongside in results.pairs)
 
 
-def middle(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:
+def middle(rounds: Sequence[StreamRound], value: Callable[[StreamRound], float]) -> float:
     """Return the median of a value over rounds."""
     return statistics.median(map(value, rounds))
 
 
-def asked(each: Round) -> float:
+def asked(each: StreamRound) -> float:
     return each.asked_per_second
 
 
-def p50(each: Round) -> float:
+def p50(each: StreamRound) -> float:
     return each.p50_ms
 
 
-def p99(each: Round) -> float:
+def p99(each: StreamRound) -> float:
     return each.p99_ms
 
 
-def busy(each: Round) -> float:
+def busy(each: StreamRound) -> float:
     return each.busy
 
 
-def news(each: Round) -> float:
+def news(each: StreamRound) -> float:
     return each.messages_per_second
 
 
-def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
+def report_of(results: Results, *, plan: Plan, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
     """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
     return Report(
         title="Live streams alongside purchases, and the sale page: measured",
@@ -104,9 +104,9 @@ def report_of(results: Results, *, lengths: Lengths, hardware: Mapping[str, str]
         date=machine.now(),
         revision=machine.revision(CHECKOUT),
         quick=quick,
-        figures=figures_of(results, streams=lengths.streams, asks=lengths.asks_per_second),
+        figures=figures_of(results, streams=plan.streams, asks=plan.asks_per_second),
         facts=machine.facts(hardware, packages=PACKAGES),
-        method=filled(METHOD, lengths, restock=RESTOCK_SECONDS, pages=PAGE_CONNECTIONS),
+        method=filled(METHOD, plan, restock=RESTOCK_SECONDS, pages=PAGE_CONNECTIONS),
         samples=[
             {
                 "pair": number,

@@ -17,7 +17,7 @@ from django.db import connection
 
 from loadtest.bench.harness import processes
 from loadtest.bench.harness.fixtures import UNITS, Goods, make_goods
-from loadtest.bench.harness.servers import GATE, Place, Side, serving
+from loadtest.bench.harness.servers import GATE, Side, Workspace, serving
 from loadtest.bench.load.loader import HOST, Load, Loader
 from loadtest.bench.load.pace import Pace
 from loadtest.bench.load.payloads import BODY, fresh_wishes
@@ -42,7 +42,7 @@ MAX_ENDED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class Plan:
     """How much is measured. seconds: of each round; pairs: one round of each side; asks in purchases a second."""
 
     pairs: int
@@ -52,12 +52,12 @@ class Lengths:
     connections: int = 16
 
 
-FULL = Lengths(pairs=10, seconds=5.0)
-QUICK = Lengths(pairs=1, seconds=2.0)
+FULL = Plan(pairs=10, seconds=5.0)
+QUICK = Plan(pairs=1, seconds=2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round:
+class StreamRound:
     """One round of one side. asked: purchases; messages: of all streams; busy: the web process' share of its core."""
 
     side: str
@@ -72,13 +72,13 @@ class Round:
 class Results:
     """Every round in pairs (alone, alongside), and the sale page's rates by reader."""
 
-    pairs: list[tuple[Round, Round]]
+    pairs: list[tuple[StreamRound, StreamRound]]
     pages: dict[str, float]
 
 
-def measure_all(lengths: Lengths, *, place: Place, say: Callable[[str], None]) -> Results:
+def measure_all(plan: Plan, *, place: Workspace, say: Callable[[str], None]) -> Results:
     """Run web and a settler, measure in turns, and return what was found. Raises LoadFailed."""
-    raise_handle_limit(2 * lengths.streams + SPARE_HANDLES)
+    raise_handle_limit(2 * plan.streams + SPARE_HANDLES)
     goods = make_waiting_goods("streams")
     with ExitStack() as stack:
         settler = place.child("settler", ["manage.py", "run_worker", "settler"], redis_url=settings.REDIS_URL)
@@ -86,10 +86,10 @@ def measure_all(lengths: Lengths, *, place: Place, say: Callable[[str], None]) -
         settler.start()
         web = stack.enter_context(serving("web", GATE, place=place, redis_url=settings.REDIS_URL, slug=goods.slug))
         stack.enter_context(processes.bound(to=bind_alone(web)))
-        streams = waiting_streams(web.port, goods.slug, count=lengths.streams + SPARE_WAITING)[SPARE_WAITING:]
+        streams = waiting_streams(web.port, goods.slug, count=plan.streams + SPARE_WAITING)[SPARE_WAITING:]
         say(f"{len(streams):,} buyers wait in line")
-        pairs = [pair(number, web, goods, streams, lengths=lengths, say=say) for number in range(lengths.pairs)]
-        pages = {name: page_rate(web, goods, name, seconds=lengths.seconds) for name in PAGE_READERS}
+        pairs = [pair(number, web, goods, streams, plan=plan, say=say) for number in range(plan.pairs)]
+        pages = {name: page_rate(web, goods, name, seconds=plan.seconds) for name in PAGE_READERS}
     return Results(pairs=pairs, pages=pages)
 
 
@@ -133,16 +133,16 @@ def pair(
     goods: Goods,
     streams: list[tuple[str, str]],
     *,
-    lengths: Lengths,
+    plan: Plan,
     say: Callable[[str], None],
-) -> tuple[Round, Round]:
+) -> tuple[StreamRound, StreamRound]:
     """Measure one round of each side, right after each other; which is first changes from pair to pair."""
-    found: dict[str, Round] = {}
+    found: dict[str, StreamRound] = {}
     for side in (ALONE, BESIDE) if number % 2 == 0 else (BESIDE, ALONE):
         with ExitStack() as stack:
             counts = stack.enter_context(reading(web.port, streams)) if side == BESIDE else None
             stack.enter_context(moving(goods))
-            found[side] = one_round(side, web, goods, counts=counts, lengths=lengths)
+            found[side] = one_round(side, web, goods, counts=counts, plan=plan)
         each = found[side]
         say(
             f"{side:>6}: {each.asked_per_second:,.0f} purchases/s, p50 {each.p50_ms:.1f} ms, "
@@ -151,15 +151,15 @@ def pair(
     return found[ALONE], found[BESIDE]
 
 
-def one_round(side: str, web: Side, goods: Goods, *, counts: Counts | None, lengths: Lengths) -> Round:
+def one_round(side: str, web: Side, goods: Goods, *, counts: Counts | None, plan: Plan) -> StreamRound:
     """Ask at an even pace for one round. Raises LoadFailed when it does not count."""
     began, used = time.monotonic(), processes.cpu_seconds(web.child)
     messages = counts.messages.value if counts else 0
-    load = ask(web.port, goods.slug, lengths=lengths)
+    load = ask(web.port, goods.slug, plan=plan)
     passed = time.monotonic() - began
-    if counts and counts.closed.value > MAX_ENDED * lengths.streams:
+    if counts and counts.closed.value > MAX_ENDED * plan.streams:
         raise LoadFailed(f"{counts.closed.value} streams ended while they were measured")
-    return Round(
+    return StreamRound(
         side=side,
         asked_per_second=load.per_second,
         p50_ms=load.wait_ms(0.5),
@@ -169,12 +169,12 @@ def one_round(side: str, web: Side, goods: Goods, *, counts: Counts | None, leng
     )
 
 
-def ask(port: int, slug: str, *, lengths: Lengths) -> Load:
+def ask(port: int, slug: str, *, plan: Plan) -> Load:
     """Ask for units at an even pace; any answer but 202 fails the run."""
-    count = int(lengths.asks_per_second * (lengths.seconds + WARM_UP_SECONDS) * 1.2) + 100
-    loader = Loader(port, connections=lengths.connections, may_send=Pace(lengths.asks_per_second).may_send)
+    count = int(plan.asks_per_second * (plan.seconds + WARM_UP_SECONDS) * 1.2) + 100
+    loader = Loader(port, connections=plan.connections, may_send=Pace(plan.asks_per_second).may_send)
     wishes = fresh_wishes(slug, port=port, count=count)
-    load = loader.run(wishes, seconds=lengths.seconds, warm_up_seconds=WARM_UP_SECONDS)
+    load = loader.run(wishes, seconds=plan.seconds, warm_up_seconds=WARM_UP_SECONDS)
     if set(load.statuses) != {"202"}:
         raise LoadFailed(f"purchases were answered {dict(load.statuses)}")
     return load

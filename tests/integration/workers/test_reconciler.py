@@ -322,7 +322,9 @@ def test_the_process_tells_an_alarm_once_and_mends_without_being_asked(
     name, paid = id_of(card, "late-1"), Order.objects.get(sale_id=card.sale_id, state="paid").request_id
     road.run(("ZREM", keys.line(card.sku), name), ("HSET", keys.records(card.sku), paid, "gibberish"))
     told: list[tuple[str, str]] = []
-    monkeypatch.setattr("workers.reconciler.loop.tell_of", lambda drifts: told.extend((d.kind, d.name) for d in drifts))
+    monkeypatch.setattr(
+        "workers.reconciler.loop.log_drifts", lambda drifts: told.extend((d.kind, d.name) for d in drifts)
+    )
     monkeypatch.setattr("workers.reconciler.loop.skus_on_sale", lambda: {card.sku: SkuOnSale([card.sale_id], 0)})
     monkeypatch.setattr("workers.reconciler.loop.BUSY_SECONDS", 0)
     reconciler = Reconciler(redis.connect(), stopping=lambda: False)

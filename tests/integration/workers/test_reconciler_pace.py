@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from inventory import ledger, redis
 from inventory.line import repair, writing
 from inventory.redis import Client, keys
-from loadtest.bench.harness.books import Books, fill_books
+from loadtest.bench.harness.books import FilledBooks, fill_books
 from shop.models import Order, Sale
 from tests.support import road
 from tests.support.waiting import wait_until
@@ -43,13 +43,13 @@ class Reading:
 
 
 @pytest.fixture
-def books(new_sku: Callable[[], str]) -> Books:
+def books(new_sku: Callable[[], str]) -> FilledBooks:
     """Return a sale with a thousand orders in every stage, and their records."""
     return fill_books(new_sku(), orders=ORDERS)
 
 
 @pytest.fixture
-def reading(books: Books, monkeypatch: pytest.MonkeyPatch) -> Reading:
+def reading(books: FilledBooks, monkeypatch: pytest.MonkeyPatch) -> Reading:
     """Let a reconciler look at this SKU alone, in pages of 50, and note what it reads."""
     noted, read = Reading(), repair.record_pages
 
@@ -84,7 +84,7 @@ def watcher_of() -> Reconciler:
 
 
 def test_many_records_are_read_at_a_pace_and_each_once_in_a_round(
-    books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_pace(monkeypatch, at_once=100, a_second=500)
     for found in rounds(watcher_of()):
@@ -98,7 +98,7 @@ def test_many_records_are_read_at_a_pace_and_each_once_in_a_round(
 
 
 def test_without_a_pace_all_of_them_are_read_at_once(
-    books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: it is the pace that keeps the records of the first test from being read in the first round."""
     set_pace(monkeypatch, at_once=10**9, a_second=500)
@@ -107,7 +107,7 @@ def test_without_a_pace_all_of_them_are_read_at_once(
 
 
 def test_a_round_over_very_many_ends_in_its_time(
-    books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However slow the pace for few records is: one that takes all entries to their end in two seconds is faster."""
     set_pace(monkeypatch, at_once=0, a_second=1, round_seconds=2.0)
@@ -116,7 +116,7 @@ def test_a_round_over_very_many_ends_in_its_time(
 
 
 def test_what_has_changed_is_told_while_a_long_comparison_goes_on(
-    books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_pace(monkeypatch, at_once=0, a_second=1)
     watcher = watcher_of()
@@ -134,7 +134,7 @@ def test_what_has_changed_is_told_while_a_long_comparison_goes_on(
 
 
 def test_drift_is_mended_on_the_way_and_not_at_the_end(
-    books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "LOOK_AGAIN_SECONDS", 0.1)
     first = next(iter(next(repair.record_pages(redis.connect(), books.sku))))
@@ -153,7 +153,7 @@ def test_drift_is_mended_on_the_way_and_not_at_the_end(
     assert reading.records[books.sku] < ORDERS
 
 
-def test_orders_are_read_one_by_one_only_when_one_has_no_record(books: Books, reading: Reading) -> None:
+def test_orders_are_read_one_by_one_only_when_one_has_no_record(books: FilledBooks, reading: Reading) -> None:
     def statements() -> tuple[int, int]:
         with CaptureQueriesContext(connection) as captured:
             drifts = watcher_of().compare(books.sku, sale_ids=[books.scope.sale_id])
@@ -171,7 +171,7 @@ def test_orders_are_read_one_by_one_only_when_one_has_no_record(books: Books, re
 
 
 def test_live_units_are_added_up_by_buyer_only_when_their_sum_is_wrong(
-    books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
     look = loop.look_at_units
@@ -192,7 +192,7 @@ def test_live_units_are_added_up_by_buyer_only_when_their_sum_is_wrong(
 
 
 def test_a_comparison_that_an_error_broke_off_begins_again_soon(
-    books: Books, reading: Reading, monkeypatch: pytest.MonkeyPatch
+    books: FilledBooks, reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_pace(monkeypatch, at_once=200, a_second=100_000)
     differing, calls = reconcile_books.OrdersThere.differing, []

@@ -151,7 +151,7 @@ def due(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> list[SaleCard
 
 
 def test_a_sale_that_cannot_be_retired_keeps_no_other_back(due: list[SaleCard]) -> None:
-    retirement = Retirement(redis.connect(), breathe=lambda: None)
+    retirement = Retirement(redis.connect(), throttle=lambda: None)
     with pytest.raises(DataError):
         retirement.work_once()
     assert retirement.work_once() == 2
@@ -170,7 +170,7 @@ def test_a_sku_that_cannot_be_forgotten_keeps_no_other_back(
         forget(sku, **named)
 
     monkeypatch.setattr(retiring, "forget_retired", forget_unless_second)
-    retirement, errors = Retirement(redis.connect(), breathe=lambda: None), 0
+    retirement, errors = Retirement(redis.connect(), throttle=lambda: None), 0
     for _ in range(4):
         try:
             retirement.work_once()

@@ -118,7 +118,7 @@ def wait_until_at_rest(card: SaleCard) -> None:
 
     def at_rest() -> bool:
         seen = audit_line.look(redis.connect(), card.sku)
-        return seen.waiting == seen.flying == 0 and redis.connect().get(keys.lock(card.sku)) is None
+        return seen.waiting == seen.in_flight == 0 and redis.connect().get(keys.lock(card.sku)) is None
 
     wait_until(at_rest, what="the line is at rest")
 

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.test.utils import override_settings
 
 from inventory import redis
+from inventory.redis import client as redis_client
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.extra_shop import port_of
 from tests.support.servers.proxy import Proxy, proxy_to
@@ -50,10 +51,10 @@ def lossy_road(sku: str) -> Iterator[Road]:
 
 def teach_scripts(client: redis.Client) -> None:
     """Load every script into a server."""
-    for name in redis.script_names():
-        client.script_load(redis.script_text(name))
+    for name in redis_client.script_names():
+        client.script_load(redis_client.script_text(name))
 
 
 def digest(name: str) -> bytes:
     """Return what a call of the script `name` contains."""
-    return redis.script_digest(name).encode()
+    return redis_client.script_digest(name).encode()

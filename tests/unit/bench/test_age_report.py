@@ -10,11 +10,11 @@ import pytest
 from loadtest.bench.age.ends import Ends
 from loadtest.bench.age.plan import FULL
 from loadtest.bench.age.report import figures_of
-from loadtest.bench.age.run import OLD, PROCESSES, YOUNG, Large, Results, Round
+from loadtest.bench.age.run import OLD, PROCESSES, YOUNG, AgeRound, Large, Results
 
 IDLE = dict.fromkeys(PROCESSES, 0.01)
 LOOKS = {name: [1.0, 1.0, 1.0] for name in ("expirer", "settler", "reconciler")}
-YOUNG_ROUND = Round(
+YOUNG_ROUND = AgeRound(
     side=YOUNG,
     decided=2_000,
     told_p50_ms=2.0,
@@ -49,7 +49,7 @@ GOOD = Results(
 
 def broken(results: Results) -> list[str]:
     """Return the names of the figures that do not keep their bound."""
-    return [figure.name for figure in figures_of(results, lengths=FULL) if not figure.ok]
+    return [figure.name for figure in figures_of(results, plan=FULL) if not figure.ok]
 
 
 def with_pairs(*, bad: int, **changed: Any) -> Results:

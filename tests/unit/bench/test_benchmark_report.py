@@ -19,7 +19,7 @@ from loadtest.bench.load.loader import Load
 from loadtest.bench.load.subprocesses import hands_of
 from loadtest.bench.load.wire import LoadFailed, is_whole
 from loadtest.bench.locks_queue.bounds import crowd_figures, overlap_faults, pair_figures, queue_figures
-from loadtest.bench.locks_queue.lock_crowds import Crowd, Visit, judge
+from loadtest.bench.locks_queue.lock_crowds import LockCrowd, Visit, judge
 from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY
 from loadtest.bench.locks_queue.queue_sides import DRAMATIQ, HUEY, OURS, RQ, SAQ
 
@@ -259,12 +259,15 @@ def test_lock_alone_is_compared_round_by_round(ours: list[float], ok: bool) -> N
 @pytest.mark.parametrize(
     ("crowd", "broken"),
     [
-        (Crowd(per_second=95, counts=[20, 21], mean_wait_ms=90, worst_wait_ms=180, overlaps=0), []),
-        (Crowd(per_second=94, counts=[20, 20], mean_wait_ms=90, worst_wait_ms=90, overlaps=0), ["acquisitions"]),
-        (Crowd(per_second=99, counts=[20, 23], mean_wait_ms=90, worst_wait_ms=181, overlaps=0), ["worst", "furthest"]),
+        (LockCrowd(per_second=95, counts=[20, 21], mean_wait_ms=90, worst_wait_ms=180, overlaps=0), []),
+        (LockCrowd(per_second=94, counts=[20, 20], mean_wait_ms=90, worst_wait_ms=90, overlaps=0), ["acquisitions"]),
+        (
+            LockCrowd(per_second=99, counts=[20, 23], mean_wait_ms=90, worst_wait_ms=181, overlaps=0),
+            ["worst", "furthest"],
+        ),
     ],
 )
-def test_crowd_figures_name_what_is_broken(crowd: Crowd, broken: list[str]) -> None:
+def test_crowd_figures_name_what_is_broken(crowd: LockCrowd, broken: list[str]) -> None:
     rival = replace(crowd, per_second=100)
     failed = [figure.name for figure in crowd_figures({FAIR: [crowd], REDIS_PY: [rival]}) if not figure.ok]
     assert [name.split()[1] for name in failed] == broken

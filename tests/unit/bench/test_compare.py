@@ -15,7 +15,7 @@ from threading import Thread
 import pytest
 
 from loadtest.bench.compare.bounds import best_rival, figures_of
-from loadtest.bench.compare.crowd import Crowd
+from loadtest.bench.compare.crowd import CompareCrowd
 from loadtest.bench.compare.payloads import make_wishes
 from loadtest.bench.compare.plan import FULL, QUICK, method_of
 from loadtest.bench.compare.run import Result, Selling, SellingOut, Waits
@@ -84,9 +84,9 @@ def test_a_unit_that_nobody_wanted_is_not_undersold() -> None:
 
 
 def test_the_method_names_the_numbers_of_its_run() -> None:
-    for lengths in (FULL, QUICK):
-        text = " ".join(method_of(lengths))
-        assert f"{lengths.sold_out_wishes:,} wishes" in text
+    for plan in (FULL, QUICK):
+        text = " ".join(method_of(plan))
+        assert f"{plan.sold_out_wishes:,} wishes" in text
         assert "{" not in text
 
 
@@ -147,7 +147,7 @@ def test_the_crowd_repeats_asks_again_and_follows_to_the_decision(till: type[Til
     wishes = make_wishes("/ask", port=till.port, count=20, repeated=0.5, seed=7)
     assert 20 < len(wishes.clicks) < 40
     assert Counter(wishes.clicks).most_common()[0][1] == 2
-    crowd = Crowd(wishes, port=till.port, connections=4, follow=1)
+    crowd = CompareCrowd(wishes, port=till.port, connections=4, follow=1)
     visit = crowd.visit(seconds=30, until_all_asked=True)
     assert visit.asked_all
     assert (visit.accepted, visit.refused) == (UNITS, 20 - UNITS)
@@ -162,5 +162,5 @@ def test_the_crowd_repeats_asks_again_and_follows_to_the_decision(till: type[Til
 def test_a_crowd_that_nobody_lets_in_asks_nothing(till: type[Till]) -> None:
     """The control of the crowd's rest."""
     wishes = make_wishes("/ask", port=till.port, count=20, repeated=0.0, seed=7)
-    visit = Crowd(wishes, port=till.port, connections=4, may_ask=lambda now: False).visit(seconds=0.2)
+    visit = CompareCrowd(wishes, port=till.port, connections=4, may_ask=lambda now: False).visit(seconds=0.2)
     assert (visit.clicks, sum(till.asked.values())) == (0, 0)

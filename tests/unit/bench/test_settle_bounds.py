@@ -54,7 +54,7 @@ def test_a_pace_is_even_and_catches_up_a_moment_only() -> None:
 
 
 def test_the_method_names_the_numbers_of_its_run() -> None:
-    for lengths in (FULL, QUICK):
-        text = " ".join(filled(METHOD, lengths))
-        assert f"{lengths.settled:,} requests" in text
+    for plan in (FULL, QUICK):
+        text = " ".join(filled(METHOD, plan))
+        assert f"{plan.settled:,} requests" in text
         assert "{" not in text

@@ -21,12 +21,12 @@ from loadtest.bench.gate.end_to_end import Road
 from loadtest.bench.harness import processes
 from loadtest.bench.harness.curves import Curve, curves
 from loadtest.bench.harness.figures import Figure
-from loadtest.bench.load.arrivals import Answers, Arrivals, evenly
-from loadtest.bench.shop import plan
+from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
+from loadtest.bench.shop import plan as shop_plan
 from loadtest.bench.shop.bounds import cost_figures, overload_figures, road_figures, sold_out_figures, spike_figures
 from loadtest.bench.shop.costs import Brake, Cost
 from loadtest.bench.shop.knee import Step, knee_of, next_offer, spread, well_after
-from loadtest.bench.shop.overload import Overload
+from loadtest.bench.shop.overload import OverloadRun
 from loadtest.bench.shop.spike import Spike
 from loadtest.bench.summary import missed, page_of, read_page
 from tests.support.waiting import assert_waits_at_most, wait_until
@@ -123,12 +123,12 @@ def requests(count: int) -> list[bytes]:
 def test_waits_count_from_the_intended_moment(server: type[Slow]) -> None:
     server.pause_seconds = 0.1
     # One connection: the second and third of three that come at once wait for those before them.
-    answers = Arrivals(server.port, connections=1).run(requests(3), [0.0, 0.0, 0.0])
+    answers = ArrivalRun(server.port, connections=1).run(requests(3), [0.0, 0.0, 0.0])
     waits = answers.waits_ms(202)
     assert [wait >= least for wait, least in zip(waits, (100, 200, 300), strict=True)] == [True] * 3
 
     def slowest_alone() -> float:
-        return max(Arrivals(server.port, connections=3).run(requests(3), [0.0, 0.0, 0.0]).waits_ms(202)) / 1000
+        return max(ArrivalRun(server.port, connections=3).run(requests(3), [0.0, 0.0, 0.0]).waits_ms(202)) / 1000
 
     # The control: over a connection each, none waits for another.
     assert_waits_at_most(0.3, slowest_alone)
@@ -136,20 +136,20 @@ def test_waits_count_from_the_intended_moment(server: type[Slow]) -> None:
 
 def test_who_is_shed_asks_again_and_the_wait_goes_on(server: type[Slow]) -> None:
     server.shed.add("/1")
-    answers = Arrivals(server.port, connections=2, retry_seconds=0.2).run(requests(2), [0.0, 0.0])
+    answers = ArrivalRun(server.port, connections=2, retry_seconds=0.2).run(requests(2), [0.0, 0.0])
     assert (answers.statuses(), answers.shed) == ({202: 2}, 1)
     assert max(answers.waits_ms(202)) >= 200
 
 
 def test_a_shed_answer_counts_when_nobody_asks_again(server: type[Slow]) -> None:
     server.shed.add("/1")
-    answers = Arrivals(server.port, connections=2).run(requests(2), [0.0, 0.0])
+    answers = ArrivalRun(server.port, connections=2).run(requests(2), [0.0, 0.0])
     assert (answers.statuses(), answers.shed) == ({202: 1, 503: 1}, 0)
 
 
 def test_who_cannot_be_sent_gives_up(server: type[Slow]) -> None:
     server.pause_seconds = 2.0
-    answers = Arrivals(server.port, connections=1, patience_seconds=1.0).run(requests(9), [0.0] * 9)
+    answers = ArrivalRun(server.port, connections=1, patience_seconds=1.0).run(requests(9), [0.0] * 9)
     assert answers.given_up == 8
     assert answers.statuses() == {202: 1}
 
@@ -170,8 +170,8 @@ def test_waits_are_sorted_into_the_second_they_were_intended_in() -> None:
 
 
 def test_the_brake_looks_at_one_line_only_when_it_is_told_to() -> None:
-    lengths = iter([30, 30, 30, 20])
-    brake = Brake(lambda: next(lengths))
+    waiting = iter([30, 30, 30, 20])
+    brake = Brake(lambda: next(waiting))
     assert not any(brake.stop() for _ in range(20))
     brake.stops_at = 20
     # However often it is asked before other lines: only the length counts.
@@ -206,7 +206,7 @@ TURNS = [
     for side, rate in (("no-op", 20_000), ("sold out", 30_000))
 ]
 SLOW_TURNS = [replace(turn, per_second=turn.per_second / 2) for turn in TURNS]
-OVERLOAD = Overload(
+OVERLOAD = OverloadRun(
     steps=[], knee=Step(offered=10_000, goodput=10_000), begin=1, end=2, decided=[], p99_ms=[], offered=40_000,
     goodput=8_000, sent=1.0, statuses={}, normal_p99_ms=1, well_after_seconds=5, shop_cpu_us=100,
 )  # fmt: skip
@@ -249,9 +249,9 @@ def test_figures_are_held_against_their_limit() -> None:
 
 
 def test_the_method_names_the_numbers_of_its_run() -> None:
-    for lengths in (plan.FULL, plan.QUICK):
-        text = " ".join(plan.method_of(lengths))
-        assert f"{lengths.buyers:,} buyers" in text
+    for plan in (shop_plan.FULL, shop_plan.QUICK):
+        text = " ".join(shop_plan.method_of(plan))
+        assert f"{plan.buyers:,} buyers" in text
         assert "{" not in text
 
 

@@ -10,7 +10,7 @@ from inventory.exceptions import SaleNotFound, Unavailable
 from loadtest.bench.harness.report import Report, markdown
 from loadtest.bench.harness.shares import GENERATOR, POSTGRES, REDIS, SETTLER, WEB, microseconds_each, used
 from loadtest.bench.shop.knee import Step
-from loadtest.bench.shop.overload import Overload
+from loadtest.bench.shop.overload import OverloadRun
 from loadtest.bench.shop.shares import overload_shares, spike_shares
 from loadtest.bench.shop.spike import Spike
 from shop.replies import CROWD_RETRY_SECONDS, OVERLOADED, Head, refuse, refuse_crowd
@@ -39,7 +39,7 @@ def test_the_shares_of_a_spike_are_those_of_its_parts() -> None:
 
 def test_the_shares_of_an_overload_name_the_most_the_cores_can_do() -> None:
     cpu_us = {GENERATOR: 20.0, WEB: 80.0, SETTLER: 20.0, REDIS: 20.0, POSTGRES: 60.0}
-    found = Overload(
+    found = OverloadRun(
         steps=[], knee=Step(offered=9_000, goodput=9_000, cpu_us=cpu_us), begin=1, end=3, decided=[1, 10, 20, 40],
         p99_ms=[], offered=40_000, goodput=8_000, sent=0.25, statuses={}, normal_p99_ms=1, well_after_seconds=1,
         cpu_us=cpu_us | {WEB: 130.0},

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from loadtest.bench.streams.report import figures_of, picture_of
-from loadtest.bench.streams.run import ALONE, BESIDE, Results, Round
+from loadtest.bench.streams.run import ALONE, BESIDE, Results, StreamRound
 
 
 def pair(
     *, alone_ms: float = 10.0, beside_ms: float = 12.0, asked: float = 300.0, news: float = 700.0
-) -> tuple[Round, Round]:
+) -> tuple[StreamRound, StreamRound]:
     """Return a pair of rounds with these p99 waits."""
     return tuple(  # type: ignore[return-value]
-        Round(
+        StreamRound(
             side=side,
             asked_per_second=asked,
             p50_ms=wait / 2,
@@ -25,7 +25,7 @@ def pair(
     )
 
 
-def broken(pairs: list[tuple[Round, Round]], *, pages: float = 8_000.0) -> list[str]:
+def broken(pairs: list[tuple[StreamRound, StreamRound]], *, pages: float = 8_000.0) -> list[str]:
     """Return the names of the figures that do not keep their bound."""
     found = figures_of(Results(pairs=pairs, pages={"kept": pages, "rendered": 300.0}), streams=2_000, asks=300)
     return [figure.name for figure in found if not figure.ok]

@@ -53,9 +53,9 @@ def test_a_loss_is_told_once() -> None:
 
 
 def test_it_knows_why_it_must_not_be_renewed() -> None:
-    assert a_hold()[0].trouble() == ""
-    assert a_hold(age_seconds=11)[0].trouble() == "not renewed in time"
-    assert a_hold(age_seconds=5, max_hold_ms=4000)[0].trouble() == "held longer than max_hold_ms"
+    assert a_hold()[0].loss_reason() == ""
+    assert a_hold(age_seconds=11)[0].loss_reason() == "not renewed in time"
+    assert a_hold(age_seconds=5, max_hold_ms=4000)[0].loss_reason() == "held longer than max_hold_ms"
 
 
 def test_the_longest_hold_counts_from_the_last_call_of_the_holder() -> None:

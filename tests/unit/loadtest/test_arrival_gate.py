@@ -13,7 +13,7 @@ from loadtest.checker import latency
 from loadtest.checker.buyer_record import Testimony
 from loadtest.plan.population import EVERYBODY_MIX, Population
 from loadtest.record.history import OK, Operation, now_ns
-from loadtest.users.arrival_gate import Arrival, Doors
+from loadtest.users.arrival_gate import Arrival, ArrivalGate
 from loadtest.users.crowd import Crowd
 
 MS = 1_000_000
@@ -29,7 +29,7 @@ def crowd(tmp_path: Path) -> Iterator[Crowd]:
     crowd.close()
 
 
-def serve(crowd: Crowd, doors: Doors) -> list[tuple[Arrival, int]]:
+def serve(crowd: Crowd, doors: ArrivalGate) -> list[tuple[Arrival, int]]:
     """Let one slow user serve everybody; return who came, and when they were let in."""
     opening, served = gevent.spawn(doors.open), []
     while not crowd.finished:
@@ -54,7 +54,7 @@ def admissions(served: list[tuple[Arrival, int]], *, planned: bool) -> latency.W
 def test_a_slow_user_changes_no_instant_and_its_queue_is_part_of_the_wait(crowd: Crowd) -> None:
     begins_ns = now_ns()
     instants = [number * STEP_MS * MS for number in range(VISITS)]
-    served = serve(crowd, Doors(crowd, instants_ns=iter(instants), begins_ns=begins_ns))
+    served = serve(crowd, ArrivalGate(crowd, instants_ns=iter(instants), begins_ns=begins_ns))
     assert [arrival.planned_ns - begins_ns for arrival, _ in served] == instants
     assert [arrival.visit.number for arrival, _ in served] == list(range(VISITS))
     assert crowd.counters.arrived == VISITS
@@ -66,19 +66,19 @@ def test_a_slow_user_changes_no_instant_and_its_queue_is_part_of_the_wait(crowd:
 
 def test_nobody_is_early(crowd: Crowd) -> None:
     begins_ns = now_ns() + 50 * MS
-    served = serve(crowd, Doors(crowd, instants_ns=iter([0] * VISITS), begins_ns=begins_ns))
+    served = serve(crowd, ArrivalGate(crowd, instants_ns=iter([0] * VISITS), begins_ns=begins_ns))
     assert min(at for _, at in served) >= begins_ns
 
 
 def test_without_a_plan_the_next_comes_when_a_user_is_free(crowd: Crowd) -> None:
-    served = serve(crowd, Doors(crowd))
+    served = serve(crowd, ArrivalGate(crowd))
     assert [arrival.planned_ns for arrival, _ in served] == [0] * VISITS
     assert all(later - earlier >= SLOW_SECONDS * 1000 * MS for (_, earlier), (_, later) in pairwise(served))
 
 
 @pytest.mark.parametrize("opened", [lambda: gevent.sleep(0.02), lambda: None], ids=["while some wait", "before any"])
 def test_closed_doors_send_away_who_waits(crowd: Crowd, opened: Callable[[], None]) -> None:
-    doors = Doors(crowd, instants_ns=iter([0] * VISITS), begins_ns=now_ns())
+    doors = ArrivalGate(crowd, instants_ns=iter([0] * VISITS), begins_ns=now_ns())
     opening = gevent.spawn(doors.open)
     opened()
     doors.close()

@@ -9,10 +9,10 @@ import pytest
 
 from loadtest import visitors
 from loadtest.plan.population import CANCELS, LAPSES, PAYS
-from loadtest.visitors import Shop, Visitors, visit
+from loadtest.visitors import VisitedShop, Visitors, visit
 
 
-class Script(Shop):
+class Script(VisitedShop):
     """A shop that answers each look with the next of `states`, and remembers what was called."""
 
     def __init__(self, *states: str) -> None:

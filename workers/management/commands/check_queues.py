@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from inventory import redis
 from inventory.exceptions import FairdropError
 from inventory.line.reading import known_skus
-from inventory.queues.checks import Finding, check_line, check_queue, known_queues
+from inventory.queues.checks import QueueFinding, check_line, check_queue, known_queues
 
 
 class Command(BaseCommand):
@@ -32,20 +32,20 @@ class Command(BaseCommand):
             raise CommandError(f"{broken} invariants are broken")
 
 
-def check_all() -> dict[str, list[Finding]]:
+def check_all() -> dict[str, list[QueueFinding]]:
     """Return the findings of every line and queue, by "line NAME" or "queue NAME". Raises RedisUnavailable."""
     client = redis.connect()
     lines = {f"line {sku}": check_line(client, sku) for sku in known_skus(client)}
     return lines | {f"queue {name}": check_queue(client, name) for name in known_queues(client)}
 
 
-def as_json(report: dict[str, list[Finding]]) -> str:
+def as_json(report: dict[str, list[QueueFinding]]) -> str:
     """Return the report as one JSON object."""
     findings = [finding._asdict() for each in report.values() for finding in each]
     return json.dumps({"ok": not findings, "checked": list(report), "findings": findings}, indent=2)
 
 
-def as_text(report: dict[str, list[Finding]]) -> str:
+def as_text(report: dict[str, list[QueueFinding]]) -> str:
     """Return the report as lines for people."""
     lines = []
     for name, findings in report.items():

@@ -15,7 +15,7 @@ from shop.sales import catalogue
 from workers.payments import end_open_payments, left_open
 from workers.reconciler.books import SkuOnSale, skus_on_sale
 from workers.reconciler.loop import Reconciler
-from workers.reconciler.report import Drift, as_dict, as_text, tell_of
+from workers.reconciler.report import Drift, as_dict, as_text, log_drifts
 
 
 class Command(BaseCommand):
@@ -48,7 +48,7 @@ def run(*, sale: str | None, repair: bool) -> dict[str, Any]:
     for sku, on_sale in skus.items():
         drifts += reconciler.compare(sku, sale_ids=on_sale.sale_ids)
     if repair:
-        tell_of(drifts)
+        log_drifts(drifts)
     return as_dict(list(skus), drifts)
 
 

@@ -285,7 +285,7 @@ def expire(name: str) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         changes = holds.expire_due(cursor, sku=sku, request_ids=[name])
     assert [each.request_id for each in changes.changed] == [name]
-    holds.tell(changes)
+    holds.publish(changes)
 
 
 def pay_late(name: str) -> None:

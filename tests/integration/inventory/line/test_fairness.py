@@ -86,7 +86,7 @@ def test_a_damaged_record_never_blocks_the_other_skus(cards: list[SaleCard]) -> 
         worker.work_once()
     assert decided(cards) == [0, WAITING, WAITING, WAITING]
     forgotten = line.look(redis.connect(), cards[0].sku)
-    assert (forgotten.waiting, forgotten.flying) == (0, WAITING)
+    assert (forgotten.waiting, forgotten.in_flight) == (0, WAITING)
     run(("DEL", keys.in_flight(cards[0].sku)))  # nobody after this test shall meet it
 
 

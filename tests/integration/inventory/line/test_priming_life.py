@@ -47,7 +47,7 @@ def live_through(card: SaleCard) -> dict[State, str]:
         cursor.execute("UPDATE shop_order SET hold_expires_at = now() WHERE request_id = %s", [names[3]])
     with transaction.atomic(), connection.cursor() as cursor:
         changes = holds.expire_due(cursor, sku=card.sku, request_ids=[names[3]])
-    holds.tell(changes)
+    holds.publish(changes)
     return {
         State.PAID: names[0], State.CANCELLED: names[2], State.EXPIRED: names[3], State.HELD: names[4],
         State.WAITLISTED: names[5],

@@ -11,7 +11,7 @@ import pytest
 
 from inventory import redis
 from inventory.redis import keys
-from inventory.redis.connections import Place
+from inventory.redis.connections import WaitingPlace
 from workers.embedded.server import Server, free_port
 from workers.embedded.valkey import start_valkey
 
@@ -81,7 +81,7 @@ def test_after_a_restart_the_lock_is_held_and_a_waiter_notes_itself_again(tmp_pa
 
 def test_whoever_was_woken_asks_on_the_connection_it_waited_on(own_server: Server) -> None:
     """The control: while a caller waits, another's question needs a connection of its own."""
-    looker, caller, place = client_of(own_server), client_of(own_server), Place()
+    looker, caller, place = client_of(own_server), client_of(own_server), WaitingPlace()
     assert acquire(looker, "waiter", wait_ms=0)[0] == 1  # from here on the server knows the script
     before = connections(looker)
     for nonce in ("n1", "n2", "n3"):

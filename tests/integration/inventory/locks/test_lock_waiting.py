@@ -23,7 +23,7 @@ from inventory import redis
 from inventory.exceptions import RedisUnavailable
 from inventory.locks.lock import Lock, release_all
 from inventory.redis import keys
-from inventory.redis.connections import Place
+from inventory.redis.connections import WaitingPlace
 from tests.support.road import run
 from tests.support.servers.proxy import Proxy, proxy_to
 from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of, sum_of_info
@@ -81,7 +81,7 @@ class Row:
 def never_keeps(wait: Callable[..., str | None]) -> Callable[..., str | None]:
     """Return a wait whose place is given up at every look: anyone who comes back stands at the end."""
 
-    def wait_and_leave(place: Place, *args: object, **options: object) -> str | None:
+    def wait_and_leave(place: WaitingPlace, *args: object, **options: object) -> str | None:
         try:
             return wait(place, *args, **options)
         finally:
@@ -96,7 +96,7 @@ def test_the_order_of_coming_holds_for_waits_of_any_length(
 ) -> None:
     """The control gives its place up whenever it looks; the first, who looks most often, is then the last."""
     if not kept:
-        monkeypatch.setattr(Place, "wait", never_keeps(Place.wait))
+        monkeypatch.setattr(WaitingPlace, "wait", never_keeps(WaitingPlace.wait))
     holder = a_lock(new_sku())
     assert holder.acquire()
     row = Row(holder.name, [0.1, 1, 1, 1])
@@ -237,7 +237,7 @@ def test_who_gave_up_leaves_no_blocked_connection(new_sku: Callable[[], str]) ->
 
 @ON_ONE_KIND
 def test_a_word_is_heard_by_whoever_keeps_a_place(new_sku: Callable[[], str]) -> None:
-    place, key = Place(), keys.lock_signals(new_sku())
+    place, key = WaitingPlace(), keys.lock_signals(new_sku())
     try:
         assert redis.wait_for_signal(redis.connect(), key, seconds=0.05, place=place, place_seconds=30) is None
         run(("RPUSH", key, "a word"), ("PEXPIRE", key, 1000))
@@ -281,7 +281,7 @@ def test_a_kept_connection_that_was_closed_is_not_used(new_sku: Callable[[], str
         for _ in range(3):
             assert redis.run_script(once, "held", keys=[key, key], args=["x"]) == [0, 0]
             proxy.reset_all()
-        place, before = Place(), blocked_clients()
+        place, before = WaitingPlace(), blocked_clients()
         assert redis.wait_for_signal(once, key, seconds=0.01, place=place, place_seconds=30) is None
         wait_until(lambda: blocked_clients() > before, timeout_seconds=10)
         proxy.reset_all()

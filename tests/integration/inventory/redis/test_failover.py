@@ -188,4 +188,4 @@ def worked(worker: Settler, sku: str) -> bool:
         seen = line.look(redis.connect(), sku)
     except RedisUnavailable:
         return False
-    return seen.waiting == seen.flying == 0
+    return seen.waiting == seen.in_flight == 0

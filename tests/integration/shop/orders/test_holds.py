@@ -321,7 +321,7 @@ def test_a_line_that_was_told_nothing_is_probed(
     """The unit came back, and the message was lost. The control is a settler that looks before it is time to probe."""
     names = fill_line(card, buyers=3)
     road.settle_line(card)
-    monkeypatch.setattr(holds, "tell", lambda _changes: None)
+    monkeypatch.setattr(holds, "publish", lambda _changes: None)
     holds.cancel(names[0], buyer="buyer-0000000")
     with road.settler() as settler:
         settler.work_once()

@@ -247,7 +247,7 @@ class LifeMachine(RuleBasedStateMachine):
         let_holds_end(wish.name)
         with own_connection() as connection, connection.transaction():
             changes = holds.expire_due(connection.cursor(), sku=self.card.sku, request_ids=[wish.name])
-        holds.tell(changes)
+        holds.publish(changes)
         self.books.end_hold(wish, "expired")
 
     @precondition(lambda self: self.wishes_in("held"))

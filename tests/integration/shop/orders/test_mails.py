@@ -166,7 +166,7 @@ def test_other_ends_are_not_told(new_card: Callable[..., SaleCard], end: str) ->
         let_holds_end(reader.request_id)
         with transaction.atomic(), connection.cursor() as cursor:
             changes = holds.expire_due(cursor, sku=card.sku, request_ids=[reader.request_id])
-        holds.tell(changes)
+        holds.publish(changes)
     elif end == "cancelled":
         holds.cancel(reader.request_id, buyer=reader.buyer)
     tell_all()

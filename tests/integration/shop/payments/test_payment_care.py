@@ -100,7 +100,7 @@ def test_a_captured_payment_whose_notice_was_lost_is_found_after_weeks(card: Sal
     let_holds_end(name)
     with transaction.atomic(), connection.cursor() as cursor:
         changes = holds.expire_due(cursor, sku=card.sku, request_ids=[name])
-    holds.tell(changes)
+    holds.publish(changes)
     assert (state_of(name), payment_state(payment)) == ("expired", "pending")
     assert bring_on()["lost_notice"] >= 1
     assert (state_of(name), payment_state(payment)) == ("paid", "captured")

@@ -43,7 +43,7 @@ def expire(card: SaleCard, name: str) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         changes = holds.expire_due(cursor, sku=card.sku, request_ids=[name])
     assert [each.request_id for each in changes.changed] == [name]
-    holds.tell(changes)
+    holds.publish(changes)
 
 
 def test_a_captured_payment_sells_the_hold_once(card: SaleCard) -> None:

@@ -107,7 +107,7 @@ def command(*arguments: str) -> dict[str, Any]:
 
 def reconcile() -> None:
     """Let a reconciler retire and forget whatever is due; other tests have left sales as well."""
-    retirement = Retirement(redis.connect(), breathe=lambda: None)
+    retirement = Retirement(redis.connect(), throttle=lambda: None)
     for _ in range(100):
         retirement.work_once()
 
@@ -340,7 +340,7 @@ def test_the_books_of_the_new_sale_balance_while_the_old_one_is_forgotten_step_b
         steps.append(int(road.run(("HLEN", keys.records(card.sku)))[0]))
         assert_books_balance(fresh)
 
-    retiring.forget_retired(card.sku, breathe=step)
+    retiring.forget_retired(card.sku, throttle=step)
     assert len(steps) >= 4
     assert steps[-1] == 0
 
@@ -394,7 +394,7 @@ def test_what_a_settler_counts_late_is_forgotten_by_the_reconciler(new_sku: Call
 def test_what_a_settler_counts_while_a_sku_is_being_forgotten_goes_with_it(new_sku: Callable[[], str]) -> None:
     card = sold(new_sku())
     retiring.mark_retired(card.slug, actor="olga")
-    assert retiring.forget_retired(card.sku, breathe=lambda: count_late(card.sku))
+    assert retiring.forget_retired(card.sku, throttle=lambda: count_late(card.sku))
     assert keys_left(card.sku) == []
 
 

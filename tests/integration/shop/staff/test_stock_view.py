@@ -129,7 +129,7 @@ def test_what_redis_was_not_told_is_drift_at_the_second_look(
     viewer: Client, card: SaleCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(sale_control, "tell", lambda _changes: None)
+        patch.setattr(sale_control, "publish", lambda _changes: None)
         sale_control.restock(card.slug, units=1, actor="test")
     assert row(viewer, card)["drift"] == ""  # it may be on its way
     assert row(viewer, card)["drift"] == "Redis is 1 versions behind"

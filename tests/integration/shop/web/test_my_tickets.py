@@ -87,7 +87,7 @@ def test_every_state_is_listed_with_its_link_and_the_newest_first(new_card: Call
     with transaction.atomic(), connection.cursor() as cursor:
         sku = Order.objects.get(request_id=names["expired"]).sale.stock.sku
         changes = holds.expire_due(cursor, sku=sku, request_ids=[names["expired"]])
-    holds.tell(changes)
+    holds.publish(changes)
     holds.cancel(names["cancelled"], buyer=person.buyer)
     refunds.refund_order(names["refunded"], actor="anna", reason="broken")
     full = new_card()

@@ -69,7 +69,7 @@ def settled(card: SaleCard, people: int) -> list[Person]:
 def expire(card: SaleCard, person: Person) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         changes = holds.expire_due(cursor, sku=card.sku, request_ids=[person.request_id])
-    holds.tell(changes)
+    holds.publish(changes)
     assert person.state == "expired"
 
 
