@@ -17,7 +17,9 @@ from django.core.exceptions import ImproperlyConfigured
 from shop.logs import logging_config
 from shop.production import refusals
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parent.parent
+# Where .env and what is written are: the checkout; with the installed wheel, the folder in which a command is started.
+BASE_DIR = CHECKOUT if (CHECKOUT / "manage.py").exists() else Path.cwd()
 env = environ.Env()
 environ.Env.read_env(BASE_DIR / ".env", overwrite=False)
 

@@ -37,7 +37,11 @@ def write_facts(folder: Path, *, api: ShopApi, wanted: dict[str, Any]) -> None:
         **wanted,
         "revision": revision(PROJECT),
         "hardware": hardware(),
-        "versions": {"project": project_version(), "python": platform.python_version(), "locust": _locust_version()},
+        "versions": {
+            "project": project_version(),
+            "python": platform.python_version(),
+            "locust": _version_of("locust"),
+        },
         "shop": _shop(api),
     }
     (folder / RUN_FILE).write_text(json.dumps(facts, indent=2) + "\n")
@@ -104,14 +108,14 @@ def revision(checkout: Path) -> dict[str, Any]:
 
 
 def project_version() -> str:
-    """Return the version of this checkout."""
+    """Return the version of this checkout, or of the installed wheel."""
     path = PROJECT / "pyproject.toml"
-    return str(tomllib.loads(path.read_text())["project"]["version"]) if path.exists() else ""
+    return str(tomllib.loads(path.read_text())["project"]["version"]) if path.exists() else _version_of("fairdrop")
 
 
-def _locust_version() -> str:
+def _version_of(distribution: str) -> str:
     try:
-        return metadata.version("locust")
+        return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return ""
 

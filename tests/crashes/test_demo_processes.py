@@ -24,7 +24,7 @@ from tests.support.crashes.demo_run import (
 from tests.support.waiting import assert_waits_at_most
 from workers.demo import run as demo
 
-WEB, SETTLER, VALKEY, POSTGRES = "manage.py run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
+WEB, SETTLER, VALKEY, POSTGRES = "workers run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
 AWAY_SECONDS, LOOK_SECONDS = 5.0, 0.05
 
 

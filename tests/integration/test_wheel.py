@@ -1,12 +1,16 @@
-"""`pip wheel .` makes a wheel with everything the shop reads at run time. Needs setuptools of requirements/dev.txt, and
-no network.
+"""`pip wheel .` makes a wheel with everything the shop reads at run time, and the demo runs from it in an empty folder.
+Needs setuptools of requirements/dev.txt, and no network.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from email.message import Message
 from email.parser import Parser
 from importlib.metadata import version
@@ -16,6 +20,7 @@ from zipfile import ZipFile
 import pytest
 
 from tests.support.servers.stores import ROOT
+from workers.embedded.server import free_port
 
 PACKAGES = ("inventory", "shop", "workers", "loadtest")
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "requirements")
@@ -79,3 +84,39 @@ def test_the_control_a_data_file_that_is_not_named_is_missed(source: Path, tmp_p
     (copy / "inventory" / "scripts" / "other.luac").write_text("")
     with build(copy, tmp_path / "out") as wheel:
         assert files_below(copy) - set(wheel.namelist()) == {"inventory/scripts/other.luac"}
+
+
+@pytest.fixture
+def empty() -> Iterator[Path]:
+    """Return an empty folder that PostgreSQL's account can walk to, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp(prefix="fairdrop-wheel-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_the_demo_runs_from_the_wheel_in_an_empty_folder(source: Path, tmp_path: Path, empty: Path) -> None:
+    installed = empty / "installed"
+    with build(source, tmp_path) as wheel:
+        names = wheel.namelist()
+        wheel.extractall(installed)
+    assert any(name.endswith("/entry_points.txt") for name in names)
+    before = files_below(installed)
+    work = empty / "work"
+    work.mkdir()
+    own = {name: os.environ[name] for name in ("PATH", "HOME", "FAIRDROP_ENV") if name in os.environ}
+    words = ["demo", "--no-serve", "--buyers", "2000", "--attempts", "3000", "--port", str(free_port())]
+    done = subprocess.run(
+        [sys.executable, "-m", "workers", *words],
+        cwd=work, env={**own, "PYTHONPATH": str(installed)}, capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert [path.name for path in work.iterdir()] == [".fairdrop"]
+    assert files_below(installed) == before  # nothing is written where the packages are
+    (run,) = work.glob(".fairdrop/**/run.json")
+    assert json.loads(run.read_text())["versions"]["project"] == wheel_version(names)
+
+
+def wheel_version(names: list[str]) -> str:
+    """Return the version that a wheel's own folder names."""
+    return next(name for name in names if name.endswith("/METADATA")).split("-")[1].removesuffix(".dist")

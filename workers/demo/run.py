@@ -24,6 +24,8 @@ from workers.embedded.stores import start_postgres, start_valkey
 from workers.embedded.supervisor import Supervisor
 from workers.process_loop import StopFlag
 
+# As manage.py, which an installed wheel does not have.
+MANAGE = ("-m", "workers")
 # Each is a name of `manage.py run_worker`, and how many of it run.
 WORKERS = {"settler": 2, "expirer": 1, "payments": 1, "reconciler": 1, "sandbox": 1, "mailer": 1}
 BUYERS = 3_000
@@ -132,11 +134,11 @@ class Demo:
 
     def _worker(self, worker: str, number: int) -> ChildProcess:
         return self._child(
-            f"{worker}-{number}", ["manage.py", "run_worker", worker], stop_timeout_seconds=WORKER_STOP_SECONDS
+            f"{worker}-{number}", [*MANAGE, "run_worker", worker], stop_timeout_seconds=WORKER_STOP_SECONDS
         )
 
     def _web(self) -> ChildProcess:
-        command = ["manage.py", "run_web", "--port", str(self.port)]
+        command = [*MANAGE, "run_web", "--port", str(self.port)]
         return self._child("web", command, stop_timeout_seconds=WEB_STOP_SECONDS)
 
     def _child(self, name: str, arguments: list[str], *, stop_timeout_seconds: float) -> ChildProcess:
@@ -190,7 +192,7 @@ class Demo:
 
     def _start_life(self) -> None:
         """Let an edition go on sale every two minutes, and people come to it."""
-        editions = self._child("editions", ["manage.py", "demo_editions"], stop_timeout_seconds=WORKER_STOP_SECONDS)
+        editions = self._child("editions", [*MANAGE, "demo_editions"], stop_timeout_seconds=WORKER_STOP_SECONDS)
         self.supervisor.add(editions, stage=WORKER_STAGE)
         if self.crowd:
             words = [
@@ -207,7 +209,7 @@ class Demo:
 
     def _manage(self, command: str, *arguments: str, extra: Mapping[str, str] | None = None) -> None:
         run_step(
-            [sys.executable, "manage.py", command, *arguments],
+            [sys.executable, *MANAGE, command, *arguments],
             folder=self.base_dir,
             environment={**self.environment, **(extra or {})},
             log_path=self.folder / f"{command}.log",

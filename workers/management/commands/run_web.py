@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -49,10 +50,12 @@ def supervise(workers: int, *, arguments: list[str]) -> None:
     """Run so many processes of this command until a signal ends them."""
     stop = StopFlag()
     stop.install()
+    # As this one was started: by a file, or as a module.
+    program = ["-m", "workers"] if Path(sys.argv[0]).name in ("__main__.py", "fairdrop") else [sys.argv[0]]
     supervisor = Supervisor(report=lambda text: log.warning(text, action="process_restarted"))
     try:
         for number in range(1, workers + 1):
-            command = [sys.executable, sys.argv[0], "run_web", *arguments]
+            command = [sys.executable, *program, "run_web", *arguments]
             child = ChildProcess(
                 name=f"web {number}", arguments=command, environment=os.environ, stop_timeout_seconds=STOP_SECONDS
             )

@@ -1,0 +1,22 @@
+"""`python -m workers COMMAND`, or `fairdrop COMMAND` where the wheel is installed: what manage.py does in a checkout.
+Holds no logic of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run one administrative command of the shop."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
+    try:
+        from django.core.management import execute_from_command_line
+    except ImportError as error:
+        raise SystemExit("Django is not installed here: run `make demo` or `make test`, which make .venv.") from error
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()
