@@ -119,7 +119,7 @@ class Proxy:
             link = _Link(self, writer, upstream_writer)
             await asyncio.gather(link.requests(reader), link.replies(upstream))
         finally:
-            self._writers -= set(ends)
+            # They stay in the list: one that still has something to send is not closed by this, but at the end.
             for each in ends:
                 each.close()
 
@@ -132,7 +132,8 @@ class Proxy:
             await asyncio.wait(tasks, timeout=5)
         for writer in self._writers:
             writer.transport.abort()
-        await asyncio.sleep(0)  # a transport ends in the next turn of the loop
+        for _ in range(3):  # a transport ends in the next turns of the loop
+            await asyncio.sleep(0)
 
 
 @dataclass
