@@ -1,4 +1,5 @@
-"""The pages of what the articles ask and of how others failed leave out no number and name only what exists.
+"""The pages of what the articles ask, of how others failed and of what is protected leave out no number and name only
+what exists.
 Reads sources only. Needs no server.
 """
 
@@ -15,12 +16,17 @@ from tests.rules.sources import FLOORS, ROOT, python_files, tree_of
 
 SEEDS = (ROOT / "docs" / "seeds.md").read_text()
 FAILURES, _, OPEN = (ROOT / "docs" / "failure-cases.md").read_text().partition("\n## What is open\n")
-PAGES = SEEDS + FAILURES + OPEN
+SECURITY = (ROOT / "docs" / "security.md").read_text()
+PAGES = SEEDS + FAILURES + OPEN + SECURITY
 
 # How many of each there are: the lists themselves are not part of the repository.
 NUMBERS = {"S": 23, "L": 26, "Q": 18, "R": 30, "I": 22}
 # What has no guard, or a guard that no test shows. Nobody adds to it without a word.
 KNOWN_OPEN = {"L16", "L21", "Q17", "I18"}
+# Chapters of ASVS and automated threats that have nothing to do with this shop, or are somebody else's.
+NOT_OURS = {"V10", "V17", "OAT-003", "OAT-009", "OAT-012", "OAT-016", "OAT-020"}
+# Those against which it does nothing yet.
+OPEN_THREATS = {"V7", "OAT-005", "OAT-006", "OAT-019"}
 # What cannot happen in this shop.
 NOT_APPLICABLE = {"R7"}
 
@@ -93,6 +99,15 @@ def test_every_failure_case_has_its_test_or_does_not_apply() -> None:
     without_test = {number for number, text in rows(FAILURES) if not TEST.search(text)}
     said_so = {number for number, text in rows(FAILURES) if "Does not apply" in text}
     assert without_test == said_so == NOT_APPLICABLE
+
+
+def test_every_threat_has_its_test_or_says_why_not() -> None:
+    found = re.findall(r"^\| (V\d+|OAT-\d+) [^|]*\| (.+) \|$", SECURITY, flags=re.MULTILINE)
+    expected = [*(f"V{number}" for number in range(1, 18)), *(f"OAT-{number:03}" for number in range(1, 22))]
+    assert [number for number, _ in found] == expected
+    without = {number for number, text in found if not TEST.search(text)}
+    assert without == NOT_OURS | OPEN_THREATS
+    assert {number for number, text in found if "**Open**" in text} - {"OAT-021"} == OPEN_THREATS - {"V7"}
 
 
 def test_what_is_open_is_said() -> None:
