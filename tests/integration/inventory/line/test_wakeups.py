@@ -4,6 +4,7 @@ Every test has a SKU of its own, and runs on every kind of Redis.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,8 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
-from inventory.line.pubsub import WakeUps
+from inventory.line.pubsub import WakeUps, wait_for_settled
+from inventory.redis import keys
 from tests.support.road import queue
 from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of
 from tests.support.shopkeeping import make_sale
@@ -60,6 +62,40 @@ def test_who_queues_behind_others_wakes_nobody(wakeups: WakeUps, new_sku: Callab
     wait_until(lambda: wakeups.wait(seconds=1), what="a hint comes")
     queue(card, "bob")
     assert not wakeups.wait(seconds=0.1)
+
+
+HINTS = 200
+
+
+def give_hints(channel: str) -> None:
+    """Give many hints at once, as a flood does; each was handed to the listeners' connections when this returns."""
+    redis.run_commands(redis.connect(), [("PUBLISH", channel, "a-sku")] * HINTS)
+
+
+def test_hints_that_have_come_are_answered_by_few_looks(wakeups: WakeUps) -> None:
+    """One look a hint would go on for long after a flood."""
+    give_hints(keys.wake_channel())
+    looks = 0
+    while wakeups.wait(seconds=0.3):
+        looks += 1
+    assert 1 <= looks < HINTS / 4
+
+
+def test_settled_hints_that_have_come_are_answered_by_few_looks(each_server: str) -> None:
+    async def listen() -> int:
+        client = redis.connect_async()
+        subscription, looks = client.pubsub(), 0
+        try:
+            await wait_for_settled(subscription, seconds=0.3)
+            await asyncio.to_thread(give_hints, keys.settled_channel())
+            while await wait_for_settled(subscription, seconds=0.3):
+                looks += 1
+            return looks
+        finally:
+            await subscription.aclose()
+            await redis.close_async(client)
+
+    assert 1 <= asyncio.run(listen()) < HINTS / 4
 
 
 def test_a_cut_subscription_comes_back(wakeups: WakeUps, new_sku: Callable[[], str]) -> None:
