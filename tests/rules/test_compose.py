@@ -108,3 +108,26 @@ def test_the_image_starts_the_web_process_with_options_that_it_has() -> None:
     _, script, name, *options = json.loads(re.findall(r"^CMD (\[.*\])$", (ROOT / "Dockerfile").read_text(), re.M)[0])
     assert (ROOT / script).exists()
     load_command_class(get_commands()[name], name).create_parser(script, name).parse_args(options)
+
+
+OURS = {name for name, service in SERVICES.items() if service.get("image") == "fairdrop"}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_process_gets_more_rights_than_it_begins_with(name: str) -> None:
+    assert "no-new-privileges:true" in SERVICES[name]["security_opt"]
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_a_process_of_the_shop_has_a_box_that_it_cannot_change(name: str) -> None:
+    service = SERVICES[name]
+    assert (service["read_only"], service["cap_drop"], service["tmpfs"]) == (True, ["ALL"], ["/tmp"])
+    assert service["pids_limit"] and service["mem_limit"]
+
+
+def test_only_the_shop_reaches_the_stores() -> None:
+    assert COMPOSE["networks"]["stores"] == {"internal": True}
+    reaching = {name for name, service in SERVICES.items() if "stores" in service.get("networks", [])}
+    assert reaching == OURS | {"postgres", "redis"}
+    assert {name for name in reaching if SERVICES[name]["networks"] == ["stores"]} == {"postgres", "redis"}
+    assert [name for name in reaching - OURS if SERVICES[name].get("ports")] == []
