@@ -48,8 +48,8 @@ class Goods:
     paused: str = ""
 
 
-# So short that units come back and are sold again while one watches.
-FLOOD_HOLD_SECONDS = 4
+# So short that units come back and are sold again while one watches; long enough to pay on a slow machine.
+FLOOD_HOLD_SECONDS = 8
 # What the crowd fights for.
 FLOOD = (
     Goods(

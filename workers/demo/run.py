@@ -15,6 +15,7 @@ from pathlib import Path
 
 from inventory.exceptions import FairdropError
 from shop.gate.server.server import raise_open_files
+from workers.demo.data import FLOOD_HOLD_SECONDS
 from workers.demo.guard import only_one, refuse_busy_port
 from workers.demo.steps import Interrupted, run_step, say, step, wait_for_web
 from workers.embedded.child_process import ChildProcess
@@ -154,7 +155,8 @@ class Demo:
     def _flood(self) -> int:
         """Send the crowd, its output to our terminal, and return its verdict: 0 when every invariant holds."""
         say(f"\n{self.buyers:,} buyers come for 300 units: {self.attempts:,} attempts, 30 % of them repeats.")
-        say("A unit is held for 4 seconds. Of ten holders six pay, two never do, one cancels, one pays too late.\n")
+        people = "Of ten holders six pay, two never do, one cancels, one pays too late."
+        say(f"A unit is held for {FLOOD_HOLD_SECONDS} seconds. {people}\n")
         flood = ["-m", "loadtest.run_flood", "--host", self.url, "--sales", FLOOD_SALES]
         # The audit token is in the child's environment: on a command line every user of the machine could read it.
         flood += ["--buyers", str(self.buyers), "--attempts", str(self.attempts)]
