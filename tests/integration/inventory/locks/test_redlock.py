@@ -34,17 +34,18 @@ GROUPS = [
 
 @dataclass
 class Nodes:
-    """Servers that know nothing of each other."""
+    """Servers that know nothing of each other. observers: clients with patience, which only look."""
 
     servers: list[Node]
     clients: list[redis.Client]
+    observers: list[redis.Client]
 
     def lock(self, *, ttl_ms: int = 2000, max_hold_ms: int | None = None) -> Redlock:
         return Redlock(self.clients, "kite", ttl_ms=ttl_ms, max_hold_ms=max_hold_ms, node_timeout_seconds=0.2)
 
     def holders(self) -> list[str | None]:
         """Return the token on each server."""
-        return [client.get(keys.lock("kite")) for client in self.clients]
+        return [client.get(keys.lock("kite")) for client in self.observers]
 
     @contextmanager
     def silent(self, *numbers: int) -> Iterator[None]:
@@ -66,10 +67,12 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
     with ExitStack() as running:
         folders = [tmp_path / str(number) for number in range(count)]
         servers = [running.enter_context(node(folder, TEXT, program=program)) for folder in folders]
-        clients = [redis.connect_once(f"redis://127.0.0.1:{server.port}/0", timeout_seconds=0.2) for server in servers]
-        for client in clients:
+        urls = [f"redis://127.0.0.1:{server.port}/0" for server in servers]
+        clients = [redis.connect_once(url, timeout_seconds=0.2) for url in urls]
+        observers = [redis.connect_once(url, timeout_seconds=30) for url in urls]
+        for client in (*clients, *observers):
             running.callback(client.close)
-        yield Nodes(servers, clients)
+        yield Nodes(servers, clients, observers)
 
 
 def test_one_holder_and_nothing_left_behind(nodes: Nodes) -> None:
