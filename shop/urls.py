@@ -7,7 +7,7 @@ from django.urls import include, path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop.api import about, actions, description
+from shop.api import about, actions
 from shop.api import views as api
 from shop.staff.stock import stock_live
 from shop.web import languages, mail_pages, my_tickets, opening_calendar, ticket_actions, views
@@ -33,7 +33,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/sales/<slug:slug>/audit", api.sale_audit, name="sale-audit"),
     path("api/v1/about", about.about, name="about"),
-    path("api/v1/openapi.json", description.openapi, name="openapi"),
+    path("api/v1/openapi.json", api.openapi, name="openapi"),
     path("api/v1/requests/<str:request_id>/payment", actions.pay, name="pay"),
     path("api/v1/requests/<str:request_id>/cancel", actions.cancel, name="cancel"),
     path("api/v1/tickets/restore", actions.restore, name="restore"),

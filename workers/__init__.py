@@ -1,1 +1,1 @@
-"""The processes that settle, serve and supervise. Nobody imports them; manage.py starts them."""
+"""The processes that settle, serve and supervise. No other package imports them; manage.py starts them."""

@@ -1,1 +1,1 @@
-"""The line of each SKU in Redis: who asked, in which order, and what became of it. Knows no lock's inside."""
+"""The line of each SKU in Redis: who asked, in which order, and what became of it."""

@@ -84,7 +84,8 @@ def forget_sku(client: Client, sku: str, *, lock_ttl_ms: int, throttle: Callable
             return False
         lock.end_hold()  # unlinked with everything else
     throttle()
-    # Another process may have sent counts of the lock meanwhile. They go last: what is sent later lists its name after.
+    # Another process may have sent its lock counts meanwhile. They are unlinked last: a process that sends counts later
+    # lists the name after them, and the reconciler finds it.
     listed = [("SREM", keys.skus(), sku), ("SREM", keys.lock_names(), sku)]
     run_commands(client, [*listed, ("UNLINK", keys.lock_statistics(sku))])
     return True

@@ -1,4 +1,4 @@
-"""The calls of the API that are not hot: a sale's audit, and the answer to unknown addresses.
+"""The calls of the API that are not hot: a sale's audit, the description of the API, the answer to unknown addresses.
 Never changes anything.
 """
 
@@ -7,11 +7,12 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.cache import add_never_cache_headers
 from django.views.decorators.csrf import csrf_exempt
 
@@ -21,7 +22,9 @@ from shop.sales.audit import audit_sale
 
 log = structlog.get_logger(__name__)
 
-View = Callable[..., JsonResponse]
+View = Callable[..., HttpResponse]
+# The contract of docs/api.md for programs, as OpenAPI 3.1; never made from the code: tests hold both to it.
+DESCRIPTION = Path(__file__).with_name("openapi.json").read_bytes()
 
 
 def problem_response(error: FairdropError) -> JsonResponse:
@@ -41,7 +44,7 @@ def api_call(*methods: str) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         @csrf_exempt
         @wraps(view)
-        def checked(request: HttpRequest, *args: str, **named: str) -> JsonResponse:
+        def checked(request: HttpRequest, *args: str, **named: str) -> HttpResponse:
             try:
                 if request.method not in methods:
                     raise MethodNotAllowed(f"this address takes {methods[0]} only")
@@ -74,6 +77,12 @@ def sale_audit(request: HttpRequest, slug: str) -> JsonResponse:
     if not may_audit(request):
         raise Unauthenticated("the audit is for staff, or for the holder of the audit token")
     return JsonResponse(audit_sale(slug))
+
+
+@api_call("GET", "HEAD")
+def openapi(request: HttpRequest) -> HttpResponse:
+    """GET /api/v1/openapi.json, for anybody."""
+    return HttpResponse(DESCRIPTION, content_type="application/json")
 
 
 class NotFound(FairdropError):

@@ -1,1 +1,1 @@
-"""Payments and refunds, and the providers that carry them out. Never ends a hold."""
+"""Payments and refunds, and the providers that carry them out."""

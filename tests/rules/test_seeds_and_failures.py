@@ -25,8 +25,8 @@ NUMBERS = {"S": 23, "L": 26, "Q": 18, "R": 30, "I": 22}
 KNOWN_OPEN = {"L16", "L21", "Q17", "I18"}
 # Chapters of ASVS and automated threats that have nothing to do with this shop, or are somebody else's.
 NOT_OURS = {"V10", "V17", "OAT-003", "OAT-009", "OAT-012", "OAT-016", "OAT-020"}
-# Those against which it does nothing yet.
-OPEN_THREATS = {"V7", "OAT-005", "OAT-006", "OAT-019"}
+# Those of which a part, or all, is not done yet.
+OPEN_THREATS = {"V6", "V7", "V14", "OAT-005", "OAT-006", "OAT-019", "OAT-021"}
 # What cannot happen in this shop.
 NOT_APPLICABLE = {"R7"}
 
@@ -105,9 +105,9 @@ def test_every_threat_has_its_test_or_says_why_not() -> None:
     found = re.findall(r"^\| (V\d+|OAT-\d+) [^|]*\| (.+) \|$", SECURITY, flags=re.MULTILINE)
     expected = [*(f"V{number}" for number in range(1, 18)), *(f"OAT-{number:03}" for number in range(1, 22))]
     assert [number for number, _ in found] == expected
-    without = {number for number, text in found if not TEST.search(text)}
-    assert without == NOT_OURS | OPEN_THREATS
-    assert {number for number, text in found if "**Open**" in text} - {"OAT-021"} == OPEN_THREATS - {"V7"}
+    still_open = {number for number, text in found if "**Open**" in text or "**Missing" in text}
+    assert still_open == OPEN_THREATS
+    assert {number for number, text in found if not TEST.search(text)} - still_open == NOT_OURS
 
 
 def test_what_is_open_is_said() -> None:

@@ -197,16 +197,8 @@ class Demo:
         editions = self._child("editions", [*MANAGE, "demo_editions"], stop_timeout_seconds=WORKER_STOP_SECONDS)
         self.supervisor.add(editions, stage=WORKER_STAGE)
         if self.crowd:
-            words = [
-                "-m",
-                "loadtest.visitors",
-                "--host",
-                self.url,
-                "--people",
-                str(self.crowd),
-                "--prefix",
-                EDITIONS,
-            ]
+            words = ["-m", "loadtest.visitors", "--host", self.url, "--people", str(self.crowd)]
+            words += ["--prefix", EDITIONS]
             self.supervisor.add(self._child("crowd", words, stop_timeout_seconds=CROWD_STOP_SECONDS), stage=CROWD_STAGE)
 
     def _manage(self, command: str, *arguments: str, extra: Mapping[str, str] | None = None) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -50,12 +49,12 @@ def supervise(workers: int, *, arguments: list[str]) -> None:
     """Run so many processes of this command until a signal ends them."""
     stop = StopFlag()
     stop.install()
-    # As this one was started: by a file, or as a module.
-    program = ["-m", "workers"] if Path(sys.argv[0]).name in ("__main__.py", "fairdrop") else [sys.argv[0]]
+    # As this one was started: by manage.py, as a module, or by the wheel's command.
+    program = sys.orig_argv[: sys.orig_argv.index("run_web")]
     supervisor = Supervisor(report=lambda text: log.warning(text, action="process_restarted"))
     try:
         for number in range(1, workers + 1):
-            command = [sys.executable, *program, "run_web", *arguments]
+            command = [*program, "run_web", *arguments]
             child = ChildProcess(
                 name=f"web {number}", arguments=command, environment=os.environ, stop_timeout_seconds=STOP_SECONDS
             )

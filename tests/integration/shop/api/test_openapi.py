@@ -18,7 +18,7 @@ from django.urls import URLPattern
 from inventory.exceptions import FairdropError
 from inventory.states import State
 from shop import urls
-from shop.api.description import description
+from shop.api.views import DESCRIPTION
 from shop.payments.rows import NoticeResult
 from shop.sales.catalogue import SaleCard
 from tests.integration.conftest import AUDIT_TOKEN
@@ -30,6 +30,7 @@ from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 
 MakeSale = Callable[..., SaleCard]
+DOCUMENT = json.loads(DESCRIPTION)
 REQUESTS, SEED = 10_000, 20_261_122
 # They go on until something happens; a test of their own opens them.
 STREAMS = {"followSale", "followRequest"}
@@ -165,7 +166,7 @@ def test_the_control_without_a_field_its_answers_are_refused(api: DescribedApi, 
 # --- made at random ---------------------------------------------------------------------------------------------------
 
 
-class Dice:
+class RandomRequests:
     """Draws requests from the description: mostly as it says, often not. good: values that lead somewhere, by name."""
 
     def __init__(self, api: DescribedApi, *, good: dict[str, list[str]], tokens: list[str], seed: int) -> None:
@@ -211,7 +212,7 @@ class Dice:
 
 
 def quoted(text: str) -> str:
-    """Return `text` as it stands in a path, now and then a letter too few: that is the shop's to refuse."""
+    """Return `text` percent-encoded, all but `%`: a broken escape is sent as it is."""
     return re.sub(rb"[^A-Za-z0-9._%-]", lambda found: b"%%%02X" % ord(found[0]), text.encode()).decode()
 
 
@@ -229,20 +230,23 @@ def test_no_request_at_random_gets_an_answer_that_is_not_described(
         "Idempotency-Key": ["a", "b", "c"],
         "provider": ["sandbox"],
     }  # fmt: skip
-    dice, told = Dice(api, good=good, tokens=[*(each.token for each in buyers), AUDIT_TOKEN], seed=SEED), Counter[int]()
+    made, statuses = (
+        RandomRequests(api, good=good, tokens=[*(each.token for each in buyers), AUDIT_TOKEN], seed=SEED),
+        Counter[int](),
+    )
     with web.keeping() as caller:
         for number in range(REQUESTS):
-            name, target, body, headers = dice.request()
+            name, target, body, headers = made.request()
             answer = caller(api.operations[name].method, target, body=body, headers=headers)
-            told[answer.status] += 1
+            statuses[answer.status] += 1
             try:
                 api.check(name, answer)
                 assert answer.status < 500
             except (AssertionError, ValueError) as error:
                 raise AssertionError(f"request {number}: {name} {target!r} {body!r} {headers}: {answer}") from error
-    # The control of the dice: many got in, and many kinds of refusal were met.
-    assert told[200] + told[202] > REQUESTS / 10
-    assert {200, 202, 400, 401, 404, 409, 413, 422, 425} <= told.keys()
+    # The control: many got in, and many kinds of refusal were met.
+    assert statuses[200] + statuses[202] > REQUESTS / 10
+    assert {200, 202, 400, 401, 404, 409, 413, 422, 425} <= statuses.keys()
 
 
 # --- one contract -----------------------------------------------------------------------------------------------------
@@ -259,7 +263,7 @@ def errors() -> set[tuple[int, str]]:
 
 
 def test_it_has_the_states_and_codes_of_the_program() -> None:
-    schemas = description()["components"]["schemas"]
+    schemas = DOCUMENT["components"]["schemas"]
     assert schemas["State"]["enum"] == list(State)
     assert schemas["NoticeResult"]["properties"]["result"]["enum"] == list(NoticeResult)
     assert set(schemas["Problem"]["properties"]["code"]["enum"]) == {code for _, code in errors()}
@@ -267,7 +271,7 @@ def test_it_has_the_states_and_codes_of_the_program() -> None:
 
 def test_it_and_the_page_for_people_say_the_same() -> None:
     page = (ROOT / "docs" / "api.md").read_text()
-    schemas, paths = description()["components"]["schemas"], description()["paths"]
+    schemas, paths = DOCUMENT["components"]["schemas"], DOCUMENT["paths"]
     fields = {field for name in ("Sale", "Place", "Status", "Ask") for field in schemas[name]["properties"]}
     assert [field for field in sorted(fields) if f"`{field}`" not in page and f'"{field}"' not in page] == []
     # In its examples a parameter is a value, or a variable of the shell.
@@ -283,11 +287,11 @@ def test_it_and_the_page_for_people_say_the_same() -> None:
 def test_every_route_of_django_is_in_it() -> None:
     routes = [str(each.pattern) for each in urls.urlpatterns if isinstance(each, URLPattern)]
     mine = {"/" + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route) for route in routes if route.startswith("api/v1/")}
-    named = {path.replace("{provider}", "{provider_name}") for path in description()["paths"]}
+    named = {path.replace("{provider}", "{provider_name}") for path in DOCUMENT["paths"]}
     assert mine - named == set()
 
 
-def test_json_is_what_it_says_it_is(web: Caller) -> None:
+def test_it_is_served_as_openapi_3_1(web: Caller) -> None:
     answer = web.get("/api/v1/openapi.json", headers=JSON)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json()["openapi"].startswith("3.1.")

@@ -26,10 +26,15 @@ STOP_SECONDS = 30.0
 
 @contextmanager
 def web_processes(
-    environment: Mapping[str, str], folder: Path, *, workers: int, before: Sequence[str] = ()
+    environment: Mapping[str, str],
+    folder: Path,
+    *,
+    workers: int,
+    before: Sequence[str] = (),
+    program: Sequence[str] = ("manage.py",),
 ) -> Iterator[tuple[Caller, ChildProcess]]:
     caller = Caller(free_port())
-    command = [*before, sys.executable, "manage.py", "run_web", "--port", str(caller.port), "--workers", str(workers)]
+    command = [*before, sys.executable, *program, "run_web", "--port", str(caller.port), "--workers", str(workers)]
 
     def serves() -> bool:
         try:
@@ -52,9 +57,11 @@ def listeners(child: ChildProcess, port: int) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_stop_ends_every_process_in_order(process_environment: dict[str, str], tmp_path: Path, workers: int) -> None:
-    with web_processes(process_environment, tmp_path, workers=workers) as (caller, child):
+@pytest.mark.parametrize(("program", "workers"), [(["manage.py"], 1), (["manage.py"], 3), (["-m", "workers"], 3)])
+def test_a_stop_ends_every_process_in_order(
+    process_environment: dict[str, str], tmp_path: Path, program: list[str], workers: int
+) -> None:
+    with web_processes(process_environment, tmp_path, workers=workers, program=program) as (caller, child):
         wait_until(lambda: len(listeners(child, caller.port)) == workers)
         assert [caller.get("/api/v1/sales").status for _ in range(30)] == [200] * 30
         child.ask_to_stop()
