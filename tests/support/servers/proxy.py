@@ -123,9 +123,13 @@ class Proxy:
             for each in ends:
                 each.close()
 
-    async def _close(self) -> None:
+    async def _close(self, server: asyncio.Server) -> None:
         """End every connection, also one that was accepted at this very moment."""
+        for listener in server.sockets:
+            self._loop.remove_reader(listener.fileno())
+        # A connection that was accepted and has no transport yet would never be closed by a server that is closed.
         await asyncio.sleep(0)
+        server.close()
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
@@ -215,8 +219,7 @@ def _run(proxy: Proxy, ready: threading.Event) -> None:
     server = loop.run_until_complete(asyncio.start_server(proxy._accept, "127.0.0.1", proxy.port))
     ready.set()
     loop.run_forever()
-    server.close()
-    loop.run_until_complete(proxy._close())
+    loop.run_until_complete(proxy._close(server))
     loop.run_until_complete(server.wait_closed())
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
