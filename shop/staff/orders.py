@@ -159,7 +159,7 @@ class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
     """What was decided, to be found by order number, request id or buyer."""
 
     change_form_template = "admin/shop/order/change_form.html"
-    list_display = ("number", "request_id", "sale", "buyer", "quantity", "state", "reason", "decided_at")
+    list_display = ("number", "state", "sale", "buyer", "quantity", "reason", "decided_at", "request_id")
     list_select_related = ("sale",)
     list_filter = ("state", "sale")
     search_fields = ("request_id__exact", "buyer__exact")
