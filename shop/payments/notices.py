@@ -4,6 +4,7 @@ Never trusts an amount but the order's own; never keeps money without goods.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from inventory.records import StockFigures
 from inventory.states import Reason, State
 from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
 from shop.orders.holds import Changes, catch_up, publish
-from shop.payments.providers import Notice
+from shop.payments.providers import Notice, provider
 from shop.payments.refunds import refund_now, take_refund
 from shop.payments.rows import (
     OPEN_STATES,
@@ -90,6 +91,15 @@ def _refuse_card_testing(order: Order) -> None:
     if len(found) >= MAX_DECLINED_PER_BUYER or found.count(order.pk) >= MAX_DECLINED_PER_HOLD:
         log.warning("payment refused", action="payments_limited", request=order.request_id, declined=len(found))
         raise PaymentsLimited
+
+
+def read_and_take(headers: Mapping[str, str], body: bytes, *, provider_name: str) -> NoticeResult:
+    """Bring what a provider sent into the books; return what came of it.
+
+    Raises InvalidRequest when it is not signed as it must be, and what take_notice raises.
+    """
+    notice = provider(provider_name).read_notice(headers, body)
+    return NoticeResult.NOTHING if notice is None else take_notice(notice, provider_name=provider_name)
 
 
 def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:

@@ -119,6 +119,7 @@ def asked(new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> list[s
     happen(payments[2], "captured")
     monkeypatch.setattr(recovery, "_silent", lambda _: silent)
     monkeypatch.setattr(recovery, "_owed", lambda: owed)
+    monkeypatch.setattr(recovery, "_over", Payment.objects.none)
     noted: list[str] = []
     for name in ("look_up", "refund"):
         monkeypatch.setattr(Sandbox, name, noting(getattr(Sandbox, name), noted))
