@@ -141,7 +141,7 @@ def _keep(notice: Notice, *, provider_name: str, result: NoticeResult) -> None:
 def _note_decline(notice: Notice) -> NoticeResult:
     """Note a refusal; money that was captured is not forgotten for a late one."""
     open_one = Payment.objects.filter(reference=notice.reference, state=Payment.State.PENDING)
-    changed = open_one.update(state=Payment.State.DECLINED, changed_at=Now())
+    changed = open_one.update(state=Payment.State.DECLINED, reason="", changed_at=Now())
     return NoticeResult.DECLINED if changed else NoticeResult.NOTHING
 
 

@@ -13,14 +13,14 @@ from functools import partial
 import structlog
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db.models import F, Q
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
 from inventory.audit.run import ANSWER_GRACE_SECONDS
 from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
 from inventory.states import Reason, State
-from shop.models import LAST_CAPTURE, NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
+from shop.models import LAST_CAPTURE, NEXT_QUESTION, NOT_ENDED, STILL_ASKED_ABOUT, InUtc, Payment
 from shop.payments import notices
 from shop.payments.providers import provider
 from shop.payments.refunds import ask_refund
@@ -72,9 +72,11 @@ def find_left_open() -> list[str]:
 
 
 def _over() -> QuerySet[Payment]:
-    """Return the payments whose hold ended since we last asked about them: nobody should begin to pay them now."""
-    pending = Payment.objects.filter(state=Payment.State.PENDING, changed_at__lt=F("order__changed_at"))
-    return pending.exclude(order__state=State.HELD).order_by("?")
+    """Return the payments whose hold is over and whose provider was not told: nobody should begin to pay them now.
+
+    The index payment_not_ended has this condition, so what is looked at is the size of what is being paid.
+    """
+    return Payment.objects.filter(NOT_ENDED).exclude(order__state=State.HELD).order_by("?")
 
 
 def _silent(first_question: timedelta) -> QuerySet[Payment]:
@@ -111,9 +113,10 @@ def _look_up(payment: Payment) -> bool:
     Once its hold is over, the provider is also told to end it.
     """
     same = Payment.objects.filter(pk=payment.pk, state=payment.state)
-    same.update(changed_at=Now())  # counted from here whatever comes of it: one that fails must not be the first again
-    asked = provider(payment.provider)
     is_over = payment.state == Payment.State.PENDING and payment.order.state != State.HELD
+    # Counted from here whatever comes of it: one that fails must not be the first again.
+    same.update(changed_at=Now(), reason=Reason.HOLD_IS_OVER if is_over else payment.reason)
+    asked = provider(payment.provider)
     notice = asked.end(payment.reference) if is_over else asked.look_up(payment.reference)
     if notice is not None:
         # It is in the books, and the reconciler tells the line: Redis being away is not the provider's silence.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import token_hex
+from unittest import mock
 
 from django.db import connection, transaction
 from django.test.utils import override_settings
@@ -16,6 +17,7 @@ from shop.payments.providers import default_provider
 from shop.stripe import calls
 from tests.support.servers.stripe_server import API_KEY, WEBHOOK_SECRET, Object, StripeServer, signed, stripe_server
 from tests.support.shopkeeping import let_holds_end
+from tests.support.waiting import PATIENCE_SECONDS
 
 BUYER = "buyer-0000000"
 ROOT = "https://shop.example"
@@ -39,6 +41,8 @@ def selling_by_stripe() -> Iterator[StripeServer]:
     name, path = f"stripe-{token_hex(4)}", PROVIDERS.partition("=")[2]
     with (
         stripe_server() as server,
+        # A test that wants no answer says so: a busy machine must not look like a Stripe that is silent.
+        mock.patch.object(calls, "ANSWER_SECONDS", PATIENCE_SECONDS),
         override_settings(
             PAYMENT_PROVIDERS={name: path},
             STRIPE_KEY=API_KEY,

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import stripe
 
-from tests.support.stripe_shapes import example, faults_of, read_form
+from tests.support.stripe_shapes import definitions, example, faults_of, read_form
 
 API_KEY, WEBHOOK_SECRET = "sk_test_of_these_tests", "whsec_of_these_tests"
 SHORTEST_SECONDS, LONGEST_SECONDS = 30 * 60, 24 * 3600
@@ -246,6 +246,7 @@ class Conversation(BaseHTTPRequestHandler):
 @contextmanager
 def stripe_server() -> Iterator[StripeServer]:
     """Run a stand-in until the end of the block; fail when an object of its own had not the shape that it must have."""
+    definitions()  # now, not in the first answer
     with StripeServer() as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -4,6 +4,7 @@ Uses the real stores, the official library, and a stand-in of Stripe's API that 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -16,11 +17,13 @@ from shop.models import Order, Payment, PaymentNotice
 from shop.payments import checkout, recovery
 from shop.payments.providers import default_provider
 from shop.sales.catalogue import SaleCard
+from shop.stripe import calls
 from shop.stripe.models import CheckoutSession
 from tests.support.paying import hold, payment_state, state_of
 from tests.support.servers.stripe_server import Refused, StripeServer
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.stripe_shop import BUYER, ROOT, begin, hear, payment_of, selling_by_stripe
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 CREATE, FIND = "POST /v1/checkout/sessions", "GET /v1/checkout/sessions/*"
@@ -120,6 +123,21 @@ def test_what_stripe_does_not_do_charges_nothing(
     assert (state_of(name), payment_state(payment_of(name)), stripe.sessions) == ("held", "pending", {})
     stripe.refuse = None
     assert begin(name)
+
+
+def test_a_stripe_that_is_silent_is_not_waited_for(
+    card: SaleCard, stripe: StripeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name,) = hold(card, buyers=1)
+    go_on = threading.Event()
+    stripe.before_answer = lambda _: go_on.wait(PATIENCE_SECONDS)
+    monkeypatch.setattr(calls, "ANSWER_SECONDS", 0.2)
+    try:
+        with pytest.raises(Unavailable, match="nothing was charged"):
+            begin(name)
+    finally:
+        go_on.set()
+    assert (state_of(name), len(stripe.sessions)) == ("held", 1)
 
 
 def test_an_event_twice_sells_once(card: SaleCard, stripe: StripeServer) -> None:

@@ -14,6 +14,7 @@ from tests.support.servers.stripe_server import Object, StripeServer, signed, st
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.shown_sales import shown_sales
 from tests.support.stripe_shop import payment_of, stripe_environment
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 SECRET = "a" * 32  # of a form: the cookie and the field must agree
@@ -40,6 +41,11 @@ def send(web: Caller, event: Object, **more: object) -> Answer:
     return web.call("POST", NOTICES, body=body, headers=headers)
 
 
+def patiently(call: Callable[[], Answer]) -> Answer:
+    """Make a call that may be repeated until it is not 503: to a busy machine Stripe's answer may come too late."""
+    return wait_until(lambda: (answer := call()).status != 503 and answer, what="Stripe answers")
+
+
 def form_action(answer: Answer) -> str:
     """Return where the forms of a page may lead."""
     rules = answer.headers["content-security-policy"].split(";")
@@ -50,7 +56,7 @@ def test_the_call_leads_to_stripe_and_its_event_pays(desk: Desk, stripe: StripeS
     refused = desk.call("payment")
     assert (refused.status, refused.json()["code"]) == (400, "invalid_request")
     assert '{"page": true}' in refused.json()["detail"]
-    begun = desk.call("payment", body={"page": True})
+    begun = patiently(lambda: desk.call("payment", body={"page": True}))
     session = stripe.session_of(payment_of(desk.ids[0]).reference)
     assert (begun.status, begun.json()["payment_url"]) == (200, session["url"])
     event = stripe.pay(session["client_reference_id"])
@@ -79,7 +85,7 @@ def test_the_press_leads_to_stripes_page_and_the_browser_may_follow(
     assert (shown.status, form_action(shown)) == (200, "form-action 'self' https://checkout.stripe.com")
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     body = f"csrfmiddlewaretoken={SECRET}"
-    pressed = desk.web.call("POST", f"{page}payment/", body=body, headers=headers | form)
+    pressed = patiently(lambda: desk.web.call("POST", f"{page}payment/", body=body, headers=headers | form))
     assert pressed.status == 303, pressed.body
     assert pressed.headers["location"] == stripe.session_of(payment_of(desk.ids[1]).reference)["url"]
     # The control: a shop that does not sell by Stripe.
