@@ -68,6 +68,8 @@ LAST_CAPTURE = 2 * CHARGE_LIFE
 # Of a payment: nothing was heard of it yet, or it was declined when last asked about and may still be paid.
 # The row alone decides, so an index can have it as its condition.
 STILL_ASKED_ABOUT = Q(state="pending") | Q(LessThan(F("changed_at") - F("created_at"), LAST_CAPTURE), state="declined")
+# Of a payment: its provider was not told yet that the hold is over.
+NOT_ENDED = Q(state="pending", reason="")
 # When the provider is asked next: as long after the last question as the payment was old then.
 NEXT_QUESTION = InUtc(F("changed_at")) + (F("changed_at") - F("created_at"))
 
@@ -359,6 +361,7 @@ class Payment(models.Model):
             # Each the size of what is open: an old payment that was answered is in none of them.
             models.Index(NEXT_QUESTION, condition=STILL_ASKED_ABOUT, name="payment_asked_about"),
             models.Index(fields=["changed_at"], condition=Q(state="refund_due"), name="payment_refund_due"),
+            models.Index(fields=["order"], condition=NOT_ENDED, name="payment_not_ended"),
         ]
 
     def __str__(self) -> str:

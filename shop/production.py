@@ -51,6 +51,15 @@ def is_origin(origin: str) -> bool:
     return secure and bool(host) and "*" not in origin and origin == f"{parts.scheme}://{parts.netloc}"
 
 
+def is_live(key: str) -> bool:
+    """Say whether `key` lets Stripe take real money."""
+    return key.startswith(("sk_live_", "rk_live_"))
+
+
+def _is_test(key: str) -> bool:
+    return key.startswith(("sk_test_", "rk_test_"))
+
+
 def lacks_password(url: str) -> bool:
     """Say whether `url` names a server, not a socket file, and no password for it."""
     servers = url.partition("://")[2].partition("/")[0]
@@ -81,6 +90,12 @@ def _with_password(name: str) -> Rule:
 
 def _sells_for_nothing(values: Values) -> bool:
     return bool(values["SANDBOX_IN_USE"] and values["FAIRDROP_SANDBOX_ALLOWED"])
+
+
+def _takes_no_money(values: Values) -> bool:
+    key = values["FAIRDROP_STRIPE_KEY"]
+    rehearsed = values["FAIRDROP_SANDBOX_ALLOWED"] and _is_test(key)
+    return bool(values["STRIPE_IN_USE"] and not is_live(key) and not rehearsed)
 
 
 def _keys(value: str | list[str]) -> list[str]:
@@ -148,6 +163,24 @@ RULES = (
     _weak("FAIRDROP_SANDBOX_SECRET"),
     Rule(
         "FAIRDROP_SANDBOX_MISCHIEF", "set", "must not be set", lambda values: bool(values["FAIRDROP_SANDBOX_MISCHIEF"])
+    ),
+    Rule(
+        "FAIRDROP_STRIPE_KEY",
+        "no key of a Stripe that takes the money, or a test key when `FAIRDROP_SANDBOX_ALLOWED` is off",
+        "must be a live key, sk_live_ or rk_live_: nobody pays with a test key",
+        _takes_no_money,
+    ),
+    Rule(
+        "FAIRDROP_STRIPE_WEBHOOK_SECRET",
+        "not the secret of an endpoint, when Stripe takes the money",
+        "must be the secret of the endpoint, whsec_",
+        lambda values: values["STRIPE_IN_USE"] and not values["FAIRDROP_STRIPE_WEBHOOK_SECRET"].startswith("whsec_"),
+    ),
+    Rule(
+        "FAIRDROP_STRIPE_API",
+        "an address without https",
+        "must be an https address: the key goes there",
+        lambda values: not values["FAIRDROP_STRIPE_API"].startswith("https://"),
     ),
 )
 

@@ -15,7 +15,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 
 from shop.logs import logging_config
-from shop.production import refusals
+from shop.production import is_live, refusals
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 # Where .env and what is written are: the checkout; with the installed wheel, the folder in which a command is started.
@@ -96,6 +96,13 @@ SANDBOX_ALLOWED = env.bool("FAIRDROP_SANDBOX_ALLOWED", default=not PRODUCTION)
 SANDBOX_SECRET = secret("FAIRDROP_SANDBOX_SECRET", fallback=f"{SECRET_KEY}:sandbox")
 # How badly it behaves, for tests: words of shop/sandbox/provider.py.
 SANDBOX_MISCHIEF: list[str] = env.list("FAIRDROP_SANDBOX_MISCHIEF", default=[])
+# Stripe collects once it is named above, with the key of an account and the secret that signs its events.
+STRIPE_IN_USE = "shop.stripe.provider.Stripe" in PAYMENT_PROVIDERS.values()
+STRIPE_KEY = env.str("FAIRDROP_STRIPE_KEY", default="")
+STRIPE_WEBHOOK_SECRET = env.str("FAIRDROP_STRIPE_WEBHOOK_SECRET", default="")
+STRIPE_API = env.str("FAIRDROP_STRIPE_API", default="") or "https://api.stripe.com"
+if not PRODUCTION and is_live(STRIPE_KEY):
+    raise ImproperlyConfigured("FAIRDROP_STRIPE_KEY is a live key: only production may take real money")
 
 DATABASE_URL = env.str("DATABASE_URL", default="postgresql://fairdrop@127.0.0.1:5432/fairdrop")
 REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
@@ -142,6 +149,10 @@ if PRODUCTION:
             "FAIRDROP_SANDBOX_ALLOWED": SANDBOX_ALLOWED,
             "FAIRDROP_SANDBOX_SECRET": SANDBOX_SECRET,
             "FAIRDROP_SANDBOX_MISCHIEF": SANDBOX_MISCHIEF,
+            "STRIPE_IN_USE": STRIPE_IN_USE,
+            "FAIRDROP_STRIPE_KEY": STRIPE_KEY,
+            "FAIRDROP_STRIPE_WEBHOOK_SECRET": STRIPE_WEBHOOK_SECRET,
+            "FAIRDROP_STRIPE_API": STRIPE_API,
         }
     )
     if unsafe:
@@ -161,6 +172,7 @@ INSTALLED_APPS = [
     "inventory",
     "shop",
     "shop.sandbox",
+    "shop.stripe",
     "workers",
 ]
 
@@ -169,7 +181,8 @@ CONTENT_POLICY: dict[str, list[str]] = {
     "object-src": ["'none'"],
     "base-uri": ["'none'"],
     "frame-ancestors": ["'none'"],
-    "form-action": ["'self'"],
+    # A press that leads to Stripe's page is a form of ours that ends there.
+    "form-action": ["'self'", *(["https://checkout.stripe.com"] if STRIPE_IN_USE else [])],
 }
 if django.VERSION >= (6, 0):
     CSP_MIDDLEWARE = "django.middleware.csp.ContentSecurityPolicyMiddleware"
@@ -335,5 +348,8 @@ if BEHIND_TLS:
 
 # The gate gives each request an id and puts it into the header, whatever came in.
 DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True
-SECRETS = [SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS, AUDIT_TOKEN, SANDBOX_SECRET]
+SECRETS = [
+    *(SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS),
+    *(AUDIT_TOKEN, SANDBOX_SECRET, STRIPE_KEY, STRIPE_WEBHOOK_SECRET),
+]
 LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION, secrets=SECRETS)

@@ -72,8 +72,7 @@ def restore(request: HttpRequest) -> JsonResponse:
 def take_notice(request: HttpRequest, provider_name: str) -> JsonResponse:
     """POST /api/v1/payments/<provider>/notices: what a provider has to say, proved by its signature alone."""
     body = read_body(request, most_bytes=MAX_NOTICE_BYTES)
-    notice = provider(provider_name).read_notice(request.headers, body)
-    return JsonResponse({"result": notices.take_notice(notice, provider_name=provider_name)})
+    return JsonResponse({"result": notices.read_and_take(request.headers, body, provider_name=provider_name)})
 
 
 def caller(request: HttpRequest) -> str:

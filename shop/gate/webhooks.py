@@ -13,7 +13,6 @@ from shop.api.actions import MAX_NOTICE_BYTES
 from shop.gate.server.threads import ThreadPool
 from shop.http import Receive, read_body
 from shop.payments import notices
-from shop.payments.providers import provider
 from shop.payments.rows import NoticeResult
 from shop.replies import Headers
 
@@ -37,5 +36,4 @@ class Notices:
 def _take(provider_name: str, headers: Headers, body: bytes) -> NoticeResult:
     # A header's bytes are latin-1 by the protocol, its name is of any case.
     named = CaseInsensitiveMapping({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
-    notice = provider(provider_name).read_notice(named, body)
-    return notices.take_notice(notice, provider_name=provider_name)
+    return notices.read_and_take(named, body, provider_name=provider_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -9,14 +10,17 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.exceptions import InvalidRequest, NotPayable, RequestNotFound
 from inventory.records import sale_id_of
 from inventory.states import State
-from shop.models import Order, Payment
+from shop.models import CHARGE_LIFE, Order, Payment
 from shop.orders import holds, requests
 from shop.payments import notices
 from shop.payments.providers import Charge, provider
 from shop.payments.rows import NoticeResult
+
+# However long a hold is, its charge ends within a charge's life; an hour is for providers that end it a little later.
+PAGE_LIFE = CHARGE_LIFE - timedelta(hours=1)
 
 
 class Bill(NamedTuple):
@@ -36,9 +40,11 @@ def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -
     """Let `buyer` pay a hold with what the provider has of them; a request that is paid stays so. root: see root_of.
 
     Raises RequestNotFound, NotPayable (not held, declined, too late: then the money goes back), PaymentsLimited,
-    Unavailable.
+    Unavailable, InvalidRequest when the provider collects on its page only.
     """
     order = find_payable(request_id, buyer=buyer)
+    if order.state != State.PAID and not provider(provider_name).pays_at_once:
+        raise InvalidRequest(f'{provider_name} collects on its page only: ask for it with {{"page": true}}')
     payment = _begin(order, provider_name=provider_name)
     if payment is None:
         return
@@ -98,6 +104,7 @@ def _begin(order: Order, *, provider_name: str) -> Payment | None:
 
 
 def _charge(order: Order, payment: Payment, root: str) -> Charge:
+    ends = payment.created_at + PAGE_LIFE
     return Charge(
         reference=payment.reference,
         amount=payment.amount,
@@ -105,4 +112,5 @@ def _charge(order: Order, payment: Payment, root: str) -> Charge:
         title=f"{order.quantity} × {order.sale.title}",
         return_url=reverse("ticket", args=[order.request_id]),
         notice_url=root + reverse("payment-notices", args=[payment.provider]),
+        ends_at=min(order.hold_expires_at or ends, ends),
     )

@@ -4,6 +4,7 @@ Never trusts an amount but the order's own; never keeps money without goods.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from inventory.records import StockFigures
 from inventory.states import Reason, State
 from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
 from shop.orders.holds import Changes, catch_up, publish
-from shop.payments.providers import Notice
+from shop.payments.providers import Notice, provider
 from shop.payments.refunds import refund_now, take_refund
 from shop.payments.rows import (
     OPEN_STATES,
@@ -92,6 +93,15 @@ def _refuse_card_testing(order: Order) -> None:
         raise PaymentsLimited
 
 
+def read_and_take(headers: Mapping[str, str], body: bytes, *, provider_name: str) -> NoticeResult:
+    """Bring what a provider sent into the books; return what came of it.
+
+    Raises InvalidRequest when it is not signed as it must be, and what take_notice raises.
+    """
+    notice = provider(provider_name).read_notice(headers, body)
+    return NoticeResult.NOTHING if notice is None else take_notice(notice, provider_name=provider_name)
+
+
 def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     """Bring a provider's notice into the books; return what came of it. The same notice again changes nothing.
 
@@ -131,7 +141,7 @@ def _keep(notice: Notice, *, provider_name: str, result: NoticeResult) -> None:
 def _note_decline(notice: Notice) -> NoticeResult:
     """Note a refusal; money that was captured is not forgotten for a late one."""
     open_one = Payment.objects.filter(reference=notice.reference, state=Payment.State.PENDING)
-    changed = open_one.update(state=Payment.State.DECLINED, changed_at=Now())
+    changed = open_one.update(state=Payment.State.DECLINED, reason="", changed_at=Now())
     return NoticeResult.DECLINED if changed else NoticeResult.NOTHING
 
 

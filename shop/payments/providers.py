@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Literal, Protocol
 
@@ -29,6 +30,7 @@ class Charge:
     title: str
     return_url: str  # where the buyer's browser goes afterwards, a path of this shop
     notice_url: str  # where the provider sends its notices, an absolute address
+    ends_at: datetime  # when it can buy nothing any more: nobody should begin to pay it from then on
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Provider(Protocol):
     """A payment provider. Every call has a timeout, may be repeated, and raises Unavailable when nobody answers."""
 
     name: str
+    # Whether it may have something of a buyer that pay_at_once can collect from.
+    pays_at_once: bool
 
     def begin(self, charge: Charge) -> str:
         """Prepare `charge` and return the address of the page where the buyer pays."""
@@ -72,8 +76,17 @@ class Provider(Protocol):
         A charge that nobody paid within CHARGE_LIFE (shop/models.py) must not be captured after that.
         """
 
-    def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice:
-        """Return the notice in `body`. Raises InvalidRequest when its signature is missing, wrong or too old."""
+    def end(self, reference: str) -> Notice | None:
+        """Let nobody begin to pay a charge from now on, if the provider can do that; return the same as look_up.
+
+        What is captured all the same is a late payment.
+        """
+
+    def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice | None:
+        """Return the notice in `body`, None when it says nothing of a charge of ours.
+
+        Raises InvalidRequest when its signature is missing, wrong or too old.
+        """
 
 
 def default_provider() -> str:

@@ -19,8 +19,8 @@ from django.db.models.query import QuerySet
 
 from inventory.audit.run import ANSWER_GRACE_SECONDS
 from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
-from inventory.states import Reason
-from shop.models import LAST_CAPTURE, NEXT_QUESTION, STILL_ASKED_ABOUT, InUtc, Payment
+from inventory.states import Reason, State
+from shop.models import LAST_CAPTURE, NEXT_QUESTION, NOT_ENDED, STILL_ASKED_ABOUT, InUtc, Payment
 from shop.payments import notices
 from shop.payments.providers import provider
 from shop.payments.refunds import ask_refund
@@ -50,9 +50,10 @@ def bring_on(
     found: Counter[str] = Counter()
     for name in settings.PAYMENT_PROVIDERS:
         # Refunds last and in any order: one that its provider never gives back must not keep the others waiting.
+        over = _over().filter(provider=name)[:max_at_once]
         silent = _silent(first_question).filter(provider=name)[:max_at_once]
         owed = _owed().filter(provider=name)[:max_at_once]
-        questions = [("lost_notice", partial(_look_up, each)) for each in silent]
+        questions = [("lost_notice", partial(_look_up, each)) for each in dict.fromkeys((*over, *silent))]
         questions += [("refund_due", partial(ask_refund, each.reference)) for each in owed]
         try:
             for kind, question in questions:
@@ -68,6 +69,14 @@ def find_left_open() -> list[str]:
     pending = Q(state=Payment.State.PENDING, created_at__lt=Now() - MAX_OPEN)
     owed = Q(state=Payment.State.REFUND_DUE, changed_at__lt=Now() - MAX_OPEN)
     return list(Payment.objects.filter(pending | owed).values_list("reference", flat=True)[:MAX_AT_ONCE])
+
+
+def _over() -> QuerySet[Payment]:
+    """Return the payments whose hold is over and whose provider was not told: nobody should begin to pay them now.
+
+    The index payment_not_ended has this condition, so what is looked at is the size of what is being paid.
+    """
+    return Payment.objects.filter(NOT_ENDED).exclude(order__state=State.HELD).order_by("?")
 
 
 def _silent(first_question: timedelta) -> QuerySet[Payment]:
@@ -99,10 +108,16 @@ def _ask(question: Callable[[], bool]) -> bool:
 
 
 def _look_up(payment: Payment) -> bool:
-    """Ask what became of a payment; say whether it changed. Raises Unavailable when its provider does not answer."""
+    """Ask what became of a payment; say whether it changed. Raises Unavailable when its provider does not answer.
+
+    Once its hold is over, the provider is also told to end it.
+    """
     same = Payment.objects.filter(pk=payment.pk, state=payment.state)
-    same.update(changed_at=Now())  # counted from here whatever comes of it: one that fails must not be the first again
-    notice = provider(payment.provider).look_up(payment.reference)
+    is_over = payment.state == Payment.State.PENDING and payment.order.state != State.HELD
+    # Counted from here whatever comes of it: one that fails must not be the first again.
+    same.update(changed_at=Now(), reason=Reason.HOLD_IS_OVER if is_over else payment.reason)
+    asked = provider(payment.provider)
+    notice = asked.end(payment.reference) if is_over else asked.look_up(payment.reference)
     if notice is not None:
         # It is in the books, and the reconciler tells the line: Redis being away is not the provider's silence.
         with suppress(LineNotTold, RedisUnavailable):

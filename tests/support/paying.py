@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from secrets import token_hex
@@ -51,7 +51,8 @@ def begin(name: str) -> Payment:
 
 def charge_of(payment: Payment) -> Charge:
     """Return what the sandbox is asked to collect for a payment; its notices go nowhere."""
-    return Charge(payment.reference, payment.amount, payment.currency, "Paper kite", "/", NOWHERE)
+    ends = payment.order.hold_expires_at
+    return Charge(payment.reference, payment.amount, payment.currency, "Paper kite", "/", NOWHERE, ends)
 
 
 def happen(payment: Payment, kind: Kind) -> Notice:
@@ -74,7 +75,7 @@ def captured(names: Sequence[str]) -> list[Notice]:
         for name in names
     )
     charges = SandboxCharge.objects.bulk_create(
-        SandboxCharge(**asdict(charge_of(payment)), state="captured") for payment in begun
+        SandboxCharge(**accounts.fields_of(charge_of(payment)), state="captured") for payment in begun
     )
     events = Event.objects.bulk_create(Event(charge=charge, kind="captured") for charge in charges)
     return [accounts.notice_of(event) for event in events]

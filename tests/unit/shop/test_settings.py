@@ -44,6 +44,15 @@ LOCAL = {
     "FAIRDROP_PUBLIC_URL": "http://127.0.0.1:8080",
     "FAIRDROP_BEHIND_TLS": "false",
 }
+# As safe with Stripe.
+WITH_STRIPE = {
+    "FAIRDROP_PAYMENT_PROVIDERS": "stripe=shop.stripe.provider.Stripe",
+    "FAIRDROP_STRIPE_KEY": "rk_live_of_these_tests",
+    "FAIRDROP_STRIPE_WEBHOOK_SECRET": "whsec_of_these_tests",
+}
+STRIPE_KEY_FAULT = "FAIRDROP_STRIPE_KEY must be a live key, sk_live_ or rk_live_: nobody pays with a test key"
+ENDPOINT_FAULT = "FAIRDROP_STRIPE_WEBHOOK_SECRET must be the secret of the endpoint, whsec_"
+STRIPE_API_FAULT = "FAIRDROP_STRIPE_API must be an https address: the key goes there"
 SECRET_FAULT = "SECRET_KEY must have at least 50 characters"
 TOKEN_FAULT = "FAIRDROP_TOKEN_KEYS must have at least 32 characters"
 AUDIT_FAULT = "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"
@@ -152,6 +161,44 @@ def test_a_sandbox_in_production_needs_a_secret(tmp_path: Path, name: str, value
     started = start(tmp_path, **WITH_SANDBOX | {name: value})
     assert started.returncode == 1
     assert faults(started) == [fault]
+
+
+def test_production_with_stripe(tmp_path: Path) -> None:
+    """The control of the refusals below; also in a rehearsal, which somebody has to want."""
+    rehearsed = {"FAIRDROP_STRIPE_KEY": "sk_test_x", "FAIRDROP_SANDBOX_ALLOWED": "true"}
+    for changes in ({}, {"FAIRDROP_STRIPE_KEY": "sk_live_x"}, {"FAIRDROP_STRIPE_API": ""}, rehearsed):
+        started = start(tmp_path, **WITH_STRIPE | changes)
+        assert (started.returncode, started.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("FAIRDROP_STRIPE_KEY", "", STRIPE_KEY_FAULT),
+        ("FAIRDROP_STRIPE_KEY", "pk_live_x", STRIPE_KEY_FAULT),
+        ("FAIRDROP_STRIPE_KEY", "sk_test_x", STRIPE_KEY_FAULT),
+        ("FAIRDROP_STRIPE_KEY", "rk_test_x", STRIPE_KEY_FAULT),
+        ("FAIRDROP_STRIPE_WEBHOOK_SECRET", "", ENDPOINT_FAULT),
+        ("FAIRDROP_STRIPE_WEBHOOK_SECRET", "sk_live_x", ENDPOINT_FAULT),
+        ("FAIRDROP_STRIPE_API", "http://127.0.0.1:9", STRIPE_API_FAULT),
+        ("FAIRDROP_STRIPE_API", "http://api.stripe.com", STRIPE_API_FAULT),
+    ],
+)
+def test_production_refuses_an_unsafe_stripe(tmp_path: Path, name: str, value: str, fault: str) -> None:
+    started = start(tmp_path, **WITH_STRIPE | {name: value})
+    assert started.returncode == 1
+    assert faults(started) == [fault]
+
+
+@pytest.mark.parametrize("environment", ["development", "test"])
+def test_only_production_takes_real_money(tmp_path: Path, environment: str) -> None:
+    for key in ("sk_live_x", "rk_live_x"):
+        started = start(tmp_path, **WITH_STRIPE | {"FAIRDROP_ENV": environment, "FAIRDROP_STRIPE_KEY": key})
+        assert started.returncode == 1
+        assert "FAIRDROP_STRIPE_KEY is a live key: only production may take real money" in started.stderr
+    for key in ("", "sk_test_x"):
+        started = start(tmp_path, **WITH_STRIPE | {"FAIRDROP_ENV": environment, "FAIRDROP_STRIPE_KEY": key})
+        assert started.returncode == 0, started.stderr
 
 
 @pytest.mark.parametrize("changes", [{}, LOCAL, {"DATABASE_URL": "postgresql:///shop?host=/run/postgresql"}])

@@ -119,6 +119,7 @@ def asked(new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> list[s
     happen(payments[2], "captured")
     monkeypatch.setattr(recovery, "_silent", lambda _: silent)
     monkeypatch.setattr(recovery, "_owed", lambda: owed)
+    monkeypatch.setattr(recovery, "_over", Payment.objects.none)
     noted: list[str] = []
     for name in ("look_up", "refund"):
         monkeypatch.setattr(Sandbox, name, noting(getattr(Sandbox, name), noted))
@@ -239,7 +240,8 @@ def test_a_round_says_that_it_lives_and_stops_between_two_questions(asked: list[
 
 OLD_PAYMENTS = """
 INSERT INTO shop_payment (order_id, provider, reference, amount, currency, state, reason, created_at, changed_at)
-SELECT %s, 'sandbox', 'old-' || no, 9, 'EUR', CASE WHEN no %% 10 = 0 THEN 'pending' ELSE 'declined' END, '',
+SELECT %s, 'sandbox', 'old-' || no, 9, 'EUR', CASE WHEN no %% 10 = 0 THEN 'pending' ELSE 'declined' END,
+       'the hold is over; the provider was told',
        now() - interval '9 days', now() - CASE WHEN no %% 10 = 0 THEN interval '3 days' ELSE interval '6 days' END
 FROM generate_series(1, 30000) AS no
 """
@@ -250,8 +252,9 @@ FROM generate_series(1, 30000) AS no
     [
         (lambda: recovery._silent(recovery.FIRST_QUESTION)[:100], "payment_asked_about"),
         (lambda: recovery._owed()[:100], "payment_refund_due"),
+        (lambda: recovery._over()[:100], "payment_not_ended"),
     ],
-    ids=["lost notices", "refunds"],
+    ids=["lost notices", "refunds", "holds that are over"],
 )
 def test_a_look_at_open_payments_reads_no_old_one(
     card: SaleCard, look: Callable[[], QuerySet[Payment]], index: str

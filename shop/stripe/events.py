@@ -1,0 +1,85 @@
+"""Reads what Stripe says: its signed events, and its objects when it is asked. Never believes an unsigned byte.
+Says only what is certain: money that was captured or given back. A session that is open or over says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import stripe
+import structlog
+from django.conf import settings
+
+from inventory.exceptions import InvalidRequest, Unavailable
+from shop.payments.providers import Kind, Notice
+from shop.stripe.amounts import from_units
+
+log = structlog.get_logger(__name__)
+
+HEADER = "Stripe-Signature"
+# As long as the library's own; a notice that somebody kept to send it again is older.
+TOLERANCE_SECONDS = 300
+# Under this name Stripe keeps our reference: with the session, its payment, and the charge that it becomes.
+REFERENCE = "fairdrop_payment"
+# no_payment_required: a price of 0.
+PAID = ("paid", "no_payment_required")
+
+
+def read_event(headers: Mapping[str, str], body: bytes) -> Notice | None:
+    """Return the notice in an event, None when it says nothing of a payment of this shop's.
+
+    Raises InvalidRequest when it is not signed, not by Stripe, too old, or no event; Unavailable without a secret.
+    """
+    if not settings.STRIPE_WEBHOOK_SECRET:
+        raise Unavailable("Stripe is off: FAIRDROP_STRIPE_WEBHOOK_SECRET is not set")
+    try:
+        stripe.WebhookSignature.verify_header(
+            body, headers.get(HEADER), settings.STRIPE_WEBHOOK_SECRET, TOLERANCE_SECONDS
+        )
+    except (stripe.SignatureVerificationError, UnicodeDecodeError, TypeError) as error:
+        raise InvalidRequest(f"{HEADER} is missing, too old, or not that of this body") from error
+    try:
+        event = json.loads(body)
+        return _notice_of_event(event["type"], event["id"], event["data"]["object"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidRequest("not a valid event") from error
+
+
+def _notice_of_event(kind: str, event_id: str, what: dict[str, Any]) -> Notice | None:
+    if kind == "checkout.session.completed":
+        return captured(what, event_id=event_id)
+    if kind == "charge.refunded":
+        return refunded(what, event_id=event_id)
+    if kind == "refund.failed":
+        # The money that we took for given back lies in the shop's balance at Stripe: a person must send it.
+        log.error("Stripe could not give money back", action="refund_failed", refund=what["id"])
+    return None
+
+
+def captured(session: dict[str, Any], *, event_id: str = "") -> Notice | None:
+    """Return the notice that a session was paid, None while it is not, or when it is none of this shop's."""
+    if session["status"] != "complete" or session["payment_status"] not in PAID:
+        return None
+    return _notice("captured", session, units=session["amount_total"], event_id=event_id)
+
+
+def refunded(charge: dict[str, Any], *, event_id: str = "") -> Notice | None:
+    """Return the notice of how much of a charge was given back so far, None when it is none of this shop's."""
+    return _notice("refunded", charge, units=charge["amount_refunded"], event_id=event_id)
+
+
+def _notice(kind: Kind, what: dict[str, Any], *, units: int, event_id: str) -> Notice | None:
+    reference = (what.get("metadata") or {}).get(REFERENCE)
+    if reference is None:
+        return None
+    currency = what["currency"].upper()
+    # What we asked for has no event: it is the same fact whenever we ask.
+    return Notice(
+        f"{kind}:{reference}" if event_id == "" else event_id,
+        kind,
+        reference,
+        from_units(units, currency=currency),
+        currency,
+    )

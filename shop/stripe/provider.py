@@ -1,0 +1,152 @@
+"""Stripe as the shop speaks to it: begin at Checkout's page, end, look up, refund, read an event. See
+payment_providers.Provider for what each call promises. Named by settings.PAYMENT_PROVIDERS.
+Never sees an order, never holds a row or a transaction while it waits for the network.
+
+Cards only: other ways to pay may capture days later, and money that comes later than a day is never looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin
+
+import stripe
+
+from inventory.exceptions import InvalidRequest, NotPayable
+from shop.payments.providers import Charge, Notice
+from shop.stripe.amounts import to_units
+from shop.stripe.calls import stripe_client
+from shop.stripe.events import PAID, REFERENCE, captured, read_event, refunded
+from shop.stripe.models import CheckoutSession
+
+if TYPE_CHECKING:
+    from stripe.params.checkout import SessionCreateParams
+
+# A session lives for half an hour at least, and must be begun before the hold's end: so it outlives every hold. The
+# payments worker ends it; this end is for when no worker runs. The rest is for clocks that differ.
+OUTLIVES_HOLD = timedelta(minutes=32)
+
+
+class Stripe:
+    """Stripe Checkout. Each payment has one session, however often it is begun."""
+
+    name = "stripe"
+    pays_at_once = False
+
+    def begin(self, charge: Charge) -> str:
+        """Return the address of the session's page, or of the ticket when nothing is left to be paid there.
+
+        Raises NotPayable when the hold ended meanwhile, and what stripe_client raises.
+        """
+        wish = session_of(charge)
+        kept, _ = CheckoutSession.objects.get_or_create(reference=charge.reference)
+        with stripe_client() as client:
+            if kept.session_id:
+                return _page_of(client.v1.checkout.sessions.retrieve(kept.session_id)) or charge.return_url
+            # The same key, the same session: also when an answer was lost, or two presses come at once.
+            session = client.v1.checkout.sessions.create(wish, {"idempotency_key": charge.reference})
+            if not _keep(charge.reference, session.id):
+                client.v1.checkout.sessions.expire(session.id)
+                raise NotPayable("the time to pay is over; nothing was taken from you")
+        return _page_of(session) or charge.return_url
+
+    def pay_at_once(self, charge: Charge) -> Notice:
+        """Raise InvalidRequest: buyers have nothing stored there."""
+        raise InvalidRequest("Stripe collects on its page only")
+
+    def refund(self, reference: str) -> None:
+        """Give back what was captured and not given back yet. Raises InvalidRequest when Stripe cannot."""
+        session_id = _session_id(reference)
+        if not session_id:
+            raise InvalidRequest("there is no session of this payment")
+        with stripe_client() as client:
+            session = client.v1.checkout.sessions.retrieve(session_id).to_dict()
+            if session["payment_status"] not in PAID:
+                raise InvalidRequest("nothing was collected for this payment")
+            intent = session.get("payment_intent")
+            if intent is None:
+                return  # a price of 0
+            try:
+                made = client.v1.refunds.create({"payment_intent": intent}, {"idempotency_key": f"refund-{reference}"})
+            except stripe.InvalidRequestError as error:
+                # Keys are forgotten after a day; a refund is not.
+                if error.code != "charge_already_refunded":
+                    raise
+                return
+        if made.status in ("failed", "canceled"):
+            raise InvalidRequest(f"Stripe could not give the money back: {made.id} is {made.status}")
+
+    def look_up(self, reference: str) -> Notice | None:
+        """Return whether the session was paid, or given back since."""
+        session_id = _session_id(reference)
+        if not session_id:
+            return None  # nobody was given the address of a page
+        with stripe_client() as client:
+            found = client.v1.checkout.sessions.retrieve(session_id, {"expand": ["payment_intent.latest_charge"]})
+        session = found.to_dict()
+        charge = (session.get("payment_intent") or {}).get("latest_charge") or {}
+        return refunded(charge) if charge.get("refunded") else captured(session)
+
+    def end(self, reference: str) -> Notice | None:
+        """End the session at Stripe; one that was paid, or is over, stays as it is."""
+        CheckoutSession.objects.get_or_create(reference=reference)
+        # Of this and _keep exactly one finds it nameless: what is being begun now is ended by who began it.
+        if CheckoutSession.objects.filter(reference=reference, session_id="").update(is_ended=True):
+            return None
+        with stripe_client() as client:
+            try:
+                client.v1.checkout.sessions.expire(_session_id(reference))
+            except stripe.InvalidRequestError:
+                return self.look_up(reference)
+        return None
+
+    def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice | None:
+        """Return the notice in an event that Stripe signed."""
+        return read_event(headers, body)
+
+
+def session_of(charge: Charge) -> SessionCreateParams:
+    """Return what is asked of Stripe for `charge`: the same for each try, or its idempotency key would be refused.
+
+    Raises InvalidRequest for an amount that Stripe cannot collect.
+    """
+    ticket = urljoin(charge.notice_url, charge.return_url)
+    named = {REFERENCE: charge.reference}
+    units = to_units(charge.amount, currency=charge.currency)
+    return {
+        "mode": "payment",
+        "allowed_payment_method_types": ["card"],
+        "adaptive_pricing": {"enabled": False},  # the amount is the order's own, in its own currency
+        "line_items": [
+            {
+                "quantity": 1,
+                "price_data": {
+                    "currency": charge.currency.lower(),
+                    "unit_amount": units,
+                    "product_data": {"name": charge.title},
+                },
+            }
+        ],
+        "client_reference_id": charge.reference,
+        "metadata": named,
+        "payment_intent_data": {"metadata": named},
+        "expires_at": int((charge.ends_at + OUTLIVES_HOLD).timestamp()),
+        "success_url": ticket,
+        "cancel_url": ticket,
+    }
+
+
+def _page_of(session: stripe.checkout.Session) -> str:
+    """Return the address of a session's page, '' once it is over."""
+    return session.to_dict().get("url") or ""
+
+
+def _session_id(reference: str) -> str:
+    return CheckoutSession.objects.filter(reference=reference).values_list("session_id", flat=True).first() or ""
+
+
+def _keep(reference: str, session_id: str) -> bool:
+    """Keep Stripe's name of a session before anybody gets its address; False when the hold ended before."""
+    return bool(CheckoutSession.objects.filter(reference=reference, is_ended=False).update(session_id=session_id))

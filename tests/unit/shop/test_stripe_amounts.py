@@ -1,0 +1,74 @@
+"""What Stripe is asked for is the price: in every currency, and back. Needs no server."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from inventory.exceptions import InvalidRequest
+from shop.stripe.amounts import (
+    UNCLEAR,
+    WHOLE_IN_HUNDREDTHS,
+    WITH_THREE_DECIMALS,
+    WITHOUT_DECIMALS,
+    from_units,
+    to_units,
+)
+
+HUNDREDTHS = ("EUR", "USD", "CNY", "HUF", "TWD")
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "units"),
+    [
+        ("15.00", "EUR", 1500),
+        ("0.01", "USD", 1),
+        ("99999999.99", "CNY", 9999999999),
+        ("1500.00", "JPY", 1500),
+        ("1500", "KRW", 1500),
+        ("15.00", "KWD", 15000),
+        ("5.12", "BHD", 5120),
+        ("40.00", "ISK", 4000),
+        ("0.00", "EUR", 0),
+    ],
+)
+def test_an_amount_in_stripes_units(amount: str, currency: str, units: int) -> None:
+    assert to_units(Decimal(amount), currency=currency) == units
+    assert from_units(units, currency=currency) == Decimal(amount)
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency"), [("15.50", "JPY"), ("40.10", "ISK"), ("0.005", "EUR"), ("5.124", "KWD"), ("15.00", "UGX")]
+)
+def test_what_cannot_be_said_is_refused_and_never_rounded(amount: str, currency: str) -> None:
+    with pytest.raises(InvalidRequest):
+        to_units(Decimal(amount), currency=currency)
+
+
+@pytest.mark.parametrize("units", [None, "1500", 15.0, True])
+def test_only_a_whole_number_is_an_amount(units: object) -> None:
+    with pytest.raises(InvalidRequest, match="whole number"):
+        from_units(units, currency="EUR")
+
+
+def test_no_currency_has_two_rules() -> None:
+    kinds = (WITHOUT_DECIMALS, WITH_THREE_DECIMALS, WHOLE_IN_HUNDREDTHS, UNCLEAR)
+    assert len(frozenset().union(*kinds)) == sum(map(len, kinds))
+
+
+@given(
+    some.integers(min_value=0, max_value=10**10),
+    some.sampled_from([*HUNDREDTHS, *sorted(WITHOUT_DECIMALS | WITH_THREE_DECIMALS | WHOLE_IN_HUNDREDTHS)]),
+)
+def test_every_price_there_and_back_is_itself(cents: int, currency: str) -> None:
+    price = Decimal(cents).scaleb(-2)
+    try:
+        units = to_units(price, currency=currency)
+    except InvalidRequest:
+        assert currency in WITHOUT_DECIMALS | WHOLE_IN_HUNDREDTHS
+        assert price % 1
+        return
+    assert from_units(units, currency=currency) == price

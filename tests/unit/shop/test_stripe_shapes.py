@@ -1,0 +1,89 @@
+"""The stand-in of Stripe's API refuses what Stripe's description does not have. Needs no server of the shop's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+import stripe
+
+from shop.payments.providers import Charge
+from shop.stripe.provider import session_of
+from tests.support.servers.stripe_server import API_KEY, stripe_server
+from tests.support.stripe_shapes import OBJECTS, example, faults_of, read_form
+
+CREATE = "POST /v1/checkout/sessions"
+ENDS = datetime.now(tz=UTC) + timedelta(minutes=10)
+CHARGE = Charge("a" * 32, Decimal("15.00"), "EUR", "1 × Kite", "/requests/1/", "https://shop.example/notices", ENDS)
+
+
+def client(url: str, key: str = API_KEY) -> stripe.StripeClient:
+    return stripe.StripeClient(key, base_addresses={"api": url}, http_client=stripe.RequestsClient(timeout=20))
+
+
+def test_what_the_shop_asks_for_has_the_shape_that_stripe_describes() -> None:
+    """The control of every refusal below."""
+    with stripe_server() as server:
+        made = client(server.url).v1.checkout.sessions.create(session_of(CHARGE))
+    assert (made.status, made.payment_status, made.currency) == ("open", "unpaid", "eur")
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"expire_at": 1}, "expire_at"),
+        ({"mode": "pay"}, "mode"),
+        ({"expires_at": "soon"}, "expires_at"),
+        ({"line_items": [{"quantity": 1, "price_data": {"currency": "eur", "unit_amount": "15.00"}}]}, "15.00"),
+        ({"line_items": [{"quantity": 1, "price_data": {"unit_amount": 1500}}]}, "currency"),
+        ({"line_items": [{"price_data": {"currency": "eur", "product_data": {"unit_label": "piece"}}}]}, "name"),
+        ({"allowed_payment_method_types": "card"}, "card"),
+        # Removed from the API in 2026.
+        ({"payment_method_types": ["card"]}, "payment_method_types"),
+        ({"adaptive_pricing": {"enabled": 0}}, "enabled"),
+        ({"expires_at": int((ENDS + timedelta(minutes=15)).timestamp())}, "30 minutes"),
+        ({"expires_at": int((ENDS + timedelta(hours=24)).timestamp())}, "24 hours"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_stripe_does_not_describe_is_refused(changes: dict[str, Any], fault: str) -> None:
+    with stripe_server() as server, pytest.raises(stripe.InvalidRequestError, match=fault):
+        client(server.url).v1.checkout.sessions.create({**session_of(CHARGE), **changes})
+    assert server.sessions == {}
+
+
+def test_another_key_and_another_address_are_refused() -> None:
+    with stripe_server() as server:
+        with pytest.raises(stripe.AuthenticationError):
+            client(server.url, "sk_test_another").v1.checkout.sessions.create(session_of(CHARGE))
+        with pytest.raises(stripe.InvalidRequestError, match="Unrecognized"):
+            client(server.url).v1.customers.create({})
+
+
+def test_a_key_used_for_something_else_is_refused() -> None:
+    options = {"idempotency_key": "one"}
+    with stripe_server() as server:
+        sessions = client(server.url).v1.checkout.sessions
+        first = sessions.create(session_of(CHARGE), options)
+        assert sessions.create(session_of(CHARGE), options).id == first.id
+        with pytest.raises(stripe.IdempotencyError):
+            sessions.create({**session_of(CHARGE), "locale": "de"}, options)
+        assert len(server.sessions) == 1
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_an_answer_with_another_shape_would_be_found(name: str) -> None:
+    made = example(name)
+    assert faults_of(name, made) == []
+    assert faults_of(name, made | {"surprise": 1})
+    first = next(iter(made))
+    assert faults_of(name, {key: value for key, value in made.items() if key != first})
+    assert faults_of(name, made | {first: ["another type"]})
+
+
+def test_a_form_is_read_as_the_library_writes_it() -> None:
+    pairs = {"a[b][0][c]": "d", "a[b][1][c]": "e", "x": "1", "y[]": "z"}
+    assert read_form(urlencode(pairs)) == {"a": {"b": [{"c": "d"}, {"c": "e"}]}, "x": "1", "y": {"": "z"}}
