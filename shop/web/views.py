@@ -47,6 +47,7 @@ from shop.payments import checkout
 from shop.sales import catalogue
 from shop.sales.decision_rates import RATES
 from shop.web.languages import LANGUAGES, language_of
+from shop.web.presses import answer_press
 from shop.web.sale_presenter import SaleFace, milliseconds
 from shop.web.ticket_presenter import TicketFace
 
@@ -84,6 +85,7 @@ def page(view: View) -> View:
             response = error_page(request, error)
         except (OperationalError, InterfaceError):
             response = error_page(request, Unavailable())
+        response = answer_press(request, response)
         add_never_cache_headers(response)
         return response
 

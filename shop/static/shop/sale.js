@@ -5,8 +5,8 @@ const OPEN_MS = 5_000;
 const SCHEDULED_MS = 15_000;
 const SOON_MS = 600;
 const SLOWEST_MS = 60_000;
-const sale = document.querySelector("[data-sale]");
-const shown = new Map(parts(document).map((part) => [part.dataset.live, part.innerHTML]));
+let sale = document.querySelector("[data-sale]");
+let shown = new Map(parts(document).map((part) => [part.dataset.live, part.innerHTML]));
 let tag = "";
 let timer = 0;
 let failures = 0;
@@ -67,6 +67,13 @@ document.addEventListener("visibilitychange", () => (document.hidden ? clearTime
 document.addEventListener("opened-by-the-clock", () => {
   tag = "";
   again(OPEN_MS);
+});
+// A refused press brought a page of its own.
+document.addEventListener("parts-replaced", () => {
+  if (sale.isConnected) return;
+  sale = document.querySelector("[data-sale]");
+  shown = new Map(parts(sale).map((part) => [part.dataset.live, part.innerHTML]));
+  tag = "";
 });
 addEventListener("online", () => again(SOON_MS));
 addEventListener("pageshow", (event) => { if (event.persisted) again(0); });

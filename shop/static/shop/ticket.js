@@ -221,5 +221,11 @@ document.addEventListener("visibilitychange", () => {
 addEventListener("offline", () => { if (Number(ticket.dataset.pollAfterMs) > 0) fail(0); });
 addEventListener("online", () => { if (Number(ticket.dataset.pollAfterMs) > 0) again(0); });
 addEventListener("pageshow", (event) => { if (event.persisted) load(); });
+// A refused press brought a page of its own.
+document.addEventListener("parts-replaced", () => {
+  if (ticket.isConnected) return;
+  ticket = document.querySelector("[data-ticket]");
+  begin();
+});
 document.addEventListener("held-to-the-end", () => setTimeout(load, 300 + Math.random() * 700));
 begin();

@@ -30,7 +30,9 @@ SCRIPTS = sorted((ROOT / "shop" / "static" / "shop").glob("*.js"))
 MARKED = {"gettext", "ngettext", "gettext_lazy", "_"}
 # What stands on a page in every language.
 NAMES = re.compile(r"Fairdrop|UTC|404|en\b|zh-Hans|utf-8")
-READ_ATTRIBUTES = {"alt", "title", "aria-label", "placeholder", "data-label", "data-sending", "data-opens"}
+READ_ATTRIBUTES = {"alt", "title", "aria-label", "placeholder"} | {
+    f"data-{name}" for name in ("label", "sending", "opens", "trying", "stopped")
+}
 
 
 def entries() -> dict[str, list[str]]:

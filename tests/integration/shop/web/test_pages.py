@@ -167,6 +167,26 @@ def test_pressing_leads_with_303_to_the_own_ticket_with_its_place(make_sale: Mak
     assert answer["Location"] in text_of(client.get(page_of(sale)))
 
 
+def test_a_script_is_told_where_its_press_leads_and_gets_the_same_cookies(make_sale: MakeSale) -> None:
+    sale = make_sale()
+    script, person = Client(headers={"Accept": "application/json"}), Client()
+    told, led = press(script, sale), press(person, sale)
+    assert (told.status_code, told["Content-Type"]) == (200, "application/json")
+    assert told.json().keys() == {"location"}
+    assert set(told.cookies) == set(led.cookies) >= {"ticket", "proof"}
+    assert "no-store" in told["Cache-Control"]
+    assert script.get(told.json()["location"]).status_code == 200
+    assert press(script, sale, key="first-press").json() == told.json()
+
+
+def test_a_script_whose_press_is_refused_gets_the_page_that_says_why(make_sale: MakeSale) -> None:
+    client, sale = Client(headers={"Accept": "application/json"}), make_sale()
+    press(client, sale)
+    answer = press(client, sale, key="another-press")
+    assert answer.status_code == 409
+    assert "Over the limit for one person" in text_of(answer)
+
+
 def test_a_double_press_is_the_same_request(make_sale: MakeSale) -> None:
     client, sale = Client(), make_sale(limit=5)
     key = key_in(client.get(page_of(sale)))

@@ -73,6 +73,15 @@ def expire(card: SaleCard, person: Person) -> None:
     assert person.state == "expired"
 
 
+def test_a_script_is_told_where_the_payment_page_is(card: SaleCard) -> None:
+    """A script cannot follow a redirect to another host."""
+    (person,) = settled(card, 1)
+    led = person.press("payment")["Location"]
+    person.browser.defaults["HTTP_ACCEPT"] = "application/json"
+    assert person.press("payment").json() == {"location": led}
+    assert person.press("cancel").json() == {"location": f"/requests/{person.request_id}/"}
+
+
 def test_paying_leads_to_the_hosted_page_and_back_to_a_receipt(card: SaleCard) -> None:
     (person,) = settled(card, 1)
     assert "Pay €15.00" in person.page
