@@ -1,5 +1,5 @@
 // Sends what a button was pressed for and leads where the shop says; what the shop refuses is shown in place. A press
-// without an answer is sent again as it was, also after the page was loaded anew: to the shop a repeat is the same
+// without an answer is sent again as it was, also after a reload: to the shop a repeat is the same
 // request. Never makes two requests of one press. Copies a ticket's link. Loaded by the pages that have a form.
 
 const MAX_TRIES = 12;
@@ -115,7 +115,7 @@ document.addEventListener("submit", (event) => {
   const button = form.matches("form.buy") && form.querySelector("button");
   if (!button) return;
   event.preventDefault();
-  const waits = press && !press.isSent; // whoever presses again need not wait for the next try
+  const waits = press && !press.isSent; // a second press need not wait for the next try
   if (button.ariaDisabled === "true" && !waits) return;
   const before = kept();
   const key = form.elements.idempotency_key;
