@@ -9,6 +9,8 @@ from django.contrib import admin, messages
 from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
+from django_otp.plugins.otp_static.models import StaticDevice
+from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from inventory.exceptions import Unavailable
 from shop.models import Product, Sale
@@ -19,6 +21,8 @@ from shop.staff.actions import ACTS, action_for
 from shop.staff.control_room import ControlRoom
 from shop.web.sale_presenter import picture_url
 
+# Keys and recovery codes are nobody's to read or to type in, not even a superuser's: manage.py second_factor resets.
+admin.site.unregister([TOTPDevice, StaticDevice])
 admin.site.site_header = "Fairdrop"
 admin.site.site_title = "Fairdrop"
 admin.site.index_title = "Control room"

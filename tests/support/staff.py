@@ -14,6 +14,7 @@ from django.db import connection
 from django.test import Client
 
 from inventory import redis
+from shop.accounts import sessions
 
 ROLES = ("viewer", "operator", "manager")
 
@@ -30,9 +31,12 @@ def new_user(role: str = "superuser") -> User:
 
 
 def browser_of(role: str = "superuser") -> Client:
-    """Return a signed-in browser of somebody new with `role`."""
+    """Return a signed-in browser of somebody new with `role`, who has just given the password again."""
     client = Client()
     client.force_login(new_user(role))
+    session = client.session
+    sessions.note_password(session)
+    session.save()
     return client
 
 
