@@ -1,1 +1,1 @@
-"""Which member of staff is let in: password, second factor, sessions that end; and the log of all that."""
+"""Lets members of staff in: password, second factor, sessions that end; and the log of all that."""

@@ -33,7 +33,7 @@ Context = dict[str, Any]
 
 
 def show(request: HttpRequest, context: Context) -> HttpResponse:
-    """Ask for a code; to who has given one, show how things stand and offer new recovery codes."""
+    """Ask for a code; after one was given, show how things stand and offer new recovery codes."""
     user = cast(User, request.user)
     authenticator = second_factor.find_authenticator(user)
     if authenticator is None:

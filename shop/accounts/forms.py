@@ -18,7 +18,7 @@ from shop.accounts.act_log import NOT_STAFF, AccountAct, note
 
 
 class StaffLoginForm(AdminAuthenticationForm):
-    """Django's own; who has the right password and is no staff is written down too."""
+    """Django's own; the right password of an account that is not of the staff is written down as a failed login."""
 
     def confirm_login_allowed(self, user: User) -> None:
         """Raise ValidationError for somebody who is not staff."""
@@ -30,7 +30,10 @@ class StaffLoginForm(AdminAuthenticationForm):
 
 
 class PasswordAgain(forms.Form):
-    """Asks for the reader's password again, unless they gave it a moment ago. asks_password: whether this form does."""
+    """Asks for the reader's password again, unless it was given a moment ago.
+
+    asks_password: whether this form asks at all.
+    """
 
     password = forms.CharField(
         label=gettext_lazy("Your password, again"),
@@ -74,4 +77,4 @@ class CodeForm(forms.Form):
 
 
 class EnrolForm(PasswordAgain, CodeForm):
-    """The first code of a new authenticator; who replaces one gives the password again too."""
+    """The first code of a new authenticator; to replace one, the password again too."""

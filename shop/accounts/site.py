@@ -67,7 +67,7 @@ class StaffSite(admin.AdminSite):
         return [*own, *super().get_urls()]
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Show the login, or, to who is half logged in, the second step of it."""
+        """Show the login; to somebody who has given the password, the second step of it."""
         if is_half_in(request) and not is_let_in(request):
             return HttpResponseRedirect(f"{reverse('admin:second_factor')}?{urlencode({'next': next_page(request)})}")
         if request.user.is_authenticated and sessions.is_over(request.session):
