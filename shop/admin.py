@@ -16,6 +16,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django_otp.plugins.otp_static.models import StaticDevice
+from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from inventory.exceptions import Unavailable
 from shop.models import Product, Sale
@@ -27,6 +29,8 @@ from shop.staff.control_room import ControlRoom
 from shop.staff.sale_form import NEW_PRODUCT, NewSaleForm, SaleForm, check_picture
 from shop.web.sale_presenter import money
 
+# Keys and recovery codes are nobody's to read or to type in, not even a superuser's: manage.py second_factor resets.
+admin.site.unregister([TOTPDevice, StaticDevice])
 admin.site.site_header = "Fairdrop"
 admin.site.site_title = "Fairdrop"
 admin.site.index_title = "Control room"

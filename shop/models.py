@@ -311,9 +311,10 @@ class SaleTerms(models.Model):
 
 
 class StaffAct(models.Model):
-    """What somebody of the staff did to a sale or its stock, when and why. Written once, with the act itself."""
+    """What somebody of the staff did, when and why. Written once, with the act itself. sale: None for an act that is
+    of no sale, such as a login."""
 
-    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="acts")
+    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="acts", null=True)
     act = models.CharField(max_length=20)
     actor = models.CharField(max_length=150)
     reason = models.CharField(max_length=200, blank=True)

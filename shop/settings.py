@@ -159,7 +159,7 @@ if PRODUCTION:
         raise ImproperlyConfigured("refusing to start in production: " + "; ".join(unsafe))
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "shop.accounts.apps.StaffAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -168,6 +168,9 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "django_structlog",
     "axes",
+    "django_otp",
+    "django_otp.plugins.otp_totp",
+    "django_otp.plugins.otp_static",
     "post_office",
     "inventory",
     "shop",
@@ -199,6 +202,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django_otp.middleware.OTPMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_structlog.middlewares.RequestMiddleware",
@@ -225,6 +229,16 @@ AXES_CLIENT_IP_CALLABLE = "shop.client_address.limited_client"
 AXES_LOCKOUT_CALLABLE = "shop.web.errors.locked_out"
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
+# Whether staff must show a code of their authenticator besides the password; off only by name in production.
+STAFF_SECOND_FACTOR = env.bool("FAIRDROP_STAFF_SECOND_FACTOR", default=PRODUCTION)
+OTP_TOTP_ISSUER = "Fairdrop"
+# A session of staff ends so long after the login, and so long after it was last used; only staff have sessions.
+STAFF_SESSION_SECONDS = 3600 * env.int("FAIRDROP_STAFF_SESSION_HOURS", default=12)
+SESSION_COOKIE_AGE = 60 * env.int("FAIRDROP_STAFF_IDLE_MINUTES", default=60)
+if min(STAFF_SESSION_SECONDS, SESSION_COOKIE_AGE) <= 0:
+    raise ImproperlyConfigured("FAIRDROP_STAFF_SESSION_HOURS and FAIRDROP_STAFF_IDLE_MINUTES must be at least 1")
+# For so long a password given again lets more refunds and changes of stock pass.
+PASSWORD_AGAIN_SECONDS = 300
 # How many proxies of ours a request comes through, each of which adds the address it was called from to
 # X-Forwarded-For. 0: nobody is believed, and the address is that of the connection.
 TRUSTED_PROXIES = env.int("FAIRDROP_TRUSTED_PROXIES", default=0)

@@ -17,6 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from inventory.exceptions import FairdropError
+from shop.accounts.forms import PasswordAgain
 from shop.models import Sale
 from shop.staff import line_actions, retiring, sale_control
 
@@ -25,6 +26,7 @@ class Act(NamedTuple):
     """One act: its service, its name on the page, what it does in a sentence, its right, and what it asks for.
 
     asks: units, letters (of the dead) or lock (who was seen holding it), alongside the reason. grave: no way back.
+    asks_password: again, unless it was given a moment ago.
     """
 
     service: Callable[..., Any]
@@ -34,6 +36,7 @@ class Act(NamedTuple):
     asks: str = ""
     reason_required: bool = False
     grave: bool = False
+    asks_password: bool = False
 
 
 # Those that need nothing but the sale, its count and a reason: also offered for several sales at once, in their list.
@@ -70,6 +73,7 @@ ACTS = {
         "Units that came in; they go to the head of the line.",
         "shop.change_stock",
         asks="units",
+        asks_password=True,
     ),
     "adjust": Act(
         sale_control.adjust,
@@ -78,6 +82,7 @@ ACTS = {
         "shop.change_stock",
         asks="units",
         reason_required=True,
+        asks_password=True,
     ),
 }
 ROOM_ACTS = ACTS | {
@@ -122,8 +127,8 @@ def may(user: AbstractBaseUser | AnonymousUser, act: Act) -> bool:
     return bool(user.has_perm(act.permission))  # type: ignore[union-attr]
 
 
-class ActForm(forms.Form):
-    """Reason and, where it matters, units, letters or the lock's holder of one act."""
+class ActForm(PasswordAgain):
+    """Reason and, where it matters, units, letters, the lock's holder or the password again, of one act."""
 
     units = forms.IntegerField(min_value=-1_000_000, max_value=1_000_000)
     letters = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label="Dead letters")
@@ -136,6 +141,7 @@ class ActForm(forms.Form):
 
     def __init__(
         self,
+        request: HttpRequest,
         act: Act,
         data: Any = None,
         *,
@@ -143,7 +149,8 @@ class ActForm(forms.Form):
         token: str = "",
         seen_total: int | None = None,
     ) -> None:
-        super().__init__(data, initial={"seen_token": token, "seen_total": seen_total})
+        shown = {"seen_token": token, "seen_total": seen_total}
+        super().__init__(request, data, asks_password=act.asks_password, initial=shown)
         self.fields["reason"].required = act.reason_required
         self.fields["letters"].choices = list(letters)  # type: ignore[attr-defined]
         for name, field in (
@@ -183,7 +190,8 @@ def action_for(name: str) -> Callable[[Any, HttpRequest, QuerySet[Sale]], HttpRe
             raise PermissionDenied
         confirmed = "confirm" in request.POST
         first = queryset.select_related("stock").first()
-        form = ActForm(act, request.POST if confirmed else None, seen_total=first.stock.total if first else None)
+        seen_total = first.stock.total if first else None
+        form = ActForm(request, act, request.POST if confirmed else None, seen_total=seen_total)
         if act.asks == "units" and queryset.count() != 1:
             model_admin.message_user(request, "Choose one sale.", level=messages.ERROR)
             return None

@@ -103,7 +103,7 @@ class ControlRoom(SaleActs, AuditPage):
             raise Http404
         if not may(request.user, act):
             raise PermissionDenied
-        form, error = _form(sale, act, request.POST if request.method == "POST" else None), ""
+        form, error = _form(request, sale, act), ""
         if request.method == "POST" and form.is_valid():
             try:
                 told = run_act(
@@ -169,13 +169,14 @@ def summary(room: dict[str, Any]) -> str:
     return " ".join(said)
 
 
-def _form(sale: Sale, act: Act, data: Any) -> ActForm:
+def _form(request: HttpRequest, sale: Sale, act: Act) -> ActForm:
+    data = request.POST if request.method == "POST" else None
     letters, token = [], ""
     if act.asks == "letters":
         letters = [(each.request_id, _letter_label(each)) for each in _letters(sale)]
     if act.asks == "lock" and (lock := _lock(sale)) is not None:
         token = lock.token or ""
-    return ActForm(act._replace(reason_required=True), data, letters=letters, token=token)
+    return ActForm(request, act._replace(reason_required=True), data, letters=letters, token=token)
 
 
 def _letters(sale: Sale) -> list[dead_letters.DeadLetter]:

@@ -23,6 +23,7 @@ from inventory.line import reading
 from inventory.models import StockMovement
 from inventory.records import sale_id_of
 from inventory.states import WAITING_STATES, State
+from shop.accounts.forms import PasswordAgain
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
 from shop.orders import holds, mails
 from shop.orders.numbers import order_number, read_order_number
@@ -32,13 +33,17 @@ from shop.staff.sale_control import MAX_REASON_LENGTH
 
 
 class OrderAct(NamedTuple):
-    """One act: its service, name and meaning, the state an order must be in (None: any), and the right it needs."""
+    """One act: its service, name and meaning, the state an order must be in (None: any), and the right it needs.
+
+    asks_password: again, unless it was given a moment ago.
+    """
 
     service: Callable[..., str]
     title: str
     meaning: str
     state: State | None
     permission: str
+    asks_password: bool = False
 
 
 class Moment(NamedTuple):
@@ -90,6 +95,7 @@ ORDER_ACTS = {
         "The whole amount goes back to the buyer, and the units are free again.",
         State.PAID,
         "shop.refund_order",
+        asks_password=True,
     ),
     "mail": OrderAct(
         send_link,
@@ -108,8 +114,8 @@ ORDER_ACTS = {
 }
 
 
-class ReasonForm(forms.Form):
-    """Why; it stands in the order's history for ever."""
+class ReasonForm(PasswordAgain):
+    """Why; it stands in the order's history for ever. Some acts ask for the password again too."""
 
     reason = forms.CharField(max_length=MAX_REASON_LENGTH, widget=forms.TextInput({"class": "vTextField"}))
 
@@ -212,7 +218,8 @@ class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
             raise Http404
         if not (self.has_view_permission(request, order) and request.user.has_perm(act.permission)):
             raise PermissionDenied
-        form, error = ReasonForm(request.POST if request.method == "POST" else None), ""
+        data = request.POST if request.method == "POST" else None
+        form, error = ReasonForm(request, data, asks_password=act.asks_password), ""
         if form.is_valid():
             try:
                 told = _do(order, name, act, actor=request.user.get_username(), reason=form.cleaned_data["reason"])

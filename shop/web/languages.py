@@ -4,10 +4,13 @@ Never guesses from an address. The pages and the gate must agree on the language
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import SimpleTemplateResponse
+from django.utils import translation
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation.trans_real import parse_accept_lang_header
 from django.views.decorators.csrf import csrf_exempt
@@ -40,6 +43,13 @@ def best_language(chosen: str, accepted: str) -> str:
 def language_of(request: HttpRequest) -> str:
     """Return the language for a request."""
     return best_language(request.COOKIES.get(LANGUAGE_COOKIE, ""), request.headers.get("Accept-Language", ""))
+
+
+def in_language_of(request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
+    """Return what `view` answers, written in the language for `request`."""
+    with translation.override(language_of(request)):
+        response = view()
+        return response.render() if isinstance(response, SimpleTemplateResponse) else response
 
 
 # Another site that makes somebody's page English does no harm, and the cached pages carry no token.

@@ -4,6 +4,7 @@ costs. Starts nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from secrets import token_hex
@@ -14,6 +15,7 @@ from django.db import connection
 from django.test import Client
 
 from inventory import redis
+from shop.accounts import sessions
 
 ROLES = ("viewer", "operator", "manager")
 
@@ -30,9 +32,12 @@ def new_user(role: str = "superuser") -> User:
 
 
 def browser_of(role: str = "superuser") -> Client:
-    """Return a signed-in browser of somebody new with `role`."""
+    """Return a signed-in browser of somebody new with `role`, who has just given the password again."""
     client = Client()
     client.force_login(new_user(role))
+    session = client.session
+    session[sessions.PASSWORD_AT] = time.time() + 3600  # however slow the test is
+    session.save()
     return client
 
 

@@ -44,6 +44,7 @@ from tests.support.desk import open_desk as open_a_desk
 from tests.support.http_calls import Caller
 from tests.support.paying import again, begin, happen, hear, hold
 from tests.support.shopkeeping import assert_books_balance, audit_of, let_holds_end, make_sale, pay
+from tests.support.staff import browser_of
 from tests.support.waiting import assert_waits_at_most
 from workers import settler as settler_module
 from workers.expirer import Expirer
@@ -242,8 +243,7 @@ def test_a_part_refund_of_what_is_owed_ends_the_debt(new_sku: Callable[[], str])
 
 def test_the_same_confirmed_form_sent_twice_restocks_twice(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=1)
-    staff = Client()
-    staff.force_login(User.objects.create_superuser(f"staff-{token_hex(4)}"))
+    staff = browser_of()
     chosen = {"action": "restock", "_selected_action": card.sale_id}
     page = staff.post("/admin/shop/sale/", chosen).content.decode()
     # As a browser sends it: whatever hidden fields the page has, and what was typed.

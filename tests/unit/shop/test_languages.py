@@ -22,10 +22,12 @@ TEMPLATES = sorted(
     [
         *(ROOT / "shop" / "templates" / "shop").glob("*.html"),
         *(ROOT / "shop" / "templates" / "shop").glob("*.txt"),
+        *(ROOT / "shop" / "templates" / "admin" / "accounts").glob("*.html"),
         *(ROOT / "shop" / "sandbox" / "templates").rglob("*.html"),
     ]
 )
-SOURCES = sorted((ROOT / "shop" / "web").glob("*.py"))
+ACCOUNTS = ROOT / "shop" / "accounts"
+SOURCES = [*sorted((ROOT / "shop" / "web").glob("*.py")), ACCOUNTS / "forms.py", ACCOUNTS / "factor_pages.py"]
 SCRIPTS = sorted((ROOT / "shop" / "static" / "shop").glob("*.js"))
 MARKED = {"gettext", "ngettext", "gettext_lazy", "_"}
 # What stands on a page in every language.

@@ -304,6 +304,35 @@ def test_the_secret_of_a_laptop_is_readable_by_its_owner_only(tmp_path: Path) ->
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
 
 
+SHOW_STAFF = """
+from shop import settings
+print(settings.STAFF_SECOND_FACTOR, settings.STAFF_SESSION_SECONDS, settings.SESSION_COOKIE_AGE)
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, "True 43200 3600"),
+        ({"FAIRDROP_STAFF_SECOND_FACTOR": "false"}, "False 43200 3600"),
+        ({"FAIRDROP_ENV": "development"}, "False 43200 3600"),
+        ({"FAIRDROP_ENV": "development", "FAIRDROP_STAFF_SECOND_FACTOR": "true"}, "True 43200 3600"),
+        ({"FAIRDROP_STAFF_SESSION_HOURS": "1", "FAIRDROP_STAFF_IDLE_MINUTES": "5"}, "True 3600 300"),
+    ],
+)
+def test_production_asks_for_a_second_factor_unless_it_is_switched_off(
+    tmp_path: Path, changes: dict[str, str], shown: str
+) -> None:
+    assert start(tmp_path, "-c", SHOW_STAFF, **changes).stdout.strip() == shown
+
+
+@pytest.mark.parametrize("name", ["FAIRDROP_STAFF_SESSION_HOURS", "FAIRDROP_STAFF_IDLE_MINUTES"])
+def test_a_session_of_staff_has_some_time(tmp_path: Path, name: str) -> None:
+    started = start(tmp_path, **{name: "0"})
+    assert started.returncode == 1
+    assert f"{name}" in started.stderr
+
+
 SHOW_MAIL = """
 from django.conf import settings as s
 print(s.MAIL_ON, s.MAILBOX, s.EMAIL_BACKEND.split(".")[-2], s.EMAIL_HOST, s.EMAIL_PORT, s.EMAIL_HOST_USER,

@@ -28,6 +28,7 @@ from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support.road import admit, ask, queue, settle_line
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay_all
+from tests.support.staff import browser_of
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -41,9 +42,7 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
 @pytest.fixture
 def staff() -> Client:
     """Return a browser with a superuser in it."""
-    client = Client()
-    client.force_login(User.objects.create_superuser(f"staff-{token_hex(4)}"))
-    return client
+    return browser_of()
 
 
 def command(*arguments: str) -> dict[str, Any]:
@@ -197,7 +196,7 @@ def test_the_admin_asks_before_it_acts(staff: Client, card: SaleCard) -> None:
     press(staff, card, "pause", reason="a fault at packing")
     sale = Sale.objects.get(pk=card.sale_id)
     assert (sale.switch, sale.pause_reason) == ("paused", "a fault at packing")
-    assert StaffAct.objects.get(sale=sale).actor.startswith("staff-")
+    assert StaffAct.objects.get(sale=sale).actor.startswith("superuser-")
 
 
 def test_the_admin_restocks_and_says_what_it_refuses(staff: Client, card: SaleCard) -> None:

@@ -1,0 +1,80 @@
+"""The forms of logging in: password, code, and the password again before what moves money or stock.
+Never says which part of a login was wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy
+
+from shop.accounts import sessions
+from shop.accounts.act_log import NOT_STAFF, AccountAct, note
+
+
+class StaffLoginForm(AdminAuthenticationForm):
+    """Django's own; the right password of an account that is not of the staff is written down as a failed login."""
+
+    def confirm_login_allowed(self, user: User) -> None:
+        """Raise ValidationError for somebody who is not staff."""
+        try:
+            super().confirm_login_allowed(user)
+        except forms.ValidationError:
+            note(AccountAct.LOGIN_FAILED, actor=user.get_username(), request=self.request, detail=NOT_STAFF)
+            raise
+
+
+class PasswordAgain(forms.Form):
+    """Asks for the reader's password again, unless it was given a moment ago.
+
+    asks_password: whether this form asks at all.
+    """
+
+    password = forms.CharField(
+        label=gettext_lazy("Your password, again"),
+        strip=False,
+        widget=forms.PasswordInput({"autocomplete": "current-password"}),
+    )
+
+    def __init__(self, request: HttpRequest, data: Any = None, *, asks_password: bool = True, **more: Any) -> None:
+        super().__init__(data, **more)
+        self.request = request
+        password = self.fields.pop("password")
+        if asks_password and not sessions.has_fresh_password(request.session):
+            self.fields["password"] = password  # the last one
+
+    def clean_password(self) -> str:
+        """Check the password as a login does, so that guesses at it are counted with failed logins."""
+        name = self.request.user.get_username()
+        # A locked account is refused here too, by django-axes.
+        user = authenticate(self.request, username=name, password=self.cleaned_data["password"])
+        if user is None or user.pk != self.request.user.pk:
+            raise forms.ValidationError(gettext_lazy("This is not your password."))
+        sessions.note_password(self.request.session)
+        note(AccountAct.PASSWORD_AGAIN, actor=name, request=self.request)
+        return ""
+
+    def clean(self) -> dict[str, Any]:
+        """Leave the password out of what the form hands on."""
+        data = super().clean() or self.cleaned_data
+        data.pop("password", None)
+        return data
+
+
+class CodeForm(forms.Form):
+    """A code of the authenticator, or a recovery code."""
+
+    code = forms.CharField(
+        label=gettext_lazy("Code"),
+        max_length=40,
+        widget=forms.TextInput({"autocomplete": "one-time-code", "inputmode": "numeric", "autofocus": True}),
+    )
+
+
+class EnrolForm(PasswordAgain, CodeForm):
+    """The first code of a new authenticator; to replace one, the password again too."""

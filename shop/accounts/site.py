@@ -1,0 +1,104 @@
+"""The shop's admin site: nobody sees a page of it without password, second factor and a session that is not over.
+Never lets a half logged-in person do more than show or enrol the second factor, and log out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any
+
+from django.contrib import admin, auth
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, URLResolver, path, reverse
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.views.decorators.cache import never_cache
+
+from shop.accounts import factor_pages, second_factor, sessions
+from shop.accounts.act_log import AccountAct, note
+from shop.accounts.forms import StaffLoginForm
+from shop.web.languages import in_language_of
+
+View = Callable[..., HttpResponse]
+
+
+def is_half_in(request: HttpRequest) -> bool:
+    """Say whether somebody of the staff has given their password, in a session that is not over."""
+    user = request.user
+    return bool(user.is_active and user.is_staff and not sessions.is_over(request.session))
+
+
+def is_let_in(request: HttpRequest) -> bool:
+    """Say whether somebody of the staff is wholly logged in: whatever is for staff asks this, the API too."""
+    return is_half_in(request) and second_factor.is_satisfied(request.user)
+
+
+class StaffSite(admin.AdminSite):
+    """Django's admin site behind a second factor, with the pages to enrol and to show one."""
+
+    login_form = StaffLoginForm
+    login_template = "admin/accounts/login.html"
+
+    def __init__(self, name: str = "admin") -> None:
+        super().__init__(name)
+        # Of what it deletes Django writes many rows at once, which the log of acts would not hear of.
+        self.disable_action("delete_selected")
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        return is_let_in(request)
+
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        """As Django's; the session goes on while pages are used."""
+
+        def used(request: HttpRequest, *args: Any, **named: Any) -> Any:
+            sessions.note_use(request)
+            return view(request, *args, **named)
+
+        return super().admin_view(update_wrapper(used, view), cacheable)
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        own = [
+            path("second-factor/", self._half(factor_pages.show), name="second_factor"),
+            path("second-factor/enrol/", self._half(factor_pages.enrol), name="second_factor_enrol"),
+            # Before Django's, which wants the second factor.
+            path("logout/", self._half(lambda request, _context: self.logout(request))),
+        ]
+        return [*own, *super().get_urls()]
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the login; to somebody who has given the password, the second step of it."""
+        if is_half_in(request) and not is_let_in(request):
+            return HttpResponseRedirect(f"{reverse('admin:second_factor')}?{urlencode({'next': next_page(request)})}")
+        if request.user.is_authenticated and sessions.is_over(request.session):
+            auth.logout(request)
+        return in_language_of(request, lambda: super(StaffSite, self).login(request, extra_context))
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        """As Django's, and written down."""
+        response = super().password_change(request, extra_context)
+        if request.method == "POST" and response.status_code == 302:
+            note(AccountAct.PASSWORD_CHANGED, actor=request.user.get_username(), request=request)
+        return response
+
+    def _half(self, view: View) -> View:
+        """Let those in who have given their password; everybody else goes to the login."""
+
+        @never_cache
+        def checked(request: HttpRequest) -> HttpResponse:
+            if not is_half_in(request):
+                return redirect_to_login(request.get_full_path(), reverse("admin:login"))
+            context = {**self.each_context(request), "next": next_page(request), "is_nav_sidebar_enabled": False}
+            request.current_app = self.name
+            return in_language_of(request, lambda: view(request, context))
+
+        return checked
+
+
+def next_page(request: HttpRequest) -> str:
+    """Return where the reader wanted to go: a page of this shop, else the first one of the admin."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    is_ours = url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return wanted if is_ours else reverse("admin:index")
