@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +110,26 @@ def test_the_image_starts_the_web_process_with_options_that_it_has() -> None:
     _, script, name, *options = json.loads(re.findall(r"^CMD (\[.*\])$", (ROOT / "Dockerfile").read_text(), re.M)[0])
     assert (ROOT / script).exists()
     load_command_class(get_commands()[name], name).create_parser(script, name).parse_args(options)
+
+
+def lint(dockerfile: str) -> subprocess.CompletedProcess[str]:
+    """Ask hadolint, as the virtual environment has it."""
+    program = Path(sysconfig.get_path("scripts")) / "hadolint"
+    return subprocess.run([program, "-"], input=dockerfile, capture_output=True, text=True, timeout=60)
+
+
+def test_the_image_is_made_as_its_linter_asks_and_runs_as_a_user() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    checked = lint(text)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    by_stage = [re.findall(r"^USER (\S+)$", stage, re.M)[-1] for stage in re.split(r"^FROM ", text, flags=re.M)[1:]]
+    assert by_stage == ["10001"] * 2
+
+
+def test_the_control_the_linter_sees_an_image_that_runs_as_root() -> None:
+    checked = lint((ROOT / "Dockerfile").read_text() + "USER root\n")
+    assert "DL3002" in checked.stdout
+    assert checked.returncode != 0
 
 
 OURS = {name for name, service in SERVICES.items() if service.get("image") == "fairdrop"}
