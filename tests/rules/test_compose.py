@@ -15,6 +15,7 @@ import yaml
 from django.core.management import get_commands, load_command_class
 
 from tests.rules.environment import ROOT, variables_of_example, variables_of_settings
+from workers.database_rights import KINDS, role_of
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -153,3 +154,24 @@ def test_only_the_shop_reaches_the_stores() -> None:
     assert reaching == OURS | {"postgres", "redis"}
     assert {name for name in reaching if SERVICES[name]["networks"] == ["stores"]} == {"postgres", "redis"}
     assert [name for name in reaching - OURS if SERVICES[name].get("ports")] == []
+
+
+def test_each_kind_of_process_logs_in_to_both_stores_as_itself() -> None:
+    for kind in KINDS:
+        logins = {name: SERVICES[kind]["environment"][name] for name in ("DATABASE_URL", "REDIS_URL")}
+        password = f"${{FAIRDROP_{kind.upper()}_PASSWORD:?}}"
+        assert logins == {
+            "DATABASE_URL": f"postgresql://{role_of(kind)}:{password}@postgres:5432/fairdrop",
+            "REDIS_URL": f"redis://{kind}:{password}@redis:6379/0",
+        }
+    assert {*KINDS, "migrate"} == OURS
+
+
+def test_only_the_migrator_has_the_owners_password_and_no_process_the_operators() -> None:
+    secret = {
+        name: {
+            word for word in ("FAIRDROP_DB_PASSWORD", "POSTGRES_PASSWORD", "REDIS_PASSWORD") if f"${{{word}:" in text
+        }
+        for name, text in ((name, json.dumps(SERVICES[name])) for name in OURS)
+    }
+    assert {name: words for name, words in secret.items() if words} == {"migrate": {"FAIRDROP_DB_PASSWORD"}}
