@@ -193,7 +193,7 @@ MIDDLEWARE = [
 ]
 
 # Guesses at passwords: ten from one address, or at one account, and both are locked out for a quarter of an hour. It is
-# kept in the database, because staff must be able to log in while Redis is away. Who is logged in stays so.
+# kept in the database, because staff must be able to log in while Redis is away. Those who are logged in stay so.
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},

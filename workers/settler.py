@@ -179,7 +179,7 @@ class Settler:
     def _raise_fence(self, sku: str, lock: Lock) -> None:
         """Let the next holder's fence be above the stock row's: Redis had lost it, or its clock is behind (L15, L20).
 
-        Only the holder of a live lock may; who was overtaken gets LockLost and changes nothing.
+        Only the holder of a live lock may; one that was overtaken gets LockLost and changes nothing.
         """
         try:
             fence = seen_fence(self._database.get(), sku=sku)

@@ -145,7 +145,7 @@ class Lock(AnyLock):
     def _wait(self, seconds: float, *, place: WaitingPlace, give_up_at: float) -> str:
         """Wait to be woken; the signal is a hint only: after `seconds` at most the lock is asked for again (L10).
 
-        The place among the waiters is kept until `give_up_at`: who asks meanwhile loses no turn by it.
+        The place among the waiters is kept until `give_up_at`: asking meanwhile costs no turn.
         """
         if seconds <= 0:
             return ""

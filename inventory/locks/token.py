@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Owner(NamedTuple):
-    """Who holds or waits: where it runs, and when its token was made (Unix time)."""
+    """A holder or waiter: where it runs, and when its token was made (Unix time)."""
 
     host: str
     process_id: int

@@ -108,7 +108,7 @@ def _request_findings(sku: str, seen: Seen, record: Record | None) -> Iterator[Q
         yield QueueFinding("line", sku, "an id is in exactly one place", f"{seen.request_id} is in {seen.places!r}")
     if waits != bool(set(seen.places) & {"w", "f"}) and not (waits and seen.places == "d"):
         yield QueueFinding(
-            "line", sku, "who waits is in line, and only they", f"{seen.request_id}: {record.state}, {seen.places!r}"
+            "line", sku, "exactly the waiting tasks are in line", f"{seen.request_id}: {record.state}, {seen.places!r}"
         )
     if seen.places and waits and "d" not in seen.places and seen.score != record.seq:
         yield QueueFinding(

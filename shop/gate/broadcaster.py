@@ -30,7 +30,7 @@ MAX_SCANNED = 100
 # Between a few and the next few whose place merely moved the process rests, and its core is free for a purchase.
 REST_SECONDS = 0.004
 SCAN_REST_SECONDS = 0.001
-# So many of them a round: who is decided meanwhile is in the next one, and told first.
+# So many of them a round: what is decided meanwhile is in the next one, and told first.
 MAX_CALM = 128
 # So many SKUs that do not answer are waited for, one after the other; those that did not last time come last.
 MAX_SILENT = 2

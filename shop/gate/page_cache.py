@@ -182,7 +182,7 @@ def send_page(reply: Reply, shown: tuple[Page, bool], headers: Headers, _body: b
 
 
 def page_answer(page: Page, headers: Headers, *, with_buyer: bool) -> tuple[Head, bytes]:
-    """Return a page, or 304 for a reader who has it; a sale's page gives a token to who needs one."""
+    """Return a page, or 304 for a reader who has it; a sale's page gives a token to readers who need one."""
     head = page.head
     is_known = page.etag in headers.get(b"if-none-match", b"")
     token = cookie_to_set(partial(cookie, headers)) if with_buyer else ""

@@ -1,5 +1,5 @@
 """Ends holds and places in line: expired, cancelled. Each exactly once: one conditional UPDATE, under the stock's lock.
-Never decides who is next.
+Never decides which request is next.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def name_of(card: SaleCard, *, buyer: str, idempotency_key: str) -> str:
 
 
 def find_asked(request_id: str, *, quantity: int) -> RequestView:
-    """Return what became of a request of a retired sale: who asks again gets the same answer, nobody gets a new place.
+    """Return what became of a request of a retired sale: asking again gets the same answer, nobody gets a new place.
 
     Raises SaleClosed when it was never asked, IdempotencyMismatch.
     """

@@ -26,7 +26,7 @@ LEASE_SECONDS = 2 * BATCH * POST_SECONDS
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 60.0
 MAX_WAITING = 200
-# Who is told of 200 things at once is told one after another; the worker takes what does not fit here.
+# A receiver that is told of 200 things at once is told one after another; the worker takes what does not fit here.
 SENDERS = 2
 
 # One claim: who got the row tries it, everybody else finds it due only after the lease.

@@ -30,7 +30,7 @@ class Sandbox:
         return reverse("sandbox-pay", args=[charge.reference])
 
     def pay_at_once(self, charge: Charge) -> Notice:
-        """Collect the charge; who asks is told at once, so no notice is sent as well (unless "twice")."""
+        """Collect the charge; the caller is told at once, so no notice is sent as well (unless "twice")."""
         _answer()
         also_sent = 0.0 if "twice" in settings.SANDBOX_MISCHIEF else None
         kind: Kind = "declined" if "declines" in settings.SANDBOX_MISCHIEF else "captured"

@@ -51,7 +51,7 @@ ACTS = {
     "close": Act(
         sale_control.close,
         "Close",
-        "Who is in line gets what is free, the rest is told sold out. There is no way back.",
+        "People in line get what is free, the rest are told sold out. There is no way back.",
         "shop.close_sale",
         grave=True,
     ),

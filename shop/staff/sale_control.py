@@ -69,7 +69,7 @@ def resume(slug: str, *, actor: str, reason: str = "") -> Sale:
 
 
 def close(slug: str, *, actor: str, reason: str = "") -> Sale:
-    """End a sale for good: who is in line gets what is free, the rest is told sold out; holds may still be paid.
+    """End a sale for good: people in line get what is free, the rest are told sold out; holds may still be paid.
 
     Raises SaleNotFound, InvalidRequest.
     """
@@ -89,7 +89,7 @@ def close(slug: str, *, actor: str, reason: str = "") -> Sale:
 def change_terms(
     slug: str, *, actor: str, reason: str = "", price: Decimal | None = None, per_buyer_limit: int | None = None
 ) -> Sale:
-    """Change price or limit for those who ask from now on; who is in line keeps what it was promised.
+    """Change price or limit for those who ask from now on; people in line keep what they were promised.
 
     Raises SaleNotFound, InvalidRequest.
     """

@@ -13,7 +13,7 @@ from typing import Any
 from django.core.cache import cache
 
 KEPT_SECONDS = 900
-# Who comes while the very first reading is being made waits for it, not much longer than it takes.
+# A reader who comes while the very first reading is being made waits for it, not much longer than it takes.
 FIRST_SECONDS = 3.0
 LOOK_AGAIN_SECONDS = 0.05
 

@@ -18,7 +18,7 @@ LANGUAGES = {"en": "English", "zh-hans": "简体中文"}
 LANGUAGE_COOKIE = "language"
 COOKIE_MAX_AGE_SECONDS = 365 * 24 * 3600
 FALLBACK = "en"
-# Who asks for Chinese without naming a script, or for a place where this one is written.
+# A reader who asks for Chinese without naming a script, or for a place where this one is written.
 ALIASES = {"zh": "zh-hans", "zh-cn": "zh-hans", "zh-sg": "zh-hans", "zh-hans-cn": "zh-hans", "zh-hans-sg": "zh-hans"}
 
 
@@ -31,7 +31,7 @@ def best_language(chosen: str, accepted: str) -> str:
         code = ALIASES.get(wanted, wanted)
         if code not in LANGUAGES:
             code = code.partition("-")[0]
-        # Traditional script is another one: who asks for it reads English rather than a wrong guess.
+        # Traditional script is another one: its readers get English rather than a wrong guess.
         if code in LANGUAGES:
             return code
     return FALLBACK

@@ -40,7 +40,7 @@ MAX_CROWD = 1_000
 EDITIONS = "print-"
 INTERRUPTED_CODE = 130
 WATCH_SECONDS = 0.2
-# Who is ended first; together with the children's timeouts everything ends within 10 s.
+# What is stopped first; together with the children's timeouts everything ends within 10 s.
 CROWD_STAGE, WEB_STAGE, WORKER_STAGE, VALKEY_STAGE, POSTGRES_STAGE = range(5)
 CROWD_STOP_SECONDS = 0.5
 WEB_STOP_SECONDS = WORKER_STOP_SECONDS = 2.5

@@ -32,7 +32,7 @@ LATERAL (SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0)::int AS
          FROM inventory_decision WHERE stock_id = s.id) AS d
 WHERE s.sku = %(sku)s
 """
-# Who has units by the orders and not by the movements, or the other way round: names for a sum that is wrong.
+# Requests that have units by orders but not by movements, or the other way round: names for a sum that is wrong.
 UNMATCHED = """
 SELECT coalesce(d.request_id, m.request_id), coalesce(d.state, 'never decided'), coalesce(d.quantity, 0),
        coalesce(m.delta, 0)

@@ -15,14 +15,15 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from inventory import ledger
+from inventory.states import Reason
 from loadtest.bench.harness.fixtures import PRICE, make_sale
 from shop.models import Sale
 
 PAST = timedelta(days=3)
-# Of the old payments: most were captured, some were declined, and of some nobody ever heard. A provider was asked last
-# when a payment was so old.
+# Of the old payments: most were captured, some were declined, and some were never collected. A provider was asked last
+# when a payment was so old; nothing is asked about that was asked about a day after it began.
 CAPTURED, DECLINED = 0.8, 0.15
-LAST_ASKED = {"captured": timedelta(minutes=1), "declined": timedelta(hours=18), "pending": timedelta(days=2)}
+LAST_ASKED = {"captured": timedelta(minutes=1), "declined": timedelta(hours=36)}
 SALES_A_COMMIT = 500
 HOLDS_AT_ONCE = 50_000
 ORDERS = """
@@ -137,16 +138,16 @@ def _order_rows(
 
 
 def _payment_rows(order_ids: list[int], *, count: int, moment: datetime) -> Iterator[tuple[object, ...]]:
-    """Yield a captured payment of every order, and before some of them one that was declined or never heard of."""
+    """Yield a captured payment of every order, and before some of them one that was declined or never collected."""
     others = max(0, count - len(order_ids))
     declined = round(others * DECLINED / (1 - CAPTURED))
     parts = (
-        ("declined", order_ids[:declined]),
-        ("pending", order_ids[declined:others]),
-        ("captured", order_ids),
+        ("declined", "", order_ids[:declined]),
+        ("declined", Reason.NEVER_COLLECTED, order_ids[declined:others]),
+        ("captured", "", order_ids),
     )
-    for state, ids in parts:
+    for state, reason, ids in parts:
         asked = moment + LAST_ASKED[state]
         for order_id in ids:
             reference = f"past-{state}-{order_id}"
-            yield order_id, "sandbox", reference, Decimal(PRICE), "EUR", state, "", moment, asked
+            yield order_id, "sandbox", reference, Decimal(PRICE), "EUR", state, reason, moment, asked

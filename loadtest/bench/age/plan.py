@@ -73,7 +73,7 @@ METHOD = (
     "process, a settler, an expirer and a reconciler. All of them and the load generator share all cores; while one "
     "shop is measured the other one is idle, but for the last two measurements.",
     "The old shop has {past_sales:,} retired sales, each of a SKU of its own, with {past_orders:,} orders, "
-    "{past_payments:,} payments ({captured:.0%} captured, {declined:.0%} declined, the others never heard of), their "
+    "{past_payments:,} payments ({captured:.0%} captured, {declined:.0%} declined, the others never collected), their "
     "history and movements. Orders and payments are written by COPY. Then VACUUM ANALYZE, as autovacuum has done long "
     "before. Both shops have one sale with plenty and one that is sold out.",
     "{pairs} pairs of rounds of {seconds:g} s after {warm_up:g} s of warm-up, one of each shop, now the one first and "

@@ -29,7 +29,8 @@ KEPT = 0.95
 LOOK_NAMES = {
     "expirer": "holds that are due",
     "settler": "lines with work",
-    "reconciler": "sales not retired, payments left open",
+    "reconciler": "sales not retired",
+    "payments worker": "payments left open",
 }
 PACKAGES = ("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop")
 

@@ -108,11 +108,12 @@ def looks_ms() -> dict[str, list[float]]:
         with database.get().cursor() as cursor:
             holds.find_due(cursor, most=MAX_A_ROUND, ended_within_seconds=RECENT_SECONDS)
 
-    def look_at_books() -> None:
-        skus_on_sale()
-        recovery.bring_on()
-
-    looks = {"expirer": find_due, "settler": lambda: void(reading.look_for_work(client)), "reconciler": look_at_books}
+    looks: dict[str, Callable[[], None]] = {
+        "expirer": find_due,
+        "settler": lambda: void(reading.look_for_work(client)),
+        "reconciler": lambda: void(skus_on_sale()),
+        "payments worker": lambda: void(recovery.bring_on()),
+    }
     try:
         return {name: [_milliseconds(look) for _ in range(LOOKS)] for name, look in looks.items()}
     finally:

@@ -48,7 +48,7 @@ class SaleEntry:
         before = self.figures
         changed = figures != before
         self.changes += changed
-        # Who joins behind changes nothing for who is there.
+        # A request that joins behind changes nothing for those that are there.
         self.moves += changed and (
             figures is None
             or before is None
@@ -93,7 +93,7 @@ class SaleEntry:
         self.known_buyers, self.known_at_admitted = frozenset(), -1
 
     def note_admission(self) -> None:
-        """Forget who is known: somebody was let in a moment ago, and a second click of theirs must reach the line."""
+        """Forget the known buyers: one was admitted a moment ago, and their second click must reach the line."""
         self.known_at_admitted = -1
         self.admissions += 1
 

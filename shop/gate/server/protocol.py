@@ -420,7 +420,7 @@ class GateProtocol(HttpToolsProtocol):
         return None
 
     def _withdraw(self) -> None:
-        """Take back the message that is being parsed; who waits for its body is told that the sender has left."""
+        """Take back the message that is being parsed; the reader of its body is told that the sender has left."""
         cycle = self.cycle
         if self.pipeline:
             self.pipeline.popleft()

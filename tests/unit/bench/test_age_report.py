@@ -13,7 +13,7 @@ from loadtest.bench.age.report import figures_of
 from loadtest.bench.age.run import OLD, PROCESSES, YOUNG, AgeRound, Large, Results
 
 IDLE = dict.fromkeys(PROCESSES, 0.01)
-LOOKS = {name: [1.0, 1.0, 1.0] for name in ("expirer", "settler", "reconciler")}
+LOOKS = {name: [1.0, 1.0, 1.0] for name in ("expirer", "settler", "reconciler", "payments worker")}
 YOUNG_ROUND = AgeRound(
     side=YOUNG,
     decided=2_000,
@@ -82,6 +82,7 @@ def test_what_disturbs_both_shops_alike_is_no_ratio() -> None:
         ({"looks_ms": {**LOOKS, "expirer": [21.0] * 3}}, "a look of the expirer"),
         ({"looks_ms": {**LOOKS, "settler": [21.0] * 3}}, "a look of the settler"),
         ({"looks_ms": {**LOOKS, "reconciler": [21.0] * 3}}, "a look of the reconciler"),
+        ({"looks_ms": {**LOOKS, "payments worker": [21.0] * 3}}, "a look of the payments worker"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -20,7 +20,7 @@ ACTS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "open": (sale_control.open_now, (), "let a scheduled sale begin now"),
     "pause": (sale_control.pause, (), "stop it for a while; --reason is shown to buyers"),
     "resume": (sale_control.resume, (), "let it go on"),
-    "close": (sale_control.close, (), "end it; who is in line gets what is free"),
+    "close": (sale_control.close, (), "end it; people in line get what is free"),
     "retire": (retiring.retire, (), "let Redis forget a sale that is over and settled; the database answers for it"),
     "restock": (sale_control.restock, ("units", "seen_total"), "add --units that came in"),
     "adjust": (sale_control.adjust, ("units", "seen_total"), "correct the count by --units, never below held and sold"),
