@@ -1,14 +1,21 @@
-"""Lets staff set up products and sales; the rest of the shop's admin is registered alongside it. Never writes stock."""
+"""Lets staff set up products and sales; the rest of the shop's admin is registered alongside it.
+Never changes units that exist.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from inventory.exceptions import Unavailable
 from shop.models import Product, Sale
@@ -17,12 +24,21 @@ from shop.staff import orders as orders  # registers itself
 from shop.staff import sale_control
 from shop.staff.actions import ACTS, action_for
 from shop.staff.control_room import ControlRoom
-from shop.web.sale_presenter import picture_url
+from shop.staff.sale_form import NEW_PRODUCT, NewSaleForm, SaleForm, check_picture
+from shop.web.sale_presenter import money
 
 admin.site.site_header = "Fairdrop"
 admin.site.site_title = "Fairdrop"
 admin.site.index_title = "Control room"
 admin.site.index_template = "admin/shop/index.html"
+
+# What a sale has in common with the one that it is made from.
+COPIED = ("title", "price", "currency", "per_buyer_limit", "hold_seconds", "room")
+
+
+def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:
+    """Say whether `user` may bring a new product with its first units into the shop."""
+    return user.has_perms(("shop.add_product", "shop.change_stock"))  # type: ignore[union-attr]
 
 
 class ProductForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -30,12 +46,7 @@ class ProductForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_picture(self) -> str:
         """Return the path. Raises ValidationError when no page could show it."""
-        path: str = self.cleaned_data["picture"]
-        if path and not picture_url(path):
-            raise forms.ValidationError(
-                f"There is no picture at {path}. Name a file under static/, like shop/products/lantern.svg."
-            )
-        return path
+        return check_picture(self.cleaned_data["picture"])
 
 
 @admin.register(Product)
@@ -52,68 +63,56 @@ class ProductAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return ("stock",) if obj else ()
 
 
-class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A sale always counts the stock of its product, so the form asks for the product only.
-
-    Pausing and closing are acts with a reason (sale_actions.py), no fields of a form that may lie open for an hour.
-    """
-
-    seen_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
-
-    class Meta:
-        model = Sale
-        exclude = ("stock", "switch", "pause_reason")  # noqa: DJ006 - every other field is meant to be set by staff
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.initial["seen_version"] = self.instance.revision
-
-    def clean(self) -> dict[str, Any]:
-        """Give the sale its stock before the database's own rules (no overlap) are checked."""
-        data = super().clean() or self.cleaned_data
-        opens, closes = data.get("opens_at"), data.get("closes_at")
-        if opens and closes and closes <= opens:
-            # An error of the field: without it PostgreSQL would be asked about a range that ends before it begins.
-            self.add_error("closes_at", "The sale must close after it opens.")
-        if self.instance.retired_at is not None:
-            raise forms.ValidationError("This sale is retired; nothing about it can be changed.")
-        if self.instance._state.adding and (product := data.get("product")):
-            self.instance.stock = product.stock
-        elif not self.instance._state.adding and data.get("seen_version") != self.instance.revision:
-            raise forms.ValidationError(
-                "This sale was changed after you had opened this page, so nothing was saved. "
-                "Load the page again and look at the new values first."
-            )
-        return data
-
-    def _get_validation_exclusions(self) -> set[str]:
-        # Django leaves out fields that are not in the form; the overlap rule needs the stock once it is known.
-        left_out: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
-        return left_out - {"stock"} if self.instance.stock_id else left_out
-
-
 @admin.register(Sale)
 class SaleAdmin(ControlRoom):
     """When, at what price, how many a person. A sale is closed, never deleted: its orders stay explained."""
 
+    class Media:
+        css = {"all": ["shop/admin/live.css"]}
+
     form = SaleForm
     list_display = (
         "slug",
-        "title",
-        "stock",
+        "room_link",
         "state",
+        "free",
+        "held",
+        "sold",
         "opens_at",
         "closes_at",
-        "price",
+        "money",
         "per_buyer_limit",
-        "room_link",
+        "duplicate_link",
         "audit_link",
     )
+    ordering = ("-opens_at", "slug")
     actions = tuple(action_for(name) for name in ACTS)
     list_select_related = ("stock",)
     list_filter = ("switch", "opens_at", ("retired_at", admin.EmptyFieldListFilter))
     search_fields = ("slug", "title", "stock__sku")
     date_hierarchy = "opens_at"
+
+    @admin.display(description="free")
+    def free(self, obj: Sale) -> int:
+        return obj.stock.available
+
+    @admin.display(description="held")
+    def held(self, obj: Sale) -> int:
+        return obj.stock.held
+
+    @admin.display(description="sold")
+    def sold(self, obj: Sale) -> int:
+        return obj.stock.sold
+
+    @admin.display(description="price", ordering="price")
+    def money(self, obj: Sale) -> str:
+        return money(obj.price, currency=obj.currency)
+
+    @admin.display(description="once more")
+    def duplicate_link(self, obj: Sale) -> str:
+        """Return the way to the form of a new sale that begins with what this one has, but for name and window."""
+        query = urlencode({name: getattr(obj, name) for name in COPIED} | {"product": obj.product_id})
+        return format_html('<a href="{}?{}">duplicate</a>', reverse("admin:shop_sale_add"), query)
 
     @admin.display(description="state")
     def state(self, obj: Sale) -> str:
@@ -121,6 +120,24 @@ class SaleAdmin(ControlRoom):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
         return ("product", "stock", "slug", "switch", "pause_reason") if obj else ()
+
+    def get_prepopulated_fields(self, request: HttpRequest, obj: Sale | None = None) -> dict[str, Sequence[str]]:
+        return {} if obj else {"slug": ("title",)}
+
+    def get_fieldsets(self, request: HttpRequest, obj: Sale | None = None) -> Any:
+        if obj is not None or not makes_products(request.user):
+            return super().get_fieldsets(request, obj)
+        return (
+            (None, {"fields": ("title", "slug", "product")}),
+            ("A new product", {"fields": NEW_PRODUCT, "description": "Only when no product is chosen above."}),
+            ("Terms", {"fields": ("price", "currency", "per_buyer_limit", "hold_seconds", "room")}),
+            ("Window", {"fields": ("opens_at", "closes_at", "seen_version")}),
+        )
+
+    def get_form(self, request: HttpRequest, obj: Sale | None = None, change: bool = False, **kwargs: Any) -> Any:
+        if obj is None and makes_products(request.user):
+            kwargs["form"] = NewSaleForm
+        return super().get_form(request, obj, change, **kwargs)
 
     def has_delete_permission(self, request: HttpRequest, obj: Sale | None = None) -> bool:
         return False
@@ -134,6 +151,9 @@ class SaleAdmin(ControlRoom):
 
     def save_model(self, request: HttpRequest, obj: Sale, form: Any, change: bool) -> None:
         """Save, and tell the line once the database has it."""
+        if not change and form.cleaned_data["product"] is None:
+            obj.product = form.make_product(actor=request.user.get_username())
+            obj.stock = obj.product.stock
         super().save_model(request, obj, form, change)
         if change:
             sale_control.note_change(obj, actor=request.user.get_username(), fields=form.changed_data)

@@ -8,17 +8,20 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.utils import timezone
 from playwright.sync_api import expect
 
 from inventory.line.admission import Code
 from shop.models import Order, StaffAct
+from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.journeys.visits import DESKTOP, Visit
+from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
 from tests.support import road
 from tests.support.staff import browser_of
 from tests.support.waiting import wait_until
@@ -224,3 +227,40 @@ def test_without_script_the_pages_say_the_same(open_sale: MakeSale, staff: Calla
     manager.page.get_by_role("link", name="Stop").click()
     manager.go(f"/admin/inventory/stock/live/?q={card.sku}")
     expect(manager.page.locator("[data-part=rows]")).to_contain_text(card.sku)
+
+
+@pytest.mark.usefixtures("shop_database")
+def test_a_sale_is_made_from_nothing_and_sells(
+    visit: OpenVisit, staff: Callable[..., Visit], new_sku: Callable[[], str]
+) -> None:
+    sku, manager = new_sku(), staff()
+    manager.go("/admin/shop/sale/")
+    manager.page.get_by_role("link", name="Add sale").first.click()
+    page, today = manager.page, timezone.now().date()
+    page.get_by_label("Title").fill("Tea set")
+    page.get_by_label("Title").press("Tab")
+    expect(page.get_by_label("Slug")).to_have_value("tea-set", timeout=PATIENCE_MS)
+    fields = {
+        "slug": f"{sku}-drop", "sku": sku, "units": "12", "picture": "shop/products/teapot.svg", "price": "49",
+        "opens_at_0": str(today), "opens_at_1": "00:00", "closes_at_0": str(today + timedelta(days=2)),
+        "closes_at_1": "00:00", "currency": "zz",
+    }  # fmt: skip
+    for name, text in fields.items():
+        page.locator(f"[name={name}]").fill(text)
+    manager.press("Save and continue editing")
+    manager.sees("ZZ is not a currency of ISO 4217.")
+    manager.check_page(preload=False)
+    manager.picture("sale-form")
+    page.locator("[name=currency]").fill("EUR")
+    manager.press("Save and continue editing")
+    manager.sees("was added successfully")
+    buyer = visit()
+    wait_until(lambda: sku in buyer.page.goto(f"{buyer.root}/").text(), what="the sale is shown")
+    buyer.get_one(catalogue.find_sale(f"{sku}-drop"))
+    buyer.pay()
+    buyer.sees_state("paid")
+    manager.go(f"/admin/shop/sale/?q={sku}")
+    units = [page.locator(f"td.field-{name}").inner_text() for name in ("free", "held", "sold")]
+    assert units == ["11", "0", "1"]
+    manager.check_page(preload=False)
+    manager.picture("sale-list")

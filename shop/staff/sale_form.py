@@ -1,0 +1,228 @@
+"""The form of a sale, and from nothing to a sale in one step: product, first units, terms and window.
+Never changes units that exist: they come and go by the acts of a sale.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminTextareaWidget, AdminTextInputWidget
+from django.core.validators import RegexValidator
+from django.db import connection
+
+from inventory.ledger import load_stock
+from inventory.models import Stock
+from inventory.redis.keys import SKU_PATTERN
+from shop.models import Product, Sale
+from shop.web.sale_presenter import picture_url
+
+MAX_UNITS = 1_000_000
+MAX_LIMIT = 1_000
+MAX_ROOM = 1_000_000
+MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 5, 86_400
+LONGEST_WINDOW = timedelta(days=366)
+# The active currencies of ISO 4217 (list one), without funds, metals and testing codes.
+_CODES = (
+    "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLP CNY "
+    "COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR "
+    "ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK "
+    "MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF "
+    "SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU "
+    "UZS VED VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG"
+)
+CURRENCIES = frozenset(_CODES.split())
+NEW_PRODUCT = ("sku", "units", "list_price", "tagline", "description", "picture")
+
+
+def check_picture(path: str) -> str:
+    """Return the path of a picture. Raises ValidationError when no page could show it."""
+    if path and not picture_url(path):
+        raise forms.ValidationError(
+            f"There is no picture at {path}. Name a file under static/, like shop/products/lantern.svg."
+        )
+    return path
+
+
+class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A sale always counts the stock of its product, so the form never asks for the stock of one.
+
+    Pausing and closing are acts with a reason (actions.py), no fields of a form that may lie open for an hour.
+    """
+
+    seen_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+
+    class Meta:
+        model = Sale
+        exclude = ("stock", "switch", "pause_reason")  # noqa: DJ006 - every other field is meant to be set by staff
+        help_texts = {
+            "slug": "The end of its address, like tea-set in /sales/tea-set/. It never changes.",
+            "price": "What one piece costs in this sale.",
+            "currency": "Three letters, like EUR.",
+            "per_buyer_limit": "How many pieces one buyer may have in this sale.",
+            "hold_seconds": "How long a buyer has to pay before the pieces go to the next in line.",
+            "room": "How many requests may wait in line beyond the stock, for pieces that come back.",
+            "opens_at": "UTC.",
+            "closes_at": "UTC.",
+        }
+        labels = {"per_buyer_limit": "Limit per buyer", "hold_seconds": "Hold time in seconds"}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["seen_version"] = self.instance.revision
+        for name in ("opens_at", "closes_at"):
+            # The admin shows one label for two inputs, which a screen reader hears for neither.
+            for part, widget in zip(("date", "time"), self.fields[name].widget.widgets, strict=True):
+                widget.attrs["aria-label"] = f"{self.fields[name].label}, {part} (UTC)"
+
+    def clean_currency(self) -> str:
+        """Return the code of the currency. Raises ValidationError for what is none."""
+        code: str = self.cleaned_data["currency"].upper()
+        if code not in CURRENCIES:
+            raise forms.ValidationError(f"{code} is not a currency of ISO 4217.")
+        return code
+
+    def clean_per_buyer_limit(self) -> int:
+        """Return the limit. Raises ValidationError out of bounds."""
+        return self._bounded("per_buyer_limit", least=1, most=MAX_LIMIT)
+
+    def clean_hold_seconds(self) -> int:
+        """Return the hold time. Raises ValidationError out of bounds."""
+        return self._bounded("hold_seconds", least=MIN_HOLD_SECONDS, most=MAX_HOLD_SECONDS)
+
+    def clean_room(self) -> int:
+        """Return the room. Raises ValidationError out of bounds."""
+        return self._bounded("room", least=0, most=MAX_ROOM)
+
+    def _bounded(self, name: str, *, least: int, most: int) -> int:
+        value: int = self.cleaned_data[name]
+        # What a sale has already is no mistake of the person who changes something else.
+        if not least <= value <= most and value != getattr(self.instance, name):
+            raise forms.ValidationError(f"Between {least:,} and {most:,}.")
+        return value
+
+    def clean(self) -> dict[str, Any]:
+        """Give the sale its stock before the database's own rules (no overlap) are checked."""
+        data = super().clean() or self.cleaned_data
+        self._check_window(data)
+        if self.instance.retired_at is not None:
+            raise forms.ValidationError("This sale is retired; nothing about it can be changed.")
+        if not self.instance._state.adding:
+            if data.get("seen_version") != self.instance.revision:
+                raise forms.ValidationError(
+                    "This sale was changed after you had opened this page, so nothing was saved. "
+                    "Load the page again and look at the new values first."
+                )
+        elif product := data.get("product"):
+            self.instance.stock = product.stock
+        if self.instance.stock_id:
+            self._check_overlap(data)
+        return data
+
+    def _check_window(self, data: dict[str, Any]) -> None:
+        opens, closes = data.get("opens_at"), data.get("closes_at")
+        # Errors of the field: without them PostgreSQL would be asked about a range that ends before it begins.
+        if opens and closes and closes <= opens:
+            self.add_error("closes_at", "The sale must close after it opens.")
+        elif opens and closes and closes - opens > LONGEST_WINDOW:
+            self.add_error("closes_at", f"A sale is open for at most {LONGEST_WINDOW.days} days.")
+
+    def _check_overlap(self, data: dict[str, Any]) -> None:
+        opens, closes = data.get("opens_at"), data.get("closes_at")
+        if not opens or not closes or "closes_at" in self.errors:
+            return
+        others = Sale.objects.filter(stock=self.instance.stock_id).exclude(pk=self.instance.pk)
+        other = others.filter(opens_at__lt=closes, closes_at__gt=opens).first()
+        if other is not None:
+            self.add_error(
+                "opens_at",
+                f"{other.slug} sells the same pieces from {other.opens_at:%Y-%m-%d %H:%M} to "
+                f"{other.closes_at:%Y-%m-%d %H:%M} UTC; two sales of a product must not overlap.",
+            )
+
+    def _get_validation_exclusions(self) -> set[str]:
+        # Django leaves out fields that are not in the form; the overlap rule needs the stock once it is known.
+        left_out: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
+        return left_out - {"stock"} if self.instance.stock_id else left_out
+
+
+class NewSaleForm(SaleForm):
+    """A sale of a product there is, or of a new one whose first pieces come into the shop with it."""
+
+    sku = forms.CharField(
+        label="SKU",
+        required=False,
+        max_length=40,
+        widget=AdminTextInputWidget,
+        validators=[RegexValidator(rf"\A(?:{SKU_PATTERN.pattern})\Z", "Small letters, digits and hyphens only.")],
+        help_text="What counts its pieces, like tea-set-2. Small letters, digits and hyphens; it never changes.",
+    )
+    units = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MAX_UNITS,
+        widget=AdminIntegerFieldWidget,
+        help_text="How many pieces there are to sell.",
+    )
+    list_price = forms.DecimalField(
+        required=False, min_value=0, max_digits=10, decimal_places=2, help_text="What it costs elsewhere; may be empty."
+    )
+    tagline = forms.CharField(
+        required=False, max_length=120, widget=AdminTextInputWidget, help_text="One line under the title."
+    )
+    description = forms.CharField(required=False, widget=AdminTextareaWidget)
+    picture = forms.CharField(
+        required=False,
+        max_length=80,
+        widget=AdminTextInputWidget,
+        help_text="A file under static/, like shop/products/lantern.svg.",
+    )
+
+    class Meta(SaleForm.Meta):
+        help_texts = {**SaleForm.Meta.help_texts, "product": "Leave it empty for a new product."}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["product"].required = False
+
+    def clean_picture(self) -> str:
+        """Return the path of the picture. Raises ValidationError when no page could show it."""
+        return check_picture(self.cleaned_data["picture"])
+
+    def clean_sku(self) -> str:
+        """Return the SKU. Raises ValidationError when there is stock or a product of this name already."""
+        sku: str = self.cleaned_data["sku"]
+        if Stock.objects.filter(sku=sku).exists() or Product.objects.filter(slug=sku).exists():
+            raise forms.ValidationError(f"There is a product {sku} already: choose it above, or take another SKU.")
+        return sku
+
+    def clean(self) -> dict[str, Any]:
+        """Take either a product or all that makes a new one."""
+        data = super().clean()
+        if data.get("product") is not None:
+            for name in NEW_PRODUCT:
+                if data.get(name):
+                    self.add_error(name, "Only for a new product; leave it empty, or choose no product above.")
+            return data
+        for name in ("sku", "units"):
+            if not data.get(name) and name not in self.errors:
+                self.add_error(name, "A new product needs it. Or choose a product that there is.")
+        return data
+
+    def make_product(self, *, actor: str) -> Product:
+        """Bring the first units into the books and make their product, in the caller's transaction."""
+        data = self.cleaned_data
+        with connection.cursor() as cursor:
+            stock_id = load_stock(
+                cursor, sku=data["sku"], units=data["units"], actor=actor, reason=f"first units, for {data['slug']}"
+            )
+        return Product.objects.create(
+            slug=data["sku"],
+            title=data["title"],
+            tagline=data["tagline"],
+            description=data["description"],
+            picture=data["picture"],
+            list_price=data["price"] if data["list_price"] is None else data["list_price"],
+            stock_id=stock_id,
+        )

@@ -1,0 +1,207 @@
+"""Proves the form of a sale: from nothing to a sale in one step, or nothing at all and the reason at its field.
+Uses the real servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from secrets import token_hex
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.utils import timezone
+
+from inventory.models import Stock, StockMovement
+from shop.models import Product, Sale
+from shop.sales import catalogue
+from shop.staff.sale_form import SaleForm
+from tests.support.shopkeeping import make_sale
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+ADD = "/admin/shop/sale/add/"
+
+
+@pytest.fixture
+def manager() -> Client:
+    """Return a browser with a superuser in it."""
+    client = Client()
+    client.force_login(User.objects.create_superuser(f"manager-{token_hex(4)}"))
+    return client
+
+
+def filled(new: str, /, **changes: Any) -> dict[str, Any]:
+    """Return what the form sends for a new product and its sale."""
+    now = timezone.now()
+    data = {
+        "title": "Tea set",
+        "slug": f"{new}-drop",
+        "product": "",
+        "sku": new,
+        "units": 12,
+        "list_price": "90.00",
+        "tagline": "Six cups",
+        "description": "",
+        "picture": "shop/products/teapot.svg",
+        "price": "49.00",
+        "currency": "eur",
+        "opens_at_0": now.date(),
+        "opens_at_1": now.strftime("%H:%M:%S"),
+        "closes_at_0": (now + timedelta(days=1)).date(),
+        "closes_at_1": "12:00:00",
+        "per_buyer_limit": 2,
+        "hold_seconds": 600,
+        "room": 200,
+    }
+    return {**data, **changes}
+
+
+def test_one_form_makes_product_stock_and_sale(manager: Client, new_sku: Callable[[], str]) -> None:
+    sku = new_sku()
+    answer = manager.post(ADD, filled(sku))
+    assert answer.status_code == 302, answer.context["errors"]
+    sale = Sale.objects.select_related("stock", "product").get(slug=f"{sku}-drop")
+    assert (sale.stock.sku, sale.stock.total, sale.stock.available) == (sku, 12, 12)
+    assert (sale.product.slug, sale.product.title, sale.product.picture) == (sku, "Tea set", "shop/products/teapot.svg")
+    assert (sale.currency, sale.product.stock_id) == ("EUR", sale.stock_id)
+    (movement,) = StockMovement.objects.filter(stock=sale.stock)
+    assert (movement.kind, movement.delta) == ("load", 12)
+    assert movement.actor.startswith("manager-")
+    # It is in Redis too: buyers can ask.
+    assert catalogue.find_sale(sale.slug).available == 12
+
+
+def test_a_list_price_left_empty_is_the_price(manager: Client, new_sku: Callable[[], str]) -> None:
+    sku = new_sku()
+    assert manager.post(ADD, filled(sku, list_price="")).status_code == 302
+    assert str(Product.objects.get(slug=sku).list_price) == "49.00"
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("units", {"units": 0}),
+        ("units", {"units": -5}),
+        ("units", {"units": ""}),
+        ("units", {"units": "a dozen"}),
+        ("units", {"units": 2_000_000_000}),
+        ("sku", {"sku": ""}),
+        ("sku", {"sku": "Tea Set"}),
+        ("sku", {"sku": "-tea"}),
+        ("sku", {"sku": "x" * 41}),
+        ("slug", {"slug": ""}),
+        ("title", {"title": ""}),
+        ("picture", {"picture": "shop/products/none.svg"}),
+        ("picture", {"picture": "../../etc/passwd"}),
+        ("list_price", {"list_price": "-1"}),
+        ("price", {"price": "free"}),
+        ("price", {"price": "-1"}),
+        ("currency", {"currency": "zz"}),
+        ("currency", {"currency": "XTS"}),
+        ("per_buyer_limit", {"per_buyer_limit": 0}),
+        ("per_buyer_limit", {"per_buyer_limit": 5_000}),
+        ("hold_seconds", {"hold_seconds": 1}),
+        ("hold_seconds", {"hold_seconds": 2_000_000_000}),
+        ("room", {"room": -1}),
+        ("room", {"room": 2_000_000_000}),
+        ("closes_at", {"closes_at_0": "2100-01-01"}),
+        ("closes_at", {"closes_at_0": "2020-01-01"}),
+        ("opens_at", {"opens_at_1": "soon"}),
+    ],
+)
+def test_a_wrong_field_is_named_and_nothing_is_written(
+    manager: Client, new_sku: Callable[[], str], field: str, changes: dict[str, Any]
+) -> None:
+    sku = new_sku()
+    answer = manager.post(ADD, filled(sku, **changes))
+    assert answer.status_code == 200
+    assert list(answer.context["adminform"].form.errors) == [field]
+    assert not Stock.objects.filter(sku=sku).exists()
+    assert not Product.objects.filter(slug=sku).exists()
+    assert not Sale.objects.filter(slug=f"{sku}-drop").exists()
+
+
+def test_a_sku_that_exists_gets_no_units(manager: Client, new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=3)
+    answer = manager.post(ADD, filled(card.sku, slug=f"{card.sku}-b"))
+    assert list(answer.context["adminform"].form.errors) == ["sku"]
+    assert Stock.objects.get(sku=card.sku).total == 3
+
+
+def test_a_product_and_a_new_one_are_one_too_many(manager: Client, new_sku: Callable[[], str]) -> None:
+    card, sku = make_sale(new_sku(), units=3), new_sku()
+    product = Product.objects.get(slug=card.sku)
+    later = (timezone.now() + timedelta(days=5)).date()
+    dates = {"opens_at_0": later, "closes_at_0": later + timedelta(days=1)}
+    answer = manager.post(ADD, filled(sku, product=product.pk, **dates))
+    assert set(answer.context["adminform"].form.errors) == {
+        "sku", "units", "list_price", "tagline", "picture",
+    }  # fmt: skip
+    only = {"sku": "", "units": "", "list_price": "", "tagline": "", "picture": ""}
+    assert manager.post(ADD, filled(sku, product=product.pk, **dates, **only)).status_code == 302
+    assert Sale.objects.get(slug=f"{sku}-drop").stock.sku == card.sku
+    assert Stock.objects.get(sku=card.sku).total == 3
+
+
+def test_an_overlap_is_told_by_the_name_of_the_other_sale(
+    manager: Client, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, sku = make_sale(new_sku(), units=3), new_sku()
+    product = Product.objects.get(slug=card.sku)
+    only = {"product": product.pk, "sku": "", "units": "", "list_price": "", "tagline": "", "picture": ""}
+    answer = manager.post(ADD, filled(sku, **only))
+    ((reason,),) = answer.context["adminform"].form.errors.values()
+    assert reason.startswith(f"{card.slug} sells the same pieces from ")
+    assert "sales_of_one_sku_never_overlap" not in answer.content.decode()
+    # The control: without the look of the form the database refuses it, by the name of its constraint.
+    monkeypatch.setattr(SaleForm, "_check_overlap", lambda *_: None)
+    assert "sales_of_one_sku_never_overlap" in manager.post(ADD, filled(sku, **only)).content.decode()
+    assert Sale.objects.filter(stock__sku=card.sku).count() == 1
+
+
+def test_without_the_right_to_change_stock_only_products_there_are_can_be_sold(new_sku: Callable[[], str]) -> None:
+    sku, client = new_sku(), Client()
+    user = User.objects.create_user(f"editor-{token_hex(4)}", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=["add_sale", "view_sale", "add_product"]))
+    client.force_login(user)
+    assert 'name="units"' not in client.get(ADD).content.decode()
+    answer = client.post(ADD, filled(sku))
+    assert list(answer.context["adminform"].form.errors) == ["product"]
+    assert not Stock.objects.filter(sku=sku).exists()
+    user.user_permissions.add(Permission.objects.get(codename="change_stock", content_type__app_label="shop"))
+    assert client.post(ADD, filled(sku)).status_code == 302
+    assert Stock.objects.get(sku=sku).total == 12
+
+
+def test_what_a_sale_has_already_may_stay(manager: Client, new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=3, hold_seconds=2)
+    sale = Sale.objects.get(slug=card.slug)
+    form = manager.get(f"/admin/shop/sale/{sale.pk}/change/").context["adminform"].form
+    data = {name: form.initial.get(name) for name in form.fields if not name.endswith("_at")} | {"title": "Kite"}
+    for name in ("opens_at", "closes_at"):
+        moment = getattr(sale, name)
+        data |= {f"{name}_0": moment.date(), f"{name}_1": moment.strftime("%H:%M:%S")}
+    answer = manager.post(f"/admin/shop/sale/{sale.pk}/change/", data)
+    assert answer.status_code == 302, answer.context["errors"]
+    assert Sale.objects.get(pk=sale.pk).title == "Kite"
+
+
+def test_a_sale_is_the_beginning_of_another(manager: Client, new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=3, limit=4)
+    page = manager.get("/admin/shop/sale/", {"q": card.sku})
+    (sale,) = page.context["cl"].result_list
+    link = page.content.decode().split('href="/admin/shop/sale/add/?')[-1].split('"')[0].replace("&amp;", "&")
+    form = manager.get(f"{ADD}?{link}").context["adminform"].form
+    assert (str(form["product"].value()), str(form["per_buyer_limit"].value())) == (str(sale.product_id), "4")
+    assert (form["title"].value(), form["slug"].value()) == ("Paper kite", None)
+
+
+def test_the_list_shows_the_newest_sale_first_with_its_units(manager: Client, new_sku: Callable[[], str]) -> None:
+    sku = new_sku()
+    make_sale(f"{sku}-old"[:40], units=3, opens_in_seconds=-500)
+    make_sale(f"{sku}-new"[:40], units=7)
+    page = manager.get("/admin/shop/sale/", {"q": sku})
+    assert [sale.stock.sku for sale in page.context["cl"].result_list] == [f"{sku}-new", f"{sku}-old"]
+    assert '<td class="field-free">7</td>' in page.content.decode()
