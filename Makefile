@@ -21,6 +21,8 @@ PROCESSES ?= 1
 CROWD ?= 40
 # How often `make mutants` floods the shop as it is.
 GREEN ?= 20
+# Where `make audit-dependencies` asks; empty: OSV.
+ADVISORIES ?=
 # Which tests `make test` runs, for example: make test TESTS=tests/races
 TESTS ?= tests
 # How many of them at once: each of these processes has servers of its own, and most tests wait for something.
@@ -118,6 +120,20 @@ audit: $(VENV)/load.stamp ## check every invariant of every sale of the running 
 .PHONY: pins
 pins: $(VENV)/dev.stamp ## compile requirements/*.in into hash-pinned requirements/*.txt
 	cd requirements && for name in base load dev bench; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done
+
+.PHONY: audit-dependencies
+audit-dependencies: $(VENV)/dev.stamp ## ask a source of advisories about every pin; fails, with 3, when none answers (ADVISORIES=)
+	@exec env PYTHON=$(RUN) $(if $(ADVISORIES),ADVISORIES="$(ADVISORIES)") requirements/audit.sh
+
+.PHONY: wheel
+wheel: $(VENV)/dev.stamp ## build the wheel, with its bill of materials in CycloneDX, into out/wheel
+	rm -rf out/wheel
+	$(RUN) -m pip wheel . --quiet --no-deps --no-build-isolation --wheel-dir out/wheel
+	$(RUN) -W ignore -m cyclonedx_py requirements requirements/base.txt --pyproject pyproject.toml \
+	  --output-reproducible --output-format JSON --output-file out/wheel/fairdrop.cdx.json
+	cd out/wheel && $(abspath $(RUN)) -m wheel unpack fairdrop-*.whl
+	cd out/wheel/fairdrop-*/fairdrop-*.dist-info && mkdir sboms && mv ../../fairdrop.cdx.json sboms
+	cd out/wheel && $(abspath $(RUN)) -m wheel pack fairdrop-*/ && rm -r fairdrop-*/
 
 .PHONY: up
 up: ## start the scaled-out shop with Docker Compose (needs .env, see .env.example)

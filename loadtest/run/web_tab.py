@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -37,6 +38,8 @@ COLUMNS = {
 }
 AUDIT_WORDS = {None: "not read yet", True: "holds", False: "broken"}
 NOT_READ = "–"
+# What a spreadsheet takes for a formula, also after spaces, newlines and signs that nobody sees; and what it cuts off.
+FORMULA = re.compile(r"[\s\x00-\x20\u200b-\u200f\ufeff]*[=+\-@＝＋－＠]|[\t\r\n]")
 
 
 def add_to(environment: Environment, *, sampler: Callable[[], Sampler | None]) -> None:
@@ -67,6 +70,11 @@ def table_rows(sampler: Sampler | None) -> list[dict[str, Any]]:
         {key: AUDIT_WORDS[row[key]] if key == "audit" else _shown(row[key]) for key in COLUMNS}
         for row in live_rows(sampler)
     ]
+
+
+def _harmless(value: Any) -> Any:
+    """Return a cell that a spreadsheet reads as text: the shop that is flooded may be anybody's."""
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
 
 
 def _shown(value: Any) -> Any:
@@ -102,7 +110,7 @@ def _pages(environment: Any, *, guarded: Guard, sampler: Callable[[], Sampler | 
         text = io.StringIO()
         table = csv.DictWriter(text, fieldnames=COLUMNS)
         table.writeheader()
-        table.writerows(table_rows(sampler()))
+        table.writerows({key: _harmless(value) for key, value in row.items()} for row in table_rows(sampler()))
         return Response(text.getvalue(), mimetype="text/csv")
 
     @pages.get("/report")

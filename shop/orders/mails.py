@@ -151,7 +151,7 @@ def tell_news(contact_id: int) -> int:
             _queue(contact, kind, order=order)
         fault_point("in_mail")
         _note_told(contact, events[-1] if events else None)
-        contact.save()
+        contact.save(update_fields=["told_event", "is_over", "is_warned"])
     return len(news)
 
 

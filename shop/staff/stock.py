@@ -5,6 +5,7 @@ shop/urls.py puts it under the admin's own check of who is staff.
 from __future__ import annotations
 
 import csv
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,6 +20,8 @@ from shop.staff.stock_rows import COLUMNS, FILTERS, StockPage, StockRow, read_st
 
 LIVE_SECONDS = 2
 MAX_SEARCH_LENGTH = 40
+# What a spreadsheet takes for a formula, also after spaces, newlines and signs that nobody sees; and what it cuts off.
+FORMULA = re.compile(r"[\s\x00-\x20\u200b-\u200f\ufeff]*[=+\-@＝＋－＠]|[\t\r\n]")
 
 
 def stock_live(request: HttpRequest) -> HttpResponse:
@@ -86,4 +89,4 @@ def _csv(rows: list[StockRow]) -> HttpResponse:
 
 def _harmless(value: object) -> object:
     """Return a cell that a spreadsheet reads as text: names of machines and slugs are typed by people."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

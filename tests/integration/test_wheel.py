@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.support.servers.stores import ROOT
 from workers.embedded.server import free_port
@@ -120,3 +123,34 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_folder(source: Path, tmp_path:
 def wheel_version(names: list[str]) -> str:
     """Return the version that a wheel's own folder names."""
     return next(name for name in names if name.endswith("/METADATA")).split("-")[1].removesuffix(".dist")
+
+
+def test_make_wheel_puts_a_valid_bill_of_materials_into_the_wheel(source: Path, tmp_path: Path) -> None:
+    """It lists each pin of requirements/base.txt with the hashes that pip asks for. The control leaves out a field."""
+    copy = shutil.copytree(source, tmp_path / "copy")
+    shutil.copy(ROOT / "Makefile", copy)
+    # The pins of this environment are installed already.
+    environment = [f"VENV={sys.prefix}", "--old-file", f"{sys.prefix}/dev.stamp"]
+    made = subprocess.run(
+        ["make", "wheel", *environment], cwd=copy, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
+    (path,) = (copy / "out" / "wheel").iterdir()
+    with ZipFile(path) as wheel:
+        (name,) = (name for name in wheel.namelist() if ".dist-info/sboms/" in name)
+        text = wheel.read(name).decode()
+        facts = Parser().parsestr(wheel.read(name.partition("/")[0] + "/METADATA").decode())
+        record = wheel.read(name.partition("/")[0] + "/RECORD").decode()
+        assert files_below(copy) <= set(wheel.namelist())
+    assert f"{name},sha256=" in record
+    bill = json.loads(text)
+    described = bill["metadata"]["component"]
+    assert (described["name"], described["version"]) == (facts["Name"], facts["Version"])
+    pins = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / "base.txt").read_text(), flags=re.MULTILINE)
+    assert sorted((each["name"], each["version"]) for each in bill["components"]) == sorted(pins)
+    hashes = re.findall(r"--hash=sha256:(\w+)", (ROOT / "requirements" / "base.txt").read_text())
+    assert all(known in text for known in hashes)
+    schema = JsonStrictValidator(SchemaVersion.from_version(bill["specVersion"]))
+    assert schema.validate_str(text) is None
+    del bill["components"][0]["name"]
+    assert schema.validate_str(json.dumps(bill)) is not None

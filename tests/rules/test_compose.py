@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import yaml
 from django.core.management import get_commands, load_command_class
 
 from tests.rules.environment import ROOT, variables_of_example, variables_of_settings
+from workers.database_rights import KINDS, role_of
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -110,6 +113,26 @@ def test_the_image_starts_the_web_process_with_options_that_it_has() -> None:
     load_command_class(get_commands()[name], name).create_parser(script, name).parse_args(options)
 
 
+def lint(dockerfile: str) -> subprocess.CompletedProcess[str]:
+    """Ask hadolint, as the virtual environment has it."""
+    program = Path(sysconfig.get_path("scripts")) / "hadolint"
+    return subprocess.run([program, "-"], input=dockerfile, capture_output=True, text=True, timeout=60)
+
+
+def test_the_image_is_made_as_its_linter_asks_and_runs_as_a_user() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    checked = lint(text)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    by_stage = [re.findall(r"^USER (\S+)$", stage, re.M)[-1] for stage in re.split(r"^FROM ", text, flags=re.M)[1:]]
+    assert by_stage == ["10001"] * 2
+
+
+def test_the_control_the_linter_sees_an_image_that_runs_as_root() -> None:
+    checked = lint((ROOT / "Dockerfile").read_text() + "USER root\n")
+    assert "DL3002" in checked.stdout
+    assert checked.returncode != 0
+
+
 OURS = {name for name, service in SERVICES.items() if service.get("image") == "fairdrop"}
 
 
@@ -131,3 +154,24 @@ def test_only_the_shop_reaches_the_stores() -> None:
     assert reaching == OURS | {"postgres", "redis"}
     assert {name for name in reaching if SERVICES[name]["networks"] == ["stores"]} == {"postgres", "redis"}
     assert [name for name in reaching - OURS if SERVICES[name].get("ports")] == []
+
+
+def test_each_kind_of_process_logs_in_to_both_stores_as_itself() -> None:
+    for kind in KINDS:
+        logins = {name: SERVICES[kind]["environment"][name] for name in ("DATABASE_URL", "REDIS_URL")}
+        password = f"${{FAIRDROP_{kind.upper()}_PASSWORD:?}}"
+        assert logins == {
+            "DATABASE_URL": f"postgresql://{role_of(kind)}:{password}@postgres:5432/fairdrop",
+            "REDIS_URL": f"redis://{kind}:{password}@redis:6379/0",
+        }
+    assert {*KINDS, "migrate"} == OURS
+
+
+def test_only_the_migrator_has_the_owners_password_and_no_process_the_operators() -> None:
+    secret = {
+        name: {
+            word for word in ("FAIRDROP_DB_PASSWORD", "POSTGRES_PASSWORD", "REDIS_PASSWORD") if f"${{{word}:" in text
+        }
+        for name, text in ((name, json.dumps(SERVICES[name])) for name in OURS)
+    }
+    assert {name: words for name, words in secret.items() if words} == {"migrate": {"FAIRDROP_DB_PASSWORD"}}

@@ -19,7 +19,7 @@ from tests.support.servers.shop_processes import run_manage
 from tests.support.servers.stores import PREFIX
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.postgres import start_postgres
-from workers.embedded.server import Server, free_port
+from workers.embedded.server import Server, free_port, kept_password
 from workers.embedded.valkey import start_valkey
 
 
@@ -42,6 +42,11 @@ class OwnStore:
         """The server's process."""
         assert self._server.child is not None
         return self._server.child
+
+    @property
+    def superuser_password(self) -> str:
+        """The password of PostgreSQL's superuser."""
+        return kept_password(self._folder / "postgres-superuser.password")
 
     def kill(self) -> None:
         """End it as a power cut does: SIGKILL to all of it."""

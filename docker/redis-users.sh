@@ -1,0 +1,42 @@
+#!/bin/sh
+# Prints the users of Redis or Valkey as an ACL file: one for each kind of process, with the keys, channels and commands
+# that it needs, and `default` for the operator. Passwords come from the environment and must be letters and digits.
+set -euf
+
+# What the scripts that work on a line, a lock or a place call, and the commands that are sent alone.
+hello="+ping +select +client|setinfo +client|setname"
+scripts="+eval +evalsha +script|load"
+beat="+time +hset +hgetall +hdel +pexpire"
+records="+exists +get +hexists +hget +hincrby +hlen +hmget +hsetnx +publish +zadd +zcard +zmscore +zrange +zrank +zrem
+  +zscore"
+line="+info +del +hkeys +hscan +lindex +pttl +rpush +sadd +set +sismember +smembers +srem +unlink +zcount
+  +zrangebyscore +zremrangebyscore +zscan"
+locks="+blpop +srandmember"
+cache="+setex +psetex +mget +expire +incrby +ttl"
+hints="+subscribe +unsubscribe"
+
+# Every key of a SKU; those that an order's end is told to; and those that a worker speaks through.
+sku="~fd:{*}:*"
+ends="~fd:{*}:lock ~fd:{*}:flight ~fd:{*}:records ~fd:{*}:stock ~fd:{*}:handouts ~fd:{*}:live ~fd:{*}:line
+  ~fd:{*}:aside ~fd:{*}:givenup ~fd:{*}:sales"
+lists="~fd:skus ~fd:locks"
+alive="~fd:workers"
+told="&fd:wake &fd:settled"
+
+password() { printenv "$1" || { echo "$1 is not set" >&2; return 1; }; }
+user() { # user NAME VARIABLE RIGHTS...
+  name=$1 secret=$(password "$2")
+  shift 2
+  # shellcheck disable=SC2086 # the words of each group are words of the line
+  echo user "$name" reset on ">$secret" $*
+}
+
+user default REDIS_PASSWORD "~*" "&*" +@all
+user web FAIRDROP_WEB_PASSWORD "~fd:* ~fd-cache:*" "$told &fd:replicas" "$hello $scripts $beat $records $line $locks" \
+  "$cache $hints +wait"
+user settler FAIRDROP_SETTLER_PASSWORD "$sku $lists $alive" "$told" "$hello $scripts $beat $records $line $locks $hints"
+user expirer FAIRDROP_EXPIRER_PASSWORD "$ends $alive" "$told" "$hello $scripts $beat $records"
+user payments FAIRDROP_PAYMENTS_PASSWORD "$ends $alive" "$told" "$hello $scripts $beat $records"
+user reconciler FAIRDROP_RECONCILER_PASSWORD "$sku $lists $alive ~fd:reconciliations" "$told" \
+  "$hello $scripts $beat $records $line $locks +expire"
+user mailer FAIRDROP_MAILER_PASSWORD "$alive" "$hello $scripts $beat"
