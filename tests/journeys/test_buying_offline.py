@@ -75,7 +75,7 @@ def test_a_plain_form_offline_ends_in_the_browsers_error_page(open_sale: MakeSal
     card, buyer = open_sale(units=5), visit()
     buyer.context.route("**/press*.js", lambda route: route.abort())
     press_offline(buyer, card)
-    expect(buyer.page.locator("[data-sale]")).to_have_count(0, timeout=PATIENCE_MS)
+    expect(buyer.page.locator("[data-sale]")).to_have_count(0)
     assert requests_in_books(card) == 0
 
 
@@ -250,7 +250,7 @@ def test_a_network_lost_after_the_answer_leaves_the_tickets_own_address(open_sal
     buyer.context.route("**/requests/*/", lambda route: route.abort("internetdisconnected"))
     with buyer.page.expect_event("requestfailed", timeout=PATIENCE_MS) as failed:
         buyer.press("Get mine")
-    expect(buyer.page.locator("[data-sale]")).to_have_count(0, timeout=PATIENCE_MS)
+    expect(buyer.page.locator("[data-sale]")).to_have_count(0)
     open_new_tab(buyer)
     buyer.context.unroute("**/requests/*/")
     buyer.page.goto(failed.value.url)

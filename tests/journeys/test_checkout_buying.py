@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from shop.models import Order, Payment
 from shop.orders.numbers import order_number
 from shop.sales.catalogue import SaleCard
-from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
+from tests.journeys.visits import DESKTOP, Visit
 from tests.support.shopkeeping import assert_books_balance, let_holds_end
 from tests.support.waiting import wait_until
 
@@ -60,7 +60,7 @@ def test_two_tabs_are_one_request(open_sale: MakeSale, visit: OpenVisit) -> None
     other.wait_for_url("**/requests/**")
     assert other.url == buyer.page.url
     buyer.sees_state("held")
-    expect(other.locator("[data-ticket]")).to_have_attribute("data-state", "held", timeout=PATIENCE_MS)
+    expect(other.locator("[data-ticket]")).to_have_attribute("data-state", "held")
     assert len(orders_of(card)) == 1
 
 

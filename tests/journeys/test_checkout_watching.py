@@ -85,12 +85,12 @@ def test_staff_pause_and_resume_while_buyers_watch(open_sale: MakeSale, visit: O
     waiter.sees("A fault at packing.")
     looker.page.clock.run_for(SALE_LOOKS_MS)
     looker.sees("A fault at packing.")
-    expect(looker.page.get_by_role("button", name="Join the line")).to_have_count(0, timeout=PATIENCE_MS)
+    expect(looker.page.get_by_role("button", name="Join the line")).to_have_count(0)
     assert "A fault" not in holder.page.content()
     sale_control.resume(card.slug, actor="anna")
-    expect(waiter.page.get_by_text("A fault at packing.")).to_be_hidden(timeout=PATIENCE_MS)
+    expect(waiter.page.get_by_text("A fault at packing.")).to_be_hidden()
     looker.page.clock.run_for(SALE_LOOKS_MS)
-    expect(looker.page.get_by_role("button", name="Join the line")).to_be_visible(timeout=PATIENCE_MS)
+    expect(looker.page.get_by_role("button", name="Join the line")).to_be_visible()
 
 
 def test_a_restock_wakes_the_waitlist(open_sale: MakeSale, visit: OpenVisit) -> None:
@@ -166,7 +166,7 @@ def test_a_hidden_tab_asks_seldom_and_its_title_tells_of_the_hold(open_sale: Mak
     assert asked == []
     waiter.page.clock.run_for(400)
     waiter.sees_state("held")
-    expect(waiter.page).to_have_title(re.compile(r"^Yours: pay within [89]:\d\d · Paper kite"), timeout=PATIENCE_MS)
+    expect(waiter.page).to_have_title(re.compile(r"^Yours: pay within [89]:\d\d · Paper kite"))
     before = waiter.page.title()
     waiter.page.clock.run_for(5_000)
     assert waiter.page.title() != before, "the title counts down"
@@ -231,12 +231,12 @@ def test_the_sale_opens_by_itself_whatever_the_device_believes(
     button = buyer.page.get_by_role("button")
     expect(button.filter(has_text="Not open yet")).to_be_disabled()
     timer = buyer.page.get_by_role("timer")
-    expect(timer).to_have_text(re.compile(r"^0:0\d$"), timeout=PATIENCE_MS)
-    expect(button.filter(has_text="Get mine")).to_be_enabled(timeout=PATIENCE_MS)
+    expect(timer).to_have_text(re.compile(r"^0:0\d$"))
+    expect(button.filter(has_text="Get mine")).to_be_enabled()
     early = card.opens_at - datetime.now(card.opens_at.tzinfo)
     assert early <= timedelta(milliseconds=300), "the button opened before its moment"
     voice = buyer.page.locator("[data-announce]")
-    expect(voice).to_have_text("It is open. Press the button now.", timeout=PATIENCE_MS)
+    expect(voice).to_have_text("It is open. Press the button now.")
     buyer.press("Get mine")
     buyer.page.wait_for_url("**/requests/**")
     buyer.sees_state("held")

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.journeys.visits import DESKTOP, PATIENCE_MS, Visit
+from tests.journeys.visits import DESKTOP, Visit
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import ROOT
 from tests.support.waiting import wait_until
@@ -120,17 +120,17 @@ def test_the_tab_shows_the_sales_live(chromium: Browser, stub_shop: str, locust_
     try:
         visit.go("/?tab=fairdrop")
         row = visit.page.get_by_role("row", name="lantern")
-        expect(row).to_have_text("lantern1001030607900holds", timeout=PATIENCE_MS)
+        expect(row).to_have_text("lantern1001030607900holds")
         visit.page.screenshot(path=_picture("flood-web-tab"))
         visit.go("/fairdrop")
-        expect(visit.page.get_by_role("heading", name="lantern")).to_be_visible(timeout=PATIENCE_MS)
+        expect(visit.page.get_by_role("heading", name="lantern")).to_be_visible()
         oversold = visit.page.locator(".oversold dd")
         expect(oversold).to_have_text("0")
         visit.check_page()
         visit.picture("flood-live")
         StubShop.oversold = True
-        expect(oversold).to_have_text("2", timeout=PATIENCE_MS)
-        expect(visit.page.get_by_text("audit broken: I1")).to_be_visible(timeout=PATIENCE_MS)
+        expect(oversold).to_have_text("2")
+        expect(visit.page.get_by_text("audit broken: I1")).to_be_visible()
     finally:
         visit.close()
     assert visit.faults == []

@@ -27,7 +27,7 @@ from tests.journeys.broken_networks import (
     requests_in_books,
     restore_script,
 )
-from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, Visit
+from tests.journeys.visits import DESKTOP, PHONE, Visit
 from tests.support.http_calls import Caller
 from tests.support.shopkeeping import assert_books_balance, let_holds_end
 from tests.support.waiting import wait_until
@@ -62,7 +62,7 @@ def test_pay_as_a_plain_form_offline_ends_in_the_browsers_error_page(open_sale: 
     buyer.get_one(card)
     buyer.context.set_offline(True)
     buyer.press("Pay €")
-    expect(buyer.page.locator("[data-ticket]")).to_have_count(0, timeout=PATIENCE_MS)
+    expect(buyer.page.locator("[data-ticket]")).to_have_count(0)
     assert payments_of(card) == []
 
 

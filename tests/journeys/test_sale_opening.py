@@ -73,7 +73,7 @@ def test_the_button_is_in_view_when_the_moment_comes(open_sale: MakeSale, visit:
     card, buyer = open_sale(units=5, opens_in_seconds=4), visit()
     buyer.see_sale(card)
     assert out_of_view(buyer) == []
-    expect(buyer.page.get_by_role("button", name="Get mine")).to_be_enabled(timeout=PATIENCE_MS)
+    expect(buyer.page.get_by_role("button", name="Get mine")).to_be_enabled()
     assert out_of_view(buyer) == []
 
 
@@ -84,7 +84,7 @@ def test_the_button_is_in_view_when_staff_open_the_sale(open_sale: MakeSale, vis
     expect(buyer.page.get_by_role("button", name="Not open yet")).to_be_disabled()
     sale_control.open_now(card.slug, actor="anna")
     buyer.page.clock.run_for(SCHEDULED_LOOKS_MS)
-    expect(buyer.page.get_by_role("button", name="Get mine")).to_be_enabled(timeout=PATIENCE_MS)
+    expect(buyer.page.get_by_role("button", name="Get mine")).to_be_enabled()
     assert out_of_view(buyer) == []
 
 
@@ -92,7 +92,7 @@ def see_scheduled(card: SaleCard, buyer: Visit) -> None:
     """Show the page of a sale that is not open; from here on its time goes on only when the test says so."""
     buyer.page.clock.install()
     buyer.see_sale(card)
-    expect(buyer.page.get_by_role("timer")).to_be_visible(timeout=PATIENCE_MS)
+    expect(buyer.page.get_by_role("timer")).to_be_visible()
     buyer.stop_clock()
 
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from shop.sales.catalogue import SaleCard
-from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, Visit, take_all
+from tests.journeys.visits import DESKTOP, PHONE, Visit, take_all
 from tests.support.shopkeeping import let_holds_end
 
 MakeSale = Callable[..., SaleCard]
@@ -82,7 +82,7 @@ def test_without_script_the_link_is_text_and_works(
     other.sees_state("held")
     buyer.page.locator("details.keep form button").click()
     other.page.reload()
-    expect(other.page.locator("h1")).to_be_visible(timeout=PATIENCE_MS)
+    expect(other.page.locator("h1")).to_be_visible()
     assert other.page.locator("[data-ticket]").count() == 0
 
 

@@ -25,6 +25,7 @@ LOOKS: tuple[tuple[dict[str, int], Literal["light", "dark"]], ...] = ((PHONE, "l
 NARROW = {"width": 320, "height": 640}
 # For what would never happen: every wait ends as soon as its condition holds, however slow the machine is.
 PATIENCE_MS = 120_000
+expect.set_options(timeout=PATIENCE_MS)
 SCREENS = Path(__file__).resolve().parent.parent.parent / "out" / "screens"
 # What a browser says when the test itself takes the network or the ticket away.
 EXPECTED = re.compile(r"Failed to load resource|net::ERR_|EventSource's response has a MIME type")
@@ -118,11 +119,11 @@ class Visit:
     def sees_state(self, *states: str) -> None:
         """Wait until the ticket is in one of `states`."""
         found = re.compile("|".join(f"^{state}$" for state in states))
-        expect(self.page.locator("[data-ticket]")).to_have_attribute("data-state", found, timeout=PATIENCE_MS)
+        expect(self.page.locator("[data-ticket]")).to_have_attribute("data-state", found)
 
     def sees(self, text: str) -> None:
         """Wait until `text` is seen."""
-        expect(self.page.get_by_text(text).filter(visible=True).first).to_be_visible(timeout=PATIENCE_MS)
+        expect(self.page.get_by_text(text).filter(visible=True).first).to_be_visible()
 
     def pay(self, choice: str = "Pay €") -> None:
         """Go to the payment page and press a button there."""
