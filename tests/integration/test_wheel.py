@@ -47,7 +47,7 @@ def build(source: Path, out: Path) -> ZipFile:
         pytest.fail("setuptools is too old here: install requirements/dev.txt.")
     command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "--no-index"]
     done = subprocess.run(
-        [*command, "--wheel-dir", str(out)], cwd=source, capture_output=True, text=True, timeout=110, check=False
+        [*command, "--wheel-dir", str(out)], cwd=source, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (wheel,) = out.glob("fairdrop-*.whl")
@@ -132,7 +132,7 @@ def test_make_wheel_puts_a_valid_bill_of_materials_into_the_wheel(source: Path, 
     # The pins of this environment are installed already.
     environment = [f"VENV={sys.prefix}", "--old-file", f"{sys.prefix}/dev.stamp"]
     made = subprocess.run(
-        ["make", "wheel", *environment], cwd=copy, capture_output=True, text=True, timeout=200, check=False
+        ["make", "wheel", *environment], cwd=copy, capture_output=True, text=True, timeout=400, check=False
     )
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
     (path,) = (copy / "out" / "wheel").iterdir()
