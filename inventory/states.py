@@ -47,7 +47,7 @@ class Reason(StrEnum):
     TOO_LATE_LIMIT_REACHED = "paid too late: the buyer has other units, up to the limit"
     REFUNDED_BY_PROVIDER = "given back by the payment provider"
     NEVER_COLLECTED = "nothing was collected in time"
-    HOLD_IS_OVER = "the hold is over; the provider was told"
+    HOLD_IS_OVER = "the hold is over"
 
 
 # The money came after the hold had ended, and bought nothing.

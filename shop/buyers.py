@@ -41,6 +41,15 @@ def issue_buyer() -> tuple[str, str]:
     return buyer, token_of(buyer)
 
 
+def replace_buyer(token: str, *, key: str) -> tuple[str, str]:
+    """Return the new buyer of a browser whose `token` cannot be verified, and the token that proves it.
+
+    key: the idempotency key of the press, so that a press that is sent again is the same buyer's.
+    """
+    buyer = Signer(settings.TOKEN_KEYS, purpose="new buyer").sign(f"{token} {key}")
+    return buyer, token_of(buyer)
+
+
 def token_of(buyer: str) -> str:
     """Return a token for `buyer`, signed today by the first key."""
     text = f"{buyer}.{int(time.time()) // DAY_SECONDS}"

@@ -229,7 +229,7 @@ AXES_CLIENT_IP_CALLABLE = "shop.client_address.limited_client"
 AXES_LOCKOUT_CALLABLE = "shop.web.errors.locked_out"
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
-# Whether staff must show a code of their authenticator besides the password; off only by name in production.
+# Whether staff must show a code of their authenticator as well as the password; in production they must by default.
 STAFF_SECOND_FACTOR = env.bool("FAIRDROP_STAFF_SECOND_FACTOR", default=PRODUCTION)
 OTP_TOTP_ISSUER = "Fairdrop"
 # A session of staff ends so long after the login, and so long after it was last used; only staff have sessions.

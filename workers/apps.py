@@ -10,5 +10,5 @@ class WorkersConfig(AppConfig):
     name = "workers"
 
     def ready(self) -> None:
-        """Grant when the last of our own tables is there; this app has none, so Django never speaks of it."""
+        """Grant when the last of our own tables is there; Django sends no post_migrate for this app, which has none."""
         post_migrate.connect(grant_rights, sender=apps.get_app_config("shop"))

@@ -41,7 +41,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "inventory_payment": ("web reconciler", "", "", ""),
     "inventory_line": ("web reconciler", "", "", ""),
     "shop_product": (ALL, "web", "web", "web"),
-    # Who inserts an order locks its sale against deletion, which needs the right to update some column of it.
+    # Inserting an order locks its sale against deletion, which needs the right to update some column of it.
     "shop_sale": (ALL, "web", "web settler(ordinal_base) reconciler(ordinal_base retired_at)", ""),
     "shop_saleterms": (ALL, "web", "", ""),
     "shop_order": (
@@ -53,7 +53,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "shop_orderevent": ("web payments reconciler mailer", "web settler expirer payments", "", ""),
     "shop_payment": (
         "web payments reconciler",
-        "web payments",
+        "web",
         "web(state reason changed_at) payments(state reason changed_at)",
         "",
     ),

@@ -18,6 +18,8 @@ from django_otp import devices_for_user, verify_token
 from django_otp.plugins.otp_static.models import StaticDevice, StaticToken
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
+from shop.accounts import sessions
+
 RECOVERY_CODES = 8
 # 66 random bits; digits alone, so that the same field and keyboard takes both kinds of codes.
 RECOVERY_DIGITS, GROUP = 20, 4
@@ -116,10 +118,14 @@ def count_recovery_codes(user: User) -> int:
 
 
 def reset(user: User) -> int:
-    """Take every device from `user`, also what sessions had shown; return how many were set up."""
+    """Take every device from `user` and end their sessions; return how many devices were set up.
+
+    A session that is left could set up the next authenticator, also from a lost phone.
+    """
     devices = list(devices_for_user(user, confirmed=None))
     for device in devices:
         device.delete()
+    sessions.end_all(user)
     return sum(device.confirmed for device in devices)
 
 

@@ -7,8 +7,12 @@ from __future__ import annotations
 import time
 
 from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.models import Session
 from django.http import HttpRequest
+from django_otp import DEVICE_ID_SESSION_KEY
 
 BEGAN_AT, USED_AT, PASSWORD_AT = "began_at", "used_at", "password_at"
 # A session is saved at most so often for being used: not once a page.
@@ -16,8 +20,18 @@ MAX_NOTE_SECONDS = 60
 
 
 def begin(session: SessionBase) -> None:
-    """Note that somebody has just logged in."""
+    """Note that somebody has just logged in: whatever was shown in this session before counts no more."""
+    for shown in (DEVICE_ID_SESSION_KEY, PASSWORD_AT):
+        session.pop(shown, None)
+    session.cycle_key()
     session[BEGAN_AT] = session[USED_AT] = time.time()
+
+
+def end_all(user: User) -> None:
+    """End every session of `user`. Reads all sessions: only staff have one."""
+    for session in Session.objects.iterator():
+        if session.get_decoded().get(SESSION_KEY) == str(user.pk):
+            session.delete()
 
 
 def is_over(session: SessionBase) -> bool:

@@ -62,7 +62,7 @@ class StaffSite(admin.AdminSite):
             path("second-factor/", self._half(factor_pages.show), name="second_factor"),
             path("second-factor/enrol/", self._half(factor_pages.enrol), name="second_factor_enrol"),
             # Before Django's, which wants the second factor.
-            path("logout/", self._half(lambda request, _context: self.logout(request))),
+            path("logout/", self._leave),
         ]
         return [*own, *super().get_urls()]
 
@@ -80,6 +80,10 @@ class StaffSite(admin.AdminSite):
         if request.method == "POST" and response.status_code == 302:
             note(AccountAct.PASSWORD_CHANGED, actor=request.user.get_username(), request=request)
         return response
+
+    def _leave(self, request: HttpRequest) -> HttpResponse:
+        # A login must not lead back here: this page takes POST only.
+        return self.logout(request) if is_half_in(request) else HttpResponseRedirect(reverse("admin:index"))
 
     def _half(self, view: View) -> View:
         """Let those in who have given their password; everybody else goes to the login."""

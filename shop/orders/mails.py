@@ -77,6 +77,8 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
     with transaction.atomic():
         Contact.objects.get_or_create(request_id=request_id)
         contact = Contact.objects.select_for_update().get(request_id=request_id)
+        if contact.address == address:
+            return  # the same press again: its answer was lost
         if contact.link_mails >= MAX_LINK_MAILS:
             raise RateLimited("The link of this ticket was sent too often.")
         contact.address, contact.language, contact.root = address, language, root

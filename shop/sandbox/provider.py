@@ -19,7 +19,7 @@ from shop.sandbox import accounts, deliveries, signing
 
 
 class Sandbox:
-    """The built-in provider; see payment_providers.Provider for what each call promises."""
+    """The built-in provider; see shop/payments/providers.py for what each call promises."""
 
     name = "sandbox"
     pays_at_once = True

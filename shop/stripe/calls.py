@@ -18,7 +18,8 @@ from inventory.exceptions import InvalidRequest, Unavailable
 
 log = structlog.get_logger(__name__)
 
-CONNECT_SECONDS, ANSWER_SECONDS = 3.0, 8.0
+# Twice this and a pause is shorter than a page waits for an answer.
+CONNECT_SECONDS, ANSWER_SECONDS = 3.0, 4.0
 RETRIES = 1
 
 

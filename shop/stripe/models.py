@@ -6,12 +6,14 @@ from django.db import models
 
 
 class CheckoutSession(models.Model):
-    """A session by our name for the payment. is_ended: the hold was over before Stripe had named it."""
+    """A session by our name for the payment. is_ended: the hold ended before the session's id was saved."""
 
     reference = models.CharField(max_length=64)
     # Stripe's name, kept before any buyer is given the address of its page; '' until then.
     session_id = models.CharField(max_length=255, blank=True)
     is_ended = models.BooleanField(default=False)
+    # Of the idempotency keys: how often Stripe itself failed. It repeats its first answer to a key, an error too.
+    tries = models.PositiveIntegerField(default=0)
 
     class Meta:
         ordering = ["id"]

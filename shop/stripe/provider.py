@@ -1,5 +1,5 @@
 """Stripe as the shop speaks to it: begin at Checkout's page, end, look up, refund, read an event. See
-payment_providers.Provider for what each call promises. Named by settings.PAYMENT_PROVIDERS.
+shop/payments/providers.py for what each call promises. Named by settings.PAYMENT_PROVIDERS.
 Never sees an order, never holds a row or a transaction while it waits for the network.
 
 Cards only: other ways to pay may capture days later, and money that comes later than a day is never looked for.
@@ -7,12 +7,15 @@ Cards only: other ways to pay may capture days later, and money that comes later
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 import stripe
+import structlog
+from django.db.models import F
 
 from inventory.exceptions import InvalidRequest, NotPayable
 from shop.payments.providers import Charge, Notice
@@ -23,6 +26,8 @@ from shop.stripe.models import CheckoutSession
 
 if TYPE_CHECKING:
     from stripe.params.checkout import SessionCreateParams
+
+log = structlog.get_logger(__name__)
 
 # A session lives for half an hour at least, and must be begun before the hold's end: so it outlives every hold. The
 # payments worker ends it; this end is for when no worker runs. The rest is for clocks that differ.
@@ -46,10 +51,15 @@ class Stripe:
             if kept.session_id:
                 return _page_of(client.v1.checkout.sessions.retrieve(kept.session_id)) or charge.return_url
             # The same key, the same session: also when an answer was lost, or two presses come at once.
-            session = client.v1.checkout.sessions.create(wish, {"idempotency_key": charge.reference})
+            with _another_key_after_failure(kept):
+                key = f"{charge.reference}-{kept.tries}"
+                session = client.v1.checkout.sessions.create(wish, {"idempotency_key": key})
             if not _keep(charge.reference, session.id):
-                client.v1.checkout.sessions.expire(session.id)
-                raise NotPayable("the time to pay is over; nothing was taken from you")
+                with suppress(stripe.InvalidRequestError):  # it has ended already
+                    client.v1.checkout.sessions.expire(session.id)
+                if not (other := _session_id(charge.reference)):
+                    raise NotPayable("the time to pay is over; nothing was taken from you")
+                session = client.v1.checkout.sessions.retrieve(other)
         return _page_of(session) or charge.return_url
 
     def pay_at_once(self, charge: Charge) -> Notice:
@@ -58,18 +68,19 @@ class Stripe:
 
     def refund(self, reference: str) -> None:
         """Give back what was captured and not given back yet. Raises InvalidRequest when Stripe cannot."""
-        session_id = _session_id(reference)
-        if not session_id:
+        kept = CheckoutSession.objects.filter(reference=reference).exclude(session_id="").first()
+        if kept is None:
             raise InvalidRequest("there is no session of this payment")
-        with stripe_client() as client:
-            session = client.v1.checkout.sessions.retrieve(session_id).to_dict()
+        with stripe_client() as client, _another_key_after_failure(kept):
+            session = client.v1.checkout.sessions.retrieve(kept.session_id).to_dict()
             if session["payment_status"] not in PAID:
                 raise InvalidRequest("nothing was collected for this payment")
             intent = session.get("payment_intent")
             if intent is None:
                 return  # a price of 0
             try:
-                made = client.v1.refunds.create({"payment_intent": intent}, {"idempotency_key": f"refund-{reference}"})
+                key = f"refund-{reference}-{kept.tries}"
+                made = client.v1.refunds.create({"payment_intent": intent}, {"idempotency_key": key})
             except stripe.InvalidRequestError as error:
                 # Keys are forgotten after a day; a refund is not.
                 if error.code != "charge_already_refunded":
@@ -84,7 +95,14 @@ class Stripe:
         if not session_id:
             return None  # nobody was given the address of a page
         with stripe_client() as client:
-            found = client.v1.checkout.sessions.retrieve(session_id, {"expand": ["payment_intent.latest_charge"]})
+            try:
+                found = client.v1.checkout.sessions.retrieve(session_id, {"expand": ["payment_intent.latest_charge"]})
+            except stripe.InvalidRequestError as error:
+                if error.code != "resource_missing":
+                    raise
+                # Begun with another key, such as one for tests: this one will never hear of it.
+                log.warning("Stripe knows no such session", action="stripe_unknown_session", reference=reference)
+                return None
         session = found.to_dict()
         charge = (session.get("payment_intent") or {}).get("latest_charge") or {}
         return refunded(charge) if charge.get("refunded") else captured(session)
@@ -92,7 +110,7 @@ class Stripe:
     def end(self, reference: str) -> Notice | None:
         """End the session at Stripe; one that was paid, or is over, stays as it is."""
         CheckoutSession.objects.get_or_create(reference=reference)
-        # Of this and _keep exactly one finds it nameless: what is being begun now is ended by who began it.
+        # Either this or _keep changes the row first. If this does, begin() ends the new session itself.
         if CheckoutSession.objects.filter(reference=reference, session_id="").update(is_ended=True):
             return None
         with stripe_client() as client:
@@ -148,5 +166,23 @@ def _session_id(reference: str) -> str:
 
 
 def _keep(reference: str, session_id: str) -> bool:
-    """Keep Stripe's name of a session before anybody gets its address; False when the hold ended before."""
-    return bool(CheckoutSession.objects.filter(reference=reference, is_ended=False).update(session_id=session_id))
+    """Keep Stripe's name of a session before anybody gets its address.
+
+    False when the hold ended before, or another session is kept: two must never be handed out for one payment.
+    """
+    free = CheckoutSession.objects.filter(reference=reference, is_ended=False, session_id__in=("", session_id))
+    return bool(free.update(session_id=session_id))
+
+
+@contextmanager
+def _another_key_after_failure(kept: CheckoutSession) -> Iterator[None]:
+    """Let the next try use another idempotency key if Stripe failed, or was asked for something else by this one.
+
+    Never after a lost answer: the same key finds what was made.
+    """
+    try:
+        yield
+    except stripe.StripeError as error:
+        if isinstance(error, stripe.IdempotencyError) or (error.http_status or 0) >= 500:
+            CheckoutSession.objects.filter(pk=kept.pk, tries=kept.tries).update(tries=F("tries") + 1)
+        raise

@@ -205,7 +205,7 @@ def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
     except Unauthenticated as error:
         if request.method != "POST" or not request.POST.get("new_buyer"):
             return sale_page(request, card, error=error if request.method == "POST" else None)
-        buyer, token = buyers.issue_buyer()
+        buyer, token = buyers.replace_buyer(was, key=request.POST.get("idempotency_key", ""))
     response = ask(request, card, buyer=buyer) if request.method == "POST" else sale_page(request, card)
     if token:
         set_cookie(response, name=buyers.COOKIE_NAME, value=token)

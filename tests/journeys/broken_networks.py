@@ -36,7 +36,7 @@ NEW_KEYS: Change = (
 def alter_script(visit: Visit, change: Change) -> None:
     """Let this browser get a press.js in which one text is replaced by another."""
     altered = SCRIPT.read_text()
-    for old, new in (change, PATIENT):
+    for old, new in {change, PATIENT}:
         assert altered.count(old) == 1, f"press.js has changed: {old}"
         altered = altered.replace(old, new)
     visit.context.route(PRESS, lambda route: route.fulfill(body=altered, content_type="text/javascript"))

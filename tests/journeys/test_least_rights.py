@@ -331,7 +331,7 @@ def test_the_control_the_operator_is_not_refused(shop: Shop, what: str) -> None:
 
 
 def test_the_file_of_users_is_one_that_a_server_takes(shop: Shop) -> None:
-    """The lines as the server keeps them; the operator's own is left out, so that he is not locked out."""
+    """The lines as the server keeps them; the operator's own is left out, so that the operator is not locked out."""
     with redis_as(shop.owner) as client:
         (lines,) = redis.run_commands(client, [("ACL", "LIST")])
     kept = {line.split()[1] for line in lines}

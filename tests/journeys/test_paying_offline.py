@@ -16,6 +16,7 @@ from tests.journeys.broken_networks import (
     CHARGE,
     NO_RETRY,
     NO_TIMER,
+    PATIENT,
     PAY,
     STOPPED,
     TRYING,
@@ -88,7 +89,7 @@ def test_a_network_that_fails_at_every_press_costs_neither_the_unit_nor_two_char
     assert_books_balance(card)
 
 
-def test_a_lost_way_to_the_payment_page_is_found_again_by_a_page_loaded_anew(
+def test_a_lost_way_to_the_payment_page_is_found_again_by_a_reloaded_page(
     open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller
 ) -> None:
     card, buyer = open_sale(units=1), visit()
@@ -124,6 +125,7 @@ def test_a_payment_page_on_another_host_is_reached(open_sale: MakeSale, visit: O
 
 def test_too_late_is_said_in_place_and_the_ticket_goes_on(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, buyer = open_sale(units=1), visit()
+    alter_script(buyer, PATIENT)  # a clock that stands still would never try again
     buyer.page.clock.install()
     buyer.get_one(card)
     buyer.stop_clock()  # the page does not look by itself

@@ -1,5 +1,5 @@
-"""The tables of least rights in docs/operations.md and the code agree, and every command of a script is granted to who
-runs it. Reads sources only, and runs the script that prints the users. Needs no server.
+"""The tables of least rights in docs/operations.md and the code agree, and every command of a script is granted to
+the users who run it. Reads sources only, and runs the script that prints the users. Needs no server.
 """
 
 from __future__ import annotations

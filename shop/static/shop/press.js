@@ -135,6 +135,8 @@ addEventListener("pageshow", (event) => {
 const unanswered = kept();
 if (unanswered && Date.now() - unanswered.at < RESUME_MS) {
   const form = [...document.querySelectorAll("form.buy")].find((one) => one.action === unanswered.action);
+  // Should the browser send the form itself in the end, then as it was sent before.
+  for (const [name, value] of new URLSearchParams(unanswered.body)) if (form?.elements[name]) form.elements[name].value = value;
   begin(unanswered.action, unanswered.body, form?.querySelector("button"));
 }
 

@@ -18,6 +18,7 @@ class Migration(migrations.Migration):
                 ('reference', models.CharField(max_length=64)),
                 ('session_id', models.CharField(blank=True, max_length=255)),
                 ('is_ended', models.BooleanField(default=False)),
+                ('tries', models.PositiveIntegerField(default=0)),
             ],
             options={
                 'ordering': ['id'],

@@ -53,6 +53,7 @@ class StripeServer(ThreadingHTTPServer):
         self.refund_status = "succeeded"
         self.before_answer: Callable[[str], object] = lambda _: None
         self._replies: dict[str, tuple[Object, Object]] = {}
+        self.failures: dict[str, Refused] = {}
         self._turn = threading.Lock()
 
     @property
@@ -62,6 +63,7 @@ class StripeServer(ThreadingHTTPServer):
     def forget_keys(self) -> None:
         """Forget all idempotency keys, as Stripe does after a day."""
         self._replies.clear()
+        self.failures.clear()
 
     def called(self, name: str) -> int:
         """Return how many calls there were of this method and path, such as "POST /v1/refunds"."""
@@ -71,7 +73,11 @@ class StripeServer(ThreadingHTTPServer):
         """Return the object that a call gets. Raises Refused."""
         with self._turn:
             self.calls.append((name, key))
+            if key in self.failures:
+                raise self.failures[key]
             if self.refuse:
+                if key and self.refuse.status >= 500:  # kept like any other first answer to a key
+                    self.failures[key] = self.refuse
                 raise self.refuse
             if faults := faults_of(name, wish):
                 raise Refused(400, "invalid_request_error", "; ".join(faults))

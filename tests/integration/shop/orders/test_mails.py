@@ -305,6 +305,14 @@ def give_elsewhere(request_id: str) -> None:
         connections.close_all()
 
 
+def test_an_address_that_is_sent_again_queues_no_second_mail(new_card: Callable[..., SaleCard]) -> None:
+    """A press whose answer was lost is sent again with the form of before."""
+    reader = Reader(new_card())
+    reader.give()
+    give_elsewhere(reader.request_id)
+    assert reader.subjects == [LINK]
+
+
 def test_a_mail_server_that_is_away_delays_a_mail_and_loses_none(
     new_card: Callable[..., SaleCard], settings: Any
 ) -> None:

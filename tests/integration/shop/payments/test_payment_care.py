@@ -241,7 +241,7 @@ def test_a_round_says_that_it_lives_and_stops_between_two_questions(asked: list[
 OLD_PAYMENTS = """
 INSERT INTO shop_payment (order_id, provider, reference, amount, currency, state, reason, created_at, changed_at)
 SELECT %s, 'sandbox', 'old-' || no, 9, 'EUR', CASE WHEN no %% 10 = 0 THEN 'pending' ELSE 'declined' END,
-       'the hold is over; the provider was told',
+       'the hold is over',
        now() - interval '9 days', now() - CASE WHEN no %% 10 = 0 THEN interval '3 days' ELSE interval '6 days' END
 FROM generate_series(1, 30000) AS no
 """

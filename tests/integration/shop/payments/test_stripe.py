@@ -6,28 +6,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 
 import pytest
-from django.db import OperationalError, connection, transaction
-from django.db.models.functions import Now
+from django.db import OperationalError, connection, connections, transaction
 
 from inventory.exceptions import InvalidRequest, RequestNotFound, Unavailable
 from shop.models import Order, Payment, PaymentNotice
-from shop.payments import checkout, recovery
+from shop.payments import checkout
 from shop.payments.providers import default_provider
 from shop.sales.catalogue import SaleCard
 from shop.stripe import calls
 from shop.stripe.models import CheckoutSession
+from shop.stripe.provider import Stripe
 from tests.support.paying import hold, payment_state, state_of
 from tests.support.servers.stripe_server import Refused, StripeServer
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.stripe_shop import BUYER, ROOT, begin, hear, payment_of, selling_by_stripe
-from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 CREATE, FIND = "POST /v1/checkout/sessions", "GET /v1/checkout/sessions/*"
-END, REFUND = "POST /v1/checkout/sessions/*/expire", "POST /v1/refunds"
 
 
 @pytest.fixture
@@ -35,17 +33,6 @@ def stripe() -> Iterator[StripeServer]:
     """Let this process sell by Stripe."""
     with selling_by_stripe() as server:
         yield server
-
-
-def ask_stripe() -> None:
-    """Let the payments worker ask about everything that is due or could be."""
-    recovery.bring_on(first_question=timedelta(0))
-
-
-def due(name: str) -> None:
-    """Let the last question about a payment be so long ago that the next one is due."""
-    old = Now() - timedelta(minutes=10)
-    Payment.objects.filter(pk=payment_of(name).pk).update(created_at=old, changed_at=old)
 
 
 def test_from_the_hold_to_stripes_page_to_paid(card: SaleCard, stripe: StripeServer) -> None:
@@ -79,7 +66,7 @@ def test_an_answer_that_was_lost_is_asked_for_again_with_the_same_key(card: Sale
     (name,) = hold(card, buyers=1)
     stripe.lose = 1
     assert begin(name)
-    assert stripe.calls == [(CREATE, payment_of(name).reference)] * 2
+    assert stripe.calls == [(CREATE, f"{payment_of(name).reference}-0")] * 2
     assert len(stripe.sessions) == 1
 
 
@@ -88,7 +75,8 @@ def test_a_press_after_lost_answers_is_the_same_session(card: SaleCard, stripe: 
     stripe.lose = 2
     with pytest.raises(Unavailable):
         begin(name)
-    assert (state_of(name), len(stripe.sessions)) == ("held", 1)
+    wait_until(lambda: len(stripe.sessions) == 1, what="the stand-in makes what was asked")
+    assert state_of(name) == "held"
     assert begin(name) == stripe.session_of(payment_of(name).reference)["url"]
     assert Payment.objects.filter(order__request_id=name).count() == 1
 
@@ -125,6 +113,33 @@ def test_what_stripe_does_not_do_charges_nothing(
     assert begin(name)
 
 
+def test_a_session_is_never_handed_out_alongside_another(card: SaleCard, stripe: StripeServer) -> None:
+    """A press whose key another press had to change: its session ends, and it leads to the one that is kept."""
+    (name,) = hold(card, buyers=1)
+    first = begin(name)
+    row = CheckoutSession.objects.get(reference=payment_of(name).reference)
+    CheckoutSession.objects.filter(pk=row.pk).update(session_id="", tries=1)
+
+    def keep_the_first(call: str) -> None:
+        if call == CREATE:
+            CheckoutSession.objects.filter(pk=row.pk).update(session_id=row.session_id)
+            connections.close_all()  # those of the stand-in's thread
+
+    stripe.before_answer = keep_the_first
+    assert begin(name) == first
+    assert sorted(each["status"] for each in stripe.sessions.values()) == ["expired", "open"]
+
+
+def test_a_session_of_another_key_is_unknown_and_its_payment_ends_without_it(
+    card: SaleCard, stripe: StripeServer
+) -> None:
+    (name,) = hold(card, buyers=1)
+    begin(name)
+    stripe.sessions.clear()
+    assert Stripe().look_up(payment_of(name).reference) is None
+    assert Stripe().end(payment_of(name).reference) is None
+
+
 def test_a_stripe_that_is_silent_is_not_waited_for(
     card: SaleCard, stripe: StripeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +152,8 @@ def test_a_stripe_that_is_silent_is_not_waited_for(
             begin(name)
     finally:
         go_on.set()
-    assert (state_of(name), len(stripe.sessions)) == ("held", 1)
+    wait_until(lambda: len(stripe.sessions) == 1, what="the stand-in makes what was asked")
+    assert state_of(name) == "held"
 
 
 def test_an_event_twice_sells_once(card: SaleCard, stripe: StripeServer) -> None:

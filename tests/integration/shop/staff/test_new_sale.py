@@ -5,12 +5,14 @@ Uses the real servers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from secrets import token_hex
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
@@ -128,6 +130,24 @@ def test_a_sku_that_exists_gets_no_units(manager: Client, new_sku: Callable[[], 
     answer = manager.post(ADD, filled(card.sku, slug=f"{card.sku}-b"))
     assert list(answer.context["adminform"].form.errors) == ["sku"]
     assert Stock.objects.get(sku=card.sku).total == 3
+
+
+def test_of_two_clicks_one_makes_the_sale_and_one_is_told(new_sku: Callable[[], str]) -> None:
+    sku = new_sku()
+    name = f"manager-{token_hex(4)}"
+    user = User.objects.create_superuser(name)
+
+    def click(form: dict[str, Any]) -> int:
+        client = Client()
+        client.force_login(user)
+        try:
+            return client.post(ADD, form).status_code
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(click, [filled(sku)] * 2)) == [200, 302]
+    assert Stock.objects.get(sku=sku).total == 12
 
 
 def test_a_product_and_a_new_one_are_one_too_many(manager: Client, new_sku: Callable[[], str]) -> None:

@@ -125,7 +125,7 @@ def test_the_walk_finds_the_pages_of_staff() -> None:
 
 
 def test_half_logged_in_nothing_of_staff_opens(enrolled: Enrolled) -> None:
-    """Whoever has given only a password gets no more of any route than a stranger does."""
+    """Somebody who has given only a password gets no more of any route than a stranger does."""
     half, stranger = with_password(enrolled.user), Client()
     for path in set(addresses()) - OPEN:
         for method in ("get", "post"):
@@ -140,6 +140,7 @@ def test_from_each_page_they_are_led_to_what_is_missing(enrolled: Enrolled, path
     half = with_password(enrolled.user)
     assert leads_to(half, path) == leads_to(half, "/admin/login/") == leads_to(half, ENROL) == FACTOR
     second_factor.reset(enrolled.user)
+    half = with_password(enrolled.user)
     assert leads_to(half, path) == leads_to(half, "/admin/login/") == leads_to(half, FACTOR) == ENROL
 
 
@@ -292,18 +293,27 @@ def test_the_key_of_the_session_changes_with_the_second_factor(enrolled: Enrolle
     assert half.cookies[settings.SESSION_COOKIE_NAME].value != before
 
 
+def test_the_password_once_more_does_not_renew_what_a_code_had_opened(enrolled: Enrolled) -> None:
+    assert enrolled.browser.get(ADMIN).status_code == 200
+    key = enrolled.browser.session.session_key
+    enrolled.browser.post("/admin/login/", {"username": enrolled.user.username, "password": PASSWORD, "next": ADMIN})
+    assert enrolled.browser.session.session_key != key
+    assert leads_to(enrolled.browser, ADMIN) == FACTOR
+
+
 def test_an_operator_resets_a_lost_device(enrolled: Enrolled) -> None:
-    """Sessions that had shown it are half logged in again; the account is asked to set up another one."""
+    """Every session of the account ends: one on a lost phone could set up the next authenticator."""
     out = StringIO()
     call_command("second_factor", "list", stdout=out)
     assert f"{enrolled.user.username}: set up" in out.getvalue()
     assert enrolled.browser.get(ADMIN).status_code == 200
     why = ("--reason", "phone lost", "--actor", "ivan")
     call_command("second_factor", "reset", enrolled.user.username, *why, stdout=out)
-    assert leads_to(enrolled.browser, ADMIN) == ENROL
+    assert leads_to(enrolled.browser, ADMIN).startswith("/admin/login/")
     act = StaffAct.objects.filter(actor=enrolled.user.username).first()
     assert act
     assert (act.act, act.detail) == ("second_factor_reset", "by ivan: phone lost")
+    assert leads_to(with_password(enrolled.user), ADMIN) == ENROL
     for name in (enrolled.user.username, "nobody-of-that-name"):
         with pytest.raises(CommandError):
             call_command("second_factor", "reset", name, "--reason", "again", stdout=out)
