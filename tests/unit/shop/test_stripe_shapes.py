@@ -16,8 +16,13 @@ from tests.support.servers.stripe_server import API_KEY, stripe_server
 from tests.support.stripe_shapes import OBJECTS, example, faults_of, read_form
 
 CREATE = "POST /v1/checkout/sessions"
-ENDS = datetime.now(tz=UTC) + timedelta(minutes=10)
-CHARGE = Charge("a" * 32, Decimal("15.00"), "EUR", "1 × Kite", "/requests/1/", "https://shop.example/notices", ENDS)
+
+
+def wish(ends_in: timedelta = timedelta(minutes=10)) -> dict[str, Any]:
+    """Return what the shop asks for when a hold ends so long from now."""
+    ends = datetime.now(tz=UTC) + ends_in
+    money = (Decimal("15.00"), "EUR")
+    return dict(session_of(Charge("a" * 32, *money, "1 × Kite", "/requests/1/", "https://shop.example/notices", ends)))
 
 
 def client(url: str, key: str = API_KEY) -> stripe.StripeClient:
@@ -27,7 +32,7 @@ def client(url: str, key: str = API_KEY) -> stripe.StripeClient:
 def test_what_the_shop_asks_for_has_the_shape_that_stripe_describes() -> None:
     """The control of every refusal below."""
     with stripe_server() as server:
-        made = client(server.url).v1.checkout.sessions.create(session_of(CHARGE))
+        made = client(server.url).v1.checkout.sessions.create(wish())
     assert (made.status, made.payment_status, made.currency) == ("open", "unpaid", "eur")
 
 
@@ -44,33 +49,38 @@ def test_what_the_shop_asks_for_has_the_shape_that_stripe_describes() -> None:
         # Removed from the API in 2026.
         ({"payment_method_types": ["card"]}, "payment_method_types"),
         ({"adaptive_pricing": {"enabled": 0}}, "enabled"),
-        ({"expires_at": int((ENDS + timedelta(minutes=15)).timestamp())}, "30 minutes"),
-        ({"expires_at": int((ENDS + timedelta(hours=24)).timestamp())}, "24 hours"),
     ],
     ids=lambda value: str(value)[:40],
 )
 def test_what_stripe_does_not_describe_is_refused(changes: dict[str, Any], fault: str) -> None:
     with stripe_server() as server, pytest.raises(stripe.InvalidRequestError, match=fault):
-        client(server.url).v1.checkout.sessions.create({**session_of(CHARGE), **changes})
+        client(server.url).v1.checkout.sessions.create({**wish(), **changes})
+    assert server.sessions == {}
+
+
+@pytest.mark.parametrize(("ends_in", "fault"), [(timedelta(minutes=-5), "30 minutes"), (timedelta(days=1), "24 hours")])
+def test_a_session_that_ends_too_soon_or_too_late_is_refused(ends_in: timedelta, fault: str) -> None:
+    with stripe_server() as server, pytest.raises(stripe.InvalidRequestError, match=fault):
+        client(server.url).v1.checkout.sessions.create(wish(ends_in))
     assert server.sessions == {}
 
 
 def test_another_key_and_another_address_are_refused() -> None:
     with stripe_server() as server:
         with pytest.raises(stripe.AuthenticationError):
-            client(server.url, "sk_test_another").v1.checkout.sessions.create(session_of(CHARGE))
+            client(server.url, "sk_test_another").v1.checkout.sessions.create(wish())
         with pytest.raises(stripe.InvalidRequestError, match="Unrecognized"):
             client(server.url).v1.customers.create({})
 
 
 def test_a_key_used_for_something_else_is_refused() -> None:
-    options = {"idempotency_key": "one"}
+    options, mine = {"idempotency_key": "one"}, wish()
     with stripe_server() as server:
         sessions = client(server.url).v1.checkout.sessions
-        first = sessions.create(session_of(CHARGE), options)
-        assert sessions.create(session_of(CHARGE), options).id == first.id
+        first = sessions.create(mine, options)
+        assert sessions.create(mine, options).id == first.id
         with pytest.raises(stripe.IdempotencyError):
-            sessions.create({**session_of(CHARGE), "locale": "de"}, options)
+            sessions.create({**mine, "locale": "de"}, options)
         assert len(server.sessions) == 1
 
 
