@@ -17,10 +17,10 @@ from shop.gate.server.threads import ThreadPool
 from shop.http import MAX_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
 from shop.replies import Header
 
-PAYMENTS, PAGES, STAFF, SHARED = "payments", "pages", "staff", "shared"
+PAYMENTS, CHANGES, PAGES, STAFF, SHARED = "payments", "changes", "pages", "staff", "shared"
 # (threads, calls that may be under way or wait). Pages cost this process's own time, so more threads would not make
-# them quicker. A login costs a third of a second of a core.
-SIZES = {PAYMENTS: (8, 512), PAGES: (4, 256), STAFF: (2, 32), SHARED: (2, 512)}
+# them quicker. A login costs a third of a second of a core. A payment waits for its provider; a change never does.
+SIZES = {PAYMENTS: (6, 512), CHANGES: (2, 512), PAGES: (4, 256), STAFF: (2, 32), SHARED: (2, 512)}
 
 
 class PageAnswer(NamedTuple):
@@ -92,8 +92,10 @@ def pool_of(scope: Scope) -> str:
     path: str = scope["path"]
     if path.startswith("/admin") or (path.startswith("/api/") and path.endswith("/audit")):
         return STAFF
-    if path.startswith("/sandbox/") or (scope["method"] == "POST" and path.startswith(("/api/", "/requests/"))):
+    if path.startswith("/sandbox/"):
         return PAYMENTS
+    if scope["method"] == "POST" and path.startswith(("/api/", "/requests/")):
+        return PAYMENTS if path.rstrip("/").endswith("/payment") else CHANGES
     return PAGES
 
 

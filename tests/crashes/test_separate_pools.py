@@ -1,4 +1,5 @@
-"""Proves that a crowd at the login, or at the pages, does not keep those waiting who pay. Real web process and stores.
+"""Proves that a crowd at the login, or at the pages, does not keep those waiting who pay, and a silent payment provider
+not those who cancel. Real web process and stores.
 The control is a web process with one pool for everything, which never notices that a caller has left.
 """
 
@@ -7,8 +8,10 @@ from __future__ import annotations
 import selectors
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,15 +19,20 @@ from urllib.parse import urlencode
 
 import pytest
 
+from shop.gate import pages
 from tests.crashes.conftest import READERS
 from tests.support.desk import Desk, open_desk
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import running_process
+from tests.support.servers.stripe_server import StripeServer, stripe_server
 from tests.support.shown_sales import shown_sales
+from tests.support.stripe_shop import stripe_environment
 from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
 
 LOGINS, PAYMENTS = 100, 20
+# More than any pool has threads; so many has the one of the control (tests/support/crashes/shared_pool.py).
+AT_ONCE, SHARED_THREADS = 12, 8
 READY_SECONDS = 3.0
 TRIES, TIMES_AS_LONG = 3, 3.0
 CSRF = "a" * 32
@@ -133,3 +141,44 @@ def test_payments_do_not_wait_for_a_crowd(
     path, headers = f"/api/v1/requests/{shared.ids[0]}/payment", shared.buyers[0].headers
     with crowd(shared), pytest.raises(TimeoutError):
         shared.web.call("POST", path, headers=headers, timeout_seconds=TIMES_AS_LONG * seconds)
+
+
+@contextmanager
+def silent(provider: StripeServer) -> Iterator[threading.Semaphore]:
+    """Let the provider take calls and answer none until the end of the block; lend what counts the calls."""
+    calls, go_on = threading.Semaphore(0), threading.Event()
+    provider.before_answer = lambda _: calls.release() or go_on.wait(SECONDS_TO_END)
+    try:
+        yield calls
+    finally:
+        go_on.set()
+        provider.before_answer = lambda _: None
+
+
+def is_cancelled_before_a_payment_ends(desk: Desk, provider: StripeServer, *, number: int, threads: int) -> bool:
+    """Take all `threads` with payments that get no answer, then cancel the hold of buyer `number`: was that first?"""
+    with ThreadPoolExecutor(AT_ONCE) as pool, silent(provider) as calls:
+        paying = [pool.submit(desk.call, "payment", each, body={"page": True}) for each in range(AT_ONCE)]
+        assert all(calls.acquire(timeout=SECONDS_TO_END) for _ in range(threads))
+        cancelled = desk.call("cancel", number)
+        first = not any(each.done() for each in paying)
+    assert (cancelled.status, cancelled.json()["state"]) == (200, "cancelled")
+    assert {each.result().status for each in paying} <= {200, 503}
+    return first
+
+
+@pytest.mark.parametrize(("pools", "threads"), [("own", pages.SIZES[pages.PAYMENTS][0]), ("shared", SHARED_THREADS)])
+def test_a_silent_provider_stops_no_cancel(
+    pools: str, threads: int, process_environment: dict[str, str], new_sku: Callable[[], str], tmp_path: Path
+) -> None:
+    """The control: with one pool a cancel waits until a payment has given up, whatever the pace of the machine."""
+    with stripe_server() as provider:
+        environment = process_environment | stripe_environment(provider)
+        with web_with(pools, environment, folder=tmp_path) as web:
+            buyers = AT_ONCE + TRIES
+            desk = open_desk(web, shown_sales(web, new_sku), units=buyers, buyers=buyers)
+            first = [
+                is_cancelled_before_a_payment_ends(desk, provider, number=AT_ONCE + each, threads=threads)
+                for each in range(TRIES)
+            ]
+    assert any(first) is (pools == "own")
