@@ -21,9 +21,9 @@ from shop.models import Sale
 
 PAST = timedelta(days=3)
 # Of the old payments: most were captured, some were declined, and some were never collected. A provider was asked last
-# when a payment was so old; nothing is asked about that was asked about a day after it began.
+# when a payment was so old; nothing is asked about that was asked about two days after it began (LAST_CAPTURE).
 CAPTURED, DECLINED = 0.8, 0.15
-LAST_ASKED = {"captured": timedelta(minutes=1), "declined": timedelta(hours=36)}
+LAST_ASKED = {"captured": timedelta(minutes=1), "declined": timedelta(hours=50)}
 SALES_A_COMMIT = 500
 HOLDS_AT_ONCE = 50_000
 ORDERS = """
