@@ -75,7 +75,7 @@ check: $(VENV)/dev.stamp ## lint, formatting, types, and the house rules (import
 
 .PHONY: bench-gate
 bench-gate: $(VENV)/dev.stamp ## measure admission, settlement and the whole road; fails below a floor
-	@exec env $(LOCAL) $(RUN) -m loadtest.bench.gate
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench gate
 
 .PHONY: profile-gate
 profile-gate: $(VENV)/dev.stamp ## print where the web process's time for one ask goes
@@ -83,23 +83,23 @@ profile-gate: $(VENV)/dev.stamp ## print where the web process's time for one as
 
 .PHONY: bench-locks
 bench-locks: $(VENV)/bench.stamp ## measure the lock and the queue alongside other libraries; fails below a floor
-	@exec env $(LOCAL) $(RUN) -m loadtest.bench.locks_queue
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench locks_queue
 
 .PHONY: bench-settle
 bench-settle: $(VENV)/dev.stamp ## measure settlement, expiry, payment and the audit; fails below a floor
-	@exec env $(LOCAL) $(RUN) -m loadtest.bench.settle
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench settle
 
 .PHONY: bench-streams
 bench-streams: $(VENV)/dev.stamp ## measure purchases alongside 2,000 live streams, and the sale page; fails below a floor
-	@exec env $(LOCAL) $(RUN) -m loadtest.bench.streams
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench streams
 
 .PHONY: bench-age
 bench-age: $(VENV)/dev.stamp ## measure a shop with no past alongside one with 10,000 past sales; fails below a floor
-	@exec env $(LOCAL) $(RUN) -m loadtest.bench.age
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench age
 
 .PHONY: bench-shop
 bench-shop: $(VENV)/dev.stamp ## measure the whole shop: sustained, spike, sold out, overload, cost; fails below a floor
-	@exec env $(LOCAL) $(RUN) -m loadtest.bench.shop
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench shop
 
 .PHONY: bench
 bench: $(VENV)/bench.stamp ## run every benchmark and write docs/benchmarks/README.md; fails when a floor is missed
@@ -111,7 +111,7 @@ mutants: $(VENV)/dev.stamp ## switch each guard off in a flood of its own: the v
 
 .PHONY: compare
 compare: $(VENV)/bench.stamp ## sell the same goods in ten ways, nine of them rivals'; fails below a floor
-	@exec env $(LOCAL) $(RUN) -m loadtest.bench.compare
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench compare
 
 .PHONY: audit
 audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)

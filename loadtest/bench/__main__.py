@@ -1,6 +1,5 @@
-"""`python -m loadtest.bench`: runs every benchmark one after the other and writes the table of them all.
-Goes on behind one that failed. Exit code 1 when a floor was missed or a benchmark failed, 130 when interrupted.
-Each benchmark starts its own stores.
+"""`python -m loadtest.bench [NAME]`: runs one benchmark; without a name, each in turn, and writes the table of all.
+Goes on after one that failed. Exit code 1 when a floor was missed or a benchmark failed, 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -10,54 +9,52 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
-from loadtest.bench.harness.command import CHECKOUT, INTERRUPTED_CODE, say
-from loadtest.bench.summary import BENCHMARKS, Page, missed, page_of, read_page
+from loadtest.bench.harness.benchmark import say
+from loadtest.bench.harness.command import CHECKOUT, INTERRUPTED_CODE, run_benchmark
+from loadtest.bench.harness.report import missed
+from loadtest.bench.summary import BENCHMARKS, page_of, read_page
 
-PACKAGE = "loadtest.bench"
-# A benchmark cleans up behind itself when it is interrupted.
+# A benchmark cleans up after itself when it is interrupted.
 END_SECONDS = 30.0
 
 
 def main() -> int:
     """Run the command."""
     options = _options()
+    if options.name is not None:
+        return run_benchmark(options.name, quick=options.quick, out=options.out)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     chosen = () if options.only_table else BENCHMARKS
     try:
-        failed = [name for name in chosen if _is_there(name) and _run(name, options) != 0]
+        failed = [name for name in chosen if _run(name, options) != 0]
     except KeyboardInterrupt:
         print("\nInterrupted; the table was not written.", file=sys.stderr)
         return INTERRUPTED_CODE
-    pages = [page for name in BENCHMARKS if (page := read_page(options.out, name)) is not None]
-    (options.out / "README.md").write_text(page_of(pages))
-    _say_outcome(pages, failed=failed, out=options.out)
-    return 1 if failed or any(missed(page) for page in pages) else 0
+    return _end(failed, out=options.out)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Run every benchmark; fail when a floor is missed.")
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest.bench", description="Run a benchmark, or every one; fail when a floor is missed."
+    )
+    parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="the benchmark to run; without it, every one")
     parser.add_argument("--quick", action="store_true", help="short runs that show that everything works")
     parser.add_argument("--only-table", action="store_true", help="measure nothing: write the table of what is there")
-    parser.add_argument("--out", type=Path, help="folder for all pages (docs/benchmarks; needed with --quick)")
+    parser.add_argument("--out", type=Path, help="folder for the pages (docs/benchmarks; of one --quick: none)")
     options = parser.parse_args()
-    if options.quick and options.out is None:
+    if options.quick and options.out is None and options.name is None:
         parser.error("--quick needs --out: what it measures is too short to be quoted")
-    options.out = options.out or CHECKOUT / "docs" / "benchmarks"
-    options.out.mkdir(parents=True, exist_ok=True)
+    if options.out is None and not options.quick:
+        options.out = CHECKOUT / "docs" / "benchmarks"
     return options
-
-
-def _is_there(name: str) -> bool:
-    return find_spec(f"{PACKAGE}.{name}") is not None
 
 
 def _run(name: str, options: argparse.Namespace) -> int:
     say(f"\n━━ {name}")
     began = time.monotonic()
-    command = [sys.executable, "-m", f"{PACKAGE}.{name}", "--out", str(options.out)]
+    command = [sys.executable, "-m", "loadtest.bench", name, "--out", str(options.out)]
     child = subprocess.Popen([*command, "--quick"] if options.quick else command, cwd=CHECKOUT)
     try:
         code = child.wait()
@@ -72,15 +69,16 @@ def _run(name: str, options: argparse.Namespace) -> int:
     return code
 
 
-def _say_outcome(pages: list[Page], *, failed: list[str], out: Path) -> None:
-    for page in pages:
-        for reason in missed(page):
-            say(f"✗ {page.name}: {reason}")
-    for name in failed:
-        say(f"✗ {name} ended with an error")
-    if not failed and not any(missed(page) for page in pages):
-        say("✓ Every floor of every benchmark holds.")
+def _end(failed: list[str], *, out: Path) -> int:
+    """Write the table of the pages that are there, say what was missed, and return the exit code."""
+    pages = [page for name in BENCHMARKS if (page := read_page(out, name)) is not None]
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "README.md").write_text(page_of(pages))
+    reasons = [f"{page.name}: {reason}" for page in pages for reason in missed(page.figures, faults=page.faults)]
+    reasons += [f"{name} ended with an error" for name in failed]
+    say("\n".join(f"✗ {reason}" for reason in reasons) or "✓ Every floor of every benchmark holds.")
     say(f"Written to {out}: README.md")
+    return 1 if reasons else 0
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.bench.harness.figures import Figure, number
+from loadtest.bench.harness.report import Figure, markdown_table, missed, number
 
-# In the order they run: module and page have the same name.
+# In the order they run: package and page have the same name.
 BENCHMARKS = ("gate", "locks_queue", "settle", "streams", "age", "shop", "compare")
 HEAD = ("figure", "measured", "unit", "floor", "", "÷ limit")
 FIELDS = ("name", "value", "unit", "at_least", "at_most", "aim", "limit")
@@ -42,10 +42,8 @@ def read_page(folder: Path, name: str) -> Page | None:
         return Page(
             name=name,
             title=whole.get("title", name),  # earlier pages had none, nor their command
-            command=whole.get("command", f"python -m loadtest.bench.{name}"),
-            date=whole["date"],
-            revision=whole["revision"],
-            quick=whole["quick"],
+            command=whole.get("command", f"python -m loadtest.bench {name}"),
+            **{field: whole[field] for field in ("date", "revision", "quick")},
             figures=[_figure(each) for each in whole["figures"]],
             faults=whole.get("faults", []),
         )
@@ -58,37 +56,24 @@ def _figure(row: dict[str, Any]) -> Figure:
     return Figure(**{"value": float("nan"), **known})  # what was not a number is null in JSON
 
 
-def missed(page: Page) -> list[str]:
-    """Return a sentence for each floor the page misses, and each fault it found."""
-    reasons = [f"{each.name} is {number(each.value)}, must be {each.bound}" for each in page.figures if not each.ok]
-    return [*reasons, *page.faults]
-
-
 def page_of(pages: Sequence[Page]) -> str:
     """Return the table of all pages as Markdown."""
+    reasons = [f"- ✗ {page.name}: {each}" for page in pages for each in missed(page.figures, faults=page.faults)]
     parts = [
         "# Benchmarks",
         "`make bench` runs all of them, one after the other, and writes this page from their JSON. ÷ limit is a figure "
         "over what the parts below could do at most in the same run; each page says what that is.",
-        _outcome(pages),
+        "\n".join(reasons) or "✓ Every floor holds.",
     ]
     for page in pages:
         parts += [
             f"## [{page.title}]({page.name}.md)",
             f"`{page.command}`, {page.date}, revision `{page.revision}`"
             + (" (a quick run: too short to be quoted)" if page.quick else ""),
-            "\n".join(
-                "| " + " | ".join(row) + " |"
-                for row in (HEAD, ("---", "---:", "---", "---:", "---", "---:"), *map(_row, page.figures))
-            ),
+            markdown_table(HEAD, list(map(_row, page.figures)), right=(1, 3, 5)),
             "\n".join(f"- ✗ {fault}" for fault in page.faults),
         ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _outcome(pages: Sequence[Page]) -> str:
-    reasons = [f"- ✗ {page.name}: {reason}" for page in pages for reason in missed(page)]
-    return "\n".join(reasons) if reasons else "✓ Every floor holds."
 
 
 def _row(figure: Figure) -> tuple[str, ...]:

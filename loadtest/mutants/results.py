@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadtest.bench.harness.figures import Figure
-from loadtest.bench.harness.report import Comparison, Report
+from loadtest.bench.harness.report import Comparison, Figure, Report
 from loadtest.mutants.guards import GUARDS
 from loadtest.mutants.one_run import ATTEMPTS, BUYERS, HOLD_SECONDS, UNITS
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from loadtest.bench.age import shops
 from loadtest.bench.age.plan import Plan
-from loadtest.bench.age.processes import AgeShop, Say
+from loadtest.bench.age.processes import AgeShop
+from loadtest.bench.harness.benchmark import say
 
 EXPIRER = "expirer"
 # What is still to be ended after the last hold's time gets so long.
@@ -29,7 +30,7 @@ class Ends:
     sweeping_after: float
 
 
-def measure_ends(shop: AgeShop, *, plan: Plan, say: Say) -> Ends:
+def measure_ends(shop: AgeShop, *, plan: Plan) -> Ends:
     """Let an expirer sweep when nothing is held, again after many holds have ended, and then end many."""
     with shop.running(workers=[], web=False):
         without = share_of(shop, seconds=plan.sweep_seconds)

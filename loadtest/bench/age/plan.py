@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadtest.bench.age.past import CAPTURED, DECLINED
+from loadtest.bench.age.shops import LOOKS
+from loadtest.bench.harness.report import filled
+
 WARM_UP_SECONDS = 1.0
 
 
@@ -11,44 +15,27 @@ WARM_UP_SECONDS = 1.0
 class Plan:
     """How much is measured: sizes of the past, of the large sale and of the spread; rounds; seconds of each."""
 
-    past_sales: int
-    past_orders: int
-    past_payments: int
-    pairs: int
-    seconds: float
-    idle_seconds: float
-    rest_seconds: float
-    retired_holds: int
-    large_records: int
-    spread_asks: int
-    spread_skus: int
-    spread_rounds: int
-    ended_holds: int
-    ending_holds: int
-    ending_seconds: float
-    sweep_seconds: float
+    past_sales: int = 10_000
+    past_orders: int = 1_000_000
+    past_payments: int = 300_000
+    pairs: int = 5
+    seconds: float = 10.0
+    idle_seconds: float = 15.0
+    rest_seconds: float = 10.0
+    retired_holds: int = 5_000
+    large_records: int = 1_000_000
+    spread_asks: int = 20_000
+    spread_skus: int = 1_000
+    spread_rounds: int = 3
+    ended_holds: int = 1_000_000
+    ending_holds: int = 100_000
+    ending_seconds: float = 60.0
+    sweep_seconds: float = 30.0
     asks_per_second: int = 200
     longest_round_seconds: float = 900.0
 
 
-FULL = Plan(
-    past_sales=10_000,
-    past_orders=1_000_000,
-    past_payments=300_000,
-    pairs=5,
-    seconds=10.0,
-    idle_seconds=15.0,
-    rest_seconds=10.0,
-    retired_holds=5_000,
-    large_records=1_000_000,
-    spread_asks=20_000,
-    spread_skus=1_000,
-    spread_rounds=3,
-    ended_holds=1_000_000,
-    ending_holds=100_000,
-    ending_seconds=60.0,
-    sweep_seconds=30.0,
-)
+FULL = Plan()
 QUICK = Plan(
     past_sales=50,
     past_orders=5_000,
@@ -102,3 +89,8 @@ METHOD = (
     "whose ends are spread over {ending_seconds:g} s: late is the moment of the change, by the database's clock, less "
     "the end of the hold.",
 )
+
+
+def method_of(plan: Plan) -> list[str]:
+    """Return the method in sentences, with the numbers of this run."""
+    return filled(METHOD, plan, captured=CAPTURED, declined=DECLINED, warm_up=WARM_UP_SECONDS, looks=LOOKS)

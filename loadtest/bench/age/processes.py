@@ -5,24 +5,23 @@ Never leaves a process behind.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from loadtest.bench.age import shops
-from loadtest.bench.harness import processes
+from loadtest.bench.harness import machine
 from loadtest.bench.harness.command import set_up_django
-from loadtest.bench.harness.servers import GATE, Side, Workspace, serving
-from loadtest.bench.harness.shares import POSTGRES, REDIS, WEB
+from loadtest.bench.harness.machine import WEB
+from loadtest.bench.harness.servers import GATE, WebServer, Workspace, children_of, serving
+from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.subprocesses import Hand
-from loadtest.bench.load.wire import LoadFailed
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.stores import Servers
 
 WORKERS = ("settler", "expirer", "reconciler")
 # The longest task of a hand is a comparison that takes all of its time.
 HAND_SECONDS = 1_800.0
-Say = Callable[[str], None]
 
 
 @dataclass(kw_only=True)
@@ -33,7 +32,7 @@ class AgeShop:
     servers: Servers
     place: Workspace
     hand: Hand
-    web: Side | None = None
+    web: WebServer | None = None
     workers: dict[str, ChildProcess] = field(default_factory=dict)
 
     @property
@@ -45,12 +44,10 @@ class AgeShop:
 
     def cpu_seconds(self) -> dict[str, float]:
         """Return the CPU time that each process and store has used until now."""
-        children = dict(self.workers)
+        children = {name: [child] for name, child in self.workers.items()} | children_of(self.servers)
         if self.web is not None:
-            children[WEB] = self.web.child
-        stores = {REDIS: self.servers.valkey.child, POSTGRES: self.servers.postgres.child}
-        children |= {name: child for name, child in stores.items() if child is not None}
-        return {name: processes.cpu_seconds(child) for name, child in children.items()}
+            children[WEB] = [self.web.child]
+        return machine.Crew(children=children).read()
 
     @contextmanager
     def running(self, *, workers: Sequence[str] = WORKERS, web: bool = True) -> Iterator[None]:
@@ -59,9 +56,8 @@ class AgeShop:
         with ExitStack() as stack:
             stack.callback(self._forget_processes)
             for name in workers:
-                child = self.place.child(f"{name} of {self.name}", ["manage.py", "run_worker", name], redis_url=url)
-                stack.callback(child.stop)
-                self.workers[name] = child.start()
+                worker = self.place.worker(name, of=f"of {self.name}", redis_url=url)
+                self.workers[name] = stack.enter_context(worker)
             if web:
                 server = serving(f"web of {self.name}", GATE, place=self.place, redis_url=url, slug=shops.LIVE)
                 self.web = stack.enter_context(server)
@@ -82,7 +78,6 @@ class AgeShop:
 def shop_of(name: str, servers: Servers, *, place: Workspace) -> Iterator[AgeShop]:
     """Give the shop on `servers`, with its tables made, for the length of a `with` block."""
     environment = {**place.environment, **servers.environment, "CACHE_URL": servers.valkey.url}
-    here = Workspace(checkout=place.checkout, environment=environment, folder=place.folder)
     before = dict(os.environ)
     os.environ |= environment  # what is spawned inherits it
     try:
@@ -91,6 +86,6 @@ def shop_of(name: str, servers: Servers, *, place: Workspace) -> Iterator[AgeSho
         os.environ |= before
     try:
         hand.ask(set_up_django)
-        yield AgeShop(name=name, servers=servers, place=here, hand=hand)
+        yield AgeShop(name=name, servers=servers, place=replace(place, environment=environment), hand=hand)
     finally:
         hand.end()

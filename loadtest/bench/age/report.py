@@ -1,21 +1,21 @@
-"""Puts a run of the benchmark of age together: figures with their floors, method, samples. Decides nothing else."""
+"""What the shop promises of a shop with a past: figures with their floors, samples. Pure."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from loadtest.bench.age.past import CAPTURED, DECLINED
-from loadtest.bench.age.plan import METHOD, WARM_UP_SECONDS, Plan
-from loadtest.bench.age.run import OLD, PROCESSES, YOUNG, AgeRound, Results
-from loadtest.bench.age.shops import LOOKS
-from loadtest.bench.harness import machine
-from loadtest.bench.harness.command import CHECKOUT
-from loadtest.bench.harness.figures import Figure, ratio
-from loadtest.bench.harness.method import filled
-from loadtest.bench.harness.report import Report
+from loadtest.bench.harness.machine import WEB
+from loadtest.bench.harness.report import Figure, ratio
 
+if TYPE_CHECKING:
+    from loadtest.bench.age.ends import Ends
+    from loadtest.bench.age.plan import Plan
+
+YOUNG, OLD = "no past", "old"
+PROCESSES = (WEB, "settler", "expirer", "reconciler")
 MAX_IDLE_PERCENT = 3
 MAX_SLOWER, MAX_SLOWER_P99 = 1.10, 1.25
 MAX_LIST_BYTES, MAX_LIST_MS = 20_000, 2
@@ -32,7 +32,45 @@ LOOK_NAMES = {
     "reconciler": "sales not retired",
     "payments worker": "payments left open",
 }
-PACKAGES = ("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgeRound:
+    """One round of one shop. Waits in ms: to the 202, and from the place in line to the committed decision."""
+
+    side: str
+    decided: int
+    told_p50_ms: float
+    decided_p50_ms: float
+    decided_p99_ms: float
+    cpu_us: float
+    list_bytes: int
+    list_ms: float
+    metrics_bytes: int
+    looks_ms: Mapping[str, Sequence[float]] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Large:
+    """A live sale with many records. share: of a core, all processes and stores; round_seconds: NaN when never over."""
+
+    records: int
+    round_seconds: float
+    share: float
+    drifts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """pairs: (no past, old); idle: shares of a core by process, of each pair and shop."""
+
+    pairs: Sequence[tuple[AgeRound, AgeRound]]
+    idle: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]
+    from_memory: Mapping[str, float]
+    retired_bytes: tuple[int, int]
+    spread: Sequence[tuple[float, float]]
+    large: Large
+    ends: Ends
 
 
 def figures_of(results: Results, *, plan: Plan) -> list[Figure]:
@@ -43,150 +81,103 @@ def figures_of(results: Results, *, plan: Plan) -> list[Figure]:
         *_size_figures(results),
         *_look_figures(results),
         *_redis_figures(results, plan=plan),
-        *_end_figures(results, plan=plan),
+        *_end_figures(results.ends, plan=plan),
     ]
 
 
 def _idle_figures(results: Results) -> list[Figure]:
+    percent = {name: median(old[name] for _, old in results.idle) * 100 for name in PROCESSES}
     return [
-        Figure(
-            name=f"idle, old shop: {name}",
-            value=statistics.median(old[name] for _, old in results.idle) * 100,
-            unit="% of a core",
-            at_most=MAX_IDLE_PERCENT,
-        )
-        for name in PROCESSES
+        Figure(f"idle, old shop: {name}", value=value, unit="% of a core", at_most=MAX_IDLE_PERCENT)
+        for name, value in percent.items()
     ]
 
 
 def _purchase_figures(results: Results, *, meant: float) -> list[Figure]:
     figures = []
-    for name, unit, most, value in (
-        ("ask to decision, p50", "ms", MAX_SLOWER, decided_p50),
-        ("ask to decision, p99", "ms", MAX_SLOWER_P99, decided_p99),
-        ("CPU per purchase", "µs", MAX_SLOWER, cpu),
-        ("wait for the 202, p50", "ms", None, told),
+    for title, unit, most, name in (
+        ("ask to decision, p50", "ms", MAX_SLOWER, "decided_p50_ms"),
+        ("ask to decision, p99", "ms", MAX_SLOWER_P99, "decided_p99_ms"),
+        ("CPU per purchase", "µs", MAX_SLOWER, "cpu_us"),
+        ("wait for the 202, p50", "ms", None, "told_p50_ms"),
     ):
-        young, old = ([value(pair[side]) for pair in results.pairs] for side in (0, 1))
+        young, old = ([getattr(pair[side], name) for pair in results.pairs] for side in (0, 1))
         figures += [
-            Figure(name=f"{name}, {YOUNG}", value=statistics.median(young), unit=unit),
-            Figure(name=f"{name}, {OLD}", value=statistics.median(old), unit=unit),
+            Figure(f"{title}, {YOUNG}", value=median(young), unit=unit),
+            Figure(f"{title}, {OLD}", value=median(old), unit=unit),
         ]
         if most is not None:
-            middle = statistics.median(ratio(above, below) for above, below in zip(old, young, strict=True))
-            figures.append(Figure(name=f"{name}: {OLD} ÷ {YOUNG}, median of pairs", value=middle, at_most=most))
+            middle = median(map(ratio, old, young))
+            figures.append(Figure(f"{title}: {OLD} ÷ {YOUNG}, median of pairs", value=middle, at_most=most))
     fewest = min(each.decided for pair in results.pairs for each in pair)
-    return [*figures, Figure(name="decided in the round with the fewest", value=fewest, at_least=KEPT * meant)]
+    return [*figures, Figure("decided in the round with the fewest", value=fewest, at_least=KEPT * meant)]
 
 
 def _size_figures(results: Results) -> list[Figure]:
-    rounds = old_rounds(results)
-    size = max(each.list_bytes for each in rounds)
-    wait = statistics.median(each.list_ms for each in rounds)
-    metrics = max(each.metrics_bytes for each in rounds)
+    rounds = [old for _, old in results.pairs]
+    size, metrics = max(each.list_bytes for each in rounds), max(each.metrics_bytes for each in rounds)
+    wait_ms = median(each.list_ms for each in rounds)
     return [
-        Figure(name="GET /api/v1/sales, old shop", value=size, unit="bytes", at_most=MAX_LIST_BYTES),
-        Figure(name="GET /api/v1/sales, old shop, median", value=wait, unit="ms", at_most=MAX_LIST_MS),
-        Figure(name="/metrics, old shop", value=metrics, unit="bytes", at_most=MAX_METRICS_BYTES),
+        Figure("GET /api/v1/sales, old shop", value=size, unit="bytes", at_most=MAX_LIST_BYTES),
+        Figure("GET /api/v1/sales, old shop, median", value=wait_ms, unit="ms", at_most=MAX_LIST_MS),
+        Figure("/metrics, old shop", value=metrics, unit="bytes", at_most=MAX_METRICS_BYTES),
     ]
 
 
 def _look_figures(results: Results) -> list[Figure]:
     figures = []
     for worker, what in LOOK_NAMES.items():
-        looks = [took for each in old_rounds(results) for took in each.looks_ms[worker]]
+        looks = [took for _, old in results.pairs for took in old.looks_ms[worker]]
         name = f"a look of the {worker} ({what})"
         figures += [
-            Figure(name=f"{name}, median", value=statistics.median(looks), unit="ms", at_most=MAX_LOOK_MS),
-            Figure(name=f"{name}, slowest", value=max(looks), unit="ms"),
+            Figure(f"{name}, median", value=median(looks), unit="ms", at_most=MAX_LOOK_MS),
+            Figure(f"{name}, slowest", value=max(looks), unit="ms"),
         ]
     return figures
 
 
 def _redis_figures(results: Results, *, plan: Plan) -> list[Figure]:
     before, after = results.retired_bytes
-    spread = statistics.median(ratio(many, one) for one, many in results.spread)
+    spread = median(ratio(many, one) for one, many in results.spread)
     large, named = results.large, f"{results.large.records:,} records in one live sale"
+    share, settled = large.share * 100, f"settled in {plan.spread_skus:,} SKUs ÷ in one, median of rounds"
     return [
         *[
-            Figure(name=f"sold-out answers from memory, {name}", value=share * 100, unit="%", at_least=100)
+            Figure(f"sold-out answers from memory, {name}", value=share * 100, unit="%", at_least=100)
             for name, share in results.from_memory.items()
         ],
-        Figure(name="Redis memory of a SKU before its sale is retired", value=before, unit="bytes", at_least=1),
-        Figure(name="Redis memory of a retired SKU", value=after, unit="bytes", at_most=0),
-        Figure(
-            name=f"{named}: everything idle", value=large.share * 100, unit="% of a core", at_most=MAX_LARGE_PERCENT
-        ),
-        Figure(name=f"{named}: a full comparison", value=large.round_seconds, unit="s", at_most=MAX_LARGE_SECONDS),
-        Figure(name=f"{named}: differences found", value=large.drifts, at_most=0),
-        Figure(
-            name=f"settled in {plan.spread_skus:,} SKUs ÷ in one, median of rounds",
-            value=spread,
-            at_least=MIN_SPREAD,
-        ),
+        Figure("Redis memory of a SKU before its sale is retired", value=before, unit="bytes", at_least=1),
+        Figure("Redis memory of a retired SKU", value=after, unit="bytes", at_most=0),
+        Figure(f"{named}: everything idle", value=share, unit="% of a core", at_most=MAX_LARGE_PERCENT),
+        Figure(f"{named}: a full comparison", value=large.round_seconds, unit="s", at_most=MAX_LARGE_SECONDS),
+        Figure(f"{named}: differences found", value=large.drifts, at_most=0),
+        Figure(settled, value=spread, at_least=MIN_SPREAD),
     ]
 
 
-def _end_figures(results: Results, *, plan: Plan) -> list[Figure]:
-    ends = results.ends
+def _end_figures(ends: Ends, *, plan: Plan) -> list[Figure]:
     named = f"{ends.holds:,} holds that end within {plan.ending_seconds:g} s"
-    sweeping = [
-        Figure(name=name, value=share * 100, unit="% of a core", at_most=MAX_SWEEPING_PERCENT)
-        for name, share in (
-            ("sweeping when nothing is held", ends.sweeping),
-            (f"sweeping after {plan.ended_holds:,} holds, before a vacuum", ends.sweeping_after),
-        )
-    ]
+    sweeping = {
+        "sweeping when nothing is held": ends.sweeping,
+        f"sweeping after {plan.ended_holds:,} holds, before a vacuum": ends.sweeping_after,
+    }
     return [
-        *sweeping,
-        Figure(name=f"{named}: ended", value=ends.ended, at_least=plan.ending_holds),
-        Figure(name=f"{named}: late, median", value=ends.late_p50_seconds, unit="s"),
-        Figure(name=f"{named}: late, p99", value=ends.late_p99_seconds, unit="s", at_most=MAX_LATE_SECONDS),
-        Figure(name=f"{named}: late, the last", value=ends.latest_seconds, unit="s"),
+        *[
+            Figure(name, value=share * 100, unit="% of a core", at_most=MAX_SWEEPING_PERCENT)
+            for name, share in sweeping.items()
+        ],
+        Figure(f"{named}: ended", value=ends.ended, at_least=plan.ending_holds),
+        Figure(f"{named}: late, median", value=ends.late_p50_seconds, unit="s"),
+        Figure(f"{named}: late, p99", value=ends.late_p99_seconds, unit="s", at_most=MAX_LATE_SECONDS),
+        Figure(f"{named}: late, the last", value=ends.latest_seconds, unit="s"),
     ]
 
 
-def old_rounds(results: Results) -> list[AgeRound]:
-    """Return the rounds of the old shop."""
-    return [old for _, old in results.pairs]
-
-
-def decided_p50(each: AgeRound) -> float:
-    return each.decided_p50_ms
-
-
-def decided_p99(each: AgeRound) -> float:
-    return each.decided_p99_ms
-
-
-def cpu(each: AgeRound) -> float:
-    return each.cpu_us
-
-
-def told(each: AgeRound) -> float:
-    return each.told_p50_ms
-
-
-def report_of(results: Results, *, plan: Plan, hardware: Mapping[str, str], quick: bool) -> Report:
-    """Return the whole report. hardware: as it was before the run."""
-    stolen = {"CPU time stolen during the run": f"{results.stolen:.1%}"}
-    return Report(
-        title="A shop without a past alongside an old one: measured",
-        command="make bench-age",
-        date=machine.now(),
-        revision=machine.revision(CHECKOUT),
-        quick=quick,
-        figures=figures_of(results, plan=plan),
-        facts=machine.facts({**hardware, **stolen}, packages=PACKAGES),
-        method=filled(METHOD, plan, captured=CAPTURED, declined=DECLINED, warm_up=WARM_UP_SECONDS, looks=LOOKS),
-        samples=[sample for number, pair in enumerate(results.pairs) for sample in _samples(results, number, pair)],
-    )
-
-
-def _samples(results: Results, number: int, pair: tuple[AgeRound, AgeRound]) -> list[dict[str, Any]]:
+def samples_of(results: Results) -> list[dict[str, Any]]:
+    """Return every round of both shops."""
     return [
         {
-            "pair": number + 1,
+            "pair": number,
             "shop": each.side,
             "decided": each.decided,
             "told_p50_ms": round(each.told_p50_ms, 2),
@@ -196,5 +187,6 @@ def _samples(results: Results, number: int, pair: tuple[AgeRound, AgeRound]) -> 
             "list_ms": round(each.list_ms, 2),
             **{f"idle_{name}_percent": round(share * 100, 2) for name, share in idle.items()},
         }
-        for each, idle in zip(pair, results.idle[number], strict=True)
+        for number, (rounds, shares) in enumerate(zip(results.pairs, results.idle, strict=True), 1)
+        for each, idle in zip(rounds, shares, strict=True)
     ]

@@ -7,97 +7,65 @@ from __future__ import annotations
 import http.client
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 from loadtest.bench.age import past, shops
 from loadtest.bench.age.ends import Ends, measure_ends
-from loadtest.bench.age.plan import WARM_UP_SECONDS, Plan
-from loadtest.bench.age.processes import WORKERS, AgeShop, Say
+from loadtest.bench.age.plan import FULL, QUICK, WARM_UP_SECONDS, Plan, method_of
+from loadtest.bench.age.processes import WORKERS, AgeShop, shop_of
+from loadtest.bench.age.report import OLD, YOUNG, AgeRound, Large, Results, figures_of, samples_of
+from loadtest.bench.gate.admission import ADMITTED, REFUSED
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.rounds import in_turns
-from loadtest.bench.harness.shares import WEB
-from loadtest.bench.load.loader import HOST, Load, Loader
-from loadtest.bench.load.pace import Pace
-from loadtest.bench.load.payloads import fresh_wishes
-from loadtest.bench.load.wire import LoadFailed
-from loadtest.bench.settle.bounds import quantile
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
+from loadtest.bench.harness.report import quantile
+from loadtest.bench.harness.servers import call
+from loadtest.bench.load.loader import Load, Loader, Pace
+from loadtest.bench.load.loop import HOST, LoadFailed
+from loadtest.bench.load.payloads import fresh_payloads
 
-ADMITTED, REFUSED = "202", "409"
-YOUNG, OLD = "no past", "old"
-PROCESSES = (WEB, *WORKERS)
 CONNECTIONS = 16
 # Decisions are watched for so much longer than asks are sent.
 TAIL_SECONDS = 1.0
 LIST_READS = 50
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgeRound:
-    """One round of one shop. Waits in ms: to the 202, and from the place in line to the committed decision."""
-
-    side: str
-    decided: int
-    told_p50_ms: float
-    decided_p50_ms: float
-    decided_p99_ms: float
-    cpu_us: float
-    list_bytes: int
-    list_ms: float
-    metrics_bytes: int
-    looks_ms: Mapping[str, Sequence[float]] = field(repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Large:
-    """A live sale with many records. share: of a core, all processes and stores; round_seconds: NaN when never over."""
-
-    records: int
-    round_seconds: float
-    share: float
-    drifts: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Results:
-    """pairs: (no past, old); idle: shares of a core by process, of each pair and shop; stolen: of all CPU time."""
-
-    pairs: Sequence[tuple[AgeRound, AgeRound]]
-    idle: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]
-    from_memory: Mapping[str, float]
-    retired_bytes: tuple[int, int]
-    spread: Sequence[tuple[float, float]]
-    large: Large
-    ends: Ends
-    stolen: float
-
-
-def measure_all(plan: Plan, young: AgeShop, old: AgeShop, *, say: Say) -> Results:
-    """Measure everything. Raises LoadFailed, ServerFailed."""
-    stolen = machine.Stolen()
-    say(f"A past of {plan.past_sales:,} sales, {plan.past_orders:,} orders, {plan.past_payments:,} payments")
-    old.hand.ask(
-        past.write_past,
-        sales=plan.past_sales,
-        orders=plan.past_orders,
-        payments=plan.past_payments,
+def measure(run: BenchmarkRun[Plan]) -> Findings:
+    """Measure a shop without a past and an old one. Raises LoadFailed, ServerFailed."""
+    with (
+        shop_of(YOUNG, run.stores.pairs[0], place=run.place) as young,
+        shop_of(OLD, run.stores.pairs[1], place=run.place) as old,
+    ):
+        stolen = machine.Stolen()
+        results = measure_all(run.plan, young, old)
+        share = stolen.share()
+    return Findings(
+        figures=figures_of(results, plan=run.plan),
+        facts={"Hardware": {**run.hardware, "CPU time stolen during the run": f"{share:.1%}"}},
+        samples=samples_of(results),
     )
+
+
+def measure_all(plan: Plan, young: AgeShop, old: AgeShop) -> Results:
+    """Write the past of the old shop, then measure everything."""
+    say(f"A past of {plan.past_sales:,} sales, {plan.past_orders:,} orders, {plan.past_payments:,} payments")
+    past_size = {"sales": plan.past_sales, "orders": plan.past_orders, "payments": plan.past_payments}
+    old.hand.ask(past.write_past, **past_size)
     retired = old.hand.ask(shops.retired_bytes, holds=plan.retired_holds)
     say(f"  Redis had {retired[0]:,} bytes of a SKU, and {retired[1]:,} after its sale was retired")
     for shop in (young, old):
         shop.hand.ask(shops.make_live_sales)
     with young.running(), old.running():
         time.sleep(plan.rest_seconds)
-        pairs, idle = measure_pairs(young, old, plan=plan, say=say)
-        from_memory = {shop.name: share_from_memory(shop, plan=plan, say=say) for shop in (young, old)}
+        pairs, idle = measure_pairs(young, old, plan=plan)
+        from_memory = {shop.name: share_from_memory(shop, plan=plan) for shop in (young, old)}
     spread = young.hand.ask(
         shops.settle_spread, asks=plan.spread_asks, skus=plan.spread_skus, rounds=plan.spread_rounds
     )
     for one, many in spread:
         say(f"  settled in one SKU {one:,.0f}/s, in {plan.spread_skus:,} SKUs {many:,.0f}/s")
     # Last of all: it leaves a million dead entries in the other shop, and a table that no vacuum comes upon.
-    large, ends = measure_large(old, plan=plan, say=say, alongside=lambda: measure_ends(young, plan=plan, say=say))
+    large, ends = measure_large(old, plan=plan, alongside=lambda: measure_ends(young, plan=plan))
     return Results(
         pairs=pairs,
         idle=idle,
@@ -106,12 +74,11 @@ def measure_all(plan: Plan, young: AgeShop, old: AgeShop, *, say: Say) -> Result
         spread=spread,
         large=large,
         ends=ends,
-        stolen=stolen.share(),
     )
 
 
 def measure_pairs(
-    young: AgeShop, old: AgeShop, *, plan: Plan, say: Say
+    young: AgeShop, old: AgeShop, *, plan: Plan
 ) -> tuple[list[tuple[AgeRound, AgeRound]], list[tuple[dict[str, float], dict[str, float]]]]:
     """Measure both shops in turns; after each pair of rounds both are idle together."""
     found: dict[str, list[AgeRound]] = {YOUNG: [], OLD: []}
@@ -128,11 +95,11 @@ def measure_pairs(
 def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
     """Ask at an even pace while the hand watches what is committed. Raises LoadFailed."""
     watched = plan.seconds + WARM_UP_SECONDS + TAIL_SECONDS
-    wishes = fresh_wishes(shops.LIVE, port=shop.port, count=_count(plan))
+    payloads = fresh_payloads(shops.LIVE, port=shop.port, count=_count(plan))
     before = shop.cpu_seconds()
     with ThreadPoolExecutor(max_workers=1) as pool:
         watching = pool.submit(shop.hand.ask, shops.watch_decisions, seconds=watched)
-        load = ask(shop, wishes, allowed={ADMITTED}, plan=plan)
+        load = ask(shop, payloads, status=ADMITTED, plan=plan)
         decisions = watching.result()
     after = shop.cpu_seconds()
     waits = [wait for at, wait in decisions if load.began_at <= at < load.began_at + load.seconds]
@@ -146,7 +113,7 @@ def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
         cpu_us=sum(after[name] - before[name] for name in after) * 1_000_000 / max(1, len(decisions)),
         list_bytes=listed,
         list_ms=list_ms,
-        metrics_bytes=len(read(shop, "/metrics")),
+        metrics_bytes=metrics_bytes(shop),
         looks_ms=shop.hand.ask(shops.looks_ms),
     )
 
@@ -155,12 +122,11 @@ def _count(plan: Plan) -> int:
     return int(plan.asks_per_second * (plan.seconds + WARM_UP_SECONDS) * 1.2) + 100
 
 
-def ask(shop: AgeShop, wishes: list[bytes], *, allowed: set[str], plan: Plan) -> Load:
-    """Send `wishes` at an even pace; any answer that is not `allowed` fails the run."""
+def ask(shop: AgeShop, payloads: list[bytes], *, status: str, also: str = "", plan: Plan) -> Load:
+    """Send `payloads` at an even pace; any answer but `status`, or what is allowed `also`, fails the run."""
     loader = Loader(shop.port, connections=CONNECTIONS, may_send=Pace(plan.asks_per_second).may_send)
-    load = loader.run(wishes, seconds=plan.seconds, warm_up_seconds=WARM_UP_SECONDS)
-    if not set(load.statuses) <= allowed:
-        raise LoadFailed(f"{shop.name}: purchases were answered {dict(load.statuses)}, not {sorted(allowed)}")
+    load = loader.run(payloads, seconds=plan.seconds, warm_up_seconds=WARM_UP_SECONDS)
+    load.must_be(status, of=f"{shop.name}: the shop", also=also)
     return load
 
 
@@ -177,16 +143,12 @@ def read_list(shop: AgeShop) -> tuple[int, float]:
     return len(body), statistics.median(took)
 
 
-def read(shop: AgeShop, path: str) -> bytes:
-    """Return the body of a page. Raises LoadFailed when it is not there."""
-    connection = http.client.HTTPConnection(HOST, shop.port, timeout=10)
-    connection.request("GET", path)
-    answer = connection.getresponse()
-    body = answer.read()
-    connection.close()
-    if answer.status != 200:
-        raise LoadFailed(f"{shop.name}: {path} was answered {answer.status}")
-    return body
+def metrics_bytes(shop: AgeShop) -> int:
+    """Return the length of the page of metrics. Raises LoadFailed when it is not there."""
+    status, body = call(shop.port, "/metrics", method="GET")
+    if status != 200:
+        raise LoadFailed(f"{shop.name}: /metrics was answered {status}")
+    return len(body)
 
 
 def idle_shares(young: AgeShop, old: AgeShop, *, plan: Plan) -> tuple[dict[str, float], dict[str, float]]:
@@ -201,26 +163,26 @@ def idle_shares(young: AgeShop, old: AgeShop, *, plan: Plan) -> tuple[dict[str, 
     return first, second
 
 
-def share_from_memory(shop: AgeShop, *, plan: Plan, say: Say) -> float:
+def share_from_memory(shop: AgeShop, *, plan: Plan) -> float:
     """Return the share of sold-out answers for which Redis ran no script; the workers, which run some, are stopped."""
-    wishes = fresh_wishes(shops.GONE, port=shop.port, count=2 * _count(plan))
-    half = len(wishes) // 2
+    payloads = fresh_payloads(shops.GONE, port=shop.port, count=2 * _count(plan))
+    half = len(payloads) // 2
     shop.stop_workers()
     calls = [shop.hand.ask(shops.script_calls)]
     # The first ones fill what room is left; from then on the process knows everybody in line.
-    ask(shop, wishes[:half], allowed={ADMITTED, REFUSED}, plan=plan)
+    ask(shop, payloads[:half], status=REFUSED, also=ADMITTED, plan=plan)
     calls.append(shop.hand.ask(shops.script_calls))
     if calls[1] == calls[0]:
         raise LoadFailed(f"{shop.name}: buyers were let in, and Redis counts no script call")
     time.sleep(TAIL_SECONDS)
-    load = ask(shop, wishes[half:], allowed={REFUSED}, plan=plan)
+    load = ask(shop, payloads[half:], status=REFUSED, plan=plan)
     calls.append(shop.hand.ask(shops.script_calls))
     answers, leaked = sum(load.statuses.values()), calls[2] - calls[1]
     say(f"  {shop.name}: {answers:,} sold-out answers, {leaked} script calls; {calls[1] - calls[0]} before")
     return 1 - min(leaked, answers) / answers
 
 
-def measure_large(shop: AgeShop, *, plan: Plan, say: Say, alongside: Callable[[], Ends]) -> tuple[Large, Ends]:
+def measure_large(shop: AgeShop, *, plan: Plan, alongside: Callable[[], Ends]) -> tuple[Large, Ends]:
     """Fill a live sale; measure all processes and stores from one comparison of it to the next.
 
     alongside: what is measured in the other shop meanwhile, for a comparison takes minutes and little of a core.
@@ -259,3 +221,14 @@ def _line(each: AgeRound) -> str:
         f"{each.side:>8}: {each.decided:,} decided, p50 {each.decided_p50_ms:.1f} ms, p99 {each.decided_p99_ms:.1f} ms"
         f", {each.cpu_us:,.0f} µs CPU each; list {each.list_bytes:,} bytes in {each.list_ms:.2f} ms"
     )
+
+
+BENCHMARK = Benchmark(
+    title="A shop without a past alongside an old one: measured",
+    command="make bench-age",
+    packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop"),
+    full=FULL,
+    quick=QUICK,
+    method=method_of,
+    measure=measure,
+)

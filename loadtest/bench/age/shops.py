@@ -18,12 +18,12 @@ from inventory.line import reading
 from inventory.postgres import LastingConnection
 from inventory.redis import Client, connect, keys, run_commands
 from loadtest.bench.age import past
-from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, fill_line, fresh_ask, warm_settler
-from loadtest.bench.harness.fixtures import make_goods
-from loadtest.bench.harness.rounds import in_turns
-from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit, fill_line, fresh_ask, warm_settler
+from loadtest.bench.harness.benchmark import in_turns
+from loadtest.bench.harness.fixtures import make_fixture
+from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.settle import expiry
-from loadtest.bench.shop.costs import admit, settle_down
+from loadtest.bench.shop.costs import bytes_of, settle_down
 from shop.orders import holds
 from shop.payments import recovery
 from shop.sales import catalogue
@@ -62,27 +62,26 @@ FROM (SELECT state, extract(epoch FROM changed_at - hold_expires_at)::float8 AS 
 
 def make_live_sales() -> None:
     """Make an open sale with plenty, and one that is sold out."""
-    make_goods(LIVE, hold_seconds=HOLD_SECONDS)
-    gone = make_goods(GONE, hold_seconds=HOLD_SECONDS, units=GONE_UNITS)
+    make_fixture(LIVE, hold_seconds=HOLD_SECONDS)
+    gone = make_fixture(GONE, hold_seconds=HOLD_SECONDS, units=GONE_UNITS)
     fill_line(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), gone, count=GONE_UNITS + GONE_ROOM)
 
 
 def retired_bytes(*, holds: int) -> tuple[int, int]:
     """Sell `holds` units, let their holds end, retire the sale; return the SKU's bytes in Redis before and after."""
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
-    goods = make_goods(FORGOTTEN, hold_seconds=expiry.HOLD_SECONDS)
-    expiry.make_due(goods, holds=holds)
-    expiry.expiry_seconds(goods, holds=holds)
-    sale_control.close(goods.slug, actor="benchmark")
-    before = _bytes_of_sku(client, goods.sku)
-    retiring.retire(goods.slug, actor="benchmark")
-    return before, _bytes_of_sku(client, goods.sku)
+    fixture = make_fixture(FORGOTTEN, hold_seconds=expiry.HOLD_SECONDS)
+    expiry.make_due(fixture, holds=holds)
+    expiry.expiry_seconds(fixture, holds=holds)
+    sale_control.close(fixture.slug, actor="benchmark")
+    before = _bytes_of_sku(client, fixture.sku)
+    retiring.retire(fixture.slug, actor="benchmark")
+    return before, _bytes_of_sku(client, fixture.sku)
 
 
 def _bytes_of_sku(client: Client, sku: str) -> int:
     # Whatever has its name, and not what the shop believes there is: a key it forgot to forget must be seen.
-    names = list(client.scan_iter(match=f"*{{{sku}}}*", count=10_000))
-    return sum(size or 0 for size in run_commands(client, [("MEMORY", "USAGE", name, "SAMPLES", 0) for name in names]))
+    return bytes_of(client, list(client.scan_iter(match=f"*{{{sku}}}*", count=10_000)))
 
 
 def watch_decisions(*, seconds: float) -> list[tuple[float, float]]:
@@ -140,11 +139,11 @@ def settle_spread(*, asks: int, skus: int, rounds: int) -> list[tuple[float, flo
     """Settle `asks` requests in one SKU and spread over `skus`, in turns; return both rates of each round, a second."""
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     rates: dict[int, list[float]] = {1: [], skus: []}
-    with warm_settler(client, make_goods("age-warm"), batch=BATCH) as settler:
-        shelves = {count: [make_goods(f"age-spread-{count}-{each}") for each in range(count)] for count in rates}
+    with warm_settler(client, make_fixture("age-warm"), batch=BATCH) as settler:
+        shelves = {count: [make_fixture(f"age-spread-{count}-{each}") for each in range(count)] for count in rates}
         for _, count in in_turns((1, skus), rounds=rounds):
-            for goods in shelves[count]:
-                admit(client, goods, [fresh_ask(goods) for _ in range(asks // count)])
+            for fixture in shelves[count]:
+                admit(client, fixture, [fresh_ask(fixture) for _ in range(asks // count)])
             began = time.monotonic()
             settle_down(settler, client, shelves[count])
             rates[count].append(asks // count * count / (time.monotonic() - began))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.harness.method import filled
+from loadtest.bench.harness.report import filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,11 +14,11 @@ class Plan:
     undecided: with more wishes accepted and undecided than this, nobody clicks; repeated: share of double clicks.
     """
 
-    seconds: float
-    warm_up_seconds: float
-    sold_out_units: int
-    sold_out_wishes: int
-    sold_out_seconds: float
+    seconds: float = 8.0
+    warm_up_seconds: float = 1.5
+    sold_out_units: int = 200
+    sold_out_wishes: int = 3_000
+    sold_out_seconds: float = 10.0
     connections: int = 256
     undecided: int = 2_000
     repeated: float = 0.25
@@ -26,7 +26,7 @@ class Plan:
     seed: int = 20_251
 
 
-FULL = Plan(seconds=8.0, warm_up_seconds=1.5, sold_out_units=200, sold_out_wishes=3_000, sold_out_seconds=10.0)
+FULL = Plan()
 QUICK = Plan(seconds=1.5, warm_up_seconds=0.5, sold_out_units=50, sold_out_wishes=400, sold_out_seconds=4.0)
 METHOD = (
     "One after the other in one run on one machine, with the same PostgreSQL (fsync on), the same Valkey (appendfsync "

@@ -5,36 +5,45 @@ Never takes another answer for the one that is measured.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from loadtest.bench.harness import machine, processes
-from loadtest.bench.harness.rounds import in_turns
-from loadtest.bench.harness.servers import Side
-from loadtest.bench.load.loader import Load, Loader
-from loadtest.bench.load.payloads import fresh_wishes
-from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.harness import machine
+from loadtest.bench.harness.benchmark import in_turns, say
+from loadtest.bench.harness.servers import WebServer
+from loadtest.bench.load.loader import Loader
+from loadtest.bench.load.loop import LoadFailed
+from loadtest.bench.load.payloads import fresh_payloads, get
 from shop.buyers import issue_buyer
 
-ADMITTED = "202"
+ADMITTED, REFUSED = "202", "409"
+# A sale that is sold out: so many units, so many more in line, and more fresh buyers a second than a core can answer.
+GONE_UNITS, GONE_ROOM, GONE_BUYERS_PER_SECOND = 1_000, 200, 60_000
 DISTURBED = 0.05
 MAX_REPEATS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A side, the sale it is asked for, and how many fresh buyers a second are enough (0: the same few again).
+    """A server, the sale it is asked for, and how many fresh buyers a second are enough (0: the same few again).
 
-    name: of what is measured, the side's when it is ''; page: what is read instead, '' to ask for units.
+    name: of what is measured, the server's when it is ''; page: what is read instead, '' to ask for units.
     status: of every answer; any other fails the run.
     """
 
-    side: Side
+    server: WebServer
     slug: str
     buyers_per_second: int
     status: str = ADMITTED
     name: str = ""
     page: str = ""
+
+
+def sold_out(server: WebServer, *, slug: str) -> Contender:
+    """Return the shop's `server` asked for units of a sale that has none left."""
+    return Contender(
+        server=server, slug=slug, buyers_per_second=GONE_BUYERS_PER_SECOND, status=REFUSED, name="sold out"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +76,8 @@ class AdmissionPlan:
     connections: int
 
 
-def measure_in_turns(
-    contenders: Sequence[Contender], *, plan: AdmissionPlan, loader_core: int, report: Callable[[Turn], None]
-) -> list[Turn]:
-    """Measure every contender `plan.rounds` times, one after the other; tell `report` each result.
+def measure_in_turns(contenders: Sequence[Contender], *, plan: AdmissionPlan, loader_core: int) -> list[Turn]:
+    """Measure every contender `plan.rounds` times, one after the other, and say each result.
 
     A turn during which the host took more than DISTURBED of the machine is measured again, MAX_REPEATS times at most.
     """
@@ -78,27 +85,34 @@ def measure_in_turns(
     for _, contender in in_turns(contenders, rounds=plan.rounds):
         for _ in range(1 + MAX_REPEATS):
             turn = measure(contender, plan=plan, loader_core=loader_core)
-            report(turn)
+            say(_line(turn))
             if turn.stolen <= DISTURBED:
                 break
         turns.append(turn)
     return turns
 
 
+def _line(turn: Turn) -> str:
+    return (
+        f"  {turn.side:<14} {turn.per_second:>8,.0f}/s   {turn.cpu_us:>6.1f} µs   server {turn.busy:>4.0%} busy   "
+        f"stolen {turn.stolen:>4.1%}   p50 {turn.wait_p50_ms:>6.1f} ms   p99 {turn.wait_p99_ms:>6.1f} ms"
+    )
+
+
 def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> Turn:
-    """Measure one side once. Raises LoadFailed when an answer was another than the contender's."""
-    side = contender.side
+    """Measure one server once. Raises LoadFailed when an answer was another than the contender's."""
+    server = contender.server
     requests = _requests(contender, seconds=plan.seconds + plan.warm_up_seconds)
     stolen = machine.Stolen()
-    with processes.bound(to={loader_core}):
-        used = processes.cpu_seconds(side.child)
-        load = Loader(side.port, connections=plan.connections).run(
+    with machine.bound(to={loader_core}):
+        used = machine.cpu_seconds(server.child)
+        load = Loader(server.port, connections=plan.connections).run(
             requests, seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds
         )
-        used = processes.cpu_seconds(side.child) - used
-    refuse_other_answers(load, side=side.name, status=contender.status)
+        used = machine.cpu_seconds(server.child) - used
+    load.must_be(contender.status, of=server.name)
     return Turn(
-        side=contender.name or side.name,
+        side=contender.name or server.name,
         per_second=load.per_second,
         busy=used / (plan.seconds + plan.warm_up_seconds),
         wait_p50_ms=load.wait_ms(0.5),
@@ -108,30 +122,23 @@ def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> T
 
 
 def _requests(contender: Contender, *, seconds: float) -> Iterable[bytes]:
+    port = contender.server.port
     if contender.page:
-        head = f"GET {contender.page} HTTP/1.1\r\nHost: 127.0.0.1:{contender.side.port}\r\n"
-        return itertools.repeat(f"{head}Cookie: buyer={issue_buyer()[1]}\r\n\r\n".encode())
+        return itertools.repeat(get(contender.page, port=port, headers=f"Cookie: buyer={issue_buyer()[1]}\r\n"))
     if not contender.buyers_per_second:
-        return itertools.cycle(fresh_wishes(contender.slug, port=contender.side.port, count=1000))
-    count = int(contender.buyers_per_second * seconds)
-    return fresh_wishes(contender.slug, port=contender.side.port, count=count)
+        return itertools.cycle(fresh_payloads(contender.slug, port=port, count=1000))
+    return fresh_payloads(contender.slug, port=port, count=int(contender.buyers_per_second * seconds))
 
 
-def refuse_other_answers(load: Load, *, side: str, status: str = ADMITTED, also: str = "") -> None:
-    """Raise LoadFailed unless every answer had `status`; also: another status that the caller counts."""
-    if set(load.statuses) - {also} != {status}:
-        raise LoadFailed(f"{side} answered {dict(load.statuses)}; every answer must be {status}")
-
-
-def pin(sides: Iterable[Side], *, server_core: int) -> None:
-    """Bind every side to one core."""
-    for side in sides:
-        processes.bind(side.child, to={server_core})
+def pin(servers: Iterable[WebServer], *, server_core: int) -> None:
+    """Bind every server to one core."""
+    for server in servers:
+        machine.bind(server.child, to={server_core})
 
 
 def two_cores() -> tuple[int, int]:
     """Return the cores of the server and of the loader. Raises LoadFailed on a machine with one."""
-    found = processes.cores()
+    found = machine.cores()
     if len(found) < 2:
         raise LoadFailed("this benchmark needs two cores: one for the server, one for the loader and Redis")
     return found[0], found[1]

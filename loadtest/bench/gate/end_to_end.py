@@ -5,28 +5,21 @@ Never counts a decision that the database does not have.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.conf import settings
 from django.db import connection
 
 from inventory.audit import line as audit_line
-from inventory.audit.run import audit
 from inventory.line import reading
 from inventory.redis import Client, connect
-from loadtest.bench.gate.admission import ADMITTED, refuse_other_answers
-from loadtest.bench.gate.plan import Plan
-from loadtest.bench.harness import processes
-from loadtest.bench.harness.fixtures import Goods
-from loadtest.bench.harness.servers import GATE, Side, Workspace, serving
-from loadtest.bench.harness.shares import Crew
+from loadtest.bench.gate.admission import ADMITTED
+from loadtest.bench.harness import machine
+from loadtest.bench.harness.fixtures import Fixture, faults_of
+from loadtest.bench.harness.servers import RunningShop
 from loadtest.bench.load.loader import Load, Loader
-from loadtest.bench.load.payloads import fresh_wishes
-from loadtest.bench.load.wire import LoadFailed
-from workers.embedded.child_process import ChildProcess
+from loadtest.bench.load.loop import LoadFailed
+from loadtest.bench.load.payloads import fresh_payloads
 
 # More asks than this ahead of the settlers, and the loader rests: the line neither runs dry nor grows without end.
 MAX_UNDECIDED = 6000
@@ -39,6 +32,7 @@ IN_WINDOW = """
 SELECT count(*), count(*) FILTER (WHERE state = 'held') FROM shop_order
 WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s
 """
+HELD = "SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'held'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +40,7 @@ class Road:
     """What some seconds of the whole road came to. waits: from the ask to its answer, in ms.
 
     unavailable: share of the asks that were answered 503: a store was too slow for a moment. shop_cpu_us: CPU of web,
-    settlers and stores for one decision, where their processes are known.
+    settlers and stores for one decision.
     """
 
     decided_per_second: float
@@ -87,56 +81,31 @@ class Backlog:
         return True
 
 
-def measure_road(goods: Goods, *, plan: Plan, place: Workspace) -> Road:
-    """Run web and settlers, load them, wait until everything is decided, audit, and read the processes' memory."""
-    with ExitStack() as stack:
-        hands = [start_settler(number, place=place, stack=stack) for number in range(plan.settlers)]
-        web = stack.enter_context(serving("road", GATE, place=place, redis_url=settings.REDIS_URL, slug=goods.slug))
-        return travel(
-            goods,
-            web=web,
-            hands=hands,
-            seconds=plan.road_seconds,
-            warm_up_seconds=plan.road_warm_up_seconds,
-            connections=plan.road_connections,
-        )
-
-
 def travel(
-    goods: Goods,
+    fixture: Fixture,
+    shop: RunningShop,
     *,
-    web: Side,
-    hands: Sequence[ChildProcess],
     seconds: float,
     warm_up_seconds: float,
     connections: int,
-    most_per_second: int = MAX_PER_SECOND,
-    crew: Crew | None = None,
+    max_per_second: int = MAX_PER_SECOND,
 ) -> Road:
-    """Load a running shop, its web and its settlers (`hands`), as measure_road does. Raises LoadFailed.
+    """Load a running shop, wait until everything is decided, audit, and read the processes' memory. Raises LoadFailed.
 
-    crew: every process of the shop, whose CPU time is counted.
+    max_per_second: more than the loader can ask for long; more payloads are not prepared.
     """
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
-    wishes = fresh_wishes(goods.slug, port=web.port, count=int(most_per_second * (seconds + warm_up_seconds)))
-    loader = Loader(
-        web.port, connections=connections, may_send=Backlog(client, goods.sku, sale_id=goods.sale_id).may_ask
-    )
-    cpu = sum(crew.read().values()) if crew else float("nan")
-    load = loader.run(wishes, seconds=seconds, warm_up_seconds=warm_up_seconds)
-    refuse_other_answers(load, side="the whole road", also=UNAVAILABLE)
-    wait_until_decided(client, goods.sku)
-    cpu = sum(crew.read().values()) - cpu if crew else cpu
-    memory = processes.memory_mib(web.child), max(processes.memory_mib(hand) for hand in hands)
-    return result(goods, load, memory=memory, cpu_seconds=cpu)
-
-
-def start_settler(number: int, *, place: Workspace, stack: ExitStack) -> ChildProcess:
-    """Start one settler, which `stack` stops."""
-    arguments = ["manage.py", "run_worker", "settler"]
-    settler = place.child(f"settler {number}", arguments, redis_url=settings.REDIS_URL)
-    stack.callback(settler.stop)
-    return settler.start()
+    port, count = shop.web.port, int(max_per_second * (seconds + warm_up_seconds))
+    backlog = Backlog(client, fixture.sku, sale_id=fixture.sale_id)
+    loader = Loader(port, connections=connections, may_send=backlog.may_ask)
+    payloads = fresh_payloads(fixture.slug, port=port, count=count)
+    cpu = sum(shop.crew.read().values())
+    load = loader.run(payloads, seconds=seconds, warm_up_seconds=warm_up_seconds)
+    load.must_be(ADMITTED, of="the whole road", also=UNAVAILABLE)
+    wait_until_decided(client, fixture.sku)
+    cpu = sum(shop.crew.read().values()) - cpu
+    memory = machine.memory_mib(shop.web.child), max(map(machine.memory_mib, shop.settlers))
+    return _result(fixture, load, memory=memory, cpu_seconds=cpu)
 
 
 def wait_until_decided(client: Client, sku: str) -> None:
@@ -148,17 +117,17 @@ def wait_until_decided(client: Client, sku: str) -> None:
         time.sleep(0.05)
 
 
-def result(goods: Goods, load: Load, *, memory: tuple[float, float], cpu_seconds: float) -> Road:
+def _result(fixture: Fixture, load: Load, *, memory: tuple[float, float], cpu_seconds: float) -> Road:
     """Count in the database what was decided within the window, and audit the sale."""
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (load.began_at, load.began_at + load.seconds))
     with connection.cursor() as cursor:
-        cursor.execute(IN_WINDOW, [goods.sale_id, begin, end])
+        cursor.execute(IN_WINDOW, [fixture.sale_id, begin, end])
         decided, held = cursor.fetchone()
-    report = audit(goods.scope)
-    faults = [f"{each['id']} {each['name']}: {each['detail']}" for each in report["invariants"] if not each["ok"]]
+        cursor.execute(HELD, [fixture.sale_id])
+        (in_books,) = cursor.fetchone()
+    faults = faults_of(fixture.scope)
     # The probe that waited for the server asked once, before the loader did.
     asked = load.statuses[ADMITTED]
-    in_books = report["counts"]["orders_held"]
     if held != decided or in_books < asked:
         faults.append(f"{asked} were told 202, {in_books} hold a unit")
     return Road(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadtest.bench.gate.admission import AdmissionPlan
-from loadtest.bench.harness.method import filled
+from loadtest.bench.harness.report import filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,31 +13,20 @@ class Plan:
     """admission: the turns of the gate and its rivals; the road in seconds; settlement in orders a round."""
 
     admission: AdmissionPlan
-    road_seconds: float
-    road_warm_up_seconds: float
-    road_connections: int
-    settlers: int
-    settle_rounds: int
-    settle_batched: int
-    settle_single: int
+    road_seconds: float = 20.0
+    road_warm_up_seconds: float = 3.0
+    road_connections: int = 256
+    settlers: int = 1
+    settle_rounds: int = 3
+    settle_batched: int = 15_000
+    settle_single: int = 400
 
 
-FULL = Plan(
-    admission=AdmissionPlan(rounds=3, seconds=4.0, warm_up_seconds=1.0, connections=256),
-    road_seconds=20.0,
-    road_warm_up_seconds=3.0,
-    road_connections=256,
-    settlers=1,
-    settle_rounds=3,
-    settle_batched=15_000,
-    settle_single=400,
-)
+FULL = Plan(admission=AdmissionPlan(rounds=3, seconds=4.0, warm_up_seconds=1.0, connections=256))
 QUICK = Plan(
     admission=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
     road_seconds=4.0,
     road_warm_up_seconds=1.0,
-    road_connections=256,
-    settlers=1,
     settle_rounds=1,
     settle_batched=5_000,
     settle_single=100,

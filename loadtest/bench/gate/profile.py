@@ -12,7 +12,6 @@ import pstats
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -20,7 +19,8 @@ import uvloop
 from inventory.line import admission
 from inventory.line.admission import Answer, Ask, Code, SaleLine
 from loadtest.bench.gate.bare_server import Bare
-from loadtest.bench.harness.command import _folder, own_stores, say, set_up_django
+from loadtest.bench.harness.benchmark import say
+from loadtest.bench.harness.command import one_shop, own_folder
 
 if TYPE_CHECKING:
     from shop.gate.router import Gate
@@ -138,7 +138,7 @@ class Steps:
 
 async def measure(gate: Gate, slug: str) -> None:
     """Print the table and the profile."""
-    from loadtest.bench.load.payloads import fresh_wishes
+    from loadtest.bench.load.payloads import fresh_payloads
 
     gate._start()
     while (entry := gate._board.known(slug)) is None or entry.figures is None:
@@ -147,7 +147,7 @@ async def measure(gate: Gate, slug: str) -> None:
     found: dict[str, list[float]] = {name: [] for name in steps.all}
     for _ in range(ROUNDS):
         for name, ask in steps.all.items():
-            requests = fresh_wishes(slug, port=80, count=CONNECTIONS)
+            requests = fresh_payloads(slug, port=80, count=CONNECTIONS)
             began = time.process_time()
             await ask(requests)
             found[name].append((time.process_time() - began) / CONNECTIONS * 1e6)
@@ -156,7 +156,7 @@ async def measure(gate: Gate, slug: str) -> None:
         say(f"{min(times) - before:8.2f} µs  {name}")
         before = min(times)
     say(f"{before:8.2f} µs  in all, without sockets, in batches of {CONNECTIONS}: the quickest of {ROUNDS} rounds\n")
-    await profile([fresh_wishes(slug, port=80, count=CONNECTIONS) for _ in range(PROFILED_ROUNDS)], steps.bench)
+    await profile([fresh_payloads(slug, port=80, count=CONNECTIONS) for _ in range(PROFILED_ROUNDS)], steps.bench)
     await gate._stop()
 
 
@@ -174,12 +174,11 @@ async def profile(rounds: list[list[bytes]], bench: Bench) -> None:
 
 def main() -> int:
     """Run the command."""
-    with _folder() as folder, own_stores(Path(folder)):
-        set_up_django()
-        from loadtest.bench.harness.fixtures import make_goods
+    with own_folder() as folder, one_shop(folder):
+        from loadtest.bench.harness.fixtures import make_fixture
         from shop.asgi import application
 
-        uvloop.run(measure(application, make_goods("profile").slug))
+        uvloop.run(measure(application, make_fixture("profile").slug))
     return 0
 
 

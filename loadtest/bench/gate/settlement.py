@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,8 @@ from inventory.line import admission
 from inventory.line.admission import Ask, Code, SaleLine
 from inventory.records import request_id
 from inventory.redis import Client, connect, run_commands
-from loadtest.bench.harness.fixtures import Goods
+from loadtest.bench.harness.benchmark import say
+from loadtest.bench.harness.fixtures import Fixture
 from shop.buyers import issue_buyer
 from workers.settler import Settler
 
@@ -38,22 +39,27 @@ class Settlement:
 
 
 def measure_settlement(
-    goods: Goods, *, rounds: int, batched: int, single: int, report: Callable[[str], None]
+    fixture: Fixture, *, rounds: int, batched: int, single: int, after_batches: Callable[[], None] = lambda: None
 ) -> Settlement:
-    """Settle `batched` requests at batch 500 and `single` ones at batch 1 in turns; return the middle rates."""
+    """Settle `batched` requests at batch 500 and `single` ones at batch 1 in turns; return the middle rates.
+
+    after_batches: what is measured of them each time.
+    """
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     rates: dict[int, list[float]] = {BATCH: [], 1: []}
     sizes: list[float] = []
     with ExitStack() as stack:
-        settlers = {batch: stack.enter_context(warm_settler(client, goods, batch=batch)) for batch in rates}
+        settlers = {batch: stack.enter_context(warm_settler(client, fixture, batch=batch)) for batch in rates}
         for _ in range(rounds):
             for batch, count in ((BATCH, batched), (1, single)):
                 before = used_memory(client)
-                fill_line(client, goods, count=count)
+                fill_line(client, fixture, count=count)
                 if batch == BATCH:
                     sizes.append((used_memory(client) - before) / count)
                 rates[batch].append(count / empty_line(settlers[batch], count=count))
-                report(f"batch {batch:>3}: {rates[batch][-1]:>8,.0f} orders/s")
+                say(f"  batch {batch:>3}: {rates[batch][-1]:>8,.0f} orders/s")
+                if batch == BATCH:
+                    after_batches()
     return Settlement(
         batched_per_second=statistics.median(rates[BATCH]),
         single_per_second=statistics.median(rates[1]),
@@ -68,26 +74,32 @@ def used_memory(client: Client) -> int:
     return int(text["used_memory"])
 
 
-def fill_line(client: Client, goods: Goods, *, count: int) -> None:
+def fill_line(client: Client, fixture: Fixture, *, count: int) -> None:
     """Admit `count` requests, each of a new buyer."""
     for start in range(0, count, admission.MAX_PER_CALL):
-        asks = [fresh_ask(goods) for _ in range(min(admission.MAX_PER_CALL, count - start))]
-        answers = admission.admit(client, SaleLine(goods.sale_id, goods.sku), asks)
+        admit(client, fixture, [fresh_ask(fixture) for _ in range(min(admission.MAX_PER_CALL, count - start))])
+
+
+def admit(client: Client, fixture: Fixture, asks: Sequence[Ask]) -> None:
+    """Let `asks` into the line of a sale. Raises RuntimeError when one is not let in."""
+    line = SaleLine(fixture.sale_id, fixture.sku)
+    for start in range(0, len(asks), admission.MAX_PER_CALL):
+        answers = admission.admit(client, line, asks[start : start + admission.MAX_PER_CALL])
         if any(answer.code != Code.ADMITTED for answer in answers):
             raise RuntimeError("a request was not admitted: nothing can be measured")
 
 
-def fresh_ask(goods: Goods) -> Ask:
-    """Return a wish for one unit by a new buyer."""
+def fresh_ask(fixture: Fixture) -> Ask:
+    """Return an ask for one unit by a new buyer."""
     buyer, _token = issue_buyer()
-    name = request_id(sale_id=goods.sale_id, request_key=goods.request_key, buyer=buyer, idempotency_key="")
+    name = request_id(sale_id=fixture.sale_id, request_key=fixture.request_key, buyer=buyer, idempotency_key="")
     return Ask(name, buyer, 1)
 
 
 @contextmanager
 def warm_settler(
     client: Client,
-    goods: Goods,
+    fixture: Fixture,
     *,
     batch: int,
     warm_up: int | None = None,
@@ -97,7 +109,7 @@ def warm_settler(
     count = WARM_UP_REQUESTS[batch] if warm_up is None else warm_up
     settler = Settler(client, batch=batch, lock_ttl_ms=settings.LOCK_TTL_MS, stopping=stopping)
     try:
-        fill_line(client, goods, count=count)
+        fill_line(client, fixture, count=count)
         empty_line(settler, count=count)
         yield settler
     finally:

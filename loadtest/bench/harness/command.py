@@ -1,10 +1,9 @@
-"""What every benchmark's command has in common: its options, its folder, its signals, its table and its files.
-Never leaves data behind, and writes its page only when the run came to an end.
+"""Runs one benchmark: its stores, its folder, its signals, its table and its files.
+Never leaves data behind, and writes a page only when the run came to an end.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import secrets
 import shutil
@@ -13,55 +12,113 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Stores, say
 from loadtest.bench.harness.report import Report, as_json, markdown, sentence, table
-from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.load.loop import LoadFailed
 from workers.embedded.child_process import adopt_orphans
 from workers.embedded.server import ServerFailed
-from workers.embedded.stores import Servers, start_both
+from workers.embedded.stores import start_both, start_valkey
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 INTERRUPTED_CODE = 130
-# A report, and its pictures by file name.
-Measured = tuple[Report, dict[str, str]]
 
 
-def run_command(measure: Callable[[Path, bool], Measured], *, name: str, purpose: str) -> int:
-    """Measure with (a folder for data, quick?), print and write `name`.md and its twins; return the exit code."""
-    options = _options(name, purpose=purpose)
+def run_benchmark(name: str, *, quick: bool, out: Path | None) -> int:
+    """Measure, print the table and write `name`.md and its twins into `out`; return the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     adopt_orphans()
     began = time.monotonic()
     try:
-        with _folder() as folder:
-            measured = measure(folder, options.quick)
+        with own_folder() as folder, STORES.get(name, one_shop)(folder) as stores:
+            report, picture = _measure(name, quick=quick, folder=folder, stores=stores)
     except KeyboardInterrupt:
         print("\nInterrupted; nothing was written.", file=sys.stderr)
         return INTERRUPTED_CODE
     except (LoadFailed, ServerFailed) as error:
         print(f"✗ {error}", file=sys.stderr)
         return 1
-    report, pictures = measured
     say(f"\n{table(report.figures)}\n\n{sentence(report)}   ({time.monotonic() - began:.0f} s)")
-    out = options.out or (None if options.quick else CHECKOUT / "docs" / "benchmarks")
     if out is not None:
-        _write(report, pictures, name=name, out=out)
+        _write(report, picture, name=name, out=out)
     return 0 if report.ok else 1
 
 
+def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[Report, str]:
+    # Only now: these modules need the settings, which need the addresses.
+    from loadtest.bench.harness import machine
+    from loadtest.bench.harness.servers import Workspace
+
+    benchmark: Benchmark[Any] = import_module(f"loadtest.bench.{name}.run").BENCHMARK
+    plan, hardware = benchmark.quick if quick else benchmark.full, machine.hardware()
+    place = Workspace(checkout=CHECKOUT, environment=stores.environment, folder=folder)
+    found = benchmark.measure(BenchmarkRun(plan=plan, quick=quick, stores=stores, place=place, hardware=hardware))
+    report = Report(
+        title=benchmark.title,
+        command=benchmark.command,
+        date=machine.now(),
+        revision=machine.revision(CHECKOUT),
+        quick=quick,
+        figures=found.figures,
+        facts=machine.facts(hardware, packages=benchmark.packages, database=bool(stores.pairs)) | dict(found.facts),
+        method=benchmark.method(plan),
+        samples=found.samples,
+        faults=found.faults,
+        comparisons=found.comparisons,
+        picture=(f"{name}.svg", benchmark.picture) if found.picture else None,
+    )
+    return report, found.picture
+
+
 @contextmanager
-def own_stores(folder: Path) -> Iterator[Servers]:
+def one_shop(folder: Path) -> Iterator[Stores]:
     """Run both stores for the length of a `with` block, with their data in `folder`; this process works on them."""
     # Addresses in the environment are left out: figures of servers that others use would mean nothing.
     with start_both(folder) as servers:
-        os.environ |= servers.environment | environment_of(servers.environment["REDIS_URL"])
-        yield servers
+        os.environ |= servers.environment | _environment(servers.environment["REDIS_URL"])
+        set_up_django()
+        yield Stores(pairs=[servers], environment=dict(os.environ))
 
 
-def environment_of(redis_url: str) -> dict[str, str]:
+@contextmanager
+def _two_shops(folder: Path) -> Iterator[Stores]:
+    with one_shop(folder / "young") as young, start_both(folder / "old") as old:
+        yield Stores(pairs=[*young.pairs, old], environment=young.environment)
+
+
+@contextmanager
+def _shop_and_rivals(folder: Path) -> Iterator[Stores]:
+    """Run both stores as for the shop alone; this process counts in the rivals' tables, and makes them."""
+    with start_both(folder) as servers:
+        os.environ |= servers.environment | _environment(servers.environment["REDIS_URL"])
+        environment = dict(os.environ)
+        os.environ["DJANGO_SETTINGS_MODULE"] = "loadtest.rivals.lean_settings"
+        set_up_django()
+        yield Stores(pairs=[servers], environment=environment)
+
+
+@contextmanager
+def _two_valkeys(folder: Path) -> Iterator[Stores]:
+    """Run a Valkey that has every write on disk before its answer, and one that has not."""
+    with start_valkey(folder / "always") as strict, start_valkey(folder / "everysec", append_fsync="everysec") as easy:
+        os.environ |= {"REDIS_URL": strict.url} | _environment(strict.url)
+        yield Stores(valkeys=[strict, easy], environment=dict(os.environ))
+
+
+# Of those that do not run on the stores of one shop.
+STORES: dict[str, Callable[[Path], AbstractContextManager[Stores]]] = {
+    "age": _two_shops,
+    "compare": _shop_and_rivals,
+    "locks_queue": _two_valkeys,
+}
+
+
+def _environment(redis_url: str) -> dict[str, str]:
     """Return what a run's processes share besides the stores: nothing of a .env for production."""
     return {
         "CACHE_URL": redis_url,
@@ -82,20 +139,8 @@ def set_up_django() -> None:
     call_command("migrate", verbosity=0)
 
 
-def say(text: str) -> None:
-    """Print `text` at once."""
-    print(text, flush=True)
-
-
-def _options(name: str, *, purpose: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=purpose)
-    parser.add_argument("--quick", action="store_true", help="a short run that shows that everything works")
-    parser.add_argument("--out", type=Path, help=f"folder for {name}.md and its twins (docs/benchmarks; --quick: none)")
-    return parser.parse_args()
-
-
 @contextmanager
-def _folder() -> Iterator[Path]:
+def own_folder() -> Iterator[Path]:
     """Make a folder for the run's data and remove it afterwards. Not the system's own: that may be memory, not disk."""
     parent = Path(os.environ.get("FAIRDROP_STATE_DIR") or CHECKOUT / ".fairdrop")
     parent.mkdir(parents=True, exist_ok=True)
@@ -106,9 +151,11 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(report: Report, pictures: dict[str, str], *, name: str, out: Path) -> None:
+def _write(report: Report, picture: str, *, name: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    files = {f"{name}.md": markdown(report), f"{name}.json": as_json(report), **pictures}
+    files = {f"{name}.md": markdown(report), f"{name}.json": as_json(report)}
+    if picture:
+        files[f"{name}.svg"] = picture
     for file_name, text in files.items():
         (out / file_name).write_text(text)
     say(f"Written to {out}: {', '.join(files)}")

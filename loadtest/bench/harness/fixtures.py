@@ -9,7 +9,7 @@ from decimal import Decimal
 from django.db import connection, transaction
 from django.utils import timezone
 
-from inventory.audit.run import Scope
+from inventory.audit.run import Scope, audit
 from inventory.ledger import load_stock
 from shop.models import Product, Sale
 from shop.sales.catalogue import prime_sale
@@ -20,7 +20,7 @@ PRICE = Decimal(9)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Goods:
+class Fixture:
     """One sale and what belongs to it."""
 
     slug: str
@@ -31,13 +31,13 @@ class Goods:
     opens_at: datetime
 
 
-def make_goods(sku: str, *, hold_seconds: int = 600, units: int = UNITS, opens_in_seconds: float = 0.0) -> Goods:
+def make_fixture(sku: str, *, hold_seconds: int = 600, units: int = UNITS, opens_in_seconds: float = 0.0) -> Fixture:
     """Make `sku` with its stock and a sale of the same slug, open or soon, primed into the Redis of our settings."""
     opens_at = timezone.now() + timedelta(seconds=opens_in_seconds)
     sale = make_sale(sku, units=units, opens_at=opens_at, hold_seconds=hold_seconds)
     prime_sale(sku)
     scope = Scope(sku=sku, stock_id=sale.stock_id, sale_id=sale.pk)
-    return Goods(
+    return Fixture(
         slug=sku, sku=sku, sale_id=sale.pk, request_key=sale.request_key.encode(), scope=scope, opens_at=opens_at
     )
 
@@ -58,3 +58,9 @@ def make_sale(sku: str, *, units: int, opens_at: datetime, hold_seconds: int = 6
             closes_at=opens_at + timedelta(hours=12),
             hold_seconds=hold_seconds,
         )
+
+
+def faults_of(scope: Scope) -> list[str]:
+    """Return a sentence for each invariant of a sale that is broken."""
+    found = audit(scope)["invariants"]
+    return [f"{scope.sku}: {each['id']} {each['name']}: {each['detail']}" for each in found if not each["ok"]]

@@ -1,5 +1,5 @@
-"""Says on what a run was measured: processor, memory, versions, how the stores keep their data, which revision.
-Never guesses: what cannot be read is "unknown".
+"""Says on what a run was measured, and what its processes used: processor, versions, CPU time, memory, cores.
+Never guesses: what cannot be read is "unknown". Never touches a process that is not the run's own.
 """
 
 from __future__ import annotations
@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -16,17 +18,23 @@ import psutil
 from django.db import connection
 
 from inventory.redis import Client, connect, run_commands
+from workers.embedded.child_process import ChildProcess
 
 GIT_TIMEOUT_SECONDS = 10.0
+MIB = 1024 * 1024
+GENERATOR, WEB, SETTLER, REDIS, POSTGRES = "generator", "web", "settler", "Redis", "PostgreSQL"
+PARTS = (GENERATOR, WEB, SETTLER, REDIS, POSTGRES)
 
 
-def facts(hardware: Mapping[str, str], *, packages: Iterable[str]) -> dict[str, Mapping[str, str]]:
-    """Return what a report says of a run on both stores. hardware: as it was before the run made it busy."""
+def facts(
+    hardware: Mapping[str, str], *, packages: Iterable[str], database: bool = True
+) -> dict[str, Mapping[str, str]]:
+    """Return what a report says of a run. hardware: as it was before; database: PostgreSQL was a part of it."""
     client = connect()
     return {
         "Hardware": hardware,
-        "Versions": versions(client, packages=packages) | postgres_version(),
-        "Persistence": {"valkey": append_mode(client)} | persistence(),
+        "Versions": versions(client, packages=packages) | (postgres_version() if database else {}),
+        "Persistence": {"valkey": append_mode(client)} | (persistence() if database else {}),
     }
 
 
@@ -116,3 +124,65 @@ def _git(checkout: Path, *arguments: str) -> str:
     command = ["git", "-C", str(checkout), *arguments]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=GIT_TIMEOUT_SECONDS)
     return ended.stdout.strip()
+
+
+def cores() -> list[int]:
+    """Return the cores this process may run on, in order."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def family(child: ChildProcess) -> list[psutil.Process]:
+    """Return the child's leader and everything below it."""
+    leader = psutil.Process(child.pid)
+    return [leader, *leader.children(recursive=True)]
+
+
+def bind(child: ChildProcess, *, to: Set[int]) -> None:
+    """Let every thread of the child run on the cores `to` only; later threads inherit that."""
+    for process in family(child):
+        for thread in process.threads():
+            with suppress(ProcessLookupError):  # a thread that ended a moment ago
+                os.sched_setaffinity(thread.id, to)
+
+
+@contextmanager
+def bound(*, to: Set[int]) -> Iterator[None]:
+    """Run this process on the cores `to` for the length of a `with` block."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, to)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def cpu_seconds(child: ChildProcess) -> float:
+    """Return the CPU time the child's processes have used until now, those that have ended too."""
+    # Without what ended a reading may be lower than the one before: Redis forks to rewrite its file.
+    return sum(sum(process.cpu_times()[:4]) for process in family(child))
+
+
+def memory_mib(child: ChildProcess) -> float:
+    """Return the resident memory of the child's largest process in MiB."""
+    return max(process.memory_info().rss for process in family(child)) / MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crew:
+    """The processes of a running shop by part; a part without any used nothing."""
+
+    children: Mapping[str, Sequence[ChildProcess]]
+
+    def read(self) -> dict[str, float]:
+        """Return the CPU seconds each part has used until now."""
+        return {part: sum(map(cpu_seconds, children)) for part, children in self.children.items()}
+
+
+def used(before: Mapping[str, float], after: Mapping[str, float], *, generator: float) -> dict[str, float]:
+    """Return the CPU seconds between two readings, and the generator's own."""
+    return {GENERATOR: generator, **{part: after[part] - before[part] for part in after}}
+
+
+def microseconds_each(used_seconds: Mapping[str, float], *, answers: int) -> dict[str, float]:
+    """Return the µs of CPU that each part used for one of `answers`, 0 for a part that was not there."""
+    return {part: used_seconds.get(part, 0.0) * 1_000_000 / max(answers, 1) for part in PARTS}

@@ -1,4 +1,4 @@
-"""Draws a finished run: a table for the terminal, a page for the docs, and the same as JSON. Pure.
+"""A figure with its bound, and the report of a finished run: as a table, as a page for the docs, as JSON. Pure.
 Never decides anything beyond what the figures say.
 """
 
@@ -7,14 +7,79 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
-from loadtest.bench.harness.figures import Figure, number
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 HEAD = ("figure", "measured", "unit", "floor", "aim", "")
 LIMIT = "÷ limit"
 RIGHT = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure. at_least, at_most: the bounds by which a run can fail; without one it is only printed.
+
+    unit: '' for a ratio; limit: what the parts below could do at most, in the same unit, measured in the same run.
+    """
+
+    name: str
+    _: KW_ONLY
+    value: float
+    unit: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+    aim: float | None = None
+    limit: float | None = None
+
+    @property
+    def of_limit(self) -> float | None:
+        """Return the figure as a ratio to its limit, None without one."""
+        return None if self.limit is None else ratio(self.value, self.limit)
+
+    @property
+    def ok(self) -> bool:
+        """Say whether the figure keeps its bound; one that is not a number never does."""
+        if math.isnan(self.value):
+            return False
+        enough = self.at_least is None or self.value >= self.at_least
+        return enough and (self.at_most is None or self.value <= self.at_most)
+
+    @property
+    def mark(self) -> str:
+        """Return ✓, ✗, or nothing for a figure without a bound."""
+        return "" if not self.bound else "✓" if self.ok else "✗"
+
+    @property
+    def bound(self) -> str:
+        """Return the bound as text."""
+        if self.at_least is not None:
+            return f"≥ {number(self.at_least)}"
+        return f"≤ {number(self.at_most)}" if self.at_most is not None else ""
+
+
+def number(value: float) -> str:
+    """Return `value` with two digits behind the point when it is small, with none when it is large."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
+
+
+def ratio(above: float, below: float) -> float:
+    """Return above ÷ below; not a number when there is nothing to divide by."""
+    return above / below if below else float("nan")
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return what `share` (0 to 1) of the values do not pass; not a number when there are none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else float("nan")
+
+
+def filled(method: Sequence[str], plan: DataclassInstance, **more: object) -> list[str]:
+    """Return the sentences of a method with every number of `plan`, by its name, and of `more`."""
+    numbers = {each.name: getattr(plan, each.name) for each in fields(plan)}
+    return [line.format(**numbers | more) for line in method]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +148,13 @@ def _padded(row: tuple[str, ...], widths: Sequence[int], right: Sequence[int]) -
 
 def sentence(report: Report) -> str:
     """Return the outcome in a sentence, with every reason when it is a bad one."""
-    reasons = [f"{each.name} is {number(each.value)}, must be {each.bound}" for each in report.figures if not each.ok]
-    reasons += report.faults
-    return "✓ Every floor holds." if not reasons else "✗ " + "; ".join(reasons) + "."
+    reasons = missed(report.figures, faults=report.faults)
+    return "✗ " + "; ".join(reasons) + "." if reasons else "✓ Every floor holds."
+
+
+def missed(figures: Sequence[Figure], *, faults: Sequence[str]) -> list[str]:
+    """Return a sentence for each floor that is missed, and each fault."""
+    return [f"{each.name} is {number(each.value)}, must be {each.bound}" for each in figures if not each.ok] + [*faults]
 
 
 def markdown(report: Report) -> str:
@@ -96,7 +165,7 @@ def markdown(report: Report) -> str:
         f"`{report.command}` wrote this page on {report.date} at revision `{report.revision}`"
         + (" (a quick run: too short to be quoted)." if report.quick else "."),
         sentence(report),
-        _markdown_table(head, rows, right=right),
+        markdown_table(head, rows, right=right),
         f"![{report.picture[1]}]({report.picture[0]})" if report.picture else "",
         *[part for each in report.comparisons for part in (f"## {each.title}", _comparison(each), each.note)],
         "## How it was measured",
@@ -111,13 +180,13 @@ def markdown(report: Report) -> str:
 
 def _comparison(comparison: Comparison) -> str:
     # A column is one of numbers when its first cell is one.
-    right = [
-        column for column, cell in enumerate(comparison.rows[0]) if cell.replace(",", "").replace(".", "").isdigit()
-    ]
-    return _markdown_table(comparison.head, comparison.rows, right=right)
+    first = [cell.replace(",", "").replace(".", "") for cell in comparison.rows[0]]
+    right = [column for column, cell in enumerate(first) if cell.isdigit()]
+    return markdown_table(comparison.head, comparison.rows, right=right)
 
 
-def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> str:
+    """Return a table of texts as Markdown. right: which columns are numbers."""
     rule = ["---:" if column in right else "---" for column in range(len(head))]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
 

@@ -1,4 +1,4 @@
-"""Starts the servers that are compared, with the same server, the same flags and a port each, and waits for their 202.
+"""Starts the servers that are measured, with the same flags and a port each, and waits for their 202.
 Never leaves one behind: each is stopped with its `with` block.
 """
 
@@ -7,20 +7,25 @@ from __future__ import annotations
 import http.client
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.conf import settings
+
+from loadtest.bench.harness.machine import POSTGRES, REDIS, SETTLER, WEB, Crew
+from loadtest.bench.load.loop import HOST
 from loadtest.bench.load.payloads import BODY
 from shop.buyers import issue_buyer
 from workers.embedded.child_process import ChildProcess
-from workers.embedded.server import ServerFailed, free_port
+from workers.embedded.server import Server, ServerFailed, free_port
+from workers.embedded.stores import Servers
 
 READY_SECONDS = 40.0
 PROBE_SECONDS = 5.0
 # Backpressure: open connections of a worker; those beyond it would wait without an answer.
-GRANIAN = ["-m", "granian", "--host", "127.0.0.1", "--backlog", "8192", "--backpressure", "20000", "--no-ws"]
+GRANIAN = ["-m", "granian", "--host", HOST, "--backlog", "8192", "--backpressure", "20000", "--no-ws"]
 # The fastest of 1, 2, 4, 8 and 32 threads: while one waits for Redis to reach the disk, another one works.
 WSGI = ["--interface", "wsgi", "--blocking-threads", "4"]
 NOOP = [*GRANIAN, "--interface", "asgi", "--loop", "uvloop", "loadtest.bench.gate.noop_app:application"]
@@ -30,7 +35,7 @@ PLAIN = [*GRANIAN, *WSGI, "loadtest.bench.gate.plain_wsgi:application"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class WebServer:
     """One running server under test."""
 
     name: str
@@ -46,50 +51,94 @@ class Workspace:
     environment: Mapping[str, str]
     folder: Path
 
-    def child(self, name: str, arguments: list[str], *, redis_url: str) -> ChildProcess:
-        """Return a Python child that is not started yet."""
+    def child(self, name: str, arguments: list[str], *, redis_url: str = "") -> ChildProcess:
+        """Return a Python child that is not started yet. redis_url: of its Redis, the settings' own when it is ''."""
+        url = redis_url or settings.REDIS_URL
         return ChildProcess(
             name=name,
             arguments=[sys.executable, *arguments],
-            environment={**self.environment, "REDIS_URL": redis_url, "CACHE_URL": redis_url},
+            environment={**self.environment, "REDIS_URL": url, "CACHE_URL": url},
             folder=self.checkout,
             log_path=self.folder / f"{name.replace(' ', '-')}.log",
         )
 
+    @contextmanager
+    def worker(self, name: str, *, of: str = "", redis_url: str = "") -> Iterator[ChildProcess]:
+        """Run one of the shop's workers for the length of a `with` block. of: what tells it from others of its name."""
+        child = self.child(f"{name} {of}".strip(), ["manage.py", "run_worker", name], redis_url=redis_url)
+        try:
+            yield child.start()
+        finally:
+            child.stop()
+
 
 @contextmanager
 def serving(
-    name: str, application: list[str], *, place: Workspace, redis_url: str, slug: str, workers: int = 1
-) -> Iterator[Side]:
+    name: str, application: list[str], *, place: Workspace, slug: str, redis_url: str = "", workers: int = 1
+) -> Iterator[WebServer]:
     """Run the server `application` for the length of a `with` block; it has answered a purchase of `slug` once."""
     port = free_port()
     command = [*application, "--workers", str(workers), "--port", str(port)]
     child = place.child(name, command, redis_url=redis_url)
     try:
         child.start()
-        wait_for_admission(child, port=port, slug=slug)
-        yield Side(name=name, port=port, child=child)
+        _wait_for_admission(child, port=port, slug=slug)
+        yield WebServer(name=name, port=port, child=child)
     finally:
         child.stop()
 
 
-def wait_for_admission(child: ChildProcess, *, port: int, slug: str) -> None:
+@dataclass(frozen=True, kw_only=True)
+class RunningShop:
+    """A web process and its settlers; crew: these and both stores, whose CPU time is counted."""
+
+    web: WebServer
+    settlers: Sequence[ChildProcess]
+    crew: Crew
+
+
+@contextmanager
+def running_shop(
+    slug: str, *, place: Workspace, stores: Servers, settlers: int = 1, workers: int = 1
+) -> Iterator[RunningShop]:
+    """Run the shop on `stores` for the length of a `with` block. workers: web processes; slug: a sale for the probe."""
+    with ExitStack() as stack:
+        hands = [stack.enter_context(place.worker("settler", of=str(number))) for number in range(settlers)]
+        web = stack.enter_context(serving("web", GATE, place=place, slug=slug, workers=workers))
+        crew = Crew(children={WEB: [web.child], SETTLER: hands, **children_of(stores)})
+        yield RunningShop(web=web, settlers=hands, crew=crew)
+
+
+def children_of(stores: Servers) -> dict[str, list[ChildProcess]]:
+    """Return the processes of both stores by their part."""
+    servers: dict[str, Server] = {REDIS: stores.valkey, POSTGRES: stores.postgres}
+    return {part: [server.child] if server.child else [] for part, server in servers.items()}
+
+
+def _wait_for_admission(child: ChildProcess, *, port: int, slug: str) -> None:
     """Return when a purchase was answered 202. Raises ServerFailed when the child died or took too long."""
     deadline = time.monotonic() + READY_SECONDS
-    while (answer := probe(port, slug=slug)) != "202":
+    while (answer := _probe(port, slug=slug)) != "202":
         if not child.running or time.monotonic() >= deadline:
             raise ServerFailed(f"{child.name} answers {answer}; its log ends with:\n{child.log_end()}")
         time.sleep(0.1)
 
 
-def probe(port: int, *, slug: str) -> str:
+def _probe(port: int, *, slug: str) -> str:
     """Ask for one unit with a new buyer; return the status, or what went wrong."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PROBE_SECONDS)
-    headers = {"Authorization": f"Bearer {issue_buyer()[1]}", "Content-Type": "application/json"}
     try:
-        connection.request("POST", f"/api/v1/sales/{slug}/requests", body=BODY, headers=headers)
-        return str(connection.getresponse().status)
+        return str(call(port, f"/api/v1/sales/{slug}/requests", token=issue_buyer()[1])[0])
     except (OSError, http.client.HTTPException) as error:
         return repr(error)
+
+
+def call(port: int, path: str, *, method: str = "POST", token: str = "") -> tuple[int, bytes]:
+    """Call a server over a connection of its own, a POST for one unit; return the status and the body."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        connection.request(method, path, body=BODY if method == "POST" else None, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
     finally:
         connection.close()

@@ -1,28 +1,24 @@
 """Sends each request at its own moment, whatever became of those before it, and counts every wait from that moment.
-Never leaves loopback, never sends late ones for ever: who waited longer than its patience gives up.
+Never sends late ones for ever: who waited longer than its patience gives up.
 """
 
 from __future__ import annotations
 
 import resource
-import select
 import time
 from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from loadtest.bench.load.loader import STALL_SECONDS, no_collection, open_socket
-from loadtest.bench.load.wire import LoadFailed, Wire
+from loadtest.bench.load.loop import NEVER, LoadFailed, LoadLoop, Wire
 
-CONNECT_SECONDS = 20.0
 # So many are sent before answers are read again: a sender that only sends would add its own time to every wait.
 BURST = 64
 LOOK_SECONDS = 0.001
 AWAKE_SECONDS = 0.1  # before the first moment
 DRAIN_SECONDS = 15.0
 SHED = 503
-NEVER = float("inf")
 
 
 @dataclass(kw_only=True)
@@ -69,31 +65,22 @@ class Answers:
         self.silent += other.silent
 
 
-@dataclass(slots=True)
-class _Connection(Wire):
-    request: bytes = b""
-    intended: float = 0.0
-
-
-class ArrivalRun:
+class ArrivalRun(LoadLoop):
     """One run's connections. patience_seconds: who could not be sent that long gives up.
 
     retry_seconds: how long after a 503 the same request is sent again; None: it is not, and 503 is its answer.
     """
 
+    connect_seconds = 20.0
+
     def __init__(
         self, port: int, *, connections: int, patience_seconds: float = NEVER, retry_seconds: float | None = None
     ) -> None:
-        self._port = port
-        self._most = connections
-        self._patience = patience_seconds
-        self._retry = retry_seconds
-        self._poll = select.epoll()
-        self._connections: dict[int, _Connection] = {}
-        self._resting: deque[_Connection] = deque()
+        super().__init__(port, connections=connections)
+        self._patience, self._retry = patience_seconds, retry_seconds
         self._again: deque[tuple[float, bytes, float]] = deque()  # when, what, and its intended moment
-        self._in_flight = 0
         self._answers = Answers()
+        self._begins = 0.0
 
     def run(
         self,
@@ -107,53 +94,26 @@ class ArrivalRun:
 
         stays: the connections stay open until leave(). Raises LoadFailed, OSError.
         """
-        if not self._connections:
-            self.connect()
-        with self._poll as poll, no_collection():
-            try:
-                begins = time.monotonic() + (0.0 if begins_at is None else begins_at - time.time())
-                if begins_at is not None and begins < time.monotonic():
-                    raise LoadFailed(f"{self._most:,} connections were not open in time")
-                # Asleep, not looking: what nobody has asked for yet must not cost anything.
-                time.sleep(max(0.0, begins - time.monotonic() - AWAKE_SECONDS))
-                self._pump(poll, iter(requests), iter(moments), begins=begins)
-            finally:
-                if not stays:
-                    self.leave()
+        with self._running(stays=stays):
+            self._begins = time.monotonic() + (0.0 if begins_at is None else begins_at - time.time())
+            if begins_at is not None and self._begins < time.monotonic():
+                raise LoadFailed(f"{self._most:,} connections were not open in time")
+            # Asleep, not looking: what nobody has asked for yet must not cost anything.
+            time.sleep(max(0.0, self._begins - time.monotonic() - AWAKE_SECONDS))
+            self._heard = self._begins
+            self._pump(iter(requests), iter(moments))
         self._answers.silent = self._in_flight
         return self._answers
 
-    def leave(self) -> None:
-        """Close every connection."""
-        for connection in self._connections.values():
-            connection.socket.close()
-
-    def connect(self) -> None:
-        """Open every connection, before the clock runs. Raises OSError."""
-        for _ in range(self._most):
-            opened = open_socket(self._port, timeout_seconds=CONNECT_SECONDS)
-            connection = _Connection(opened)
-            self._connections[opened.fileno()] = connection
-            self._resting.append(connection)
-            self._poll.register(opened, select.EPOLLIN)
-
-    def _pump(self, poll: select.epoll, requests: Iterator[bytes], moments: Iterator[float], *, begins: float) -> None:
-        due, last_sign = next(moments, NEVER), 0.0
-        ends = NEVER
+    def _pump(self, requests: Iterator[bytes], moments: Iterator[float]) -> None:
+        due, ends = next(moments, NEVER), NEVER
         while due < NEVER or self._again or self._in_flight:
-            now = time.monotonic() - begins
+            now = time.monotonic() - self._begins
             due = self._send_due(requests, moments, due=due, now=now)
             if due == NEVER and ends == NEVER:
                 ends = now + DRAIN_SECONDS
             waits = due > now and not (self._again and self._again[0][0] <= now)
-            ready = poll.poll(LOOK_SECONDS if waits or not self._resting else 0)
-            now = time.monotonic() - begins
-            for handle, _ in ready:
-                self._read(self._connections[handle], now)
-            if ready or not self._in_flight:
-                last_sign = now
-            elif now - last_sign > STALL_SECONDS:
-                raise LoadFailed(f"no answer for {STALL_SECONDS:g} s")
+            now = self._read(wait_seconds=LOOK_SECONDS if waits or not self._resting else 0) - self._begins
             if now > ends:
                 return
 
@@ -173,29 +133,17 @@ class ArrivalRun:
                     raise LoadFailed("there were more moments than requests prepared for them")
                 request, intended = found, due
                 due = next(moments, NEVER)
-            self._send(request, intended)
+            self._send(request, sent_at=intended).request = request
         return due
 
-    def _send(self, request: bytes, intended: float) -> None:
-        # The one that rested longest: a server closes a connection that says nothing for half a minute.
-        connection = self._resting.popleft()
-        connection.send_whole(request)
-        connection.request, connection.intended = request, intended
-        self._in_flight += 1
-
-    def _read(self, connection: _Connection, now: float) -> None:
-        data = connection.read_answer()
-        if data is None:
-            return
-        self._in_flight -= 1
-        self._resting.append(connection)
-        status = int(data[9:12])
+    def _note(self, connection: Wire, data: bytes, now: float) -> None:
+        status, came = int(data[9:12]), now - self._begins
         if status == SHED and self._retry is not None:
             self._answers.shed += 1
-            self._again.append((now + self._retry, connection.request, connection.intended))
+            self._again.append((came + self._retry, connection.request, connection.sent_at))
             return
-        self._answers.intended.append(connection.intended)
-        self._answers.came.append(now)
+        self._answers.intended.append(connection.sent_at)
+        self._answers.came.append(came)
         self._answers.status.append(status)
 
 
@@ -208,7 +156,7 @@ def evenly(*phases: tuple[float, float]) -> Iterator[float]:
         began += seconds
 
 
-def prepare(*, side: str) -> None:
+def allow_connections(*, side: str = "") -> None:
     """Let this process hold as many connections as the system allows. side: its name among the crowds."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

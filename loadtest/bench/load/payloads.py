@@ -7,21 +7,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from loadtest.bench.load.loop import HOST
 from shop.buyers import issue_buyer
 
 BODY = b'{"quantity":1}'
 
 
-def fresh_wishes(slug: str, *, port: int, count: int) -> list[bytes]:
+def fresh_payloads(slug: str, *, port: int, count: int) -> list[bytes]:
     """Return `count` POSTs for one unit of the sale `slug`, each with a new buyer's token."""
-    return list(islice(endless_wishes(slug, port=port), count))
+    return list(islice(endless_payloads(slug, port=port), count))
 
 
-def endless_wishes(slug: str, *, port: int) -> Iterator[bytes]:
+def endless_payloads(slug: str, *, port: int) -> Iterator[bytes]:
     """Yield such POSTs without end, each made when it is asked for."""
-    head = (
-        f"POST /api/v1/sales/{slug}/requests HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\nAuthorization: Bearer "
-    )
     while True:
-        yield f"{head}{issue_buyer()[1]}\r\n\r\n".encode() + BODY
+        yield post(f"/api/v1/sales/{slug}/requests", port=port, token=issue_buyer()[1])
+
+
+def post(path: str, *, port: int, token: str) -> bytes:
+    """Return a POST for one unit by the buyer of `token`."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(BODY)}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    )
+    return head.encode() + BODY
+
+
+def get(path: str, *, port: int, headers: str = "") -> bytes:
+    """Return a GET. headers: each with its line end."""
+    return f"GET {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\n{headers}\r\n".encode()

@@ -1,4 +1,4 @@
-"""Runs one library in a process of its own, so that none disturbs another: the benchmark asks, the hand measures.
+"""Runs work in processes of its own, so that none disturbs another: the benchmark asks, the process measures.
 Never outlives the benchmark: when the pipe closes, it ends.
 """
 
@@ -8,12 +8,12 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
 
-from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.load.loop import LoadFailed
 
 Result = TypeVar("Result")
 
@@ -106,3 +106,28 @@ def _serve(pipe: Connection, redis_url: str) -> None:
         while True:
             task, arguments = pipe.recv()
             pipe.send(answer_of(task, arguments))
+
+
+def run_crew(task: Callable[..., Any], members: Sequence[dict[str, Any]], *, side: str) -> list[Any]:
+    """Fork a process for each member's arguments and run `task` in all at once; return the results in order.
+
+    Never in a process that has connections or threads: each of the crew opens its own. Raises LoadFailed.
+    """
+    context = multiprocessing.get_context("fork")
+    pipes, crew = [], []
+    for arguments in members:
+        ours, theirs = context.Pipe(duplex=False)
+        crew.append(context.Process(target=_member, args=(theirs, task, arguments), daemon=True))
+        crew[-1].start()
+        theirs.close()
+        pipes.append(ours)
+    try:
+        return [heard(pipe, side=side) for pipe in pipes]
+    finally:
+        for process in crew:
+            process.kill()
+            process.join()
+
+
+def _member(pipe: Connection, task: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    pipe.send(answer_of(task, arguments))

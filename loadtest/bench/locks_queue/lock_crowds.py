@@ -1,5 +1,5 @@
 """Measures a lock that others want too: how long a hand-over takes, and whether sixteen processes get their share.
-Never believes a lock: two holders at once fail the run. Called within a hand that has no connections of its own.
+Never believes a lock: two holders at once fail the run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing.connection import Connection
 
-from loadtest.bench.harness.figures import ratio
-from loadtest.bench.load.crew import run_crew
+from loadtest.bench.harness.report import ratio
+from loadtest.bench.load.subprocesses import run_crew
 from loadtest.bench.locks_queue.lock_sides import AnyLock, open_locks
 
 # The crew must be forked and connected by then.

@@ -1,5 +1,5 @@
 """Measures one lock alone: how often it can be taken and given back, and how fast a thousand are renewed.
-Called within a hand; what it opens stays open until the hand ends.
+What it opens stays open until its process ends.
 """
 
 from __future__ import annotations
@@ -8,8 +8,16 @@ import time
 from functools import cache
 
 from inventory.locks.watchdog import WATCHDOG
-from loadtest.bench.load.wire import LoadFailed
-from loadtest.bench.locks_queue.lock_sides import AnyLock, OurLock, RawCalls, RenewableLock, open_locks, sure
+from loadtest.bench.load.loop import LoadFailed
+from loadtest.bench.locks_queue.lock_sides import (
+    FAIR,
+    LIFE_SECONDS,
+    UNFAIR,
+    AnyLock,
+    open_locks,
+    raw_calls,
+    sure,
+)
 
 WARM_UP_PAIRS = 100
 PIPELINE_PAIRS = 100
@@ -39,17 +47,15 @@ def pairs_per_second(*, side: str, seconds: float) -> float:
     return pairs / took
 
 
-def pipelined_pairs_per_second(*, side: str, seconds: float) -> float:
+def pipelined_pairs_per_second(*, seconds: float) -> float:
     """Send the raw calls a hundred pairs at a time: what the server could do if nobody waited for an answer."""
-    lock, pairs = _warm_lock(side), 0
-    if not isinstance(lock, RawCalls):
-        raise LoadFailed(f"{side} has no raw calls")
-    began = time.perf_counter()
+    client, take, give = raw_calls("uncontended", life_seconds=LIFE_SECONDS)
+    pairs, began = 0, time.perf_counter()
     while (took := time.perf_counter() - began) < seconds:
-        pipeline = lock.client.pipeline(transaction=False)
+        pipeline = client.pipeline(transaction=False)
         for _ in range(PIPELINE_PAIRS):
-            pipeline.execute_command(*lock.take)
-            pipeline.execute_command(*lock.give)
+            pipeline.execute_command(*take)
+            pipeline.execute_command(*give)
         sure(all(pipeline.execute()))
         pairs += PIPELINE_PAIRS
     return pairs / took
@@ -63,7 +69,7 @@ def renewal_ms(*, side: str, locks: int, rounds: int) -> list[float]:
     held = open_locks(side, [f"renewed-{number}" for number in range(locks)], life_seconds=RENEWED_LIFE_SECONDS)
     for lock in held:
         lock.acquire()
-    renew = _renew_ours if all(isinstance(lock, OurLock) for lock in held) else _renew_one_by_one
+    renew = _renew_ours if side in (FAIR, UNFAIR) else _renew_one_by_one
     found = [renew(held) for _ in range(rounds)]
     for lock in held:
         lock.release()
@@ -82,10 +88,10 @@ def _renew_ours(held: list[AnyLock]) -> float:
 
 
 def _renew_one_by_one(held: list[AnyLock]) -> float:
-    renewable = [lock for lock in held if isinstance(lock, RenewableLock)]
-    if len(renewable) != len(held):
+    extend = [lock.extend for lock in held if lock.extend is not None]
+    if len(extend) != len(held):
         raise LoadFailed("a lock that does not renew was asked to")
     began = time.perf_counter()
-    for lock in renewable:
-        lock.extend()
+    for each in extend:
+        each()
     return (time.perf_counter() - began) * 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadtest.bench.harness.report import filled
 from loadtest.bench.locks_queue.lock_sides import FAIR, POTTERY, RAW, REDIS_LOCK, REDIS_PY, REDIS_PY_FAST, UNFAIR
 from loadtest.bench.locks_queue.queue_sides import DRAMATIQ, HUEY, OURS, OURS_APART, RIVALS, RQ, SAQ
 from loadtest.bench.locks_queue.queue_sides import RAW as RAW_QUEUE
@@ -18,16 +19,16 @@ QUEUES = (OURS, OURS_APART, RQ, HUEY, DRAMATIQ, SAQ, RAW_QUEUE)
 class Plan:
     """Rounds and seconds of each measurement; depths in tasks."""
 
-    pair_rounds: int
-    pair_seconds: float
-    hand_overs: int
-    crowd_rounds: int
-    crowd_seconds: float
-    renewal_rounds: int
-    renewed_sides: tuple[str, ...]
-    queue_rounds: int
-    queue_seconds: float
-    rival_depth: int
+    pair_rounds: int = 31
+    pair_seconds: float = 0.06
+    hand_overs: int = 24
+    crowd_rounds: int = 7
+    crowd_seconds: float = 3.0
+    renewal_rounds: int = 3
+    renewed_sides: tuple[str, ...] = RENEWED_LOCKS
+    queue_rounds: int = 5
+    queue_seconds: float = 0.3
+    rival_depth: int = 4_000
     processes: int = 16
     hold_seconds: float = 0.005
     renewed: int = 1000
@@ -38,25 +39,13 @@ class Plan:
         return self.rival_depth if side in RIVALS else self.depth
 
 
-FULL = Plan(
-    pair_rounds=31,
-    pair_seconds=0.06,
-    hand_overs=24,
-    crowd_rounds=7,
-    crowd_seconds=3.0,
-    renewal_rounds=3,
-    renewed_sides=RENEWED_LOCKS,
-    queue_rounds=5,
-    queue_seconds=0.3,
-    rival_depth=4_000,
-)
+FULL = Plan()
 QUICK = Plan(
     pair_rounds=9,
     pair_seconds=0.05,
     hand_overs=6,
     crowd_rounds=1,
     crowd_seconds=1.5,
-    renewal_rounds=3,
     renewed_sides=(FAIR,),
     queue_rounds=1,
     queue_seconds=0.2,
@@ -107,3 +96,8 @@ QUEUE_FACTS = {
     SAQ: ("one by one, 20 at a time", "one by one, 10 at a time", "is swept after its timeout"),
     RAW_QUEUE: ("100 in a command", "100 in a command", "is lost"),
 }
+
+
+def method_of(plan: Plan) -> list[str]:
+    """Return the method in sentences, with the numbers of this run."""
+    return filled(METHOD, plan)

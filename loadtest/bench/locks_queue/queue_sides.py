@@ -1,5 +1,5 @@
 """Every queue that is compared, behind one interface, used as its own documentation shows.
-Imports a rival only when it is asked for, so that only its own process has it. Called within a hand.
+Imports a rival only when it is asked for, so that only its own process has it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from inventory.locks.lock import Lock
 from inventory.queues.queue import Batch, Queue
 from inventory.redis import connect
 from loadtest.bench.locks_queue.lock_sides import rival_client, sure
-from loadtest.bench.locks_queue.noop_job import noop, noop_async
 
 BATCH = 100
 NAME = "bench-queue"
@@ -27,6 +26,14 @@ OURS, OURS_APART = "ours", "ours, take and settle apart"
 RQ, HUEY, DRAMATIQ, SAQ = "rq", "huey", "dramatiq", "saq"
 RAW = "raw ZADD and ZPOPMIN"
 RIVALS = (RQ, HUEY, DRAMATIQ, SAQ)
+
+
+def noop(task: str) -> None:
+    """Do nothing with `task`: only the queue is measured."""
+
+
+async def noop_async(_context: object, *, task: str) -> None:
+    """Do nothing with `task`."""
 
 
 def load_queue(*, side: str) -> None:
@@ -200,11 +207,6 @@ def open_queue(side: str) -> AnyQueue:
     """Open the queue of `side`."""
     if side in (OURS, OURS_APART):
         return OurQueue(apart=side == OURS_APART)
-    kinds: dict[str, Callable[[], AnyQueue]] = {
-        RQ: RqQueue,
-        HUEY: HueyQueue,
-        DRAMATIQ: DramatiqQueue,
-        SAQ: SaqQueue,
-        RAW: RawQueue,
-    }
+    kinds: dict[str, Callable[[], AnyQueue]]
+    kinds = {RQ: RqQueue, HUEY: HueyQueue, DRAMATIQ: DramatiqQueue, SAQ: SaqQueue, RAW: RawQueue}
     return kinds[side]()

@@ -1,5 +1,5 @@
 """Measures one queue: how many tasks a second go in, and how many are taken, done and removed for good.
-Called within a hand; what it opens stays open until the hand ends.
+What it opens stays open until its process ends.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
-from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.locks_queue.queue_sides import BATCH, AnyQueue, open_queue
 
 

@@ -1,62 +1,130 @@
-"""Puts what was measured of the locks and queues into one report: figures, comparisons, chart, every round. Pure."""
+"""What the lock and the queue promise of their speed: figures with their floors, tables, chart, every round. Pure."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from loadtest.bench.harness.chart import Panel, chart
-from loadtest.bench.harness.figures import Figure, number
-from loadtest.bench.harness.report import Comparison
-from loadtest.bench.locks_queue.bounds import (
-    crowd_figures,
-    crowd_rates,
-    hand_over_figures,
-    medians,
-    pair_figures,
-    queue_figures,
-    renewal_figures,
-    steadiness,
-)
-from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, UNFAIR
+from loadtest.bench.harness.charts import bars
+from loadtest.bench.harness.report import Comparison, Figure, number, ratio
+from loadtest.bench.locks_queue.lock_crowds import LockCrowd
+from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY, UNFAIR
 from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, LOCK_FACTS, LOCKS, QUEUE_FACTS, QUEUES
-from loadtest.bench.locks_queue.queue_sides import OURS, OURS_APART
+from loadtest.bench.locks_queue.queue_sides import OURS, OURS_APART, RIVALS
 from loadtest.bench.locks_queue.queue_sides import RAW as RAW_QUEUE
-from loadtest.bench.locks_queue.run import Results
 
+# Of each side, what each round measured.
+Rates = Mapping[str, Sequence[float]]
 LOCK_HEAD = (
-    "lock",
-    "pairs/s, everysec",
-    "always",
-    "hand-over ms",
-    "1,000 renewed ms",
-    "fence",
-    "fair",
-    "waits",
-    "renewal",
-)
+    "lock", "pairs/s, everysec", "always", "hand-over ms", "1,000 renewed ms", "fence", "fair", "waits", "renewal",
+)  # fmt: skip
 CROWD_HEAD = ("lock", "acquisitions/s", "mean wait ms", "worst wait ms", "fewest", "most", "worst ÷ mean", "uneven %")
 QUEUE_HEAD = ("queue", "enqueued/s", "taken and settled/s", "enqueues", "works", "a task whose worker died")
 NOTHING = "–"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Everything measured: of each side, what each round came to. relaxed: on the server with appendfsync everysec."""
+
+    pairs: Rates
+    relaxed_pairs: Rates
+    pipelined_pairs: list[float]
+    renewal_ms: Rates
+    enqueued: Rates
+    worked: Rates
+    hand_over_ms: Rates
+    crowds: Mapping[str, Sequence[LockCrowd]]
+
+
+def paired(rates: Rates, above: str, below: str) -> float:
+    """Return the middle of the rounds' ratios: what disturbs a whole round disturbs both sides of it."""
+    return statistics.median(map(ratio, rates[above], rates[below]))
+
+
+def medians(rates: Rates) -> dict[str, float]:
+    """Return the middle rate of each side."""
+    return {side: statistics.median(values) for side, values in rates.items()}
+
+
+def fastest(rates: Rates, *, among: Sequence[str]) -> str:
+    """Return the side with the highest middle rate."""
+    return max(among, key=medians(rates).__getitem__)
+
+
+def steadiness(rounds: Sequence[float]) -> float:
+    """Return the lower quartile of the rounds over the upper one: near 1 on a machine where nothing else runs."""
+    lower, _, upper = statistics.quantiles(rounds, n=4)
+    return ratio(lower, upper)
+
+
 def figures_of(results: Results) -> list[Figure]:
     """Return every figure with its floor."""
+    pipelined, relaxed = statistics.median(results.pipelined_pairs), results.relaxed_pairs
+    handed, renewed = medians(results.hand_over_ms)[FAIR], medians(results.renewal_ms)[FAIR]
     return [
-        *pair_figures(results.relaxed_pairs, on_disk=results.pairs),
-        Figure(
-            name="two raw script calls, pipelined", value=statistics.median(results.pipelined_pairs), unit="pairs/s"
-        ),
+        *pair_figures(relaxed, on_disk=results.pairs),
+        Figure("two raw script calls, pipelined", value=pipelined, unit="pairs/s"),
         # What a neighbour on the machine did to the raw calls, it did to all.
-        Figure(
-            name="raw calls: lower quartile ÷ upper (disturbed below 0.8)", value=steadiness(results.relaxed_pairs[RAW])
-        ),
-        *hand_over_figures(results.hand_over_ms),
+        Figure("raw calls: lower quartile ÷ upper (disturbed below 0.8)", value=steadiness(relaxed[RAW])),
+        Figure("hand-over to one waiter, median", value=handed, unit="ms", at_most=2),
         *crowd_figures(results.crowds),
-        *renewal_figures(results.renewal_ms),
+        Figure("1,000 locks renewed in one go", value=renewed, unit="ms", at_most=50),
         *queue_figures("enqueue", results.enqueued, at_least=40_000),
         *queue_figures("take and settle", results.worked, at_least=30_000),
+    ]
+
+
+def pair_figures(rates: Rates, *, on_disk: Rates) -> list[Figure]:
+    """Return the figures of a lock that nobody else wants. on_disk: where every write is on disk before its answer.
+
+    There the disk takes most of the time of every lock, so that the floor against redis-py's would be a toss-up.
+    """
+    return [
+        Figure("acquire and release, everysec", value=medians(rates)[FAIR], unit="pairs/s"),
+        Figure("… ÷ redis-py's Lock, everysec", value=paired(rates, FAIR, REDIS_PY), at_least=1.0),
+        Figure("… ÷ two raw script calls, everysec", value=paired(rates, FAIR, RAW), at_least=0.8),
+        Figure("acquire and release, always", value=medians(on_disk)[FAIR], unit="pairs/s"),
+        Figure("… ÷ redis-py's Lock, always", value=paired(on_disk, FAIR, REDIS_PY)),
+        Figure("… ÷ two raw script calls, always", value=paired(on_disk, FAIR, RAW), at_least=0.8),
+    ]
+
+
+def crowd_rates(crowds: Mapping[str, Sequence[LockCrowd]]) -> Rates:
+    """Return the acquisitions a second of each side, round by round."""
+    return {side: [crowd.per_second for crowd in rounds] for side, rounds in crowds.items()}
+
+
+def crowd_figures(crowds: Mapping[str, Sequence[LockCrowd]]) -> list[Figure]:
+    """Return the figures of many processes at one lock."""
+    ours, rates = crowds[FAIR], crowd_rates(crowds)
+    best = fastest(rates, among=list(rates))
+    worst = statistics.median(crowd.worst_to_mean for crowd in ours)
+    uneven = statistics.median(crowd.unevenness for crowd in ours)
+    return [
+        Figure("crowd: worst wait ÷ mean wait", value=worst, at_most=2),
+        Figure("crowd: furthest from an even share", value=uneven, unit="%", at_most=5),
+        Figure(f"crowd: acquisitions ÷ the fastest ({best})", value=paired(rates, FAIR, best), at_least=0.95),
+    ]
+
+
+def queue_figures(name: str, rates: Rates, *, at_least: float) -> list[Figure]:
+    """Return the figures of one direction of the queue. at_least: tasks a second."""
+    best = fastest(rates, among=RIVALS)
+    return [
+        Figure(name, value=medians(rates)[OURS], unit="tasks/s", at_least=at_least),
+        Figure(f"{name} ÷ the fastest rival ({best})", value=paired(rates, OURS, best), at_least=5),
+    ]
+
+
+def overlap_faults(crowds: Mapping[str, Sequence[LockCrowd]]) -> list[str]:
+    """Return a sentence for each lock that had two holders at once."""
+    return [
+        f"{side} had two holders at once {overlaps} times"
+        for side, rounds in crowds.items()
+        if (overlaps := sum(crowd.overlaps for crowd in rounds))
     ]
 
 
@@ -70,8 +138,8 @@ def comparisons_of(results: Results) -> list[Comparison]:
 
 
 def _lock_rows(results: Results) -> list[tuple[str, ...]]:
-    columns = [medians(rates) for rates in (results.relaxed_pairs, results.pairs, results.hand_over_ms)]
-    columns.append(medians(results.renewal_ms))
+    measured = (results.relaxed_pairs, results.pairs, results.hand_over_ms, results.renewal_ms)
+    columns = [medians(rates) for rates in measured]
     sides = [*CROWDED_LOCKS, *(side for side in LOCKS if side not in CROWDED_LOCKS)]
     return [(side, *(_or_nothing(column.get(side)) for column in columns), *LOCK_FACTS[side]) for side in sides]
 
@@ -121,7 +189,6 @@ def samples_of(results: Results) -> list[dict[str, Any]]:
 
 def picture_of(results: Results) -> str:
     """Return the chart."""
-    ours: Sequence[str] = (FAIR, UNFAIR, OURS, OURS_APART)
     worst = {
         side: statistics.median(crowd.worst_wait_ms for crowd in rounds) for side, rounds in results.crowds.items()
     }
@@ -132,5 +199,5 @@ def picture_of(results: Results) -> str:
         "Enqueue in batches of 100, tasks a second (longer is better)": medians(results.enqueued),
         "Take and settle in batches of 100, tasks a second (longer is better)": medians(results.worked),
     }
-    drawn = [Panel(title=title, values=values, ours=ours, limits=(RAW, RAW_QUEUE)) for title, values in panels.items()]
-    return chart(drawn, description="Locks and queues alongside each other; the same numbers stand in the tables")
+    text = "Locks and queues alongside each other; the same numbers stand in the tables"
+    return bars(panels, ours=(FAIR, UNFAIR, OURS, OURS_APART), limits=(RAW, RAW_QUEUE), description=text)

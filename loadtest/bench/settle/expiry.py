@@ -10,8 +10,8 @@ from django.db import connection
 
 from inventory.redis import connect
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
-from loadtest.bench.harness.fixtures import Goods
-from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.harness.fixtures import Fixture
+from loadtest.bench.load.loop import LoadFailed
 from workers.expirer import Expirer
 
 # Long enough to settle all of them before the first is due.
@@ -22,28 +22,28 @@ LEFT = (
 )
 
 
-def make_due(goods: Goods, *, holds: int) -> None:
-    """Let the settler give `holds` holds of `goods` (hold_seconds: HOLD_SECONDS), and wait until all are over."""
+def make_due(fixture: Fixture, *, holds: int) -> None:
+    """Let the settler give `holds` holds of `fixture` (hold_seconds: HOLD_SECONDS), and wait until all are over."""
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
-    with warm_settler(client, goods, batch=BATCH, warm_up=0) as settler:
-        fill_line(client, goods, count=holds)
+    with warm_settler(client, fixture, batch=BATCH, warm_up=0) as settler:
+        fill_line(client, fixture, count=holds)
         empty_line(settler, count=holds)
     deadline = time.monotonic() + HOLD_SECONDS + MAX_SECONDS
-    while (left := holds_left(goods)) != (holds, True):
+    while (left := holds_left(fixture)) != (holds, True):
         if time.monotonic() > deadline:
             raise LoadFailed(f"{left[0]} of {holds} holds, over: {left[1]}")
         time.sleep(0.05)
 
 
-def holds_left(goods: Goods) -> tuple[int, bool]:
+def holds_left(fixture: Fixture) -> tuple[int, bool]:
     """Return how many orders are held, and whether the last hold is over."""
     with connection.cursor() as cursor:
-        cursor.execute(LEFT, [goods.sale_id])
+        cursor.execute(LEFT, [fixture.sale_id])
         count, over = cursor.fetchone()
     return count, bool(over)
 
 
-def expiry_seconds(goods: Goods, *, holds: int) -> float:
+def expiry_seconds(fixture: Fixture, *, holds: int) -> float:
     """Run an expirer that has not looked yet until `holds` holds have ended; return the seconds. Raises LoadFailed."""
     expirer = Expirer(stopping=lambda: False)
     try:

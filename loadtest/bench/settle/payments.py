@@ -4,8 +4,7 @@ Never counts an answer that is not 200, and holds the books against what was ans
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from uuid import uuid4
@@ -14,15 +13,14 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from inventory.redis import connect
-from loadtest.bench.gate.end_to_end import start_settler, wait_until_decided
+from loadtest.bench.gate.end_to_end import wait_until_decided
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
-from loadtest.bench.harness.fixtures import Goods
-from loadtest.bench.harness.servers import GATE, Side, Workspace, serving
-from loadtest.bench.load.loader import Load, Loader
-from loadtest.bench.load.pace import Pace, flood
-from loadtest.bench.load.payloads import fresh_wishes
-from loadtest.bench.load.wire import LoadFailed
-from loadtest.bench.settle.commit_waits import commit_waits_ms
+from loadtest.bench.harness.benchmark import BenchmarkRun
+from loadtest.bench.harness.fixtures import Fixture
+from loadtest.bench.harness.limits import commit_waits_ms
+from loadtest.bench.harness.servers import WebServer, running_shop
+from loadtest.bench.load.loader import Load, Loader, Pace, flood
+from loadtest.bench.load.payloads import fresh_payloads, get
 from loadtest.bench.settle.plan import Plan
 from shop.models import Order, Payment
 from shop.payments.providers import Notice
@@ -46,27 +44,30 @@ class PaymentWaits:
     faults: list[str]
 
 
-def measure_payments(goods: Goods, *, plan: Plan, place: Workspace) -> PaymentWaits:
+def measure_payments(fixture: Fixture, run: BenchmarkRun[Plan]) -> PaymentWaits:
     """Hold units, begin their payments, flood the SKU, and send the notices at an even pace. Raises LoadFailed."""
+    plan, slug = run.plan, fixture.slug
     paces = (plan.payment_seconds + plan.payment_warm_up_seconds) * 3 + START_SECONDS
-    payments = begin_payments(goods, count=_calls(plan))
-    with ExitStack() as stack:
-        start_settler(1, place=place, stack=stack)
-        web = stack.enter_context(serving("payments", GATE, place=place, redis_url=settings.REDIS_URL, slug=goods.slug))
-        asks = fresh_wishes(goods.slug, port=web.port, count=int(plan.flood_per_second * paces * SPARE))
-        pool = stack.enter_context(ProcessPoolExecutor(1, mp_context=get_context("spawn")))
+    payments = begin_payments(fixture, count=_calls(plan))
+    with (
+        running_shop(slug, place=run.place, stores=run.stores.pairs[0]) as shop,
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+    ):
+        web = shop.web
+        asks = fresh_payloads(slug, port=web.port, count=int(plan.flood_per_second * paces * SPARE))
         crowd = pool.submit(flood, web.port, asks, per_second=plan.flood_per_second, seconds=paces)
         confirm = _send(web, notices_of(payments, port=web.port), plan=plan)
         commit_ms = commit_waits_ms(per_second=plan.payments_per_second, seconds=plan.payment_seconds)
-        call = _send(web, [_health(web.port)] * _calls(plan), plan=plan)
-        asked = _end_of(crowd)
-        wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), goods.sku)
+        call = _send(web, [get("/healthz", port=web.port)] * _calls(plan), plan=plan)
+        asked = crowd.result()
+        asked.must_be("202", of="to the flood, the shop")
+        wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), fixture.sku)
     return PaymentWaits(
         confirm_ms=confirm.waits_ms,
         commit_ms=commit_ms,
         call_ms=call.waits_ms,
         asked_per_second=asked.per_second,
-        faults=_faults(goods, plan=plan, confirm=confirm, call=call),
+        faults=_faults(fixture, plan=plan, confirm=confirm, call=call),
     )
 
 
@@ -74,14 +75,14 @@ def _calls(plan: Plan) -> int:
     return int(plan.payments_per_second * (plan.payment_seconds + plan.payment_warm_up_seconds) * SPARE) + 50
 
 
-def begin_payments(goods: Goods, *, count: int) -> list[Payment]:
+def begin_payments(fixture: Fixture, *, count: int) -> list[Payment]:
     """Let the settler hold a unit for each of `count` buyers who then begin to pay; return their payments."""
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
-    with warm_settler(client, goods, batch=BATCH, warm_up=0) as settler:
-        fill_line(client, goods, count=count)
+    with warm_settler(client, fixture, batch=BATCH, warm_up=0) as settler:
+        fill_line(client, fixture, count=count)
         empty_line(settler, count=count)
     with transaction.atomic():
-        orders = Order.objects.filter(sale_id=goods.sale_id, state="held")[:count]
+        orders = Order.objects.filter(sale_id=fixture.sale_id, state="held")[:count]
         return Payment.objects.bulk_create(
             Payment(
                 order=order,
@@ -109,23 +110,12 @@ def notices_of(payments: list[Payment], *, port: int) -> list[bytes]:
     return requests
 
 
-def _health(port: int) -> bytes:
-    return f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
-
-
-def _send(web: Side, requests: list[bytes], *, plan: Plan) -> Load:
+def _send(web: WebServer, requests: list[bytes], *, plan: Plan) -> Load:
     loader = Loader(web.port, connections=plan.connections, may_send=Pace(plan.payments_per_second).may_send)
     return loader.run(requests, seconds=plan.payment_seconds, warm_up_seconds=plan.payment_warm_up_seconds)
 
 
-def _end_of(crowd: Future[Load]) -> Load:
-    load = crowd.result()
-    if set(load.statuses) != {"202"}:
-        raise LoadFailed(f"the flood was answered {dict(load.statuses)}; every answer must be 202")
-    return load
-
-
-def _faults(goods: Goods, *, plan: Plan, confirm: Load, call: Load) -> list[str]:
+def _faults(fixture: Fixture, *, plan: Plan, confirm: Load, call: Load) -> list[str]:
     faults = [
         f"{what} were answered {dict(load.statuses)}"
         for what, load in (("notices", confirm), ("calls", call))
@@ -134,7 +124,7 @@ def _faults(goods: Goods, *, plan: Plan, confirm: Load, call: Load) -> list[str]
     if confirm.per_second < plan.payments_per_second * KEPT:
         faults.append(f"{confirm.per_second:.0f} payments a second, {plan.payments_per_second} were meant")
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'paid'", [goods.sale_id])
+        cursor.execute("SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'paid'", [fixture.sale_id])
         (paid,) = cursor.fetchone()
     if paid != confirm.statuses[PAID]:
         faults.append(f"{confirm.statuses[PAID]} notices were taken, {paid} orders are paid")

@@ -6,42 +6,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadtest.bench.harness.report import filled
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """rounds of each measurement; settled, single, expired, audited in orders; payments in calls a second."""
 
-    settle_rounds: int
-    settled: int
-    single: int
-    expiry_rounds: int
-    expired: int
-    payment_seconds: float
-    payment_warm_up_seconds: float
-    audited: int
-    audit_rounds: int
+    settle_rounds: int = 5
+    settled: int = 15_000
+    single: int = 300
+    expiry_rounds: int = 5
+    expired: int = 10_000
+    payment_seconds: float = 15.0
+    payment_warm_up_seconds: float = 2.0
+    audited: int = 100_000
+    audit_rounds: int = 9
     payments_per_second: int = 200
     flood_per_second: int = 1_000
     connections: int = 64
 
 
-FULL = Plan(
-    settle_rounds=5,
-    settled=15_000,
-    single=300,
-    expiry_rounds=5,
-    expired=10_000,
-    payment_seconds=15.0,
-    payment_warm_up_seconds=2.0,
-    audited=100_000,
-    audit_rounds=9,
-)
+FULL = Plan()
 QUICK = Plan(
     settle_rounds=1,
     settled=5_000,
     single=50,
     expiry_rounds=1,
-    expired=10_000,
     payment_seconds=1.5,
     payment_warm_up_seconds=0.5,
     audited=10_000,
@@ -66,3 +57,8 @@ METHOD = (
     "limit: every order, line of history and movement of that sale counted once, by a statement a table.",
     "Afterwards the audit of every sale that was measured must find nothing.",
 )
+
+
+def method_of(plan: Plan) -> list[str]:
+    """Return the method in sentences, with the numbers of this run."""
+    return filled(METHOD, plan)

@@ -1,52 +1,82 @@
-"""Puts the results of a run together: figures, facts, samples, chart. Decides nothing."""
+"""What the shop promises of settlement, expiry, payment and the audit: every figure with its floor, samples, chart.
+Pure.
+"""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
-from loadtest.bench.harness import machine
-from loadtest.bench.harness.chart import Panel, chart
-from loadtest.bench.harness.command import CHECKOUT
-from loadtest.bench.harness.method import filled
-from loadtest.bench.harness.report import Report
-from loadtest.bench.settle.bounds import audit_figures, expiry_figures, payment_figures, quantile, settlement_figures
-from loadtest.bench.settle.plan import METHOD, Plan
-from loadtest.bench.settle.run import Results
+from loadtest.bench.harness.charts import bars
+from loadtest.bench.harness.report import Figure, quantile, ratio
+from loadtest.bench.settle.payments import PaymentWaits
 
-PACKAGES = ("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop")
 OURS = "Fairdrop"
 
 
-def report_of(results: Results, *, plan: Plan, hardware: Mapping[str, str], quick: bool, picture: str) -> Report:
-    """Return the whole report. hardware: as it was before the run; picture: the chart's file name."""
-    waits = results.payments
-    return Report(
-        title="Settlement, expiry, payment, audit: measured",
-        command="make bench-settle",
-        date=machine.now(),
-        revision=machine.revision(CHECKOUT),
-        quick=quick,
-        figures=[
-            *settlement_figures(results.settled, results.single, results.copied),
-            *expiry_figures(results.expiry, results.plain_expiry, holds=plan.expired),
-            *payment_figures(confirm_ms=waits.confirm_ms, commit_ms=waits.commit_ms, call_ms=waits.call_ms),
-            *audit_figures(results.audits, results.counts, orders=plan.audited),
-        ],
-        facts={
-            **machine.facts(hardware, packages=PACKAGES),
-            "Flood alongside the payments": {"asks answered 202:": f"{waits.asked_per_second:,.0f} a second"},
-        },
-        method=filled(METHOD, plan),
-        samples=samples_of(results),
-        faults=results.faults,
-        picture=(picture, "Bars of each measurement alongside its limit"),
-    )
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Everything measured, each round. settled, single, copied in orders/s; all other numbers in seconds."""
+
+    settled: list[float]
+    single: list[float]
+    copied: list[float]
+    expiry: list[float]
+    plain_expiry: list[float]
+    payments: PaymentWaits
+    audits: list[float]
+    counts: list[float]
+
+
+def settlement_figures(batched: Sequence[float], single: Sequence[float], raw: Sequence[float]) -> list[Figure]:
+    """Return the figures of settlement, in orders a second. raw: the same rows copied."""
+    middle, limit = median(batched), median(raw)
+    return [
+        Figure("settlement, batch 500", value=middle, unit="orders/s", at_least=8_000, limit=limit),
+        Figure("settlement, batch 1", value=median(single), unit="orders/s"),
+        Figure("the same rows copied, 500 a transaction", value=limit, unit="orders/s"),
+        Figure("settlement ÷ the same rows copied", value=ratio(middle, limit), at_least=0.75),
+    ]
+
+
+def expiry_figures(seconds: Sequence[float], raw: Sequence[float], *, holds: int) -> list[Figure]:
+    """Return the figures of expiry, in seconds for `holds` due holds. raw: the same rows by plain statements."""
+    middle, limit = median(seconds), median(raw)
+    return [
+        Figure(f"expiry of {holds:,} due holds", value=middle, unit="s", at_most=3.0, limit=limit),
+        Figure("the same rows by plain statements", value=limit, unit="s"),
+        Figure("expiry ÷ plain statements", value=ratio(middle, limit)),
+    ]
+
+
+def payment_figures(
+    *, confirm_ms: Sequence[float], commit_ms: Sequence[float], call_ms: Sequence[float]
+) -> list[Figure]:
+    """Return the figures of payment alongside a flood; each a list of waits in ms."""
+    name, commit_p99, p99 = "payment confirmed alongside a flood", quantile(commit_ms, 0.99), quantile(confirm_ms, 0.99)
+    return [
+        Figure(f"{name}, median", value=quantile(confirm_ms, 0.5), unit="ms"),
+        Figure(f"{name}, p99", value=p99, unit="ms", at_most=50, limit=commit_p99),
+        Figure("one row written alongside the same flood, p99", value=commit_p99, unit="ms"),
+        Figure("a call without a store alongside the same flood, p99", value=quantile(call_ms, 0.99), unit="ms"),
+    ]
+
+
+def audit_figures(seconds: Sequence[float], raw: Sequence[float], *, orders: int) -> list[Figure]:
+    """Return the figures of the audit of a sale with `orders` orders, in seconds. raw: its rows counted once."""
+    middle, limit = median(seconds), median(raw)
+    return [
+        Figure(f"audit of a sale with {orders:,} orders", value=middle, unit="s", at_most=1.0, limit=limit),
+        Figure("its rows counted once", value=limit, unit="s"),
+        Figure("audit ÷ rows counted", value=ratio(middle, limit)),
+    ]
 
 
 def samples_of(results: Results) -> list[dict[str, Any]]:
     """Return every round; of the payments, what shares of them did not pass."""
+    waits = results.payments
     measured = {
         "settlement, batch 500, orders/s": results.settled,
         "settlement, batch 1, orders/s": results.single,
@@ -56,7 +86,6 @@ def samples_of(results: Results) -> list[dict[str, Any]]:
         "audit, s": results.audits,
         "rows counted, s": results.counts,
     }
-    waits = results.payments
     measured |= {
         f"{name}, ms, p50 · p90 · p99 · p99.9 · max": [quantile(values, share) for share in (0.5, 0.9, 0.99, 0.999, 1)]
         for name, values in (
@@ -71,25 +100,22 @@ def samples_of(results: Results) -> list[dict[str, Any]]:
 def picture_of(results: Results) -> str:
     """Return the chart: each measurement and its limit."""
     waits = results.payments
-    middle = statistics.median
     panels = {
         "Settlement, orders a second (longer is better)": {
-            OURS: middle(results.settled),
-            "the same rows copied": middle(results.copied),
+            OURS: median(results.settled),
+            "the same rows copied": median(results.copied),
         },
         "Expiry of all due holds, s (shorter is better)": {
-            OURS: middle(results.expiry),
-            "plain statements": middle(results.plain_expiry),
+            OURS: median(results.expiry),
+            "plain statements": median(results.plain_expiry),
         },
         "Payment confirmed alongside a flood, p99 in ms (shorter is better)": {
             OURS: quantile(waits.confirm_ms, 0.99),
             "one row written": quantile(waits.commit_ms, 0.99),
             "a call without a store": quantile(waits.call_ms, 0.99),
         },
-        "Audit, s (shorter is better)": {OURS: middle(results.audits), "its rows counted": middle(results.counts)},
+        "Audit, s (shorter is better)": {OURS: median(results.audits), "its rows counted": median(results.counts)},
     }
-    drawn = [
-        Panel(title=title, values=values, ours=(OURS,), limits=[side for side in values if side != OURS])
-        for title, values in panels.items()
-    ]
-    return chart(drawn, description="Each measurement alongside its limit; the same numbers stand in the table")
+    limits = [side for values in panels.values() for side in values if side != OURS]
+    text = "Each measurement alongside its limit; the same numbers stand in the table"
+    return bars(panels, ours=[OURS], limits=limits, description=text)

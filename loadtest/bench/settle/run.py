@@ -1,116 +1,128 @@
-"""Runs every measurement of settlement, expiry, payment and the audit. Never judges what it finds, never writes a file.
-Needs Django to be set up.
-"""
+"""Measures settlement, expiry, payment and the audit. Needs Django to be set up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
 
-from inventory.audit.run import Scope, audit
+from django.db import connection
+
+from inventory.audit.run import Scope
 from loadtest.bench.gate.settlement import BATCH, measure_settlement
+from loadtest.bench.harness import limits
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.books import fill_books
-from loadtest.bench.harness.fixtures import make_goods
-from loadtest.bench.harness.servers import Workspace
+from loadtest.bench.harness.fixtures import faults_of, make_fixture
+from loadtest.bench.harness.report import quantile
 from loadtest.bench.settle import expiry as expiry_alone
-from loadtest.bench.settle import raw_rows
-from loadtest.bench.settle.audit import analyse, audit_seconds, count_seconds
-from loadtest.bench.settle.bounds import quantile
 from loadtest.bench.settle.payments import PaymentWaits, measure_payments
-from loadtest.bench.settle.plan import Plan
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Results:
-    """Everything measured, each round. settled, single, copied in orders/s; all other numbers in seconds."""
-
-    settled: list[float]
-    single: list[float]
-    copied: list[float]
-    expiry: list[float]
-    plain_expiry: list[float]
-    payments: PaymentWaits
-    audits: list[float]
-    counts: list[float]
-    faults: list[str]
+from loadtest.bench.settle.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.settle.report import (
+    Results,
+    audit_figures,
+    expiry_figures,
+    payment_figures,
+    picture_of,
+    samples_of,
+    settlement_figures,
+)
 
 
-def measure_all(plan: Plan, *, place: Workspace, say: Say) -> Results:
+def measure(run: BenchmarkRun[Plan]) -> Findings:
     """Measure everything, one after the other. Raises LoadFailed, ServerFailed."""
-    raw_rows.make_raw_tables()
+    plan = run.plan
+    limits.make_raw_tables()
     # First: what the others leave behind is written to the disk and vacuumed for a while, and waits show that.
-    payments, paid_scope = _pay(plan, place=place, say=say)
-    rates, copied, settled_scope = _settle(plan, say=say)
-    expiry, plain, expired_scope = _expire(plan, say=say)
-    audits, counts, audit_faults = _audit(plan, say=say)
-    scopes = (settled_scope, expired_scope, paid_scope)
-    return Results(
+    waits, paid = _pay(run)
+    rates, copied, settled = _settle(plan)
+    expiry, plain_expiry, expired = _expire(plan)
+    audits, counts, audit_faults = _audit(plan)
+    results = Results(
         settled=rates[BATCH],
         single=rates[1],
         copied=copied,
         expiry=expiry,
-        plain_expiry=plain,
-        payments=payments,
+        plain_expiry=plain_expiry,
+        payments=waits,
         audits=audits,
         counts=counts,
-        faults=[*payments.faults, *audit_faults, *[fault for scope in scopes for fault in faults_of(scope)]],
+    )
+    return Findings(
+        figures=[
+            *settlement_figures(results.settled, results.single, copied),
+            *expiry_figures(expiry, plain_expiry, holds=plan.expired),
+            *payment_figures(confirm_ms=waits.confirm_ms, commit_ms=waits.commit_ms, call_ms=waits.call_ms),
+            *audit_figures(audits, counts, orders=plan.audited),
+        ],
+        facts={"Flood alongside the payments": {"asks answered 202:": f"{waits.asked_per_second:,.0f} a second"}},
+        samples=samples_of(results),
+        faults=[
+            *waits.faults,
+            *audit_faults,
+            *(each for scope in (settled, expired, paid) for each in faults_of(scope)),
+        ],
+        picture=picture_of(results),
     )
 
 
-def faults_of(scope: Scope) -> list[str]:
-    """Return a sentence for each invariant of a sale that is broken."""
-    found = audit(scope)["invariants"]
-    return [f"{scope.sku}: {each['id']} {each['name']}: {each['detail']}" for each in found if not each["ok"]]
-
-
-def _settle(plan: Plan, *, say: Say) -> tuple[dict[int, list[float]], list[float], Scope]:
+def _settle(plan: Plan) -> tuple[dict[int, list[float]], list[float], Scope]:
     say("Settlement with holds, history and movements")
-    goods, copied = make_goods("bench-settlement"), []
+    fixture = make_fixture("bench-settlement")
+    copied: list[float] = []
 
-    def report(text: str) -> None:
-        say(f"  {text}")
-        if text.startswith(f"batch {BATCH}"):
-            copied.append(raw_rows.copied_per_second(goods.sale_id, newest=plan.settled))
-            say(f"  copied   : {copied[-1]:>8,.0f} orders/s")
+    def copy() -> None:
+        copied.append(limits.copied_per_second(fixture.sale_id, newest=plan.settled))
+        say(f"  copied   : {copied[-1]:>8,.0f} orders/s")
 
     settlement = measure_settlement(
-        goods, rounds=plan.settle_rounds, batched=plan.settled, single=plan.single, report=report
+        fixture, rounds=plan.settle_rounds, batched=plan.settled, single=plan.single, after_batches=copy
     )
-    return settlement.rates, copied, goods.scope
+    return settlement.rates, copied, fixture.scope
 
 
-def _expire(plan: Plan, *, say: Say) -> tuple[list[float], list[float], Scope]:
+def _expire(plan: Plan) -> tuple[list[float], list[float], Scope]:
     say(f"Expiry of {plan.expired:,} due holds")
-    goods = make_goods("bench-expiry", hold_seconds=expiry_alone.HOLD_SECONDS)
+    fixture = make_fixture("bench-expiry", hold_seconds=expiry_alone.HOLD_SECONDS)
     expiry, plain = [], []
     for _ in range(plan.expiry_rounds):
-        expiry_alone.make_due(goods, holds=plan.expired)
-        plain.append(raw_rows.expiry_seconds(goods.sale_id, newest=plan.expired))
-        expiry.append(expiry_alone.expiry_seconds(goods, holds=plan.expired))
+        expiry_alone.make_due(fixture, holds=plan.expired)
+        plain.append(limits.expiry_seconds(fixture.sale_id, newest=plan.expired))
+        expiry.append(expiry_alone.expiry_seconds(fixture, holds=plan.expired))
         say(f"  {expiry[-1]:.2f} s   plain statements {plain[-1]:.2f} s")
-    return expiry, plain, goods.scope
+    return expiry, plain, fixture.scope
 
 
-def _pay(plan: Plan, *, place: Workspace, say: Say) -> tuple[PaymentWaits, Scope]:
-    say(f"Payment, {plan.payments_per_second} a second alongside {plan.flood_per_second:,} asks a second")
-    goods = make_goods("bench-payment")
-    waits = measure_payments(goods, plan=plan, place=place)
+def _pay(run: BenchmarkRun[Plan]) -> tuple[PaymentWaits, Scope]:
+    say(f"Payment, {run.plan.payments_per_second} a second alongside {run.plan.flood_per_second:,} asks a second")
+    fixture = make_fixture("bench-payment")
+    waits = measure_payments(fixture, run)
     for name, values in (("confirmed", waits.confirm_ms), ("one row", waits.commit_ms), ("a call", waits.call_ms)):
         say(f"  {name:<10} p50 {quantile(values, 0.5):>6.1f} ms   p99 {quantile(values, 0.99):>6.1f} ms")
-    return waits, goods.scope
+    return waits, fixture.scope
 
 
-def _audit(plan: Plan, *, say: Say) -> tuple[list[float], list[float], list[str]]:
+def _audit(plan: Plan) -> tuple[list[float], list[float], list[str]]:
     say(f"Audit of a sale with {plan.audited:,} orders")
-    books = fill_books("bench-audit", orders=plan.audited)
-    analyse()
+    scope = fill_books("bench-audit", orders=plan.audited).scope
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")  # as autovacuum does within a minute of so many new rows
     audits, counts, faults = [], [], []
     for _ in range(plan.audit_rounds):
-        seconds, broken = audit_seconds(books)
-        audits.append(seconds)
-        counts.append(count_seconds(books))
+        began = time.monotonic()
+        broken = faults_of(scope)
+        audits.append(time.monotonic() - began)
         faults += [fault for fault in broken if fault not in faults]
+        counts.append(limits.count_seconds(scope))
         say(f"  {audits[-1]:.2f} s   rows counted {counts[-1]:.2f} s")
     return audits, counts, faults
+
+
+BENCHMARK = Benchmark(
+    title="Settlement, expiry, payment, audit: measured",
+    command="make bench-settle",
+    packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
+    full=FULL,
+    quick=QUICK,
+    method=method_of,
+    measure=measure,
+    picture="Bars of each measurement alongside its limit",
+)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from inventory.line import admission
-from inventory.line.admission import Ask, Code, SaleLine
 from inventory.redis import Client, connect, keys, run_commands
-from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, fresh_ask, warm_settler
-from loadtest.bench.harness import processes
-from loadtest.bench.harness.fixtures import Goods, make_goods
+from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit, fill_line, fresh_ask, warm_settler
+from loadtest.bench.harness import machine
+from loadtest.bench.harness.benchmark import in_turns, say
+from loadtest.bench.harness.fixtures import Fixture, make_fixture
+from loadtest.bench.harness.servers import children_of
 from workers.embedded.stores import Servers
 from workers.settler import Settler
 
@@ -33,11 +33,11 @@ class Scale:
     rounds: how often each number of SKUs is measured.
     """
 
-    skus: Sequence[int]
-    spread_over: int
-    lines: Sequence[int]
-    at_length: int
-    rounds: int
+    skus: Sequence[int] = (1, 5, 10, 25, 50)
+    spread_over: int = 50_000
+    lines: Sequence[int] = (1_000, 10_000, 50_000, 200_000)
+    at_length: int = 10_000
+    rounds: int = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,22 +51,22 @@ class Cost:
 
 @dataclass(kw_only=True)
 class Costs:
-    """By number of SKUs, and by length of the line. goods: what was sold, for the audit."""
+    """By number of SKUs, and by length of the line. fixtures: what was sold, for the audit."""
 
     by_skus: dict[int, Cost] = field(default_factory=dict)
     by_line: dict[int, Cost] = field(default_factory=dict)
-    goods: list[Goods] = field(default_factory=list)
+    fixtures: list[Fixture] = field(default_factory=list)
 
 
 class Meter:
     """Reads the clock, and the CPU time of both servers and of this process, which works as the settler."""
 
     def __init__(self, servers: Servers) -> None:
-        self._children = [server.child for server in (servers.postgres, servers.valkey) if server.child]
+        self._stores = machine.Crew(children=children_of(servers))
         self.cpu_seconds = self.wall_seconds = 0.0
 
     def _read(self) -> float:
-        return time.process_time() + sum(processes.cpu_seconds(child) for child in self._children)
+        return time.process_time() + sum(self._stores.read().values())
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -97,26 +97,26 @@ class Brake:
         return self.stops_at != NEVER and self._length() <= self.stops_at
 
 
-def measure_costs(scale: Scale, *, servers: Servers, say: Callable[[str], None]) -> Costs:
+def measure_costs(scale: Scale, *, servers: Servers) -> Costs:
     """Measure both curves. Raises RuntimeError when a line never empties."""
     client, costs = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), Costs()
     found: dict[int, list[Cost]] = {count: [] for count in scale.skus}
-    long_line = make_goods("bench-long-line")
+    long_line = make_fixture("bench-long-line")
     brake = Brake(lambda: _waiting(client, long_line))
-    costs.goods.append(long_line)
+    costs.fixtures.append(long_line)
     with warm_settler(client, long_line, batch=BATCH, warm_up=WARM_UP_REQUESTS, stopping=brake.stop) as settler:
-        for number in range(scale.rounds):
-            for count in scale.skus if number % 2 == 0 else reversed(scale.skus):
-                # New ones each time: what was sold before lies in Redis too.
-                shelf = [make_goods(f"bench-cost-{number}-{count}-{each}") for each in range(count)]
-                costs.goods += shelf
-                cost = _across(client, shelf, settler, purchases=scale.spread_over, servers=servers)
-                found[count].append(cost)
-                say(_line(f"{count:,} SKUs", cost))
+        for number, count in in_turns(scale.skus, rounds=scale.rounds):
+            # New ones each time: what was sold before lies in Redis too.
+            shelf = [make_fixture(f"bench-cost-{number}-{count}-{each}") for each in range(count)]
+            costs.fixtures += shelf
+            cost = _across(client, shelf, settler, purchases=scale.spread_over, servers=servers)
+            found[count].append(cost)
+            say(_line(f"{count:,} SKUs", cost))
         behind: dict[int, list[Cost]] = {waiting: [] for waiting in scale.lines}
         # Up and down again: what only grows with the time a run takes is not the line's.
-        for waiting in (*scale.lines, *reversed(scale.lines)):
-            cost = _behind(client, long_line, settler, brake, waiting=waiting, scale=scale, servers=servers)
+        for _, waiting in in_turns(scale.lines, rounds=2):
+            _let_wait(client, long_line, settler, brake, waiting=waiting)
+            cost = _behind(client, long_line, settler, brake, purchases=scale.at_length, servers=servers)
             behind[waiting].append(cost)
             say(_line(f"{waiting:,} in line", cost))
         settle_down(settler, client, [long_line])
@@ -137,67 +137,56 @@ def _middle(costs: Sequence[Cost]) -> Cost:
     )
 
 
-def _across(client: Client, shelf: Sequence[Goods], settler: Settler, *, purchases: int, servers: Servers) -> Cost:
-    """Sell `purchases` units evenly spread over the goods."""
+def _across(client: Client, shelf: Sequence[Fixture], settler: Settler, *, purchases: int, servers: Servers) -> Cost:
+    """Sell `purchases` units evenly spread over the sales."""
     share = purchases // len(shelf)
-    asks = {goods.sku: [fresh_ask(goods) for _ in range(share)] for goods in shelf}
+    asks = {each.sku: [fresh_ask(each) for _ in range(share)] for each in shelf}
     meter = Meter(servers)
     with meter.running():
-        for goods in shelf:
-            admit(client, goods, asks[goods.sku])
-    in_line = sum(bytes_of(client, goods) for goods in shelf)
+        for each in shelf:
+            admit(client, each, asks[each.sku])
+    in_line = sum(_bytes_in_line(client, each) for each in shelf)
     with meter.running():
         settle_down(settler, client, shelf)
     done = share * len(shelf)
     return meter.cost(done, bytes_each=in_line / done)
 
 
-def _behind(
-    client: Client,
-    goods: Goods,
-    settler: Settler,
-    brake: Brake,
-    *,
-    waiting: int,
-    scale: Scale,
-    servers: Servers,
-) -> Cost:
-    """Let the line become as long as `waiting`, then admit to its end and settle from its front."""
-    _grow(client, goods, to=waiting)
-    _shrink(client, goods, settler, brake, to=waiting)
+def _let_wait(client: Client, fixture: Fixture, settler: Settler, brake: Brake, *, waiting: int) -> None:
+    """Let the line become as long as `waiting`, and Redis rest."""
+    fill_line(client, fixture, count=max(0, waiting - _waiting(client, fixture)))
+    _shrink(client, fixture, settler, brake, to=waiting)
     _wait_for_rewrite(client)
-    length = _waiting(client, goods)
-    (records,) = run_commands(client, [("HLEN", keys.records(goods.sku))])
-    asks = [fresh_ask(goods) for _ in range(scale.at_length)]
-    bytes_each = bytes_of(client, goods) / records
+
+
+def _behind(
+    client: Client, fixture: Fixture, settler: Settler, brake: Brake, *, purchases: int, servers: Servers
+) -> Cost:
+    """Admit to the end of the line and settle from its front."""
+    length = _waiting(client, fixture)
+    (records,) = run_commands(client, [("HLEN", keys.records(fixture.sku))])
+    asks = [fresh_ask(fixture) for _ in range(purchases)]
+    bytes_each = _bytes_in_line(client, fixture) / records
     meter = Meter(servers)
     for start in range(0, len(asks), TURN_REQUESTS):
         with meter.running():
-            admit(client, goods, asks[start : start + TURN_REQUESTS])
-            _shrink(client, goods, settler, brake, to=length)
-    if (left := _waiting(client, goods)) != length:
+            admit(client, fixture, asks[start : start + TURN_REQUESTS])
+            _shrink(client, fixture, settler, brake, to=length)
+    if (left := _waiting(client, fixture)) != length:
         raise RuntimeError(f"{left:,} wait instead of {length:,}: the line did not keep its length")
     return meter.cost(len(asks), bytes_each=bytes_each)
 
 
-def _waiting(client: Client, goods: Goods) -> int:
-    (waiting,) = run_commands(client, [("ZCARD", keys.line(goods.sku))])
+def _waiting(client: Client, fixture: Fixture) -> int:
+    (waiting,) = run_commands(client, [("ZCARD", keys.line(fixture.sku))])
     return int(waiting)
 
 
-def _grow(client: Client, goods: Goods, *, to: int) -> None:
-    waiting = _waiting(client, goods)
-    while waiting < to:
-        more = min(admission.MAX_PER_CALL, to - waiting)
-        admit(client, goods, [fresh_ask(goods) for _ in range(more)])
-        waiting += more
-
-
-def _shrink(client: Client, goods: Goods, settler: Settler, brake: Brake, *, to: int) -> None:
+def _shrink(client: Client, fixture: Fixture, settler: Settler, brake: Brake, *, to: int) -> None:
     """Settle from the front until `to` wait, or up to a batch less. Raises RuntimeError when that takes too long."""
     brake.stops_at = to
     try:
-        settle_down(settler, client, [goods], to=to)
+        settle_down(settler, client, [fixture], to=to)
     finally:
         brake.stops_at = NEVER
 
@@ -211,27 +200,22 @@ def _wait_for_rewrite(client: Client) -> None:
         time.sleep(0.05)
 
 
-def admit(client: Client, goods: Goods, asks: Sequence[Ask]) -> None:
-    """Let `asks` into the line of `goods`."""
-    line = SaleLine(goods.sale_id, goods.sku)
-    for start in range(0, len(asks), admission.MAX_PER_CALL):
-        answers = admission.admit(client, line, asks[start : start + admission.MAX_PER_CALL])
-        if any(answer.code != Code.ADMITTED for answer in answers):
-            raise RuntimeError("a request was not admitted: nothing can be measured")
-
-
-def settle_down(settler: Settler, client: Client, shelf: Sequence[Goods], *, to: int = 0) -> None:
+def settle_down(settler: Settler, client: Client, shelf: Sequence[Fixture], *, to: int = 0) -> None:
     """Settle until no line of `shelf` is longer than `to`. Raises RuntimeError when that takes too long."""
     deadline = time.monotonic() + MAX_SECONDS
-    lines = [("ZCARD", keys.line(goods.sku)) for goods in shelf]
+    lines = [("ZCARD", keys.line(each.sku)) for each in shelf]
     while max(run_commands(client, lines)) > to:
         settler.work_once()
         if time.monotonic() > deadline:
             raise RuntimeError(f"requests still wait after {MAX_SECONDS:g} s")
 
 
-def bytes_of(client: Client, goods: Goods) -> int:
+def _bytes_in_line(client: Client, fixture: Fixture) -> int:
     """Return the bytes of all that Redis keeps of a SKU's requests."""
-    sku = goods.sku
-    names = (keys.line(sku), keys.in_flight(sku), keys.records(sku), keys.live_units(sku))
+    sku = fixture.sku
+    return bytes_of(client, (keys.line(sku), keys.in_flight(sku), keys.records(sku), keys.live_units(sku)))
+
+
+def bytes_of(client: Client, names: Sequence[str]) -> int:
+    """Return the bytes that keys take in Redis."""
     return sum(size or 0 for size in run_commands(client, [("MEMORY", "USAGE", name, "SAMPLES", 0) for name in names]))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -14,13 +14,14 @@ from django.db import connection
 
 from inventory.redis import connect
 from loadtest.bench.gate.end_to_end import CLIENT_TIMEOUT_SECONDS, wait_until_decided
-from loadtest.bench.harness.figures import ratio
-from loadtest.bench.harness.fixtures import Goods
-from loadtest.bench.harness.shares import GENERATOR, Crew, microseconds_each, used
+from loadtest.bench.harness.benchmark import say
+from loadtest.bench.harness.fixtures import Fixture
+from loadtest.bench.harness.machine import GENERATOR, microseconds_each, used
+from loadtest.bench.harness.report import quantile, ratio
+from loadtest.bench.harness.servers import RunningShop
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
-from loadtest.bench.load.payloads import endless_wishes, fresh_wishes
-from loadtest.bench.load.wire import LoadFailed
-from loadtest.bench.settle.bounds import quantile
+from loadtest.bench.load.loop import LoadFailed
+from loadtest.bench.load.payloads import endless_payloads, fresh_payloads
 from loadtest.bench.shop.knee import Step, knee_of, next_offer, well_after
 
 ADMITTED = 202
@@ -28,7 +29,7 @@ LEAD_SECONDS = 3.0
 READY_SECONDS = 1.0  # the crowd stands ready so long before its first click
 # A buyer whose click could not even be sent for so long gives up.
 PATIENCE_SECONDS = 1.0
-# More than the shop has ever taken in; beyond it wishes are made while they are sent.
+# More than the shop has ever taken in; beyond it payloads are made while they are sent.
 READY_PER_SECOND = 18_000
 DECIDED = """
 SELECT floor(extract(epoch FROM decided_at) - %(begin)s)::int, count(*) FROM shop_order
@@ -41,13 +42,13 @@ IN_WINDOW = "SELECT count(*) FROM shop_order WHERE sale_id = %s AND decided_at >
 class Pressure:
     """How an overload is measured. connections: as many buyers wait for an answer at most; calm: share of the knee."""
 
-    step_seconds: float
-    step_warm_up_seconds: float
-    most_steps: int
-    calm_seconds: float
-    overload_seconds: float
-    after_seconds: float
-    connections: int
+    step_seconds: float = 4.0
+    step_warm_up_seconds: float = 1.0
+    most_steps: int = 8
+    calm_seconds: float = 6.0
+    overload_seconds: float = 60.0
+    after_seconds: float = 15.0
+    connections: int = 4_096
     calm: float = 0.5
     overload: float = 4.0
     tolerance: float = 2.0
@@ -77,19 +78,17 @@ class OverloadRun:
     shop_cpu_us: float = float("nan")
 
 
-def measure_overload(
-    goods: Goods, *, port: int, pressure: Pressure, crew: Crew, say: Callable[[str], None]
-) -> OverloadRun:
+def measure_overload(fixture: Fixture, shop: RunningShop, *, pressure: Pressure) -> OverloadRun:
     """Find the knee, go beyond it, come back. Raises LoadFailed when there is no rate at which the shop keeps up."""
     steps: list[Step] = []
     while len(steps) < pressure.most_steps and (offered := next_offer(steps)) is not None:
-        steps.append(_step(goods, port=port, offered=offered, pressure=pressure, crew=crew))
+        steps.append(_step(fixture, shop, offered=offered, pressure=pressure))
         say(_line(steps[-1]))
     knee = knee_of(steps)
     if knee is None:
         raise LoadFailed("the shop kept up with no rate that was offered")
     say(f"  the knee: {knee.offered:,.0f} a second; now {pressure.overload:g} times that")
-    return _go_beyond(goods, port=port, steps=steps, knee=knee, pressure=pressure, crew=crew)
+    return _go_beyond(fixture, shop, steps=steps, knee=knee, pressure=pressure)
 
 
 def _line(step: Step) -> str:
@@ -98,18 +97,15 @@ def _line(step: Step) -> str:
     return f"  offered {step.offered:>7,.0f}/s   decided {step.goodput:>7,.0f}/s   {waits}   {mark}"
 
 
-def _step(goods: Goods, *, port: int, offered: float, pressure: Pressure, crew: Crew) -> Step:
+def _step(fixture: Fixture, shop: RunningShop, *, offered: float, pressure: Pressure) -> Step:
     warm_up, seconds = pressure.step_warm_up_seconds, pressure.step_seconds
-    wishes = fresh_wishes(goods.slug, port=port, count=int(offered * (warm_up + seconds)) + 1)
-    begins_at = time.time() + LEAD_SECONDS
-    crowd = ArrivalRun(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
-    answers, cpu_us = _drive(
-        crowd, wishes, evenly((offered, warm_up + seconds)), begins_at=begins_at, goods=goods, crew=crew
-    )
+    payloads = fresh_payloads(fixture.slug, port=shop.web.port, count=int(offered * (warm_up + seconds)) + 1)
+    moments = evenly((offered, warm_up + seconds))
+    answers, begins_at, cpu_us = _drive(fixture, shop, payloads, moments, connections=pressure.connections)
     waits = answers.waits_ms(ADMITTED, begin=warm_up)
     return Step(
         offered=offered,
-        goodput=_decided(goods, begins_at + warm_up, seconds=seconds) / seconds,
+        goodput=_decided(fixture, begins_at + warm_up, seconds=seconds) / seconds,
         wait_p50_ms=quantile(waits, 0.5),
         wait_p99_ms=quantile(waits, 0.99),
         cpu_us=cpu_us,
@@ -117,63 +113,55 @@ def _step(goods: Goods, *, port: int, offered: float, pressure: Pressure, crew: 
 
 
 def _drive(
-    crowd: ArrivalRun,
-    wishes: Iterable[bytes],
-    moments: Iterable[float],
-    *,
-    begins_at: float,
-    goods: Goods,
-    crew: Crew,
-) -> tuple[Answers, dict[str, float]]:
-    """Let the crowd ask, wait until all is decided; return the answers, and the CPU µs of each part for one of them."""
+    fixture: Fixture, shop: RunningShop, payloads: Iterable[bytes], moments: Iterable[float], *, connections: int
+) -> tuple[Answers, float, dict[str, float]]:
+    """Let a crowd ask and wait until all is decided; return the answers, when it began, each part's CPU µs for one."""
+    begins_at = time.time() + LEAD_SECONDS
+    crowd = ArrivalRun(shop.web.port, connections=connections, patience_seconds=PATIENCE_SECONDS)
     crowd.connect()
     time.sleep(max(0.0, begins_at - time.time() - READY_SECONDS))  # a shop that rests until then is not measured
-    before, own = crew.read(), time.process_time()
-    answers = crowd.run(wishes, moments, begins_at=begins_at)
+    before, own = shop.crew.read(), time.process_time()
+    answers = crowd.run(payloads, moments, begins_at=begins_at)
     own = time.process_time() - own
-    wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), goods.sku)
-    return answers, microseconds_each(used(before, crew.read(), generator=own), answers=len(answers.status))
+    wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), fixture.sku)
+    cpu_us = microseconds_each(used(before, shop.crew.read(), generator=own), answers=len(answers.status))
+    return answers, begins_at, cpu_us
 
 
-def _decided(goods: Goods, begin: float, *, seconds: float) -> int:
+def _decided(fixture: Fixture, begin: float, *, seconds: float) -> int:
     window = [datetime.fromtimestamp(at, UTC) for at in (begin, begin + seconds)]
     with connection.cursor() as cursor:
-        cursor.execute(IN_WINDOW, [goods.sale_id, *window])
+        cursor.execute(IN_WINDOW, [fixture.sale_id, *window])
         return int(cursor.fetchone()[0])
 
 
 def _go_beyond(
-    goods: Goods, *, port: int, steps: Sequence[Step], knee: Step, pressure: Pressure, crew: Crew
+    fixture: Fixture, shop: RunningShop, *, steps: Sequence[Step], knee: Step, pressure: Pressure
 ) -> OverloadRun:
     calm, storm = pressure.calm * knee.offered, pressure.overload * knee.offered
-    phases = (
-        (calm, pressure.calm_seconds),
-        (storm, pressure.overload_seconds),
-        (calm, pressure.after_seconds),
-    )
-    ready = fresh_wishes(goods.slug, port=port, count=int(READY_PER_SECOND * pressure.overload_seconds))
-    wishes = itertools.chain(ready, endless_wishes(goods.slug, port=port))
-    crowd = ArrivalRun(port, connections=pressure.connections, patience_seconds=PATIENCE_SECONDS)
-    begins_at = time.time() + LEAD_SECONDS
-    answers, cpu_us = _drive(crowd, wishes, evenly(*phases), begins_at=begins_at, goods=goods, crew=crew)
+    seconds = pressure.overload_seconds
+    moments = evenly((calm, pressure.calm_seconds), (storm, seconds), (calm, pressure.after_seconds))
+    slug, port = fixture.slug, shop.web.port
+    ready = fresh_payloads(slug, port=port, count=int(READY_PER_SECOND * seconds))
+    payloads = itertools.chain(ready, endless_payloads(slug, port=port))
+    answers, begins_at, cpu_us = _drive(fixture, shop, payloads, moments, connections=pressure.connections)
     begin = int(pressure.calm_seconds)
-    end = begin + int(pressure.overload_seconds)
+    end = begin + int(seconds)
     last = end + int(pressure.after_seconds)
     waits = answers.waits_by_second(ADMITTED)
     p99_ms = [quantile(waits.get(second, []), 0.99) for second in range(last)]
     # The first second also opens what had rested: it is not the normal one.
     normal_ms = quantile(answers.waits_ms(ADMITTED, begin=1.0, end=begin), 0.99)
-    offered = int(storm * pressure.overload_seconds)
     return OverloadRun(
         steps=steps,
         knee=knee,
         begin=begin,
         end=end,
-        decided=_decided_each_second(goods, begins_at, seconds=last),
+        decided=_decided_each_second(fixture, begins_at, seconds=last),
         p99_ms=p99_ms,
         offered=storm,
-        goodput=_decided(goods, begins_at + begin, seconds=pressure.overload_seconds) / pressure.overload_seconds,
-        sent=1 - answers.given_up / offered,
+        goodput=_decided(fixture, begins_at + begin, seconds=seconds) / seconds,
+        sent=1 - answers.given_up / int(storm * seconds),
         statuses=answers.statuses(),
         normal_p99_ms=normal_ms,
         cpu_us=cpu_us,
@@ -188,8 +176,8 @@ def _cpu_of_a_decision(answers: Answers, cpu_us: Mapping[str, float]) -> float:
     return ratio(shop_us, answers.statuses().get(ADMITTED, 0))
 
 
-def _decided_each_second(goods: Goods, begin: float, *, seconds: int) -> list[int]:
+def _decided_each_second(fixture: Fixture, begin: float, *, seconds: int) -> list[int]:
     with connection.cursor() as cursor:
-        cursor.execute(DECIDED, {"sale": goods.sale_id, "begin": begin})
+        cursor.execute(DECIDED, {"sale": fixture.sale_id, "begin": begin})
         found = dict(cursor.fetchall())
     return [found.get(second, 0) for second in range(seconds)]

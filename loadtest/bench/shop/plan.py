@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadtest.bench.gate.admission import AdmissionPlan
-from loadtest.bench.harness.method import filled
+from loadtest.bench.harness.report import filled
 from loadtest.bench.shop.costs import Scale
 from loadtest.bench.shop.overload import Pressure
 
@@ -19,16 +19,16 @@ class Plan:
     """
 
     sold_out: AdmissionPlan
-    limit_seconds: float
-    road_seconds: float
-    road_warm_up_seconds: float
-    road_connections: int
-    buyers: int
-    spike_units: int
-    spikes: int
+    limit_seconds: float = 1.5
+    road_seconds: float = 60.0
+    road_warm_up_seconds: float = 3.0
+    road_connections: int = 256
+    buyers: int = 20_000
+    spike_units: int = 1_000
+    spikes: int = 3
     pressure: Pressure
     scale: Scale
-    copied: int
+    copied: int = 20_000
     web_workers: int = 1
     crowd_workers: int = 2
     settlers: int = 1
@@ -38,33 +38,14 @@ class Plan:
 
 FULL = Plan(
     sold_out=AdmissionPlan(rounds=12, seconds=1.2, warm_up_seconds=0.5, connections=256),
-    limit_seconds=1.5,
-    road_seconds=60.0,
-    road_warm_up_seconds=3.0,
-    road_connections=256,
-    buyers=20_000,
-    spike_units=1_000,
-    spikes=3,
-    pressure=Pressure(
-        step_seconds=4.0,
-        step_warm_up_seconds=1.0,
-        most_steps=8,
-        calm_seconds=6.0,
-        overload_seconds=60.0,
-        after_seconds=15.0,
-        connections=4_096,
-    ),
-    scale=Scale(
-        skus=(1, 5, 10, 25, 50), spread_over=50_000, lines=(1_000, 10_000, 50_000, 200_000), at_length=10_000, rounds=3
-    ),
-    copied=20_000,
+    pressure=Pressure(),
+    scale=Scale(),
 )
 QUICK = Plan(
     sold_out=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
     limit_seconds=0.5,
     road_seconds=5.0,
     road_warm_up_seconds=1.0,
-    road_connections=256,
     buyers=4_000,
     spike_units=200,
     spikes=1,

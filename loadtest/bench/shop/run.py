@@ -1,204 +1,173 @@
-"""Runs every measurement of the whole shop, one after the other. Never judges what it finds, never writes a file.
-Needs Django to be set up.
-"""
+"""Measures the whole shop: sold out, spike, sustained, overload, cost. Needs Django to be set up."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 
-from django.conf import settings
+from inventory.redis import connect
+from loadtest.bench.gate.admission import (
+    GONE_ROOM,
+    GONE_UNITS,
+    Contender,
+    Turn,
+    measure_in_turns,
+    pin,
+    sold_out,
+    two_cores,
+)
+from loadtest.bench.gate.end_to_end import Road, travel
+from loadtest.bench.gate.settlement import fill_line
+from loadtest.bench.harness import limits, machine
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
+from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
+from loadtest.bench.harness.report import quantile
+from loadtest.bench.harness.servers import GATE, NOOP, RunningShop, running_shop, serving
+from loadtest.bench.load.arrivals import allow_connections
+from loadtest.bench.shop.costs import measure_costs
+from loadtest.bench.shop.overload import measure_overload
+from loadtest.bench.shop.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.shop.report import Limits, Results, figures_of
+from loadtest.bench.shop.spike import ADMITTED, REFUSED, Opening, Spike, measure_spike
+from loadtest.bench.shop.tables import comparisons_of, picture_of
 
-from inventory.audit.run import Scope
-from loadtest.bench.gate.admission import Turn
-from loadtest.bench.gate.end_to_end import Road, start_settler, travel
-from loadtest.bench.gate.sold_out import measure_sold_out
-from loadtest.bench.harness import processes
-from loadtest.bench.harness.fixtures import Goods, make_goods
-from loadtest.bench.harness.servers import GATE, NOOP, Side, Workspace, serving
-from loadtest.bench.harness.shares import POSTGRES, REDIS, SETTLER, WEB, Crew
-from loadtest.bench.settle import raw_rows
-from loadtest.bench.settle.bounds import quantile
-from loadtest.bench.settle.run import faults_of
-from loadtest.bench.shop import raw_limits
-from loadtest.bench.shop.costs import Costs, measure_costs
-from loadtest.bench.shop.overload import OverloadRun, measure_overload
-from loadtest.bench.shop.plan import Plan
-from loadtest.bench.shop.spike import ADMITTED, REFUSED, Spike, SpikeGate, measure_spike
-from workers.embedded.child_process import ChildProcess
-from workers.embedded.server import Server
-from workers.embedded.stores import Servers
-
-Say = Callable[[str], None]
-# From the moment a crowd stands ready to the opening of the doors: web knows the sale by then.
+# From the moment a crowd stands ready to the opening of its sale: web knows the sale by then.
 LEAD_SECONDS = 4.0
-# The generator must not be faster than this for long: more wishes than that are not prepared.
+# The generator must not be faster than this for long: more payloads than that are not prepared.
 MAX_PER_SECOND = 18_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What the parts can do at most, a second."""
-
-    pipelined: float
-    copied: float
-    syncs: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Results:
-    """Everything measured. noop_spike: the same crowd before a server that does nothing; web_mib: after all."""
-
-    limits: Limits
-    turns: Sequence[Turn]
-    road: Road
-    noop_spike: Spike
-    spikes: Sequence[Spike]
-    overload: OverloadRun
-    costs: Costs
-    faults: Sequence[str]
-    web_mib: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Shop:
-    web: Side
-    hands: Sequence[ChildProcess]
-    crew: Crew
-
-
-def measure_all(plan: Plan, *, place: Workspace, servers: Servers, say: Say) -> Results:
+def measure(run: BenchmarkRun[Plan]) -> Findings:
     """Measure everything. Raises LoadFailed, ServerFailed."""
-    raw_rows.make_raw_tables()
-    say("Sold-out answers alongside the no-op server")
-    turns = measure_sold_out(plan=plan.sold_out, place=place, report=lambda turn: say(_turn(turn)))
-    probe, road_goods, crowded = make_goods("bench-probe"), make_goods("bench-sustained"), make_goods("bench-overload")
-    with _shop(probe, plan=plan, place=place, servers=servers, workers=plan.crowd_workers) as shop:
-        noop_spike, spikes, opened = _spikes(probe, shop, plan=plan, place=place, say=say)
-    with _shop(probe, plan=plan, place=place, servers=servers, workers=plan.web_workers) as shop:
-        road = _sustain(road_goods, shop, plan=plan, say=say)
-        limits = _limits(road_goods, plan=plan, place=place, say=say)
+    allow_connections()
+    results = measure_all(run)
+    return Findings(
+        figures=figures_of(results),
+        samples=[asdict(turn) for turn in results.turns],
+        faults=results.faults,
+        comparisons=comparisons_of(results),
+        picture=picture_of(results),
+    )
+
+
+def measure_all(run: BenchmarkRun[Plan]) -> Results:
+    """Measure everything, the limits in between, and audit every sale afterwards."""
+    plan = run.plan
+    limits.make_raw_tables()
+    turns = _sold_out(run)
+    probe, sustained, crowded = (make_fixture(f"bench-{name}") for name in ("probe", "sustained", "overload"))
+
+    def shop(workers: int) -> AbstractContextManager[RunningShop]:
+        stores = run.stores.pairs[0]
+        return running_shop(probe.slug, place=run.place, stores=stores, settlers=plan.settlers, workers=workers)
+
+    with shop(plan.crowd_workers) as crowd_shop:
+        noop_spike, spikes, opened = _spikes(probe, crowd_shop, run)
+    with shop(plan.web_workers) as one_shop:
+        road = _sustain(sustained, one_shop, plan=plan)
+        found = _limits(sustained, run)
         time.sleep(plan.rest_seconds)
         say("The knee, and four times that")
-        overload = measure_overload(crowded, port=shop.web.port, pressure=plan.pressure, crew=shop.crew, say=say)
-        say(_overload(overload))
-        web_mib = processes.memory_mib(shop.web.child)
+        overload = measure_overload(crowded, one_shop, pressure=plan.pressure)
+        say(
+            f"  offered {overload.offered:,.0f}/s, {overload.sent:.0%} sent   decided {overload.goodput:,.0f}/s   "
+            f"normal again after {overload.well_after_seconds:g} s   {dict(overload.statuses)}"
+        )
+        web_mib = machine.memory_mib(one_shop.web.child)
     say("Cost of a purchase: more SKUs, longer lines")
-    costs = measure_costs(plan.scale, servers=servers, say=say)
+    costs = measure_costs(plan.scale, servers=run.stores.pairs[0])
     say("The audit of every sale")
-    scopes = [goods.scope for goods in (road_goods, crowded, *opened, *costs.goods)]
+    fixtures = (sustained, crowded, *opened, *costs.fixtures)
     return Results(
-        limits=limits,
+        limits=found,
         turns=turns,
         road=road,
         noop_spike=noop_spike,
         spikes=spikes,
         overload=overload,
         costs=costs,
-        faults=[*road.audit_faults, *_faults(scopes)],
+        faults=[*road.audit_faults, *(fault for each in fixtures for fault in faults_of(each.scope))],
         web_mib=web_mib,
     )
 
 
-def _faults(scopes: Sequence[Scope]) -> list[str]:
-    return [fault for scope in scopes for fault in faults_of(scope)]
+def _sold_out(run: BenchmarkRun[Plan]) -> list[Turn]:
+    """Measure "sold out" alongside a server that does nothing. No buyer asks twice: none is remembered."""
+    say("Sold-out answers alongside the no-op server")
+    server_core, loader_core = two_cores()
+    plenty, gone = make_fixture("bench-plenty"), make_fixture("bench-sold-out", units=GONE_UNITS)
+    fill_line(connect(), gone, count=GONE_UNITS + GONE_ROOM)
+    with (
+        serving("no-op", NOOP, place=run.place, slug=plenty.slug) as noop,
+        serving("sold out", GATE, place=run.place, slug=plenty.slug) as shop,
+    ):
+        pin((noop, shop), server_core=server_core)
+        nothing = Contender(server=noop, slug=gone.slug, buyers_per_second=0)
+        contenders = (nothing, sold_out(shop, slug=gone.slug))
+        return measure_in_turns(contenders, plan=run.plan.sold_out, loader_core=loader_core)
 
 
-@contextmanager
-def _shop(probe: Goods, *, plan: Plan, place: Workspace, servers: Servers, workers: int) -> Iterator[_Shop]:
-    with ExitStack() as stack:
-        hands = [start_settler(number, place=place, stack=stack) for number in range(plan.settlers)]
-        web = stack.enter_context(
-            serving(
-                "web",
-                GATE,
-                place=place,
-                redis_url=settings.REDIS_URL,
-                slug=probe.slug,
-                workers=workers,
-            )
-        )
-        stores = {REDIS: _own(servers.valkey), POSTGRES: _own(servers.postgres)}
-        yield _Shop(web=web, hands=hands, crew=Crew(children={WEB: [web.child], SETTLER: hands, **stores}))
-
-
-def _own(server: Server) -> list[ChildProcess]:
-    return [server.child] if server.child else []
-
-
-def _sustain(goods: Goods, shop: _Shop, *, plan: Plan, say: Say) -> Road:
+def _sustain(fixture: Fixture, shop: RunningShop, *, plan: Plan) -> Road:
     say(f"Sustained, {plan.road_seconds:g} s")
     road = travel(
-        goods,
-        web=shop.web,
-        hands=shop.hands,
+        fixture,
+        shop,
         seconds=plan.road_seconds,
         warm_up_seconds=plan.road_warm_up_seconds,
         connections=plan.road_connections,
-        most_per_second=MAX_PER_SECOND,
-        crew=shop.crew,
+        max_per_second=MAX_PER_SECOND,
     )
     say(f"  {road.decided_per_second:,.0f} durable decisions/s; p99 to the 202 {road.wait_p99_ms:.1f} ms")
     return road
 
 
-def _limits(goods: Goods, *, plan: Plan, place: Workspace, say: Say) -> Limits:
+def _limits(fixture: Fixture, run: BenchmarkRun[Plan]) -> Limits:
+    plan = run.plan
     say("Limits")
     time.sleep(plan.rest_seconds)
-    limits = Limits(
-        syncs=raw_limits.syncs_per_second(place.folder, seconds=plan.limit_seconds),
-        pipelined=raw_limits.pipelined_per_second(seconds=plan.limit_seconds),
-        copied=raw_rows.copied_per_second(goods.sale_id, newest=plan.copied),
+    found = Limits(
+        syncs=limits.syncs_per_second(run.place.folder, seconds=plan.limit_seconds),
+        pipelined=limits.pipelined_per_second(seconds=plan.limit_seconds),
+        copied=limits.copied_per_second(fixture.sale_id, newest=plan.copied),
     )
     say(
-        f"  disk {limits.syncs:,.0f} syncs/s   Redis pipelined {limits.pipelined:,.0f} requests/s   "
-        f"rows copied {limits.copied:,.0f} orders/s"
+        f"  disk {found.syncs:,.0f} syncs/s   Redis pipelined {found.pipelined:,.0f} requests/s   "
+        f"rows copied {found.copied:,.0f} orders/s"
     )
-    return limits
+    return found
 
 
-def _spikes(
-    probe: Goods, shop: _Shop, *, plan: Plan, place: Workspace, say: Say
-) -> tuple[Spike, list[Spike], list[Goods]]:
+def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple[Spike, list[Spike], list[Fixture]]:
+    plan = run.plan
     say(f"Doors open: {plan.buyers:,} buyers at one instant")
-    with serving(
-        "no-op crowd", NOOP, place=place, redis_url=settings.REDIS_URL, slug=probe.slug, workers=plan.crowd_workers
-    ) as noop:
+    with serving("no-op crowd", NOOP, place=run.place, slug=probe.slug, workers=plan.crowd_workers) as noop:
+        crew = machine.Crew(children={machine.WEB: [noop.child]})
         noop_spike = _spike(
-            probe.slug,
-            port=noop.port,
-            plan=plan,
-            crew=Crew(children={WEB: [noop.child]}),
-            open_doors=lambda: SpikeGate(opens_at=time.time() + LEAD_SECONDS),
+            probe.slug, port=noop.port, plan=plan, crew=crew, open_sale=lambda: Opening(time.time() + LEAD_SECONDS)
         )
     say(_spike_line("no-op", noop_spike))
     spikes: list[Spike] = []
-    opened: list[Goods] = []
+    opened: list[Fixture] = []
+
+    def open_sale() -> Opening:
+        slug = f"bench-spike-{len(opened)}"
+        opened.append(make_fixture(slug, units=plan.spike_units, opens_in_seconds=LEAD_SECONDS))
+        return Opening(opened[-1].opens_at.timestamp(), fixture=opened[-1])
+
     for number in range(plan.spikes):
         time.sleep(plan.rest_seconds)
         slug = f"bench-spike-{number}"
-
-        def open_doors(slug: str = slug) -> SpikeGate:
-            goods = make_goods(slug, units=plan.spike_units, opens_in_seconds=LEAD_SECONDS)
-            opened.append(goods)
-            return SpikeGate(opens_at=goods.opens_at.timestamp(), goods=goods)
-
-        spikes.append(_spike(slug, port=shop.web.port, plan=plan, crew=shop.crew, open_doors=open_doors))
+        spikes.append(_spike(slug, port=shop.web.port, plan=plan, crew=shop.crew, open_sale=open_sale))
         say(_spike_line("shop", spikes[-1]))
     return noop_spike, spikes, opened
 
 
-def _spike(slug: str, *, port: int, plan: Plan, crew: Crew, open_doors: Callable[[], SpikeGate]) -> Spike:
+def _spike(slug: str, *, port: int, plan: Plan, crew: machine.Crew, open_sale: Callable[[], Opening]) -> Spike:
     return measure_spike(
-        slug, port=port, buyers=plan.buyers, generators=plan.generators, crew=crew, open_doors=open_doors
+        slug, port=port, buyers=plan.buyers, generators=plan.generators, crew=crew, open_sale=open_sale
     )
-
-
-def _turn(turn: Turn) -> str:
-    busy = f"server {turn.busy:>4.0%} busy"
-    return f"  {turn.side:<10} {turn.per_second:>8,.0f}/s   {busy}   p99 {turn.wait_p99_ms:>6.1f} ms"
 
 
 def _spike_line(name: str, spike: Spike) -> str:
@@ -209,8 +178,13 @@ def _spike_line(name: str, spike: Spike) -> str:
     )
 
 
-def _overload(found: OverloadRun) -> str:
-    return (
-        f"  offered {found.offered:,.0f}/s, {found.sent:.0%} sent   decided {found.goodput:,.0f}/s   "
-        f"normal again after {found.well_after_seconds:g} s   {dict(found.statuses)}"
-    )
+BENCHMARK = Benchmark(
+    title="The whole shop: measured",
+    command="make bench-shop",
+    packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop"),
+    full=FULL,
+    quick=QUICK,
+    method=method_of,
+    measure=measure,
+    picture="Curves of the knee, of every second around the overload, and of the cost of a purchase",
+)

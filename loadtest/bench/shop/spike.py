@@ -8,19 +8,19 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from django.conf import settings
 from django.db import connection
 
 from inventory.line import reading
 from inventory.redis import connect
-from loadtest.bench.harness.fixtures import Goods
-from loadtest.bench.harness.shares import Crew, used
-from loadtest.bench.load.arrivals import Answers, ask_together, go_home, prepare, stand_ready
-from loadtest.bench.load.payloads import fresh_wishes
-from loadtest.bench.load.subprocesses import hands_of
-from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.harness.fixtures import Fixture
+from loadtest.bench.harness.machine import Crew, used
+from loadtest.bench.load.arrivals import Answers, allow_connections, ask_together, go_home, stand_ready
+from loadtest.bench.load.loop import LoadFailed
+from loadtest.bench.load.payloads import fresh_payloads
+from loadtest.bench.load.subprocesses import Hand, hands_of
 
 ADMITTED, REFUSED = 202, 409
 RETRY_SECONDS = 1.0  # as Retry-After of a 503 says
@@ -51,76 +51,83 @@ class Spike:
         return self.silent + sum(count for status, count in self.statuses.items() if status not in (ADMITTED, REFUSED))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpikeGate:
-    """When they open (s since 1970), and what is sold behind them; None: nothing."""
+@dataclass(frozen=True)
+class Opening:
+    """When a sale opens (s since 1970), and which; None: nothing is sold."""
 
     opens_at: float
-    goods: Goods | None = None
+    fixture: Fixture | None = None
 
 
 def measure_spike(
-    slug: str, *, port: int, buyers: int, generators: int, crew: Crew, open_doors: Callable[[], SpikeGate]
+    slug: str, *, port: int, buyers: int, generators: int, crew: Crew, open_sale: Callable[[], Opening]
 ) -> Spike:
-    """Let `buyers` ask for `slug` from `generators` processes at the moment that `open_doors` returns.
+    """Let `buyers` ask for `slug` from `generators` processes at the moment that `open_sale` returns.
 
     It is called when every connection is open. Raises LoadFailed.
     """
-    wishes = fresh_wishes(slug, port=port, count=buyers)
-    shares = [wishes[number::generators] for number in range(generators)]
+    payloads = fresh_payloads(slug, port=port, count=buyers)
+    shares = [payloads[number::generators] for number in range(generators)]
     names = [f"crowd {number}" for number in range(generators)]
-    answers = Answers()
+    answers, cores = Answers(), os.sched_getaffinity(0)
     with (
-        hands_of(names, redis_url=settings.REDIS_URL, load=prepare, cores=os.sched_getaffinity(0)) as hands,
+        hands_of(names, redis_url=settings.REDIS_URL, load=allow_connections, cores=cores) as hands,
         ThreadPoolExecutor(generators) as threads,
     ):
-        crowds = list(zip([hands[name] for name in names], shares, strict=True))
-        for ready in [
+        crowds = list(zip(hands.values(), shares, strict=True))
+
+        def own_seconds(crowd: tuple[Hand, list[bytes]]) -> float:
+            return crowd[0].ask(time.process_time)
+
+        ready = [
             threads.submit(hand.ask, stand_ready, port=port, buyers=len(share), retry_seconds=RETRY_SECONDS)
             for hand, share in crowds
-        ]:
-            ready.result()
-        doors = open_doors()
-        before, own = crew.read(), sum(hand.ask(time.process_time) for hand, _ in crowds)
-        for asked in [
-            threads.submit(hand.ask, ask_together, requests=share, begins_at=doors.opens_at) for hand, share in crowds
-        ]:
-            answers.add(asked.result())
+        ]
+        for each in ready:
+            each.result()
+        opening = open_sale()
+        before, own = crew.read(), sum(map(own_seconds, crowds))
+        asked = [
+            threads.submit(hand.ask, ask_together, requests=share, begins_at=opening.opens_at) for hand, share in crowds
+        ]
+        for told in asked:
+            answers.add(told.result())
         # Before the connections end: closing 20,000 of them is work that no buyer waited for.
-        own = sum(hand.ask(time.process_time) for hand, _ in crowds) - own
+        own = sum(map(own_seconds, crowds)) - own
         cpu_seconds = used(before, crew.read(), generator=own)
         for hand, _ in crowds:
             hand.ask(go_home)
-    return replace(result(answers, goods=doors.goods, begins_at=doors.opens_at), cpu_seconds=cpu_seconds)
+    return _result(answers, opening, cpu_seconds=cpu_seconds)
 
 
-def result(answers: Answers, *, goods: Goods | None, begins_at: float) -> Spike:
-    """Return what became of everybody; of `goods` also when the last decision was in the books."""
+def _result(answers: Answers, opening: Opening, *, cpu_seconds: Mapping[str, float]) -> Spike:
+    """Return what became of everybody, once the last decision is in the books."""
     statuses = answers.statuses()
-    decided_at, decided = _last_decision(goods) if goods else (begins_at, 0)
+    decided_at, decided = _last_decision(opening.fixture) if opening.fixture else (opening.opens_at, 0)
     return Spike(
         waits_ms={status: sorted(answers.waits_ms(status)) for status in statuses},
         statuses=statuses,
         shed=answers.shed,
         silent=answers.silent,
-        last_decision_seconds=decided_at - begins_at,
+        last_decision_seconds=decided_at - opening.opens_at,
         decided=decided,
+        cpu_seconds=cpu_seconds,
     )
 
 
-def _last_decision(goods: Goods) -> tuple[float, int]:
+def _last_decision(fixture: Fixture) -> tuple[float, int]:
     """Return when the last order was decided (s since 1970) and how many there are, once nothing moves any more."""
     client, deadline = connect(), time.monotonic() + MAX_SECONDS
     before: Sequence[int | None] = ()
     while time.monotonic() < deadline:
-        seen = reading.figures(client, goods.sku, sale_id=goods.sale_id)
+        seen = reading.figures(client, fixture.sku, sale_id=fixture.sale_id)
         now = () if seen is None else (seen.admitted, seen.decided, seen.available)
         if now and now == before and (seen is None or not seen.available):
             break
         before = now
         time.sleep(CALM_SECONDS)
     with connection.cursor() as cursor:
-        cursor.execute(LAST_DECISION, [goods.sale_id])
+        cursor.execute(LAST_DECISION, [fixture.sale_id])
         at, decided = cursor.fetchone()
     if not decided:
         raise LoadFailed("nothing was decided in the spike")

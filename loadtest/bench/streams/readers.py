@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 
-from loadtest.bench.load.loader import HOST
-from loadtest.bench.load.wire import LoadFailed
+from loadtest.bench.load.loop import HOST, LoadFailed
+from loadtest.bench.load.payloads import get
 
 CONNECT_SECONDS = 30.0
 OPEN_SECONDS = 60.0
@@ -72,9 +72,7 @@ def _read(port: int, streams: Sequence[tuple[str, str]], counts: Counts, ends: E
     with select.epoll() as poll:
         for path, token in streams:
             opened = socket.create_connection((HOST, port), timeout=CONNECT_SECONDS)
-            opened.sendall(
-                f"GET {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
-            )
+            opened.sendall(get(path, port=port, headers=f"Authorization: Bearer {token}\r\n"))
             opened.setblocking(False)
             sockets[opened.fileno()] = opened
             poll.register(opened, select.EPOLLIN)

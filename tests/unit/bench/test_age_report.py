@@ -9,8 +9,7 @@ import pytest
 
 from loadtest.bench.age.ends import Ends
 from loadtest.bench.age.plan import FULL
-from loadtest.bench.age.report import figures_of
-from loadtest.bench.age.run import OLD, PROCESSES, YOUNG, AgeRound, Large, Results
+from loadtest.bench.age.report import OLD, PROCESSES, YOUNG, AgeRound, Large, Results, figures_of
 
 IDLE = dict.fromkeys(PROCESSES, 0.01)
 LOOKS = {name: [1.0, 1.0, 1.0] for name in ("expirer", "settler", "reconciler", "payments worker")}
@@ -43,7 +42,6 @@ GOOD = Results(
         sweeping=0.004,
         sweeping_after=0.009,
     ),
-    stolen=0.0,
 )
 
 

@@ -10,18 +10,27 @@ from xml.etree import ElementTree
 
 import pytest
 
-from loadtest.bench.gate.bounds import admission_figures
-from loadtest.bench.harness.chart import Panel, chart
-from loadtest.bench.harness.figures import Figure, number, ratio
-from loadtest.bench.harness.report import Comparison, Report, as_json, markdown, sentence, table
-from loadtest.bench.harness.rounds import in_turns
+from loadtest.bench.gate.report import admission_figures
+from loadtest.bench.harness.benchmark import in_turns
+from loadtest.bench.harness.charts import bars
+from loadtest.bench.harness.report import (
+    Comparison,
+    Figure,
+    Report,
+    as_json,
+    markdown,
+    number,
+    ratio,
+    sentence,
+    table,
+)
 from loadtest.bench.load.loader import Load
+from loadtest.bench.load.loop import LoadFailed, is_whole
 from loadtest.bench.load.subprocesses import hands_of
-from loadtest.bench.load.wire import LoadFailed, is_whole
-from loadtest.bench.locks_queue.bounds import crowd_figures, overlap_faults, pair_figures, queue_figures
 from loadtest.bench.locks_queue.lock_crowds import LockCrowd, Visit, judge
 from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY
 from loadtest.bench.locks_queue.queue_sides import DRAMATIQ, HUEY, OURS, RQ, SAQ
+from loadtest.bench.locks_queue.report import crowd_figures, overlap_faults, pair_figures, queue_figures
 
 GOOD = Figure(name="gate ÷ no-op", value=0.34, at_least=0.25, aim=0.4)
 PRINTED = Figure(name="no-op", value=48_123.4, unit="requests/s")
@@ -196,20 +205,15 @@ def test_page_shows_comparisons_and_the_chart() -> None:
 
 
 def test_chart_draws_each_panel_to_its_own_scale() -> None:
-    text = chart(
-        [
-            Panel(title="pairs & more", values={"ours": 200.0, "a <rival>": 50.0}, ours=["ours"]),
-            Panel(title="ms", values={"ours": 0.0, "raw": 0.0}, limits=["raw"]),
-        ],
-        description="bars",
-    )
-    bars = [
+    panels = {"pairs & more": {"ours": 200.0, "a <rival>": 50.0}, "ms": {"another": 0.0, "raw": 0.0}}
+    text = bars(panels, ours=["ours"], limits=["raw"], description="bars")
+    drawn = [
         (bar.get("class"), float(bar.get("width", 0)))
         for bar in ElementTree.fromstring(text).iter()  # noqa: S314 - we have just written it
         if "rect" in bar.tag
     ]
-    assert [kind for kind, _ in bars] == ["ours", "rival", "rival", "limit"]
-    assert bars[0][1] == pytest.approx(4 * bars[1][1])
+    assert [kind for kind, _ in drawn] == ["ours", "rival", "rival", "limit"]
+    assert drawn[0][1] == pytest.approx(4 * drawn[1][1])
     assert "a &lt;rival&gt;" in text
 
 

@@ -14,11 +14,9 @@ from threading import Thread
 
 import pytest
 
-from loadtest.bench.compare.bounds import best_rival, figures_of
-from loadtest.bench.compare.crowd import CompareCrowd
-from loadtest.bench.compare.payloads import make_wishes
+from loadtest.bench.compare.crowd import CompareCrowd, make_payloads
 from loadtest.bench.compare.plan import FULL, QUICK, method_of
-from loadtest.bench.compare.run import Result, Selling, SellingOut, Waits
+from loadtest.bench.compare.report import Result, Selling, SellingOut, Waits, best_rival, figures_of
 
 WAITS = Waits(p50=1.0, p99=2.0, most=3.0)
 NAIVE, SOUND, SLOW, OURS = "naive", "sound", "slow", "fairdrop"
@@ -144,10 +142,10 @@ def till() -> Iterator[type[Till]]:
 
 
 def test_the_crowd_repeats_asks_again_and_follows_to_the_decision(till: type[Till]) -> None:
-    wishes = make_wishes("/ask", port=till.port, count=20, repeated=0.5, seed=7)
-    assert 20 < len(wishes.clicks) < 40
-    assert Counter(wishes.clicks).most_common()[0][1] == 2
-    crowd = CompareCrowd(wishes, port=till.port, connections=4, follow=1)
+    payloads = make_payloads("/ask", port=till.port, count=20, repeated=0.5, seed=7)
+    assert 20 < len(payloads.clicks) < 40
+    assert Counter(payloads.clicks).most_common()[0][1] == 2
+    crowd = CompareCrowd(payloads, port=till.port, connections=4, follow=1)
     visit = crowd.visit(seconds=30, until_all_asked=True)
     assert visit.asked_all
     assert (visit.accepted, visit.refused) == (UNITS, 20 - UNITS)
@@ -161,6 +159,6 @@ def test_the_crowd_repeats_asks_again_and_follows_to_the_decision(till: type[Til
 
 def test_a_crowd_that_nobody_lets_in_asks_nothing(till: type[Till]) -> None:
     """The control of the crowd's rest."""
-    wishes = make_wishes("/ask", port=till.port, count=20, repeated=0.0, seed=7)
-    visit = CompareCrowd(wishes, port=till.port, connections=4, may_ask=lambda now: False).visit(seconds=0.2)
+    payloads = make_payloads("/ask", port=till.port, count=20, repeated=0.0, seed=7)
+    visit = CompareCrowd(payloads, port=till.port, connections=4, may_ask=lambda now: False).visit(seconds=0.2)
     assert (visit.clicks, sum(till.asked.values())) == (0, 0)

@@ -6,11 +6,10 @@ import math
 
 import pytest
 
-from loadtest.bench.harness.figures import Figure
-from loadtest.bench.harness.method import filled
-from loadtest.bench.load.pace import Pace
-from loadtest.bench.settle.bounds import audit_figures, expiry_figures, payment_figures, quantile, settlement_figures
-from loadtest.bench.settle.plan import FULL, METHOD, QUICK
+from loadtest.bench.harness.report import Figure, quantile
+from loadtest.bench.load.loader import Pace
+from loadtest.bench.settle.plan import FULL, QUICK, method_of
+from loadtest.bench.settle.report import audit_figures, expiry_figures, payment_figures, settlement_figures
 
 GOOD = [10.0] * 98
 
@@ -55,6 +54,6 @@ def test_a_pace_is_even_and_catches_up_a_moment_only() -> None:
 
 def test_the_method_names_the_numbers_of_its_run() -> None:
     for plan in (FULL, QUICK):
-        text = " ".join(filled(METHOD, plan))
+        text = " ".join(method_of(plan))
         assert f"{plan.settled:,} requests" in text
         assert "{" not in text

@@ -18,17 +18,17 @@ import pytest
 
 from loadtest.bench.gate.admission import Turn
 from loadtest.bench.gate.end_to_end import Road
-from loadtest.bench.harness import processes
-from loadtest.bench.harness.curves import Curve, curves
-from loadtest.bench.harness.figures import Figure
+from loadtest.bench.harness import machine
+from loadtest.bench.harness.charts import Curve, curves
+from loadtest.bench.harness.report import Figure, missed
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.shop import plan as shop_plan
-from loadtest.bench.shop.bounds import cost_figures, overload_figures, road_figures, sold_out_figures, spike_figures
 from loadtest.bench.shop.costs import Brake, Cost
 from loadtest.bench.shop.knee import Step, knee_of, next_offer, spread, well_after
 from loadtest.bench.shop.overload import OverloadRun
+from loadtest.bench.shop.report import cost_figures, overload_figures, road_figures, sold_out_figures, spike_figures
 from loadtest.bench.shop.spike import Spike
-from loadtest.bench.summary import missed, page_of, read_page
+from loadtest.bench.summary import page_of, read_page
 from tests.support.waiting import assert_waits_at_most, wait_until
 from workers.embedded.child_process import ChildProcess
 
@@ -188,7 +188,7 @@ def test_cpu_time_of_a_process_that_ended_is_not_forgotten(tmp_path: Path) -> No
     try:
         wait_until(lambda: (tmp_path / "log").read_text() == "1\n", what="the grandchild has ended")
         own = sum(psutil.Process(child.pid).cpu_times()[:2])
-        assert processes.cpu_seconds(child) > own
+        assert machine.cpu_seconds(child) > own
     finally:
         child.stop()
 
@@ -280,7 +280,7 @@ def test_the_table_of_all_names_what_was_missed(tmp_path: Path, value: float | N
     write_page(tmp_path, value=value)
     page = read_page(tmp_path, "shop")
     assert page is not None
-    assert len(missed(page)) == reasons
+    assert len(missed(page.figures, faults=page.faults)) == reasons
     text = page_of([page])
     assert ("✓ Every floor holds." in text) is (reasons == 0)
     if value == 9.0:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.bench.streams.report import figures_of, picture_of
-from loadtest.bench.streams.run import ALONE, BESIDE, Results, StreamRound
+from loadtest.bench.streams.report import Results, StreamRound, figures_of, picture_of
 
 
 def pair(
@@ -21,7 +20,7 @@ def pair(
             busy=0.2,
             messages_per_second=messages,
         )
-        for side, wait, messages in ((ALONE, alone_ms, 0.0), (BESIDE, beside_ms, news))
+        for side, wait, messages in (("alone", alone_ms, 0.0), ("alongside", beside_ms, news))
     )
 
 

@@ -1,4 +1,4 @@
-"""Every side of the comparison behind one interface: how it is put on sale, started, asked, and counted afterwards.
+"""Every way to sell behind one interface: how it is put on sale, started, asked, and counted afterwards.
 Never measures.
 """
 
@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from django.conf import settings
 from django.db import connection
 
 from inventory import heartbeats
-from inventory.audit.run import audit
 from inventory.redis import connect, keys, run_commands
-from loadtest.bench.compare.payloads import BODY
-from loadtest.bench.harness.fixtures import Goods, make_goods
-from loadtest.bench.harness.servers import GATE, READY_SECONDS, Workspace
-from loadtest.bench.load.loader import HOST
+from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
+from loadtest.bench.harness.servers import GATE, READY_SECONDS, Workspace, call
+from loadtest.bench.load.loop import HOST
 from loadtest.rivals.models import RivalOrder
 from loadtest.rivals.rival import Rival
 from loadtest.rivals.work import READY
@@ -33,14 +30,8 @@ from workers.embedded.server import ServerFailed, free_port
 OURS = "Fairdrop"
 # A server with several workers: each of them is asked, more or less, before it counts as ready.
 PROBES = 8
-PROBE_SECONDS = 5.0
-RIVAL_FLAGS = [
-    *["--host", HOST, "--workers", "2", "--backlog", "8192", "--backpressure", "8192", "--no-ws"],
-    *["--interface", "wsgi"],
-]
-COUNTS = """
-SELECT count(*) FILTER (WHERE state = 'held'), count(*) FROM shop_order WHERE sale_id = %s
-"""
+RIVAL_FLAGS = ["--host", HOST, "--workers", "2", "--backlog", "8192", "--backpressure", "8192", "--no-ws"]
+COUNTS = "SELECT count(*) FILTER (WHERE state = 'held'), count(*) FROM shop_order WHERE sale_id = %s"
 HELD_BETWEEN = """
 SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'held' AND decided_at >= %s AND decided_at < %s
 """
@@ -63,7 +54,7 @@ class Running:
     children: Sequence[ChildProcess]
 
 
-class Competitor(ABC):
+class Seller(ABC):
     """One side. correct: whether it promises that nothing is oversold, lost or undersold in a run without crashes."""
 
     name: str
@@ -112,7 +103,7 @@ class Competitor(ABC):
         port, children = free_port(), []
         with ExitStack() as stack:
             for name, arguments in self.commands(sale, port=port).items():
-                child = place.child(f"{sale} {name}", arguments, redis_url=settings.REDIS_URL)
+                child = place.child(f"{sale} {name}", arguments)
                 stack.callback(child.stop)
                 children.append(child.start())
             deadline = time.monotonic() + READY_SECONDS
@@ -122,7 +113,7 @@ class Competitor(ABC):
             yield Running(port=port, children=children)
 
 
-class RivalSide(Competitor):
+class RivalSeller(Seller):
     """A rival, sold by the server that has nothing but rivals."""
 
     def __init__(self, rival: Rival) -> None:
@@ -138,7 +129,7 @@ class RivalSide(Competitor):
     def commands(self, sale: str, *, port: int) -> dict[str, list[str]]:
         work = ["-m", "loadtest.rivals.work", self.name, sale]
         options = ["--port", str(port), "--blocking-threads", str(self._rival.threads)]
-        web = ["-m", "granian", *RIVAL_FLAGS, *options, "loadtest.rivals.wsgi:application"]
+        web = ["-m", "granian", *RIVAL_FLAGS, "--interface", "wsgi", *options, "loadtest.rivals.wsgi:application"]
         return {"web": web} | {f"worker {number}": work for number in range(self._rival.workers)}
 
     def has_begun(self, worker: ChildProcess) -> bool:
@@ -163,17 +154,17 @@ class RivalSide(Competitor):
         return []
 
 
-class ShopSide(Competitor):
+class FairdropSeller(Seller):
     """Fairdrop as the demo starts it: one web process with the gate, one settler."""
 
     name, title, correct = "fairdrop", OURS, True
 
     def __init__(self) -> None:
-        self._goods: dict[str, Goods] = {}
+        self._fixtures: dict[str, Fixture] = {}
         self._units: dict[str, int] = {}
 
     def prepare(self, sale: str, *, units: int) -> None:
-        self._goods[sale], self._units[sale] = make_goods(sale, units=units), units
+        self._fixtures[sale], self._units[sale] = make_fixture(sale, units=units), units
 
     def address(self, sale: str) -> str:
         return f"/api/v1/sales/{sale}/requests"
@@ -191,20 +182,18 @@ class ShopSide(Competitor):
         sale_control.close(sale, actor="benchmark", reason="the comparison is over")
 
     def tally(self, sale: str) -> Tally:
-        units = self._units[sale]
         orders, decided = self._count(COUNTS, sale)
-        return Tally(units=units, orders=orders, decided=decided)
+        return Tally(units=self._units[sale], orders=orders, decided=decided)
 
     def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
         return self._count(HELD_BETWEEN, sale, begin, end)[0]
 
     def faults(self, sale: str) -> list[str]:
-        found = audit(self._goods[sale].scope)["invariants"]
-        return [f"{sale}: {each['id']} {each['name']}: {each['detail']}" for each in found if not each["ok"]]
+        return faults_of(self._fixtures[sale].scope)
 
     def _count(self, query: str, sale: str, *arguments: datetime) -> tuple[int, ...]:
         with connection.cursor() as cursor:
-            cursor.execute(query, [self._goods[sale].sale_id, *arguments])
+            cursor.execute(query, [self._fixtures[sale].sale_id, *arguments])
             return tuple(cursor.fetchone())
 
 
@@ -221,11 +210,7 @@ def _wait_until_ready(child: ChildProcess, deadline: float, ready: Callable[[], 
 
 def _answers(port: int, address: str) -> bool:
     """Say whether a call that nobody may make is refused: then everything is loaded, and nothing was sold."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
     try:
-        connection.request("POST", address, body=BODY, headers={"Content-Type": "application/json"})
-        return connection.getresponse().status == 401
+        return call(port, address)[0] == 401
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        connection.close()

@@ -1,4 +1,4 @@
-"""Draws curves as an SVG that reads in light and in dark: a panel a measurement, a line a side. Pure.
+"""Draws bars and curves as an SVG that reads in light and in dark: a panel a measurement, a bar or a line a side. Pure.
 Never scales one panel by another, never leaves zero out.
 """
 
@@ -9,11 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from loadtest.bench.harness.figures import number
+from loadtest.bench.harness.report import number
 
-WIDTH, HEIGHT, GAP = 760, 170, 62
+WIDTH = 760
+# Of bars.
+LABEL_WIDTH, VALUE_WIDTH = 210, 90
+HEAD_HEIGHT, BAR_HEIGHT, BAR_GAP, PANEL_GAP = 34, 18, 6, 22
+BAR_STYLE = """
+text { font: 13px system-ui, sans-serif; fill: #24292f; }
+.title { font-weight: 600; font-size: 14px; }
+.side { text-anchor: end; }
+.ours { fill: #1f7a4d; } .rival { fill: #8c959f; } .limit { fill: #d0d7de; }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3; } .ours { fill: #3fb950; } .rival { fill: #6e7681; } .limit { fill: #30363d; }
+}
+"""
+# Of curves.
+HEIGHT, GAP = 170, 62
 LEFT, RIGHT, TOP = 70, 110, 30
-STYLE = """
+COLOURS = 3
+CURVE_STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f; }
 .title { font-weight: 600; font-size: 14px; }
 .tick { text-anchor: end; } .mark { text-anchor: middle; }
@@ -29,8 +44,46 @@ polyline.c0, polyline.c1, polyline.c2 { fill: none; }
   polyline.c0, polyline.c1, polyline.c2 { fill: none; }
 }
 """
-COLOURS = 3
 Points = Sequence[tuple[float, float]]
+
+
+def bars(
+    panels: Mapping[str, Mapping[str, float]], *, ours: Sequence[str], limits: Sequence[str] = (), description: str
+) -> str:
+    """Return panels below each other as the text of an SVG file. panels: title → side → value.
+
+    ours, limits: which sides are drawn as such, all others as rivals.
+    """
+    parts: list[str] = []
+    top = 0
+    for title, values in panels.items():
+        kinds = dict.fromkeys(values, "rival") | dict.fromkeys(limits, "limit") | dict.fromkeys(ours, "ours")
+        parts += _bars(title, values, kinds, top=top)
+        top += HEAD_HEIGHT + len(values) * (BAR_HEIGHT + BAR_GAP) + PANEL_GAP
+    return _svg(parts, height=top, style=BAR_STYLE, description=description)
+
+
+def _svg(parts: Sequence[str], *, height: int, style: str, description: str) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'role="img" aria-label="{escape(description)}">'
+    )
+    return "\n".join([head, f"<style>{style}</style>", *parts, "</svg>"]) + "\n"
+
+
+def _bars(title: str, values: Mapping[str, float], kinds: Mapping[str, str], *, top: int) -> list[str]:
+    longest = max(values.values())
+    room = WIDTH - LABEL_WIDTH - VALUE_WIDTH
+    parts = [f'<text class="title" x="0" y="{top + 20}">{escape(title)}</text>']
+    for place, (side, value) in enumerate(values.items()):
+        y = top + HEAD_HEIGHT + place * (BAR_HEIGHT + BAR_GAP)
+        width = max(1.0, room * value / longest) if longest > 0 else 1.0
+        parts += [
+            f'<text class="side" x="{LABEL_WIDTH - 10}" y="{y + 14}">{escape(side)}</text>',
+            f'<rect class="{kinds[side]}" x="{LABEL_WIDTH}" y="{y}" width="{width:.1f}" height="{BAR_HEIGHT}" rx="2"/>',
+            f'<text x="{LABEL_WIDTH + width + 8:.1f}" y="{y + 14}">{number(value)}</text>',
+        ]
+    return parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +103,10 @@ class Curve:
 
 def curves(panels: Sequence[Curve], *, description: str) -> str:
     """Return the panels below each other as the text of an SVG file."""
-    height = len(panels) * (HEIGHT + GAP)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
-        f'role="img" aria-label="{escape(description)}">',
-        f"<style>{STYLE}</style>",
-    ]
+    parts: list[str] = []
     for place, panel in enumerate(panels):
         parts += _Drawing(panel, top=place * (HEIGHT + GAP) + TOP).parts()
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return _svg(parts, height=len(panels) * (HEIGHT + GAP), style=CURVE_STYLE, description=description)
 
 
 class _Drawing:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from loadtest.bench.harness.figures import Figure, ratio
+from loadtest.bench.harness.report import Figure, ratio
 
 if TYPE_CHECKING:
     from loadtest.bench.gate.admission import Turn
@@ -69,59 +69,48 @@ def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
     """
     figures = []
     for side, name, unit in ADMISSION_SIDES:
-        figures.append(Figure(name=name, value=median(turns, side=side), unit=unit))
         cpu_us = 1e6 / per_cpu_second(turns, side)[0]
-        figures.append(Figure(name=f"{side}: server CPU for one answer", value=cpu_us, unit="µs"))
+        figures += [
+            Figure(name, value=median(turns, side=side), unit=unit),
+            Figure(f"{side}: server CPU for one answer", value=cpu_us, unit="µs"),
+        ]
     for above, below, floor, aim in ADMISSION_RATIOS:
         value = ratio(*per_cpu_second(turns, above, below))
-        figures.append(Figure(name=f"{above} ÷ {below}", value=value, at_least=floor, aim=aim))
+        figures.append(Figure(f"{above} ÷ {below}", value=value, at_least=floor, aim=aim))
+    two = ratio(*per_cpu_second(turns, "gate", "two gates"))
     everysec = ratio(median(turns, side="gate"), median(turns, side="gate everysec"))
     lone = statistics.median(turn.wait_p50_ms for turn in turns if turn.side == LONE)
     return [
         *figures,
-        Figure(
-            name="two gates ÷ gate, server CPU for one answer",
-            value=ratio(*per_cpu_second(turns, "gate", "two gates")),
-            at_most=1.1,
-        ),
-        Figure(name="a lone ask, appendfsync always, median", value=lone, unit="ms", at_most=1.5),
-        Figure(name="gate ÷ no-op, answers a second", value=ratio_of_rounds(turns, "gate", "no-op")),
+        Figure("two gates ÷ gate, server CPU for one answer", value=two, at_most=1.1),
+        Figure("a lone ask, appendfsync always, median", value=lone, unit="ms", at_most=1.5),
+        Figure("gate ÷ no-op, answers a second", value=ratio_of_rounds(turns, "gate", "no-op")),
         # An idle no-op was held up by something else on the machine.
-        Figure(name="no-op server's share of its core (disturbed below 0.9)", value=busy_share(turns, side="no-op")),
-        Figure(name="share of the machine its host took, worst turn", value=max(turn.stolen for turn in turns)),
-        Figure(name="gate, always ÷ everysec", value=everysec, at_least=0.7),
+        Figure("no-op server's share of its core (disturbed below 0.9)", value=busy_share(turns, side="no-op")),
+        Figure("share of the machine its host took, worst turn", value=max(turn.stolen for turn in turns)),
+        Figure("gate, always ÷ everysec", value=everysec, at_least=0.7),
     ]
 
 
 def settlement_figures(settlement: Settlement) -> list[Figure]:
     """Return the figures of settlement alone."""
-    batched, single = settlement.batched_per_second, settlement.single_per_second
+    batched, single, size = settlement.batched_per_second, settlement.single_per_second, settlement.bytes_per_request
     return [
-        Figure(name="settlement alone, batch 500", value=batched, unit="orders/s", at_least=10_000),
-        Figure(name="settlement alone, batch 1", value=single, unit="orders/s"),
-        Figure(name="batch 500 ÷ batch 1", value=ratio(batched, single), at_least=40),
-        Figure(
-            name="Redis memory of a queued request",
-            value=settlement.bytes_per_request,
-            unit="bytes",
-            at_most=MAX_BYTES,
-        ),
+        Figure("settlement alone, batch 500", value=batched, unit="orders/s", at_least=10_000),
+        Figure("settlement alone, batch 1", value=single, unit="orders/s"),
+        Figure("batch 500 ÷ batch 1", value=ratio(batched, single), at_least=40),
+        Figure("Redis memory of a queued request", value=size, unit="bytes", at_most=MAX_BYTES),
     ]
 
 
 def road_figures(road: Road) -> list[Figure]:
     """Return the figures of the whole road."""
+    name, decided = f"whole road, {road.seconds:g} s: ask to durable decision", road.decided_per_second
     return [
-        Figure(
-            name=f"whole road, {road.seconds:g} s: ask to durable decision",
-            value=road.decided_per_second,
-            unit="decisions/s",
-            at_least=6_000,
-            aim=10_000,
-        ),
-        Figure(name="whole road: wait for the 202, median", value=road.wait_p50_ms, unit="ms"),
-        Figure(name="whole road: wait for the 202, p99", value=road.wait_p99_ms, unit="ms"),
-        Figure(name="whole road: share of 503", value=road.unavailable, at_most=0.001),
-        Figure(name="web process after the flood", value=road.web_mib, unit="MiB", at_most=120),
-        Figure(name="settler after the flood", value=road.settler_mib, unit="MiB", at_most=150),
+        Figure(name, value=decided, unit="decisions/s", at_least=6_000, aim=10_000),
+        Figure("whole road: wait for the 202, median", value=road.wait_p50_ms, unit="ms"),
+        Figure("whole road: wait for the 202, p99", value=road.wait_p99_ms, unit="ms"),
+        Figure("whole road: share of 503", value=road.unavailable, at_most=0.001),
+        Figure("web process after the flood", value=road.web_mib, unit="MiB", at_most=120),
+        Figure("settler after the flood", value=road.settler_mib, unit="MiB", at_most=150),
     ]

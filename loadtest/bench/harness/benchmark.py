@@ -1,0 +1,90 @@
+"""The skeleton of every benchmark: what it declares, what it is given to measure, and what it hands back.
+Never measures by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from loadtest.bench.harness.report import Comparison, Figure
+
+if TYPE_CHECKING:
+    from loadtest.bench.harness.servers import Workspace
+    from workers.embedded.server import Server
+    from workers.embedded.stores import Servers
+
+Plan = TypeVar("Plan")
+Side = TypeVar("Side")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    """What a benchmark runs on: pairs of stores, the first the settings' own; or Valkeys alone.
+
+    environment: what the servers under test get, in a process of their own.
+    """
+
+    pairs: Sequence[Servers] = ()
+    valkeys: Sequence[Server] = ()
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkRun(Generic[Plan]):
+    """What a benchmark is given. hardware: as it was before the run made it busy."""
+
+    plan: Plan
+    quick: bool
+    stores: Stores
+    place: Workspace
+    hardware: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What a benchmark hands back; picture: the text of an SVG. facts: groups that stand for those of every benchmark.
+
+    faults: what fails the run besides a missed floor; samples: every single measurement behind the medians.
+    """
+
+    figures: Sequence[Figure]
+    samples: Sequence[Mapping[str, Any]]
+    faults: Sequence[str] = ()
+    comparisons: Sequence[Comparison] = ()
+    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    picture: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark(Generic[Plan]):
+    """One benchmark. command: the make target; packages: whose versions its page names; picture: what the chart shows.
+
+    method: how it measures, in sentences, with the numbers of a plan.
+    """
+
+    title: str
+    command: str
+    packages: Sequence[str]
+    full: Plan
+    quick: Plan
+    method: Callable[[Plan], Sequence[str]]
+    measure: Callable[[BenchmarkRun[Plan]], Findings]
+    picture: str = ""
+
+
+def say(text: str) -> None:
+    """Print `text` at once."""
+    print(text, flush=True)
+
+
+def in_turns(sides: Sequence[Side], *, rounds: int) -> Iterator[tuple[int, Side]]:
+    """Yield the number of the round and the side whose turn it is: every side once a round.
+
+    So whatever else the machine does falls on all sides alike.
+    """
+    for number in range(rounds):
+        # Every second round runs backwards: a machine that grows slower does not always hit the same side.
+        for side in sides if number % 2 == 0 else reversed(sides):
+            yield number, side
