@@ -25,7 +25,7 @@ from loadtest.bench.compare.report import (
     picture_of,
     samples_of,
 )
-from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Running, Seller
+from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Running, Seller, running
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.machine import Crew, cpu_seconds
 from loadtest.bench.harness.report import quantile
@@ -101,21 +101,21 @@ def sell(seller: Seller, *, plan: Plan, place: Workspace, stores: Crew) -> tuple
     sale = f"{seller.name}-without-end"
     seller.prepare(sale, units=plan.units)
     before = read_costs(stores)
-    with seller.running(sale, place=place) as running:
+    with running(seller, sale, place=place) as started:
         seconds = plan.seconds + plan.warm_up_seconds
         most = SHOP_PAYLOADS if isinstance(seller, FairdropSeller) else RIVAL_PAYLOADS
-        payloads = _payloads(seller, sale, running, count=int(most * seconds), plan=plan)
-        used = sum(map(cpu_seconds, running.children))
+        payloads = _payloads(seller, sale, started, count=int(most * seconds), plan=plan)
+        used = sum(map(cpu_seconds, started.children))
         crowd = CompareCrowd(
             payloads,
-            port=running.port,
+            port=started.port,
             connections=plan.connections,
             may_ask=Rest(seller, sale, plan.undecided).may_ask,
         )
         visit = crowd.visit(seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds)
         lost = wait_until_decided(seller, sale, accepted=visit.accepted)
         faults = [f"{seller.title}: {lost} lost while selling"] if lost else []
-        used = sum(map(cpu_seconds, running.children)) - used
+        used = sum(map(cpu_seconds, started.children)) - used
     after, orders = read_costs(stores), seller.tally(sale).orders
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (visit.began_at, visit.began_at + visit.seconds))
     return Selling(
@@ -133,9 +133,9 @@ def sell_out(seller: Seller, *, plan: Plan, place: Workspace) -> tuple[SellingOu
     """Sell a few units to many who come at once."""
     sale = f"{seller.name}-sold-out"
     seller.prepare(sale, units=plan.sold_out_units)
-    with seller.running(sale, place=place) as running:
-        payloads = _payloads(seller, sale, running, count=plan.sold_out_wishes, plan=plan)
-        crowd = CompareCrowd(payloads, port=running.port, connections=plan.connections, follow=2)
+    with running(seller, sale, place=place) as started:
+        payloads = _payloads(seller, sale, started, count=plan.sold_out_wishes, plan=plan)
+        crowd = CompareCrowd(payloads, port=started.port, connections=plan.connections, follow=2)
         visit = crowd.visit(seconds=plan.sold_out_seconds, until_all_asked=True)
         seller.close(sale)
         lost = wait_until_decided(seller, sale, accepted=visit.accepted)
@@ -186,8 +186,8 @@ def waits_of(waits: Sequence[float]) -> Waits:
     return Waits(p50=middle, p99=quantile(waits, 0.99), most=max(waits, default=float("nan")))
 
 
-def _payloads(seller: Seller, sale: str, running: Running, *, count: int, plan: Plan) -> Payloads:
-    return make_payloads(seller.address(sale), port=running.port, count=count, repeated=plan.repeated, seed=plan.seed)
+def _payloads(seller: Seller, sale: str, started: Running, *, count: int, plan: Plan) -> Payloads:
+    return make_payloads(seller.address(sale), port=started.port, count=count, repeated=plan.repeated, seed=plan.seed)
 
 
 def _unforeseen(seller: Seller, visit: CompareVisit) -> list[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import http.client
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -48,114 +47,66 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A side's processes, ready."""
+    """A seller's processes, ready."""
 
     port: int
     children: Sequence[ChildProcess]
 
 
-class Seller(ABC):
-    """One side. correct: whether it promises that nothing is oversold, lost or undersold in a run without crashes."""
+class RivalSeller:
+    """A rival, sold by the server that has nothing but rivals.
 
-    name: str
-    title: str
-    correct: bool
-
-    @abstractmethod
-    def prepare(self, sale: str, *, units: int) -> None:
-        """Put `units` on sale."""
-
-    @abstractmethod
-    def address(self, sale: str) -> str:
-        """Return the path that takes wishes."""
-
-    @abstractmethod
-    def commands(self, sale: str, *, port: int) -> dict[str, list[str]]:
-        """Return the arguments of Python for each process, the web's as "web"."""
-
-    @abstractmethod
-    def waiting(self, sale: str) -> int:
-        """Return how many wishes wait to be decided."""
-
-    @abstractmethod
-    def close(self, sale: str) -> None:
-        """End the sale: who still waits is told."""
-
-    @abstractmethod
-    def tally(self, sale: str) -> Tally:
-        """Count in the database."""
-
-    @abstractmethod
-    def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
-        """Return how many wishes got their unit between two moments."""
-
-    @abstractmethod
-    def faults(self, sale: str) -> list[str]:
-        """Return what an audit finds, where there is one."""
-
-    @abstractmethod
-    def has_begun(self, worker: ChildProcess) -> bool:
-        """Say whether a worker that was started works."""
-
-    @contextmanager
-    def running(self, sale: str, *, place: Workspace) -> Iterator[Running]:
-        """Run web and workers for the length of a `with` block; raise ServerFailed when they do not start."""
-        port, children = free_port(), []
-        with ExitStack() as stack:
-            for name, arguments in self.commands(sale, port=port).items():
-                child = place.child(f"{sale} {name}", arguments)
-                stack.callback(child.stop)
-                children.append(child.start())
-            deadline = time.monotonic() + READY_SECONDS
-            _wait_until_ready(children[0], deadline, partial(_answers, port, self.address(sale)), times=PROBES)
-            for worker in children[1:]:
-                _wait_until_ready(worker, deadline, partial(self.has_begun, worker))
-            yield Running(port=port, children=children)
-
-
-class RivalSeller(Seller):
-    """A rival, sold by the server that has nothing but rivals."""
+    correct: whether it promises that nothing is oversold, lost or undersold in a run without crashes.
+    """
 
     def __init__(self, rival: Rival) -> None:
         self.name, self.title, self.correct = rival.name, rival.title, rival.correct
         self._rival = rival
 
     def prepare(self, sale: str, *, units: int) -> None:
+        """Put `units` on sale."""
         self._rival.prepare(sale, units=units)
 
     def address(self, sale: str) -> str:
+        """Return the path that takes wishes."""
         return f"/rivals/{self.name}/sales/{sale}/requests"
 
     def commands(self, sale: str, *, port: int) -> dict[str, list[str]]:
+        """Return the arguments of Python for each process, the web's as "web"."""
         work = ["-m", "loadtest.rivals.work", self.name, sale]
         options = ["--port", str(port), "--blocking-threads", str(self._rival.threads)]
         web = ["-m", "granian", *RIVAL_FLAGS, "--interface", "wsgi", *options, "loadtest.rivals.wsgi:application"]
         return {"web": web} | {f"worker {number}": work for number in range(self._rival.workers)}
 
     def has_begun(self, worker: ChildProcess) -> bool:
+        """Say whether a worker that was started works."""
         return worker.log_path is not None and READY in worker.log_path.read_text(errors="replace")
 
     def waiting(self, sale: str) -> int:
+        """Return how many wishes wait to be decided."""
         return self._rival.waiting(sale)
 
     def close(self, sale: str) -> None:
-        pass  # nobody waits for a unit that may come back
+        """End the sale: who still waits is told. Nobody waits here for a unit that may come back."""
 
     def tally(self, sale: str) -> Tally:
+        """Count in the database."""
         books = self._rival.books(sale)
         decided = RivalOrder.objects.filter(sale=sale).count()
         return Tally(units=books.units, orders=books.orders, decided=decided)
 
     def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
+        """Return how many wishes got their unit between two moments."""
         held = RivalOrder.objects.filter(sale=sale, state=RivalOrder.HELD)
         return int(held.filter(decided_at__gte=begin, decided_at__lt=end).count())
 
     def faults(self, sale: str) -> list[str]:
+        """Return what an audit finds, where there is one."""
         return []
 
 
-class FairdropSeller(Seller):
-    """Fairdrop as the demo starts it: one web process with the gate, one settler."""
+class FairdropSeller:
+    """Fairdrop as the demo starts it, with the same methods: one web process with the gate, one settler."""
 
     name, title, correct = "fairdrop", OURS, True
 
@@ -195,6 +146,25 @@ class FairdropSeller(Seller):
         with connection.cursor() as cursor:
             cursor.execute(query, [self._fixtures[sale].sale_id, *arguments])
             return tuple(cursor.fetchone())
+
+
+Seller = RivalSeller | FairdropSeller
+
+
+@contextmanager
+def running(seller: Seller, sale: str, *, place: Workspace) -> Iterator[Running]:
+    """Run web and workers for the length of a `with` block; raise ServerFailed when they do not start."""
+    port, children = free_port(), []
+    with ExitStack() as stack:
+        for name, arguments in seller.commands(sale, port=port).items():
+            child = place.child(f"{sale} {name}", arguments)
+            stack.callback(child.stop)
+            children.append(child.start())
+        deadline = time.monotonic() + READY_SECONDS
+        _wait_until_ready(children[0], deadline, partial(_answers, port, seller.address(sale)), times=PROBES)
+        for worker in children[1:]:
+            _wait_until_ready(worker, deadline, partial(seller.has_begun, worker))
+        yield Running(port=port, children=children)
 
 
 def _wait_until_ready(child: ChildProcess, deadline: float, ready: Callable[[], bool], *, times: int = 1) -> None:

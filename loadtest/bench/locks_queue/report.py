@@ -9,11 +9,11 @@ from typing import Any
 
 from loadtest.bench.harness.charts import bars
 from loadtest.bench.harness.report import Comparison, Figure, number, ratio
-from loadtest.bench.locks_queue.lock_crowds import LockCrowd
 from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY, UNFAIR
 from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, LOCK_FACTS, LOCKS, QUEUE_FACTS, QUEUES
 from loadtest.bench.locks_queue.queue_sides import OURS, OURS_APART, RIVALS
 from loadtest.bench.locks_queue.queue_sides import RAW as RAW_QUEUE
+from loadtest.bench.locks_queue.turns import LockCrowd
 
 # Of each side, what each round measured.
 Rates = Mapping[str, Sequence[float]]

@@ -11,12 +11,9 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
 from loadtest.bench.harness.report import number
 from loadtest.bench.load.subprocesses import Hand, hands_of
-from loadtest.bench.locks_queue.lock_crowds import LockCrowd, crowd_at, hand_overs_ms
 from loadtest.bench.locks_queue.lock_sides import RAW, load_lock
-from loadtest.bench.locks_queue.lock_turns import pairs_per_second, pipelined_pairs_per_second, renewal_ms
 from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, FULL, LOCKS, QUEUES, QUICK, Plan, method_of
 from loadtest.bench.locks_queue.queue_sides import OURS_APART, load_queue
-from loadtest.bench.locks_queue.queue_turns import enqueued_per_second, fill, worked_per_second
 from loadtest.bench.locks_queue.report import (
     Results,
     comparisons_of,
@@ -24,6 +21,17 @@ from loadtest.bench.locks_queue.report import (
     overlap_faults,
     picture_of,
     samples_of,
+)
+from loadtest.bench.locks_queue.turns import (
+    LockCrowd,
+    crowd_at,
+    enqueued_per_second,
+    fill,
+    hand_overs_ms,
+    pairs_per_second,
+    pipelined_pairs_per_second,
+    renewal_ms,
+    worked_per_second,
 )
 from workers.embedded.server import Server
 

@@ -10,8 +10,7 @@ from inventory.audit.run import Scope
 from loadtest.bench.gate.settlement import BATCH, measure_settlement
 from loadtest.bench.harness import limits
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
-from loadtest.bench.harness.books import fill_books
-from loadtest.bench.harness.fixtures import faults_of, make_fixture
+from loadtest.bench.harness.fixtures import faults_of, fill_books, make_fixture
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.settle import expiry as expiry_alone
 from loadtest.bench.settle.payments import PaymentWaits, measure_payments

@@ -22,7 +22,6 @@ from loadtest.bench.harness.servers import RunningShop
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import endless_payloads, fresh_payloads
-from loadtest.bench.shop.knee import Step, knee_of, next_offer, well_after
 
 ADMITTED = 202
 LEAD_SECONDS = 3.0
@@ -36,6 +35,13 @@ SELECT floor(extract(epoch FROM decided_at) - %(begin)s)::int, count(*) FROM sho
 WHERE sale_id = %(sale)s AND decided_at >= to_timestamp(%(begin)s) GROUP BY 1
 """
 IN_WINDOW = "SELECT count(*) FROM shop_order WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s"
+# Keeping up: so much of what is offered is decided within the same seconds.
+KEEPS_UP = 0.95
+FIRST_PER_SECOND = 6_000.0
+GROWTH = 1.25
+# The knee lies between two rates this close to each other.
+CLOSE_ENOUGH = 1.07
+MIN_PER_SECOND = 50.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,25 @@ class Pressure:
     calm: float = 0.5
     overload: float = 4.0
     tolerance: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One offered rate and what came of it, both a second; waits in ms from the intended moment to the 202.
+
+    cpu_us: µs of CPU of each part for an answer.
+    """
+
+    offered: float
+    goodput: float
+    wait_p50_ms: float = 0.0
+    wait_p99_ms: float = 0.0
+    cpu_us: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def keeps_up(self) -> bool:
+        """Say whether what was offered was decided as fast."""
+        return self.goodput >= KEEPS_UP * self.offered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +101,45 @@ class OverloadRun:
     well_after_seconds: float
     cpu_us: Mapping[str, float] = field(default_factory=dict)
     shop_cpu_us: float = float("nan")
+
+
+def next_offer(steps: Sequence[Step]) -> float | None:
+    """Return the rate to offer next, None when the knee is known well enough."""
+    if not steps:
+        return FIRST_PER_SECOND
+    kept = [step.offered for step in steps if step.keeps_up]
+    failed = [step.offered for step in steps if not step.keeps_up]
+    if not failed:
+        return max(kept) * GROWTH
+    if not kept:
+        lower = min(failed) / 2
+        return lower if lower >= MIN_PER_SECOND else None
+    below, above = max(kept), min(failed)
+    if above <= below * CLOSE_ENOUGH:
+        return None
+    return float((below * above) ** 0.5)
+
+
+def knee_of(steps: Sequence[Step]) -> Step | None:
+    """Return the step at the knee: of those that kept up, the one with the highest rate; None when none did."""
+    return max((step for step in steps if step.keeps_up), key=lambda step: step.offered, default=None)
+
+
+def well_after(p99_ms: Sequence[float], *, normal_ms: float, tolerance: float) -> float:
+    """Return after how many seconds every later second's p99 is within `tolerance` × normal; inf when never.
+
+    p99_ms: one for each second after the end of the overload.
+    """
+    for second in range(len(p99_ms)):
+        if all(value <= tolerance * normal_ms for value in p99_ms[second:]):
+            return float(second)
+    return float("inf")
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return how far the values lie from their middle at most, as a share of it: 0.15 means ± 15 %."""
+    lowest, highest = min(values), max(values)
+    return (highest - lowest) / (highest + lowest) if highest + lowest > 0 else float("nan")
 
 
 def measure_overload(fixture: Fixture, shop: RunningShop, *, pressure: Pressure) -> OverloadRun:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from loadtest.bench.gate.report import busy_share, median, per_cpu_second, ratio_of_rounds
 from loadtest.bench.harness.report import Figure, quantile, ratio
-from loadtest.bench.shop.knee import spread
+from loadtest.bench.shop.overload import spread
 
 if TYPE_CHECKING:
     from loadtest.bench.gate.admission import Turn

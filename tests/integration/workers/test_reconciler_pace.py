@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from inventory import ledger, redis
 from inventory.line import repair, writing
 from inventory.redis import Client, keys
-from loadtest.bench.harness.books import FilledBooks, fill_books
+from loadtest.bench.harness.fixtures import FilledBooks, fill_books
 from shop.models import Order, Sale
 from tests.support import road
 from tests.support.waiting import wait_until

@@ -27,10 +27,10 @@ from loadtest.bench.harness.report import (
 from loadtest.bench.load.loader import Load
 from loadtest.bench.load.loop import LoadFailed, is_whole
 from loadtest.bench.load.subprocesses import hands_of
-from loadtest.bench.locks_queue.lock_crowds import LockCrowd, Visit, judge
 from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY
 from loadtest.bench.locks_queue.queue_sides import DRAMATIQ, HUEY, OURS, RQ, SAQ
 from loadtest.bench.locks_queue.report import crowd_figures, overlap_faults, pair_figures, queue_figures
+from loadtest.bench.locks_queue.turns import LockCrowd, Visit, judge
 
 GOOD = Figure(name="gate ÷ no-op", value=0.34, at_least=0.25, aim=0.4)
 PRINTED = Figure(name="no-op", value=48_123.4, unit="requests/s")

@@ -24,8 +24,7 @@ from loadtest.bench.harness.report import Figure, missed
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.shop import plan as shop_plan
 from loadtest.bench.shop.costs import Brake, Cost
-from loadtest.bench.shop.knee import Step, knee_of, next_offer, spread, well_after
-from loadtest.bench.shop.overload import OverloadRun
+from loadtest.bench.shop.overload import OverloadRun, Step, knee_of, next_offer, spread, well_after
 from loadtest.bench.shop.report import cost_figures, overload_figures, road_figures, sold_out_figures, spike_figures
 from loadtest.bench.shop.spike import Spike
 from loadtest.bench.summary import page_of, read_page

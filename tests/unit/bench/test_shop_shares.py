@@ -9,8 +9,7 @@ import pytest
 from inventory.exceptions import SaleNotFound, Unavailable
 from loadtest.bench.harness.machine import GENERATOR, POSTGRES, REDIS, SETTLER, WEB, microseconds_each, used
 from loadtest.bench.harness.report import Report, markdown
-from loadtest.bench.shop.knee import Step
-from loadtest.bench.shop.overload import OverloadRun
+from loadtest.bench.shop.overload import OverloadRun, Step
 from loadtest.bench.shop.spike import Spike
 from loadtest.bench.shop.tables import overload_shares, spike_shares
 from shop.replies import CROWD_RETRY_SECONDS, OVERLOADED, Head, refuse, refuse_crowd

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from loadtest.bench.harness.books import LATE, REFUNDED, fill_books
+from loadtest.bench.harness.fixtures import LATE, REFUNDED, fill_books
 from shop.sales.audit import audit_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database")
