@@ -21,6 +21,7 @@ from loadtest.bench.age import past
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit, fill_line, fresh_ask, warm_settler
 from loadtest.bench.harness.benchmark import in_turns
 from loadtest.bench.harness.fixtures import make_fixture
+from loadtest.bench.harness.machine import one_row
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.settle import expiry
 from loadtest.bench.shop.costs import bytes_of, settle_down
@@ -248,7 +249,5 @@ def write_ending(*, holds: int, seconds: float) -> tuple[int, float]:
 
 def lateness(*, sale_id: int) -> tuple[int, int, float, float, float]:
     """Return how many holds there were, how many have ended, and how late: p50, p99 and the last, in seconds."""
-    with connection.cursor() as cursor:
-        cursor.execute(LATE, [sale_id])
-        orders, ended, p50, p99, latest = cursor.fetchone()
+    orders, ended, p50, p99, latest = one_row(LATE, sale_id)
     return orders, ended, p50, p99, latest

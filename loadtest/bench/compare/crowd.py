@@ -1,5 +1,5 @@
 """A crowd that double-clicks: new buyers, of whom some click twice, and all ask again when told "busy".
-Never parses an answer it does not have to; follows every nth wish to its decision.
+Never parses an answer it does not have to; follows every nth buyer to its decision.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BODY_AFTER = b"\r\n\r\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Payloads:
-    """asks: a whole request a wish; clicks: which wish each click is for, where some are for the one before."""
+    """tokens, asks: of each buyer, a whole request; clicks: who clicks, one after the other, some twice at once."""
 
     tokens: Sequence[str]
     asks: Sequence[bytes]
@@ -35,11 +35,11 @@ class Payloads:
 
 
 def make_payloads(path: str, *, port: int, count: int, repeated: float, seed: int) -> Payloads:
-    """Return `count` wishes by new buyers, POSTed to `path`; the share `repeated` of them is clicked twice at once."""
+    """Return the POSTs to `path` of `count` new buyers; the share `repeated` of them clicks twice at once."""
     lot = random.Random(seed)
     tokens = [issue_buyer()[1] for _ in range(count)]
     asks = [post(path, port=port, token=token) for token in tokens]
-    clicks = [wish for wish in range(count) for _ in range(2 if lot.random() < repeated else 1)]
+    clicks = [buyer for buyer in range(count) for _ in range(2 if lot.random() < repeated else 1)]
     return Payloads(tokens=tokens, asks=asks, clicks=clicks)
 
 
@@ -48,7 +48,7 @@ class CompareVisit:
     """What a crowd was told. began_at: when the measured window of `seconds` began, in s since 1970; waits in ms.
 
     clicks: answered in the window; admissions: waits of the clicks among them that were answered yes; decisions: waits
-    of followed wishes from their first click to the answer that decided them; accepted, refused: distinct wishes;
+    of followed buyers from their first click to the answer that decided them; accepted, refused: distinct buyers;
     unanswered: clicks that had no answer long after the end.
     """
 
@@ -65,7 +65,7 @@ class CompareVisit:
 
 
 class CompareCrowd(LoadLoop):
-    """One visit. follow: every nth wish is followed to its decision, 0: none; may_ask: while false, nobody clicks."""
+    """One visit. follow: every nth buyer is followed to its decision, 0: none; may_ask: while false, nobody clicks."""
 
     stall_seconds = 15.0
 
@@ -81,15 +81,15 @@ class CompareCrowd(LoadLoop):
         super().__init__(port, connections=connections)
         self._payloads, self._follow, self._may_ask = payloads, follow, may_ask
         self._clicks: Iterator[int] = iter(payloads.clicks)
-        self._due: list[tuple[float, int, bytes]] = []  # when, which wish, a look; or b"" for another click
+        self._due: list[tuple[float, int, bytes]] = []  # when, which buyer, a look; or b"" for another click
         self._first_click: dict[int, float] = {}
-        self._answers: list[tuple[float, float, int, str]] = []  # when, waited, wish, status
+        self._answers: list[tuple[float, float, int, str]] = []  # when, waited, buyer, status
         self._followed: set[int] = set()
         self._decided: dict[int, float] = {}
         self._asked_all = False
 
     def visit(self, *, seconds: float, warm_up_seconds: float = 0.0, until_all_asked: bool = False) -> CompareVisit:
-        """Click for the warm-up and then `seconds`, or until every wish was asked. Raises LoadFailed, OSError."""
+        """Click for the warm-up and then `seconds`, or until every buyer has asked. Raises LoadFailed, OSError."""
         with self._running():
             began_at, begins = time.time() + warm_up_seconds, time.monotonic() + warm_up_seconds
             self._click_until(begins + seconds, until_all_asked=until_all_asked)
@@ -122,45 +122,45 @@ class CompareCrowd(LoadLoop):
 
     def _send_due(self, now: float, *, looks_only: bool = False) -> None:
         while self._resting and self._due and self._due[0][0] <= now:
-            _, wish, look = heapq.heappop(self._due)
+            _, buyer, look = heapq.heappop(self._due)
             if look or not looks_only:
-                self._send_one(wish, look=look, now=now)
+                self._send_one(buyer, look=look, now=now)
 
     def _send_clicks(self, now: float) -> None:
         while self._resting and not self._asked_all and (self._may_ask is None or self._may_ask(now)):
-            wish = next(self._clicks, None)
-            if wish is None:
+            buyer = next(self._clicks, None)
+            if buyer is None:
                 self._asked_all = True
                 return
-            self._first_click.setdefault(wish, now)
-            self._send_one(wish, look=b"", now=now)
+            self._first_click.setdefault(buyer, now)
+            self._send_one(buyer, look=b"", now=now)
 
-    def _send_one(self, wish: int, *, look: bytes, now: float) -> None:
-        connection = self._send(look or self._payloads.asks[wish], sent_at=now)
+    def _send_one(self, buyer: int, *, look: bytes, now: float) -> None:
+        connection = self._send(look or self._payloads.asks[buyer], sent_at=now)
         # The request, when it is a look at a status and no click.
-        connection.number, connection.request = wish, look
+        connection.number, connection.request = buyer, look
 
     def _note(self, connection: Wire, data: bytes, now: float) -> None:
-        wish, status = connection.number, data[9:12].decode()
+        buyer, status = connection.number, data[9:12].decode()
         if not connection.request:
-            self._answers.append((now, now - connection.sent_at, wish, status))
+            self._answers.append((now, now - connection.sent_at, buyer, status))
         if status == BUSY:
-            heapq.heappush(self._due, (now + AGAIN_SECONDS, wish, connection.request))
-        elif self._follow and wish % self._follow == 0 and wish not in self._decided:
+            heapq.heappush(self._due, (now + AGAIN_SECONDS, buyer, connection.request))
+        elif self._follow and buyer % self._follow == 0 and buyer not in self._decided:
             self._follow_on(connection, {} if status == SOLD_OUT else json.loads(data[data.index(_BODY_AFTER) :]), now)
 
     def _follow_on(self, connection: Wire, told: dict[str, str], now: float) -> None:
-        wish, look = connection.number, connection.request
+        buyer, look = connection.number, connection.request
         if told.get("state") != QUEUED:
-            self._decided[wish] = now - self._first_click[wish]
-        elif look or wish not in self._followed:  # the second of two clicks is not followed as well
-            self._followed.add(wish)
-            token = self._payloads.tokens[wish]
+            self._decided[buyer] = now - self._first_click[buyer]
+        elif look or buyer not in self._followed:  # the second of two clicks is not followed as well
+            self._followed.add(buyer)
+            token = self._payloads.tokens[buyer]
             look = look or get(told["status_url"], port=self._port, headers=f"Authorization: Bearer {token}\r\n")
-            heapq.heappush(self._due, (now + LOOK_SECONDS, wish, look))
+            heapq.heappush(self._due, (now + LOOK_SECONDS, buyer, look))
 
     def _result(self, began_at: float, begins: float, ends: float) -> CompareVisit:
-        accepted = {wish for _, _, wish, status in self._answers if status in ACCEPTED}
+        accepted = {buyer for _, _, buyer, status in self._answers if status in ACCEPTED}
         in_window = [each for each in self._answers if begins <= each[0] <= ends]
         return CompareVisit(
             began_at=began_at,
@@ -170,7 +170,7 @@ class CompareCrowd(LoadLoop):
             admissions=[waited * 1000 for _, waited, _, status in in_window if status in ACCEPTED],
             decisions=[waited * 1000 for waited in self._decided.values()],
             accepted=len(accepted),
-            refused=len({wish for _, _, wish, status in self._answers if status == SOLD_OUT} - accepted),
+            refused=len({buyer for _, _, buyer, status in self._answers if status == SOLD_OUT} - accepted),
             unanswered=self._in_flight,
             asked_all=self._asked_all,
         )

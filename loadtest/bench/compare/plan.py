@@ -9,15 +9,15 @@ from loadtest.bench.harness.report import filled
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """seconds of selling without end; of the sell-out: units, wishes, and the most seconds it may take.
+    """seconds of selling without end; of the sell-out: units, buyers, and the most seconds it may take.
 
-    undecided: with more wishes accepted and undecided than this, nobody clicks; repeated: share of double clicks.
+    undecided: with more buyers accepted and undecided than this, nobody clicks; repeated: share of double clicks.
     """
 
     seconds: float = 8.0
     warm_up_seconds: float = 1.5
     sold_out_units: int = 200
-    sold_out_wishes: int = 3_000
+    sold_out_buyers: int = 3_000
     sold_out_seconds: float = 10.0
     connections: int = 256
     undecided: int = 2_000
@@ -27,7 +27,7 @@ class Plan:
 
 
 FULL = Plan()
-QUICK = Plan(seconds=1.5, warm_up_seconds=0.5, sold_out_units=50, sold_out_wishes=400, sold_out_seconds=4.0)
+QUICK = Plan(seconds=1.5, warm_up_seconds=0.5, sold_out_units=50, sold_out_buyers=400, sold_out_seconds=4.0)
 METHOD = (
     "One after the other in one run on one machine, with the same PostgreSQL (fsync on), the same Valkey (appendfsync "
     "always) and the same crowd, all on the same cores, nothing bound. The crowd is an epoll loop of our own with one "
@@ -40,7 +40,7 @@ METHOD = (
     "orders that PostgreSQL decided in those seconds. The crowd rests while more than {undecided:,} wishes are "
     "accepted and undecided. Commits (pg_stat_database), Redis commands (INFO commandstats, those inside scripts too) "
     "and CPU time (of the sellers' processes; of both stores') are those of the whole run, divided by all its orders.",
-    "Selling out: {sold_out_units:,} units, {sold_out_wishes:,} wishes at once, {sold_out_seconds:g} s at most, fresh "
+    "Selling out: {sold_out_units:,} units, {sold_out_buyers:,} wishes at once, {sold_out_seconds:g} s at most, fresh "
     "processes. To admission: from a click to its yes, held or queued. To decision: every second wish is followed from "
     "its first click to the answer that says held, waitlisted or sold out; a queued one looks again every 25 ms.",
     "Oversold: orders above the units. Lost: wishes that were accepted and that nobody ever decided. Undersold: units "

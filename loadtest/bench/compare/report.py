@@ -49,7 +49,7 @@ class Selling:
 
 @dataclass(frozen=True, kw_only=True)
 class SellingOut:
-    """What selling out came to. asked_all: whether every wish was asked in time."""
+    """What selling out came to. asked_all: whether every buyer could ask in time."""
 
     clicks_per_second: float
     units: int

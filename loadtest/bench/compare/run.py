@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db import connection
-
 from inventory.redis import connect, run_commands
 from loadtest.bench.compare.crowd import ACCEPTED, BUSY, SOLD_OUT, CompareCrowd, CompareVisit, Payloads, make_payloads
 from loadtest.bench.compare.plan import FULL, QUICK, Plan, method_of
@@ -27,7 +25,7 @@ from loadtest.bench.compare.report import (
 )
 from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Running, Seller, running
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
-from loadtest.bench.harness.machine import Crew, cpu_seconds
+from loadtest.bench.harness.machine import Crew, cpu_seconds, one_row
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import Workspace, children_of
 from loadtest.rivals.strategies import RIVALS
@@ -70,9 +68,7 @@ class Reading:
 
 def read_costs(stores: Crew) -> Reading:
     """Return the counters now. PostgreSQL counts what a connection did when it ends: end the sellers first."""
-    with connection.cursor() as cursor:
-        cursor.execute(COMMITS)
-        (commits,) = cursor.fetchone()
+    (commits,) = one_row(COMMITS)
     (counted,) = run_commands(connect(), [("INFO", "commandstats")])
     commands = sum(each["calls"] for name, each in counted.items() if name.removeprefix("cmdstat_") not in OWN)
     return Reading(commits=commits, commands=commands, store_cpu=sum(stores.read().values()))
@@ -134,7 +130,7 @@ def sell_out(seller: Seller, *, plan: Plan, place: Workspace) -> tuple[SellingOu
     sale = f"{seller.name}-sold-out"
     seller.prepare(sale, units=plan.sold_out_units)
     with running(seller, sale, place=place) as started:
-        payloads = _payloads(seller, sale, started, count=plan.sold_out_wishes, plan=plan)
+        payloads = _payloads(seller, sale, started, count=plan.sold_out_buyers, plan=plan)
         crowd = CompareCrowd(payloads, port=started.port, connections=plan.connections, follow=2)
         visit = crowd.visit(seconds=plan.sold_out_seconds, until_all_asked=True)
         seller.close(sale)

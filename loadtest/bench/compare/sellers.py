@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from django.db import connection
-
 from inventory import heartbeats
 from inventory.redis import connect, keys, run_commands
 from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
+from loadtest.bench.harness.machine import one_row
 from loadtest.bench.harness.servers import GATE, READY_SECONDS, Workspace, call
 from loadtest.bench.load.loop import HOST
 from loadtest.rivals.models import RivalOrder
@@ -38,7 +37,7 @@ SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'held' AND decide
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What a sale came to. orders: wishes with a unit; decided: wishes with a unit or a refusal on record."""
+    """What a sale came to. orders: of buyers with a unit; decided: buyers with a unit or a refusal on record."""
 
     units: int
     orders: int
@@ -68,7 +67,7 @@ class RivalSeller:
         self._rival.prepare(sale, units=units)
 
     def address(self, sale: str) -> str:
-        """Return the path that takes wishes."""
+        """Return the path that buyers ask."""
         return f"/rivals/{self.name}/sales/{sale}/requests"
 
     def commands(self, sale: str, *, port: int) -> dict[str, list[str]]:
@@ -83,7 +82,7 @@ class RivalSeller:
         return worker.log_path is not None and READY in worker.log_path.read_text(errors="replace")
 
     def waiting(self, sale: str) -> int:
-        """Return how many wishes wait to be decided."""
+        """Return how many buyers wait to be decided."""
         return self._rival.waiting(sale)
 
     def close(self, sale: str) -> None:
@@ -96,7 +95,7 @@ class RivalSeller:
         return Tally(units=books.units, orders=books.orders, decided=decided)
 
     def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
-        """Return how many wishes got their unit between two moments."""
+        """Return how many buyers got their unit between two moments."""
         held = RivalOrder.objects.filter(sale=sale, state=RivalOrder.HELD)
         return int(held.filter(decided_at__gte=begin, decided_at__lt=end).count())
 
@@ -133,19 +132,14 @@ class FairdropSeller:
         sale_control.close(sale, actor="benchmark", reason="the comparison is over")
 
     def tally(self, sale: str) -> Tally:
-        orders, decided = self._count(COUNTS, sale)
+        orders, decided = one_row(COUNTS, self._fixtures[sale].sale_id)
         return Tally(units=self._units[sale], orders=orders, decided=decided)
 
     def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
-        return self._count(HELD_BETWEEN, sale, begin, end)[0]
+        return int(one_row(HELD_BETWEEN, self._fixtures[sale].sale_id, begin, end)[0])
 
     def faults(self, sale: str) -> list[str]:
         return faults_of(self._fixtures[sale].scope)
-
-    def _count(self, query: str, sale: str, *arguments: datetime) -> tuple[int, ...]:
-        with connection.cursor() as cursor:
-            cursor.execute(query, [self._fixtures[sale].sale_id, *arguments])
-            return tuple(cursor.fetchone())
 
 
 Seller = RivalSeller | FairdropSeller

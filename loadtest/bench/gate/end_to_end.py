@@ -8,8 +8,6 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db import connection
-
 from inventory.audit import line as audit_line
 from inventory.line import reading
 from inventory.redis import Client, connect
@@ -120,11 +118,8 @@ def wait_until_decided(client: Client, sku: str) -> None:
 def _result(fixture: Fixture, load: Load, *, memory: tuple[float, float], cpu_seconds: float) -> Road:
     """Count in the database what was decided within the window, and audit the sale."""
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (load.began_at, load.began_at + load.seconds))
-    with connection.cursor() as cursor:
-        cursor.execute(IN_WINDOW, [fixture.sale_id, begin, end])
-        decided, held = cursor.fetchone()
-        cursor.execute(HELD, [fixture.sale_id])
-        (in_books,) = cursor.fetchone()
+    decided, held = machine.one_row(IN_WINDOW, fixture.sale_id, begin, end)
+    (in_books,) = machine.one_row(HELD, fixture.sale_id)
     faults = faults_of(fixture.scope)
     # The probe that waited for the server asked once, before the loader did.
     asked = load.statuses[ADMITTED]

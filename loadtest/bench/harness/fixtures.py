@@ -78,7 +78,7 @@ def make_sale(sku: str, *, units: int, opens_at: datetime, hold_seconds: int = 6
     with transaction.atomic():
         with connection.cursor() as cursor:
             stock_id = ledger.load_stock(
-                cursor, sku=sku, units=units, actor="benchmark", reason="goods to measure with"
+                cursor, sku=sku, units=units, actor="benchmark", reason="units to measure with"
             )
         product = Product.objects.create(slug=sku, title=sku, list_price=Decimal(10), stock_id=stock_id)
         return Sale.objects.create(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import psutil
 from django.db import connection
@@ -106,9 +107,14 @@ def append_mode(client: Client) -> str:
 
 
 def _setting(name: str) -> str:
+    return str(one_row("SELECT current_setting(%s)", name)[0])
+
+
+def one_row(query: str, *values: int | str | datetime) -> tuple[Any, ...]:
+    """Return the one row that a query gives."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting(%s)", [name])
-        return str(cursor.fetchone()[0])
+        cursor.execute(query, values)
+        return tuple(cursor.fetchone())
 
 
 def revision(checkout: Path) -> str:

@@ -42,11 +42,6 @@ class Wire:
     sent_at: float = 0.0
     number: int = -1
 
-    def send_whole(self, request: bytes) -> None:
-        """Hand `request` to the system. Raises LoadFailed when it takes only a part."""
-        if self.socket.send(request) != len(request):
-            raise LoadFailed("a socket took only a part of a request")
-
     def read_answer(self) -> bytes | None:
         """Read what has come; return the answer when it is whole. Raises LoadFailed when the server hung up."""
         data = self.socket.recv(_READ_BYTES)
@@ -125,7 +120,8 @@ class LoadLoop(ABC):
     def _send(self, request: bytes, *, sent_at: float) -> Wire:
         # The one that rested longest: a server closes a connection that says nothing for half a minute.
         connection = self._resting.popleft()
-        connection.send_whole(request)
+        if connection.socket.send(request) != len(request):
+            raise LoadFailed("a socket took only a part of a request")
         connection.sent_at = sent_at
         self._in_flight += 1
         return connection

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import time
 
-from django.db import connection
-
 from inventory.redis import connect
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
 from loadtest.bench.harness.fixtures import Fixture
+from loadtest.bench.harness.machine import one_row
 from loadtest.bench.load.loop import LoadFailed
 from workers.expirer import Expirer
 
@@ -37,9 +36,7 @@ def make_due(fixture: Fixture, *, holds: int) -> None:
 
 def holds_left(fixture: Fixture) -> tuple[int, bool]:
     """Return how many orders are held, and whether the last hold is over."""
-    with connection.cursor() as cursor:
-        cursor.execute(LEFT, [fixture.sale_id])
-        count, over = cursor.fetchone()
+    count, over = one_row(LEFT, fixture.sale_id)
     return count, bool(over)
 
 

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from uuid import uuid4
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from inventory.redis import connect
 from loadtest.bench.gate.end_to_end import wait_until_decided
@@ -18,6 +18,7 @@ from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_
 from loadtest.bench.harness.benchmark import BenchmarkRun
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.limits import commit_waits_ms
+from loadtest.bench.harness.machine import one_row
 from loadtest.bench.harness.servers import WebServer, running_shop
 from loadtest.bench.load.loader import Load, Loader, Pace, flood
 from loadtest.bench.load.payloads import fresh_payloads, get
@@ -123,9 +124,7 @@ def _faults(fixture: Fixture, *, plan: Plan, confirm: Load, call: Load) -> list[
     ]
     if confirm.per_second < plan.payments_per_second * KEPT:
         faults.append(f"{confirm.per_second:.0f} payments a second, {plan.payments_per_second} were meant")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'paid'", [fixture.sale_id])
-        (paid,) = cursor.fetchone()
+    (paid,) = one_row("SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'paid'", fixture.sale_id)
     if paid != confirm.statuses[PAID]:
         faults.append(f"{confirm.statuses[PAID]} notices were taken, {paid} orders are paid")
     return faults

@@ -16,7 +16,7 @@ from inventory.redis import connect
 from loadtest.bench.gate.end_to_end import CLIENT_TIMEOUT_SECONDS, wait_until_decided
 from loadtest.bench.harness.benchmark import say
 from loadtest.bench.harness.fixtures import Fixture
-from loadtest.bench.harness.machine import GENERATOR, microseconds_each, used
+from loadtest.bench.harness.machine import GENERATOR, microseconds_each, one_row, used
 from loadtest.bench.harness.report import quantile, ratio
 from loadtest.bench.harness.servers import RunningShop
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
@@ -194,9 +194,7 @@ def _drive(
 
 def _decided(fixture: Fixture, begin: float, *, seconds: float) -> int:
     window = [datetime.fromtimestamp(at, UTC) for at in (begin, begin + seconds)]
-    with connection.cursor() as cursor:
-        cursor.execute(IN_WINDOW, [fixture.sale_id, *window])
-        return int(cursor.fetchone()[0])
+    return int(one_row(IN_WINDOW, fixture.sale_id, *window)[0])
 
 
 def _go_beyond(

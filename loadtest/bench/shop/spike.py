@@ -11,12 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from django.conf import settings
-from django.db import connection
 
 from inventory.line import reading
 from inventory.redis import connect
 from loadtest.bench.harness.fixtures import Fixture
-from loadtest.bench.harness.machine import Crew, used
+from loadtest.bench.harness.machine import Crew, one_row, used
 from loadtest.bench.load.arrivals import Answers, allow_connections, ask_together, go_home, stand_ready
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
@@ -126,9 +125,7 @@ def _last_decision(fixture: Fixture) -> tuple[float, int]:
             break
         before = now
         time.sleep(CALM_SECONDS)
-    with connection.cursor() as cursor:
-        cursor.execute(LAST_DECISION, [fixture.sale_id])
-        at, decided = cursor.fetchone()
+    at, decided = one_row(LAST_DECISION, fixture.sale_id)
     if not decided:
         raise LoadFailed("nothing was decided in the spike")
     return float(at), int(decided)

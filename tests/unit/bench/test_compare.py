@@ -84,7 +84,7 @@ def test_a_unit_that_nobody_wanted_is_not_undersold() -> None:
 def test_the_method_names_the_numbers_of_its_run() -> None:
     for plan in (FULL, QUICK):
         text = " ".join(method_of(plan))
-        assert f"{plan.sold_out_wishes:,} wishes" in text
+        assert f"{plan.sold_out_buyers:,} wishes" in text
         assert "{" not in text
 
 
