@@ -10,15 +10,15 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.report import Report, as_json, markdown, sentence, table
+from loadtest.bench.harness.command import CHECKOUT, INTERRUPTED_CODE, own_folder, write_page
+from loadtest.bench.harness.report import sentence, table
 from loadtest.mutants.guards import GUARDS
-from loadtest.mutants.one_run import CHECKOUT, RESULT_FILE
+from loadtest.mutants.one_run import RESULT_FILE
 from loadtest.mutants.results import AS_IT_IS, Outcome, outcome_of, report_of
 from workers.embedded.child_process import ChildProcess, adopt_orphans
 
@@ -26,7 +26,6 @@ GREEN_RUNS = 20
 RUN_SECONDS = 600.0
 # A run stops its own processes and stores one after the other.
 STOP_SECONDS = 30.0
-INTERRUPTED_CODE = 130
 
 
 def main() -> int:
@@ -35,15 +34,13 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     adopt_orphans()
-    hardware, folder = machine.hardware(), _folder()
+    hardware = machine.hardware()
     try:
-        outcomes, facts = _run_all(options, folder=folder)
+        with own_folder("mutants-", keep=options.keep) as folder:
+            outcomes, facts = _run_all(options, folder=folder)
     except KeyboardInterrupt:
         print("\nInterrupted; nothing was written.", file=sys.stderr)
         return INTERRUPTED_CODE
-    finally:
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
     report = report_of(
         outcomes,
         wanted=options.mutants,
@@ -54,7 +51,7 @@ def main() -> int:
     )
     print(f"\n{table(report.figures)}\n\n{sentence(report)}", flush=True)
     if options.out is not None:
-        _write(report, out=options.out)
+        write_page(report, name="mutants", out=options.out)
     return 0 if report.ok else 1
 
 
@@ -65,13 +62,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder for mutants.md and mutants.json; none: nothing is written")
     parser.add_argument("--keep", action="store_true", help="keep records and logs of every run")
     return parser.parse_args()
-
-
-def _folder() -> Path:
-    """Make a folder for the data of the runs. Not the system's own: that may be memory, not disk."""
-    parent = Path(os.environ.get("FAIRDROP_STATE_DIR") or CHECKOUT / ".fairdrop")
-    parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="mutants-", dir=parent))
 
 
 def _run_all(options: argparse.Namespace, *, folder: Path) -> tuple[list[Outcome], dict[str, Any]]:
@@ -120,13 +110,6 @@ def _run_one(home: Path, *, mutant: str, seed: int) -> dict[str, Any]:
 def _environment() -> dict[str, str]:
     """Return ours without addresses: figures of servers that others use would mean nothing."""
     return {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL", "CACHE_URL")}
-
-
-def _write(report: Report, *, out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "mutants.md").write_text(markdown(report))
-    (out / "mutants.json").write_text(as_json(report))
-    print(f"Written to {out}: mutants.md, mutants.json", flush=True)
 
 
 if __name__ == "__main__":

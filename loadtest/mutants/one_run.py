@@ -59,7 +59,6 @@ def _run(folder: Path, *, mutant: str, seed: int) -> dict[str, Any]:
         os.environ |= environment
         _make_shop(mutant)
         # Only now: they need the settings, which need the addresses.
-        from inventory import redis
         from loadtest.bench.harness import machine
         from loadtest.mutants.processes import running
         from loadtest.mutants.trouble import Trouble
@@ -75,12 +74,11 @@ def _run(folder: Path, *, mutant: str, seed: int) -> dict[str, Any]:
                 flood.wait(timeout_seconds=FLOOD_SECONDS)
             finally:
                 flood.stop()
-        versions = {**machine.versions(redis.connect(), packages=PACKAGES), **machine.postgres_version()}
-        persistence = {"valkey": machine.append_mode(redis.connect()), **machine.persistence()}
+        facts = machine.facts(packages=PACKAGES)
     return {
         "mutant": mutant,
         "missed": trouble.missed,
-        "facts": {"Versions": versions, "Persistence": persistence},
+        "facts": facts,
         **_verdict(folder),
     }
 

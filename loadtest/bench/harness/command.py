@@ -45,7 +45,7 @@ def run_benchmark(name: str, *, quick: bool, out: Path | None) -> int:
         return 1
     say(f"\n{table(report.figures)}\n\n{sentence(report)}   ({time.monotonic() - began:.0f} s)")
     if out is not None:
-        _write(report, picture, name=name, out=out)
+        write_page(report, name=name, out=out, picture=picture)
     return 0 if report.ok else 1
 
 
@@ -58,6 +58,7 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
     plan, hardware = benchmark.quick if quick else benchmark.full, machine.hardware()
     place = Workspace(checkout=CHECKOUT, environment=stores.environment, folder=folder)
     found = benchmark.measure(BenchmarkRun(plan=plan, quick=quick, stores=stores, place=place, hardware=hardware))
+    facts = machine.facts(packages=benchmark.packages, database=bool(stores.pairs))
     report = Report(
         title=benchmark.title,
         command=benchmark.command,
@@ -65,7 +66,7 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
         revision=machine.revision(CHECKOUT),
         quick=quick,
         figures=found.figures,
-        facts=machine.facts(hardware, packages=benchmark.packages, database=bool(stores.pairs)) | dict(found.facts),
+        facts={"Hardware": hardware, **facts, **found.facts},
         method=benchmark.method(plan),
         samples=found.samples,
         faults=found.faults,
@@ -140,18 +141,20 @@ def set_up_django() -> None:
 
 
 @contextmanager
-def own_folder() -> Iterator[Path]:
+def own_folder(prefix: str = "benchmark-", *, keep: bool = False) -> Iterator[Path]:
     """Make a folder for the run's data and remove it afterwards. Not the system's own: that may be memory, not disk."""
     parent = Path(os.environ.get("FAIRDROP_STATE_DIR") or CHECKOUT / ".fairdrop")
     parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="benchmark-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(report: Report, picture: str, *, name: str, out: Path) -> None:
+def write_page(report: Report, *, name: str, out: Path, picture: str = "") -> None:
+    """Write `name`.md and its twins into `out`. picture: the text of an SVG."""
     out.mkdir(parents=True, exist_ok=True)
     files = {f"{name}.md": markdown(report), f"{name}.json": as_json(report)}
     if picture:

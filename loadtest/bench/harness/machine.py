@@ -27,13 +27,10 @@ GENERATOR, WEB, SETTLER, REDIS, POSTGRES = "generator", "web", "settler", "Redis
 PARTS = (GENERATOR, WEB, SETTLER, REDIS, POSTGRES)
 
 
-def facts(
-    hardware: Mapping[str, str], *, packages: Iterable[str], database: bool = True
-) -> dict[str, Mapping[str, str]]:
-    """Return what a report says of a run. hardware: as it was before; database: PostgreSQL was a part of it."""
+def facts(*, packages: Iterable[str], database: bool = True) -> dict[str, Mapping[str, str]]:
+    """Return what a report says of the stores of a run. database: PostgreSQL was one of them."""
     client = connect()
     return {
-        "Hardware": hardware,
         "Versions": versions(client, packages=packages) | (postgres_version() if database else {}),
         "Persistence": {"valkey": append_mode(client)} | (persistence() if database else {}),
     }
