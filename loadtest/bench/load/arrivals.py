@@ -19,6 +19,7 @@ LOOK_SECONDS = 0.001
 AWAKE_SECONDS = 0.1  # before the first moment
 DRAIN_SECONDS = 15.0
 SHED = 503
+FIRST_CALL = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 @dataclass(kw_only=True)
@@ -166,9 +167,9 @@ CROWDS: list[ArrivalRun] = []  # of this process
 
 
 def stand_ready(*, port: int, buyers: int, retry_seconds: float) -> None:
-    """Open a connection for each buyer of this process's crowd. Raises OSError."""
+    """Open a connection for each buyer of this process's crowd, who has read a page on it. Raises LoadFailed, OSError."""
     CROWDS.append(ArrivalRun(port, connections=buyers, retry_seconds=retry_seconds))
-    CROWDS[-1].connect()
+    CROWDS[-1].connect(first_call=FIRST_CALL)
 
 
 def ask_together(*, requests: list[bytes], begins_at: float) -> Answers:

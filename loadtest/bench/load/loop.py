@@ -101,13 +101,21 @@ class LoadLoop(ABC):
                 if not stays:
                     self.leave()
 
-    def connect(self) -> None:
-        """Open every connection, before the clock runs: each sends at once and never blocks. Raises OSError."""
+    def connect(self, *, first_call: bytes = b"") -> None:
+        """Open every connection, before the clock runs: each sends at once and never blocks.
+
+        first_call: sent and answered on each, because a server soon ends a connection that has said nothing. Raises
+        LoadFailed, OSError.
+        """
         for _ in range(self._most):
             opened = socket.create_connection((HOST, self._port), timeout=self.connect_seconds)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opened.setblocking(False)
             self._connections[opened.fileno()] = connection = Wire(opened)
+            if first_call:
+                opened.sendall(first_call)
+                while connection.read_answer() is None:
+                    pass
+            opened.setblocking(False)
             self._resting.append(connection)
             self._poll.register(opened, select.EPOLLIN)
 
