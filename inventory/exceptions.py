@@ -17,6 +17,7 @@ FairdropError
 ├── IdempotencyMismatch     422 idempotency_mismatch
 ├── SaleNotOpen             425 sale_not_open
 ├── RateLimited             429 rate_limited
+│   ├── NetworkLimited          one network has as many units of a sale as one may have
 │   └── PaymentsLimited         too many payments were declined
 └── Unavailable             503 unavailable
     ├── RedisUnavailable        Redis did not answer in time
@@ -139,6 +140,14 @@ class RateLimited(FairdropError):
     code, status = "rate_limited", 429
     # What there were too many of, '' for calls: a page says it in its own words.
     limited: ClassVar[str] = ""
+    retry_after_seconds = 1
+
+
+class NetworkLimited(RateLimited):
+    """Your network has been given as many units of this sale as one network may have."""
+
+    limited = "network"
+    retry_after_seconds = 30
 
 
 class PaymentsLimited(RateLimited):

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
+from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
 from loadtest.plan.population import CANCELS, LAPSES, PAYS
+from loadtest.users.addresses import coming_from
 
 MAX_PEOPLE = 1_000
 LOOK_SECONDS = 1.0
@@ -40,9 +42,13 @@ class VisitedShop:
     root: str
     connection: http.client.HTTPConnection | None = None
 
-    def call(self, method: str, path: str, *, token: str = "", body: str | None = None) -> Any:
-        """Send one call and return its answer as JSON says it; {} when it was refused or there was none."""
+    def call(self, method: str, path: str, *, token: str = "", body: str | None = None, person: str = "") -> Any:
+        """Send one call and return its answer as JSON says it; {} when it was refused or there was none.
+
+        person: who calls when there is no token, so that each comes from an address of their own.
+        """
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        headers |= coming_from(token or person) if token or person else {}
         try:
             if self.connection is None:
                 parts = urlsplit(self.root)
@@ -60,7 +66,7 @@ class VisitedShop:
 
 def visit(shop: VisitedShop, slug: str, *, dice: random.Random) -> Iterator[float]:
     """Live through one person's visit to a sale; yield how many seconds to wait before going on."""
-    token = shop.call("POST", "/api/v1/buyers", body="{}").get("token", "")
+    token = shop.call("POST", "/api/v1/buyers", body="{}", person=token_hex(8)).get("token", "")
     asked = shop.call("POST", f"/api/v1/sales/{slug}/requests", token=token, body='{"quantity": 1}') if token else {}
     path, state, waited = f"/api/v1/requests/{asked.get('request_id')}", asked.get("state"), 0.0
     leaves_after = dice.uniform(20, 90) if dice.random() < SHARE_THAT_LEAVES else PATIENCE_SECONDS

@@ -37,7 +37,7 @@ admin.site.index_title = "Control room"
 admin.site.index_template = "admin/shop/index.html"
 
 # What a sale has in common with the one that it is made from.
-COPIED = ("title", "price", "currency", "per_buyer_limit", "hold_seconds", "room")
+COPIED = ("title", "price", "currency", "per_buyer_limit", "per_network_limit", "hold_seconds", "room")
 
 
 def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:

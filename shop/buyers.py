@@ -17,10 +17,12 @@ from inventory.signing import MAC_LENGTH, Signer
 COOKIE_NAME = f"{settings.COOKIE_PREFIX}buyer"
 # Under TLS too, before the prefix: read until the last of those cookies has ended.
 OLD_COOKIE_NAME = "buyer"
-COOKIE_MAX_AGE_SECONDS = 180 * 24 * 3600
 DAY_SECONDS = 24 * 3600
+COOKIE_MAX_AGE_SECONDS = settings.BUYER_DAYS * DAY_SECONDS
+# Tokens from before they had a day count as signed on this one: 2026-11-23, the last on which there were any.
+UNDATED_DAY = 20_780
 # The buyer and the day, counted from 1970, on which the token was signed. One from before tokens had a day has none.
-SIGNED_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(\.[0-9]{1,6})?")
+SIGNED_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(?:\.([0-9]{1,6}))?")
 
 
 @cache
@@ -52,16 +54,29 @@ def replace_buyer(token: str, *, key: str) -> tuple[str, str]:
 
 def token_of(buyer: str) -> str:
     """Return a token for `buyer`, signed today by the first key."""
-    text = f"{buyer}.{int(time.time()) // DAY_SECONDS}"
+    text = f"{buyer}.{today()}"
     return f"{text}.{token_signer().sign(text)}"
 
 
+def today() -> int:
+    """Return the day, counted from 1970."""
+    return int(time.time()) // DAY_SECONDS
+
+
+def has_ended(day: str | None) -> bool:
+    """Say whether a token is too old. day: on which it was signed, None for one that names none."""
+    days: int = settings.BUYER_DAYS
+    return today() - int(day or UNDATED_DAY) > days
+
+
 def verify_token(token: str) -> str:
-    """Return the buyer whom `token` proves. Raises Unauthenticated when it is forged, truncated or missing."""
+    """Return the buyer whom `token` proves. Raises Unauthenticated: forged, truncated, over or missing."""
     text, _, signature = token.rpartition(".")
     found = SIGNED_TEXT.fullmatch(text)
     if found is None or len(signature) != MAC_LENGTH or not token_signer().verify(text, signature):
         raise Unauthenticated
+    if has_ended(found[2]):
+        raise Unauthenticated("This token has ended: get a new one from POST /api/v1/buyers.")
     return found[1]
 
 
@@ -69,16 +84,20 @@ def token_to_set(token: str) -> str:
     """Return the token that a page gives to who sent `token`: '' when that is kept, a newer one, or a new buyer's.
 
     A well-formed token is never replaced by another buyer's, even if this process cannot verify it: during a key
-    rotation another process can, and that buyer's place in line depends on it.
+    rotation another process can, and that buyer's place in line depends on it. One that has ended is.
     """
     text, _, signature = token.rpartition(".")
     found = SIGNED_TEXT.fullmatch(text)
     if found is None or len(signature) != MAC_LENGTH:
         return issue_buyer()[1]
     signer = token_signer()
-    if found[2] is not None and hmac.compare_digest(signer.sign(text).encode(), signature.encode()):
+    is_newest = found[2] is not None and hmac.compare_digest(signer.sign(text).encode(), signature.encode())
+    if not is_newest and not signer.verify(text, signature):
         return ""
-    return token_of(found[1]) if signer.verify(text, signature) else ""
+    if has_ended(found[2]):
+        return issue_buyer()[1]
+    is_young = is_newest and today() - int(found[2]) <= settings.BUYER_DAYS // 2
+    return "" if is_young else token_of(found[1])
 
 
 def token_sent(cookie: Callable[[str], str]) -> str:

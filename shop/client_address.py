@@ -1,11 +1,23 @@
-"""Says from which address a request came. Believes only as many proxies as FAIRDROP_TRUSTED_PROXIES counts."""
+"""Says from which address and network a request came. Believes only the proxies of FAIRDROP_TRUSTED_PROXIES."""
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address
+import socket
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import TypeAlias
 
 from django.conf import settings
 from django.http import HttpRequest
+
+# More proxies in a row than anybody has; what stands before them is never read.
+MAX_HOPS = 16
+IPV4_IN_IPV6 = bytes(10) + b"\xff\xff"
+IPV6_BYTES = 16
+
+
+# By what a call is counted: its address, of IPv6 the /64, and its network, the /24 of IPv4 and the /48 of IPv6.
+Origin: TypeAlias = tuple[str, str]
 
 
 def client_address(request: HttpRequest) -> str:
@@ -23,18 +35,55 @@ def address_of(forwarded_for: str, *, connection: str) -> str:
 
     What a client wrote into the header itself stands before what our proxies added, and is never read.
     """
-    added = [connection, *(each.strip() for each in reversed(forwarded_for.split(",")) if each.strip())]
-    proxies: int = settings.TRUSTED_PROXIES
-    return added[min(proxies, len(added) - 1)]
+    address, rest = connection, forwarded_for
+    for hop in range(MAX_HOPS):
+        if not rest or not _is_proxy(address, hop, settings.TRUSTED_PROXIES):
+            break
+        rest, _, added = rest.rstrip(", \t").rpartition(",")
+        added = added.strip()
+        if not _packed(added):
+            break
+        address = added
+    return address
+
+
+@lru_cache(maxsize=4096)
+def _is_proxy(address: str, hop: int, proxies: int | tuple[str, ...]) -> bool:
+    if isinstance(proxies, int):
+        return hop < proxies
+    return bool(_packed(address)) and any(ip_address(address) in ip_network(each) for each in proxies)
+
+
+def _packed(text: str) -> bytes:
+    """Return the bytes of an address, 4 of IPv4 and 16 of IPv6; none when it is no address."""
+    try:
+        packed = socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
+    except (OSError, ValueError):
+        return b""
+    return packed[12:] if packed.startswith(IPV4_IN_IPV6) else packed
 
 
 def limited_address(address: str) -> str:
     """Return what is counted when something is limited by address: of IPv6 the network, of which a client has all."""
+    return _origin(address)[0] if ":" in address else address
+
+
+def network_of(address: str) -> str:
+    """Return the network of `address`: its /24 of IPv4, its /48 of IPv6. What is no address is a network of its own."""
+    return _origin(address)[1]
+
+
+def _origin(address: str) -> Origin:
     if ":" not in address:
-        return address
-    try:
-        parsed = IPv6Address(address)
-    except ValueError:
-        return address
-    mapped = parsed.ipv4_mapped
-    return str(mapped) if mapped else parsed.packed[:8].hex()
+        return address, address.rpartition(".")[0] or f"?{address}"
+    packed = _packed(address)
+    if len(packed) == IPV6_BYTES:
+        return packed[:8].hex(), packed[:6].hex()
+    return _origin(".".join(map(str, packed))) if packed else (address, f"?{address}")
+
+
+def origin_of(forwarded_for: bytes | None, *, connection: str) -> Origin:
+    """Return by what a call is counted. forwarded_for: all of the header, None without one."""
+    if forwarded_for is None:
+        return _origin(connection)
+    return _origin(address_of(forwarded_for.decode("latin-1"), connection=connection))

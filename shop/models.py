@@ -112,6 +112,9 @@ class Sale(models.Model):
     opens_at = models.DateTimeField()
     closes_at = models.DateTimeField()
     per_buyer_limit = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    # Units for which one network (/24 of IPv4, /48 of IPv6) is let in, whatever becomes of them. NULL: as many as
+    # shop.sales.catalogue.network_limit says; 0: any number.
+    per_network_limit = models.PositiveIntegerField(null=True, blank=True)
     hold_seconds = models.PositiveIntegerField(default=600, validators=[MinValueValidator(1)])
     # Units that may queue beyond the stock, so that a request the database refuses leaves no unit unsold.
     room = models.PositiveIntegerField(default=200)

@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 
 import django
@@ -239,9 +240,21 @@ if min(STAFF_SESSION_SECONDS, SESSION_COOKIE_AGE) <= 0:
     raise ImproperlyConfigured("FAIRDROP_STAFF_SESSION_HOURS and FAIRDROP_STAFF_IDLE_MINUTES must be at least 1")
 # For so long a password given again lets more refunds and changes of stock pass.
 PASSWORD_AGAIN_SECONDS = 300
-# How many proxies of ours a request comes through, each of which adds the address it was called from to
-# X-Forwarded-For. 0: nobody is believed, and the address is that of the connection.
-TRUSTED_PROXIES = env.int("FAIRDROP_TRUSTED_PROXIES", default=0)
+
+
+def trusted_proxies(text: str) -> int | tuple[str, ...]:
+    """Return how many proxies are believed, or the networks they are in. Raises ImproperlyConfigured."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return tuple(str(ip_network(each.strip())) for each in text.split(","))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"FAIRDROP_TRUSTED_PROXIES must be a number or networks: {error}") from error
+
+
+# The proxies of ours, each of which adds the address it was called from to X-Forwarded-For: how many a request comes
+# through, or the networks they are in. 0: nobody is believed, and the address is that of the connection.
+TRUSTED_PROXIES = trusted_proxies(env.str("FAIRDROP_TRUSTED_PROXIES", default="") or "0")
 
 ROOT_URLCONF = "shop.urls"
 TEMPLATES = [
@@ -306,6 +319,28 @@ GATE_MAX_CONNECTIONS_PER_ADDRESS = env.int("FAIRDROP_GATE_MAX_CONNECTIONS_PER_AD
 GATE_MAX_STREAMS_PER_ADDRESS = env.int("FAIRDROP_GATE_MAX_STREAMS_PER_ADDRESS", default=2000)
 if min(GATE_MAX_CONNECTIONS_PER_ADDRESS, GATE_MAX_STREAMS_PER_ADDRESS) < 0:
     raise ImproperlyConfigured("FAIRDROP_GATE_MAX_CONNECTIONS_PER_ADDRESS and _STREAMS_PER_ADDRESS: 0 is no limit")
+
+
+def rate(name: str, *, default: str) -> tuple[float, float]:
+    """Return how often something may be done: at once, and a second from then on. Raises ImproperlyConfigured."""
+    at_once, _, per_second = env.str(name, default=default).partition(":")
+    try:
+        found = float(at_once), float(per_second or 0)
+    except ValueError:
+        found = (-1.0, -1.0)
+    if not (found[0] == 0 or (1 <= found[0] <= 1e6 and 0 < found[1] <= 1e6)):
+        raise ImproperlyConfigured(f"{name} must be like {default}: so many at once, so many a second; 0: no limit")
+    return found
+
+
+# What one client address may do in one process; its network may do four times as much.
+RATE_OF_BUYERS = rate("FAIRDROP_RATE_OF_BUYERS", default="1000:50")
+RATE_OF_ASKS = rate("FAIRDROP_RATE_OF_ASKS", default="1000:100")
+RATE_OF_STREAMS = rate("FAIRDROP_RATE_OF_STREAMS", default="4000:400")
+# A buyer token ends so many days after it was signed; pages sign it again after half of them.
+BUYER_DAYS = env.int("FAIRDROP_BUYER_DAYS", default=180)
+if not 1 <= BUYER_DAYS <= 3650:
+    raise ImproperlyConfigured("FAIRDROP_BUYER_DAYS must be from 1 to 3650")
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
 LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)
 SETTLE_BATCH = env.int("FAIRDROP_SETTLE_BATCH", default=500)

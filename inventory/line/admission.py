@@ -35,12 +35,16 @@ REOPENING_US = 300_000
 
 
 class Ask(NamedTuple):
-    """One buyer's wish, as the script gets it. terms_version: of the terms they were shown, 0 when they named none."""
+    """One buyer's wish, as the script gets it. terms_version: of the terms they were shown, 0 when they named none.
+
+    network: from which it came, '' when that is not known: then no network is counted.
+    """
 
     request_id: str
     buyer: str
     quantity: int
     terms_version: int = 0
+    network: str = ""
 
 
 class Code(IntEnum):
@@ -57,6 +61,7 @@ class Code(IntEnum):
     TERMS_CHANGED = 9
     TERMS_UNKNOWN = 10
     TOO_MANY_ENDED = 11
+    NETWORK_LIMITED = 12
     KNOWN_BEFORE = 100
 
 
@@ -75,10 +80,11 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SaleLine:
-    """The line that a sale's requests go into."""
+    """The line that a sale's requests go into. network_limit: units that one network is let in for; 0: any number."""
 
     sale_id: int
     sku: str
+    network_limit: int = 0
 
 
 def state_of(code: int) -> State | None:
@@ -90,14 +96,14 @@ def state_of(code: int) -> State | None:
 
 def _script_keys(line: SaleLine) -> list[str]:
     makers = (keys.sales, keys.stock, keys.line, keys.in_flight, keys.records, keys.live_units, keys.ended_requests)
-    return [make(line.sku) for make in makers]
+    return [*(make(line.sku) for make in makers), keys.networks(line.sku)]
 
 
 def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
     # One text for the whole batch: packing four arguments a request costs more than everything else here.
-    names, buyers, quantities, versions = zip(*asks, strict=True)
-    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)]])
-    return [line.sale_id, line.sku, keys.wake_channel(), MAX_ENDED_REQUESTS, REOPENING_US, wishes]
+    names, buyers, quantities, versions, networks = zip(*asks, strict=True)
+    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], networks])
+    return [line.sale_id, line.sku, keys.wake_channel(), MAX_ENDED_REQUESTS, REOPENING_US, wishes, line.network_limit]
 
 
 def _answers(flat: list[int]) -> list[Answer]:

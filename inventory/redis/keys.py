@@ -60,6 +60,11 @@ def ended_requests(sku: str) -> str:
     return f"fd:{{{sku}}}:givenup"
 
 
+def networks(sku: str) -> str:
+    """hash, "sale_id:network" → units that a network was let in for. Lives as long as the SKU."""
+    return f"fd:{{{sku}}}:networks"
+
+
 def hand_outs(sku: str) -> str:
     """hash, request_id → how often it was handed out again after a crash. Emptied by settle."""
     return f"fd:{{{sku}}}:handouts"
@@ -92,6 +97,7 @@ def all_of(sku: str) -> list[str]:
         records,
         live_units,
         ended_requests,
+        networks,
         hand_outs,
         dead_letters,
         dead_letter_notes,

@@ -91,6 +91,7 @@ def _environment(folder: Path, *, addresses: Mapping[str, str]) -> dict[str, str
         "FAIRDROP_ENV": "test",
         "FAIRDROP_FAULT": "",
         "FAIRDROP_BEHIND_TLS": "0",
+        "FAIRDROP_TRUSTED_PROXIES": "1",
         "FAIRDROP_STATE_DIR": str(folder / "state"),
         "FAIRDROP_AUDIT_TOKEN": secrets.token_hex(16),
     }

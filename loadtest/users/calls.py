@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gevent
 
 from loadtest.record.history import OK, STOPPED, Operation, now_ns
+from loadtest.users.addresses import coming_from
 from loadtest.users.contract import is_foreseen, outcome_of
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ class Calls:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """Return the header that says who calls."""
-    return {"Authorization": f"Bearer {token}"}
+    """Return the headers that say who calls, and from where."""
+    return {"Authorization": f"Bearer {token}"} | coming_from(token)
 
 
 def _json_of(content: bytes | None) -> dict[str, Any]:

@@ -5,12 +5,14 @@ Speaks only through the calls it is given.
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 import gevent
 
 from loadtest.plan.population import AGAIN, DOUBLE, FIRST, WATCHER, Visit, Wish
 from loadtest.record.history import FAIL, OK, Operation, now_ns
+from loadtest.users.addresses import coming_from
 from loadtest.users.calls import Answer, Calls, bearer
 from loadtest.users.contract import is_come_again
 from loadtest.users.sse import listen
@@ -34,7 +36,7 @@ class Conversation:
         self._crowd = crowd
         self._visit = visit
         self._buyer = ""
-        self._headers: dict[str, str] = {}
+        self._headers = coming_from(token_hex(8))  # until there is a token, whose address is the buyer's
         # How much later than planned this visit began; None when nothing was planned.
         self._late_ns = max(0, now_ns() - planned_ns) if planned_ns else None
 
@@ -48,8 +50,9 @@ class Conversation:
             self._browse(sale)
         if visit.kind == WATCHER:
             watch = Operation(kind="watch", sale=sale)
-            for _ in listen(self._calls.client, watch, f"/api/v1/sales/{sale}/events", crowd=self._crowd,
-                            seconds=WATCH_SECONDS):  # fmt: skip
+            path = f"/api/v1/sales/{sale}/events"
+            for _ in listen(self._calls.client, watch, path, crowd=self._crowd, seconds=WATCH_SECONDS,
+                            headers=self._headers):  # fmt: skip
                 pass
         if not self._join():
             return
@@ -65,13 +68,13 @@ class Conversation:
 
     def _browse(self, sale: str) -> None:
         operation = Operation(kind="browse", sale=sale, planned_ns=self._due_ns())
-        self._calls.send(operation, "GET", f"/api/v1/sales/{sale}", headers={})
+        self._calls.send(operation, "GET", f"/api/v1/sales/{sale}", headers=self._headers)
 
     def _join(self) -> bool:
         due_ns = self._due_ns()
         for _ in range(MAX_TRIES):
             operation = Operation(kind="join", planned_ns=due_ns)
-            answer = self._calls.send(operation, "POST", "/api/v1/buyers", headers={}, body="{}")
+            answer = self._calls.send(operation, "POST", "/api/v1/buyers", headers=self._headers, body="{}")
             if operation.outcome == OK:
                 self._buyer, token = str(answer.fields.get("buyer", "")), str(answer.fields.get("token", ""))
                 self._headers = bearer(token)

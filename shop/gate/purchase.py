@@ -19,9 +19,11 @@ from inventory.records import Ticket, request_id, sign_ticket
 from inventory.redis import AsyncClient, clocks
 from inventory.redis.memory import WATCH
 from shop.buyers import ticket_signer
+from shop.client_address import Origin
 from shop.gate.sales.cache import Board
 from shop.gate.sales.state import SaleEntry
 from shop.gate.server.coalescer import Coalescer
+from shop.gate.server.rates import Rates
 from shop.gate.server.threads import ThreadPool
 from shop.http import buyer_of, check_json_content_type, read_json_object
 from shop.orders.refusals import not_open, refusal
@@ -95,13 +97,15 @@ class Asked(NamedTuple):
     reply: Reply
     entry: SaleEntry
     ask: Ask
+    origin: Origin
     is_repeat: bool = False  # the database was asked for the terms already
 
 
 class Purchases:
-    """The admission door of one process: a coalescer for each sale."""
+    """The admission door of one process: a coalescer for each sale. rates: counted each ask before it came here."""
 
-    def __init__(self, client: AsyncClient, board: Board, late: LateAnswers) -> None:
+    def __init__(self, client: AsyncClient, board: Board, late: LateAnswers, *, rates: Rates) -> None:
+        self._rates = rates
         self._client = client
         self._board = board
         self._late = late
@@ -116,18 +120,19 @@ class Purchases:
         await asyncio.gather(*(each.finish() for each in self._coalescers.values()))  # who was asked again
         self._threads.close()
 
-    def handle(self, reply: Reply, entry: SaleEntry, headers: Headers, body: bytes) -> None:
+    def handle(self, reply: Reply, asked: tuple[SaleEntry, Origin], headers: Headers, body: bytes) -> None:
         """Answer one POST, now or when its batch is back; an error is answered as a problem."""
+        entry, origin = asked
         try:
             coalescer = self._coalescers.get(entry.card.sale_id)
             if coalescer is not None and coalescer.is_full:
                 refuse_crowd(reply, OVERLOADED)
             else:
-                self._ask(reply, entry, headers, body)
+                self._ask(reply, entry, origin, headers, body)
         except Exception as error:
             refuse(reply, error)
 
-    def _ask(self, reply: Reply, entry: SaleEntry, headers: Headers, body: bytes) -> None:
+    def _ask(self, reply: Reply, entry: SaleEntry, origin: Origin, headers: Headers, body: bytes) -> None:
         buyer = buyer_of(headers, unsafe=True)
         check_json_content_type(headers)
         quantity, terms_version, ticket = read_wish(body)
@@ -137,7 +142,7 @@ class Purchases:
             REFUSED[SoldOut.code] += 1
             return reply.send(*SOLD_OUT)
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
-        asked = Asked(reply, entry, Ask(name, buyer, quantity, terms_version))
+        asked = Asked(reply, entry, Ask(name, buyer, quantity, terms_version, origin[1]), origin)
         if ticket:
             return self._late.find(reply, self._restore(asked, ticket))
         if entry.opens_in_seconds() > EARLY_SECONDS:
@@ -194,7 +199,7 @@ class Purchases:
 
     def _answer(self, asked: Asked, answer: Answer) -> None:
         code, seq, position, terms_version, ordinal = answer
-        reply, entry, ask, _ = asked
+        reply, entry, ask, origin, _ = asked
         if code != ADMITTED and code <= Code.KNOWN_BEFORE:
             if code == Code.NOT_PRIMED:
                 self._board.prime_soon(entry)
@@ -202,6 +207,8 @@ class Purchases:
             raise refusal(code, entry.card, now=clocks.now()) or SaleNotPrimed
         if code == ADMITTED:
             entry.note_admission()
+        else:
+            self._rates.give_back(origin)  # a press that is sent again is no second one
         state = "queued" if code == ADMITTED else admission.state_of(code)
         place = Ticket(ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal)
         ticket = sign_ticket(ticket_signer(), place)
@@ -218,9 +225,10 @@ class Purchases:
         sale_id = entry.card.sale_id
         coalescer = self._coalescers.get(sale_id)
         if coalescer is None:
-            line = SaleLine(sale_id, entry.card.sku)
 
             async def admit(batch: Sequence[Asked]) -> Sequence[Answer]:
+                card = batch[-1].entry.card  # a limit may have changed since
+                line = SaleLine(sale_id, card.sku, card.network_limit)
                 return await admission.admit_async(self._client, line, [each.ask for each in batch])
 
             coalescer = self._coalescers[sale_id] = Coalescer(

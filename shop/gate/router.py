@@ -10,19 +10,22 @@ from collections.abc import Awaitable
 from typing import Any
 
 import structlog
+from django.conf import settings
 
 from inventory import redis
-from inventory.exceptions import MethodNotAllowed
+from inventory.exceptions import MethodNotAllowed, RateLimited
 from inventory.records import sale_id_of
 from shop.buyers import issue_buyer, set_cookie_header
+from shop.client_address import Origin, origin_of
 from shop.gate import metrics
-from shop.gate.page_cache import FrontPages, is_shared, send_page
+from shop.gate.page_cache import SALE_PATH, FrontPages, is_shared, send_page
 from shop.gate.pages import Pages
 from shop.gate.purchase import Purchases
 from shop.gate.readiness import Readiness
 from shop.gate.sales.cache import Board
 from shop.gate.sales.listing import page_asked, sale_answer
 from shop.gate.sales.state import SaleEntry
+from shop.gate.server.rates import Rates
 from shop.gate.sse import Streams
 from shop.gate.status import Statuses
 from shop.gate.webhooks import Notices
@@ -69,14 +72,23 @@ class Gate:
         self._behind = behind
         self._client: redis.AsyncClient | None = None
 
-    def hot_call(self, method: bytes, target: bytes, headers: Headers) -> HotCall | None:
-        """Return who answers this call without waiting, None when it must take the road of __call__."""
+    def hot_call(self, method: bytes, target: bytes, headers: Headers, connection: str) -> HotCall | None:
+        """Return who answers this call without waiting, None when it must take the road of __call__.
+
+        connection: the address at its other end. What comes too often is refused before its body is read.
+        """
         if self._client is None or not is_own_host(headers.get(b"host", b"")):
             return None
         if method == b"POST":
             if target.startswith(SALES) and target.endswith(ASKS):
                 entry = self._board.known(target[len(SALES) : -len(ASKS)].decode("latin-1"))
-                return (self._purchases.handle, entry) if entry is not None else None
+                if entry is None:
+                    return None
+                origin = origin_of(headers.get(b"x-forwarded-for"), connection=connection)
+                wait_seconds = self._asks.take(origin)
+                if wait_seconds:
+                    return refuse_often, wait_seconds
+                return self._purchases.handle, (entry, origin)
         elif method == b"GET":
             if target.startswith(REQUESTS):
                 request_id = target[len(REQUESTS) :].decode("latin-1")
@@ -118,6 +130,8 @@ class Gate:
             if path.startswith(API):
                 await self._route_api(path[len(API) :].split("/"), scope, receive, send)
             elif not await self._front.answer(scope, headers_of(scope), send):
+                if scope["method"] == "POST" and SALE_PATH.fullmatch(path):
+                    limit(self._asks, origin_of_scope(scope))
                 await self._behind(scope, receive, send)
         except Exception as error:
             reply = AwaitedReply()
@@ -128,16 +142,20 @@ class Gate:
         match parts:
             case ["sales", slug, "requests"]:
                 allow(scope, "POST")
-                await self._ask(await self._board.find(slug), headers_of(scope), receive, send)
+                origin = origin_of_scope(scope)
+                limit(self._asks, origin)
+                await self._ask((await self._board.find(slug), origin), headers_of(scope), receive, send)
             case ["requests", request_id]:
                 allow(scope, "GET")
                 buyer = buyer_of(headers_of(scope), unsafe=False)
                 await send_value(send, await self._statuses.read(request_id, buyer=buyer))
             case ["requests", request_id, "events"]:
                 allow(scope, "GET")
+                limit(self._openings, origin_of_scope(scope))
                 await self._streams.follow_request(request_id, scope, receive, send)
             case ["sales", slug, "events"]:
                 allow(scope, "GET")
+                limit(self._openings, origin_of_scope(scope))
                 await self._streams.follow_sale(await self._board.find(slug), scope, receive, send)
             case ["sales"]:
                 allow(scope, "GET")
@@ -154,16 +172,17 @@ class Gate:
                 await send_value(send, await self._notices.handle(provider_name, headers_of(scope), receive))
             case ["buyers"]:
                 allow(scope, "POST")
+                limit(self._tokens, origin_of_scope(scope))
                 await issue(headers_of(scope), send)
             case _:
                 await self._behind(scope, receive, send)
 
-    async def _ask(self, entry: SaleEntry, headers: Headers, receive: Receive, send: Send) -> None:
+    async def _ask(self, asked: tuple[SaleEntry, Origin], headers: Headers, receive: Receive, send: Send) -> None:
         """Answer a purchase that takes the ordinary road: in every word as a hot one."""
         buyer_of(headers, unsafe=True)  # nobody's body is read
         check_json_content_type(headers)
         reply = AwaitedReply()
-        self._purchases.handle(reply, entry, headers, await read_body(receive, headers))
+        self._purchases.handle(reply, asked, headers, await read_body(receive, headers))
         await send_answer(send, *await reply.answer())
 
     def _start(self) -> None:
@@ -172,7 +191,10 @@ class Gate:
         self._board = Board(self._client)
         self._board.start()
         late = LateAnswers()
-        self._purchases = Purchases(self._client, self._board, late)
+        self._tokens = Rates(*settings.RATE_OF_BUYERS)
+        self._asks = Rates(*settings.RATE_OF_ASKS)
+        self._openings = Rates(*settings.RATE_OF_STREAMS)
+        self._purchases = Purchases(self._client, self._board, late, rates=self._asks)
         self._statuses = Statuses(self._client, self._board, late)
         self._notices = Notices()
         self._streams = Streams(self._board, self._statuses)
@@ -226,6 +248,27 @@ def allow(scope: Scope, method: str) -> None:
         raise MethodNotAllowed(f"this address takes {method} only")
 
 
+def origin_of_scope(scope: Scope) -> Origin:
+    """Return by what a call that came through ASGI is counted."""
+    forwarded_for = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+    connection = scope["client"][0] if scope.get("client") else ""
+    return origin_of(b",".join(forwarded_for) if forwarded_for else None, connection=connection)
+
+
+def limit(rates: Rates, origin: Origin) -> None:
+    """Count one call of `origin`. Raises RateLimited when there were too many."""
+    wait_seconds = rates.take(origin)
+    if wait_seconds:
+        raise too_often(wait_seconds)
+
+
+def too_often(wait_seconds: int) -> RateLimited:
+    """Return the refusal of a call that may be made again in `wait_seconds`."""
+    error = RateLimited("Too many of these calls came from your address or network.")
+    error.retry_after_seconds = wait_seconds
+    return error
+
+
 async def issue(headers: Headers, send: Send) -> None:
     """POST /api/v1/buyers: give a new buyer a token, in the body and as the cookie."""
     check_origin(headers, required=False)
@@ -247,6 +290,11 @@ def is_page(path: str) -> bool:
 def refuse_reader(reply: Reply, _nothing: None, _headers: Headers, _body: bytes) -> None:
     """Answer a reader for whom no thread is free: at once, because a crowd of them must cost little."""
     refuse_crowd(reply, OVERLOADED)
+
+
+def refuse_often(reply: Reply, wait_seconds: int, _headers: Headers, _body: bytes) -> None:
+    """Answer a call whose address or network makes too many."""
+    refuse(reply, too_often(wait_seconds))
 
 
 def show_sale(reply: Reply, entry: SaleEntry, _headers: Headers, _body: bytes) -> None:

@@ -10,6 +10,7 @@ from inventory.exceptions import (
     IdempotencyMismatch,
     InvalidRequest,
     LimitReached,
+    NetworkLimited,
     SaleClosed,
     SaleNotOpen,
     SaleNotPrimed,
@@ -66,5 +67,7 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
         case Code.TOO_MANY_ENDED:
             ended = f"{MAX_ENDED_REQUESTS} of your requests in this sale ended unsold"
             return LimitReached(f"{ended}; it takes no more of you.")
+        case Code.NETWORK_LIMITED:
+            return NetworkLimited()
         case _:
             return None

@@ -51,11 +51,14 @@ class RequestView:
     ordinal: int = 0
 
 
-def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, terms_version: int = 0) -> RequestView:
+def ask(
+    card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, terms_version: int = 0, network: str = ""
+) -> RequestView:
     """Put `buyer`'s wish for `quantity` units into the line of `card`; a repeated key is the same request (I14).
 
-    terms_version: of the terms the buyer was shown, 0 when none is named. Raises SoldOut, LimitReached, TermsChanged,
-    SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
+    terms_version: of the terms the buyer was shown, 0 when none is named. network: from which the wish came, '' when
+    that is not known. Raises SoldOut, LimitReached, NetworkLimited, TermsChanged, SaleNotOpen, SaleClosed,
+    IdempotencyMismatch, InvalidRequest, Unavailable.
     """
     if not 1 <= quantity <= MAX_UNITS:
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
@@ -66,7 +69,7 @@ def ask(card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, term
         return find_asked(name, quantity=quantity)
     if memory.look(redis.connect(), card.sku):
         raise MemoryFull
-    wish = admission.Ask(name, buyer, quantity, terms_version)
+    wish = admission.Ask(name, buyer, quantity, terms_version, network)
     answer = _admit(card, wish)
     if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
         card = catalogue.find_sale_by_id(card.sale_id)
@@ -108,7 +111,8 @@ def find_asked(request_id: str, *, quantity: int) -> RequestView:
 
 
 def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
-    (answer,) = admission.admit(redis.connect(), admission.SaleLine(card.sale_id, card.sku), [wish])
+    line = admission.SaleLine(card.sale_id, card.sku, card.network_limit)
+    (answer,) = admission.admit(redis.connect(), line, [wish])
     return answer
 
 

@@ -37,6 +37,9 @@ ORDINAL_JUMP = 1_000_000
 # A sale stays in the list for so long after its end; then it is a past sale.
 LISTED = timedelta(days=1)
 PAST_PAGE = 50
+# What one network may have where a sale does not say: many people share an address, and none is all of a crowd.
+NETWORK_SHARE_PER_CENT = 5
+LEAST_OF_A_NETWORK = 10
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +68,14 @@ class SaleCard(priming.SaleTerms):
     # When the first of its holds ends, None when nothing is held; by the card's moment.
     next_lapse_at: datetime | None = None
     retired_at: datetime | None = None
+    per_network_limit: int | None = None
+
+    @property
+    def network_limit(self) -> int:
+        """For how many units one network is let in; 0: for any number."""
+        if self.per_network_limit is not None:
+            return self.per_network_limit
+        return max(LEAST_OF_A_NETWORK, self.per_buyer_limit, self.quantity * NETWORK_SHARE_PER_CENT // 100)
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""

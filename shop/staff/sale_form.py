@@ -62,12 +62,18 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             "price": "What one piece costs in this sale.",
             "currency": "Three letters, like EUR.",
             "per_buyer_limit": "How many pieces one buyer may have in this sale.",
+            "per_network_limit": "How many pieces the buyers of one network (/24, of IPv6 /48) are let in for. Empty: "
+            "a twentieth of the units, and 10 at least; 0: any number. Many people may share one address.",
             "hold_seconds": "How long a buyer has to pay before the pieces go to the next in line.",
             "room": "How many requests may wait in line beyond the stock, for pieces that come back.",
             "opens_at": "UTC.",
             "closes_at": "UTC.",
         }
-        labels = {"per_buyer_limit": "Limit per buyer", "hold_seconds": "Hold time in seconds"}
+        labels = {
+            "per_buyer_limit": "Limit per buyer",
+            "per_network_limit": "Limit per network",
+            "hold_seconds": "Hold time in seconds",
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -38,6 +38,7 @@ from inventory.records import Ticket, sign_ticket
 from inventory.redis import clocks
 from inventory.states import WAITING_STATES
 from shop import buyers
+from shop.client_address import client_address, network_of
 from shop.http import PAGE_NUMBER, check_origin
 from shop.models import OrderEvent
 from shop.orders import mails, restoring, ticket_links
@@ -223,7 +224,12 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
             ticket, _ = restoring.restore_asked(proof, request_id=name, quantity=quantity, buyer=buyer)
         else:
             ticket = requests_service.ask(
-                card, buyer=buyer, quantity=quantity, idempotency_key=key, terms_version=terms_version
+                card,
+                buyer=buyer,
+                quantity=quantity,
+                idempotency_key=key,
+                terms_version=terms_version,
+                network=network_of(client_address(request)),
             )
     except TermsChanged as error:
         return sale_page(request, catalogue.find_sale(card.slug), error=error)

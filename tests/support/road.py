@@ -146,7 +146,7 @@ def rewrite_sale(card: SaleCard, **parts: str | int) -> None:
 def keys_of(card: SaleCard) -> list[str]:
     """Return every key that Redis keeps of a sale and its SKU, the lock's left out."""
     makers = (keys.line, keys.in_flight, keys.records, keys.live_units, keys.stock, keys.hand_outs)
-    makers += (keys.dead_letters, keys.aside, keys.ended_requests, keys.sales)
+    makers += (keys.dead_letters, keys.aside, keys.ended_requests, keys.networks, keys.sales)
     return [make(card.sku) for make in makers]
 
 

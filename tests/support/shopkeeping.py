@@ -43,8 +43,12 @@ def make_sale(
     closes_in_seconds: float = 3600,
     hold_seconds: int = 600,
     switch: str = "on",
+    network_limit: int | None = 0,
 ) -> SaleCard:
-    """Make a sale of `units` new pieces of `sku`, put it into Redis, and return it; seconds count from now."""
+    """Make a sale of `units` new pieces of `sku`, put it into Redis, and return it; seconds count from now.
+
+    network_limit: 0, because all buyers of a test come from this machine; None: as the shop's default is.
+    """
     now = timezone.now()
     with transaction.atomic():
         with connection.cursor() as cursor:
@@ -62,6 +66,7 @@ def make_sale(
             hold_seconds=hold_seconds,
             room=ROOM if room is None else room,
             switch=switch,
+            per_network_limit=network_limit,
         )
     catalogue.prime_sale(sale.slug)
     return catalogue.find_sale(sale.slug)

@@ -242,6 +242,8 @@ def _own_environment(state_dir: Path) -> dict[str, str]:
         "FAIRDROP_STATE_DIR": str(state_dir),
         "FAIRDROP_ENV": "development",
         "FAIRDROP_BEHIND_TLS": "0",
+        # The simulated people say themselves from where they come, as if a proxy of ours did.
+        "FAIRDROP_TRUSTED_PROXIES": "127.0.0.0/8",
         # An edition every two minutes: a day of them would fill the list.
         "FAIRDROP_RETIRE_AFTER_SECONDS": "900",
         "PYTHONUNBUFFERED": "1",

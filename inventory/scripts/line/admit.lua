@@ -1,28 +1,39 @@
 -- Admit a batch of requests of one sale into the SKU's line, in the order given.
 -- KEYS  1 sales   2 stock   3 line   4 in flight   5 records   6 live units   7 ended requests
+--       8 networks
 -- ARGV  1 sale_id   2 sku   3 wake channel   4 most requests of a buyer that may end unsold   5 reopening delay in µs
---       6 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, all
---         of them texts; terms version "0": none was named
+--       6 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, of
+--         networks, all of them texts; terms version "0": none was named; network "": it is not known
+--       7 for how many units of the sale one network is let in, 0: for any number
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed, or not since this server was started: it may have lost the last ordinals it gave
 --         8 same id, other quantity            9 the terms became worse since that version
 --         10 a terms version that is not known here     11 too many requests of the buyer ended unsold
+--         12 its network was let in for as many units as one may be
 --         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
 --         nothing changed
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU,
 -- the ordinal rises by one in the sale; every admitted id is in the line and in the records, or in neither (I5, I8); its
 -- record names the terms of this moment (I23); a buyer's live units never pass the limit (I7); units in line never pass
 -- what may still be had plus the room (I15); a line that was full opens only when no process can still remember it as
--- full. TIME of the server is the only clock.
+-- full; a network is let in for no more than its limit, whatever became of the units. TIME of the server is the only
+-- clock.
 -- Shared: head_waits
 local answer = {}
-local ids, buyers, quantities, versions = unpack(cjson.decode(ARGV[6])) -- C code, where a pattern takes 3 us a request
+-- C code, where a pattern takes 3 us a request.
+local ids, buyers, quantities, versions, networks = unpack(cjson.decode(ARGV[6]))
 local count, fields, sale = #ids, {}, ARGV[1] .. ':'
 for i = 1, count do fields[i] = sale .. buyers[i] end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
 local lives = redis.call('HMGET', KEYS[6], unpack(fields))
 local ended = redis.call('HMGET', KEYS[7], unpack(fields))
+-- Of each network: its units before this call, and those of this call too.
+local network_limit, units_before, network_units, to_networks = tonumber(ARGV[7]), {}, {}, {}
+if network_limit > 0 then
+  for i = 1, count do networks[i] = sale .. networks[i] end
+  units_before = redis.call('HMGET', KEYS[8], unpack(networks))
+end
 local found = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ':ordinals')
 local state, opens_us, closes_us, limit_text, room_text, terms =
   string.match(found[1] or '', '^(%a+)|(%d+)|(%d+)|(%d+)|(%d+)|%d+|(%d+)|')
@@ -105,12 +116,16 @@ for i = 1, count do
     end
   else
     local live = (live_units[field] or tonumber(lives[i] or '0')) + units
-    local code = shut
+    local code, of_network = shut, nil
     if not code and versions[i] ~= '0' and versions[i] ~= terms then code = worse_than(versions[i], units) end
     if not code then
       if live > limit then code = 3
       elseif tonumber(ended[i] or '0') >= tonumber(ARGV[4]) then code = 11
-      elseif units > room then code = 2 end
+      elseif units > room then code = 2
+      elseif units_before[i] ~= nil and networks[i] ~= sale then
+        of_network = (network_units[networks[i]] or tonumber(units_before[i] or '0')) + units
+        if of_network > network_limit then code = 12 end
+      end
     end
     if code then
       answer_with(i, code, 0, 0, 0, 0)
@@ -126,6 +141,10 @@ for i = 1, count do
       to_records[n - 1], to_records[n] = id, record
       -- Of two asks of one buyer the later is written last. A text is cheaper to pass on than a number.
       to_live[n - 1], to_live[n] = field, live == units and quantity or live
+      if of_network then
+        local m = #to_networks
+        network_units[networks[i]], to_networks[m + 1], to_networks[m + 2] = of_network, networks[i], of_network
+      end
       room, queued = room - units, queued + units
       answer_with(i, 1, last_seq, ahead + admitted, tonumber(terms), ordinal)
     end
@@ -136,6 +155,7 @@ if admitted > 0 then
   redis.call('ZADD', KEYS[3], unpack(to_line))
   redis.call('HSET', KEYS[5], unpack(to_records))
   redis.call('HSET', KEYS[6], unpack(to_live))
+  if #to_networks > 0 then redis.call('HSET', KEYS[8], unpack(to_networks)) end
   redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals', string.format('%.0f', ordinal) .. '|' .. base .. '|' .. run_id)
   redis.call('HSET', KEYS[2], 'queued', queued, 'last_seq', string.format('%.0f', last_seq),
     'changes', string.format('%.0f', tonumber(stock[7] or '0') + 1))

@@ -38,7 +38,7 @@ def make_payloads(path: str, *, port: int, count: int, repeated: float, seed: in
     """Return the POSTs to `path` of `count` new buyers; the share `repeated` of them clicks twice at once."""
     lot = random.Random(seed)
     tokens = [issue_buyer()[1] for _ in range(count)]
-    asks = [post(path, port=port, token=token) for token in tokens]
+    asks = [post(path, port=port, token=token, number=number) for number, token in enumerate(tokens)]
     clicks = [buyer for buyer in range(count) for _ in range(2 if lot.random() < repeated else 1)]
     return Payloads(tokens=tokens, asks=asks, clicks=clicks)
 

@@ -96,7 +96,7 @@ def connections_to(application: Any) -> list[Any]:
 class Constant:
     """Answers every call with the same bytes."""
 
-    def hot_call(self, _method: bytes, _target: bytes, _headers: Any) -> Any:
+    def hot_call(self, _method: bytes, _target: bytes, _headers: Any, _connection: str) -> Any:
         """Name the call hot."""
         from shop.replies import ACCEPTED
 

@@ -126,6 +126,8 @@ def _environment(redis_url: str) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "shop.settings",
         "FAIRDROP_ENV": "development",
         "FAIRDROP_BEHIND_TLS": "0",
+        # The loaders are the proxy: they say from which address each buyer comes.
+        "FAIRDROP_TRUSTED_PROXIES": "1",
         "SECRET_KEY": secrets.token_urlsafe(64),
         "FAIRDROP_TOKEN_KEYS": secrets.token_urlsafe(32),
     }

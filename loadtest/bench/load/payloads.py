@@ -5,7 +5,7 @@ Never sends them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 
 from loadtest.bench.load.loop import HOST
 from shop.buyers import issue_buyer
@@ -19,16 +19,16 @@ def fresh_payloads(slug: str, *, port: int, count: int) -> list[bytes]:
 
 
 def endless_payloads(slug: str, *, port: int) -> Iterator[bytes]:
-    """Yield such POSTs without end, each made when it is asked for."""
-    while True:
-        yield post(f"/api/v1/sales/{slug}/requests", port=port, token=issue_buyer()[1])
+    """Yield such POSTs without end, each made when it is asked for, each from an address and a network of its own."""
+    for number in count():
+        yield post(f"/api/v1/sales/{slug}/requests", port=port, token=issue_buyer()[1], number=number)
 
 
-def post(path: str, *, port: int, token: str) -> bytes:
-    """Return a POST for one unit by the buyer of `token`."""
+def post(path: str, *, port: int, token: str, number: int) -> bytes:
+    """Return a POST for one unit by the buyer of `token`, who is at address(number)."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(BODY)}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        f"Content-Length: {len(BODY)}\r\nAuthorization: Bearer {token}\r\nX-Forwarded-For: {address(number)}\r\n\r\n"
     )
     return head.encode() + BODY
 
@@ -36,3 +36,8 @@ def post(path: str, *, port: int, token: str) -> bytes:
 def get(path: str, *, port: int, headers: str = "") -> bytes:
     """Return a GET. headers: each with its line end."""
     return f"GET {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\n{headers}\r\n".encode()
+
+
+def address(number: int) -> str:
+    """Return the address of a buyer: that many have a network each."""
+    return f"{11 + (number >> 16) % 100}.{number >> 8 & 255}.{number & 255}.1"

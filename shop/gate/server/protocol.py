@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -51,6 +51,8 @@ class Refused(Exception):
     """This message is not handed on."""
 
 
+# Method, target, headers by lower-case name, and the address at the other end of the connection.
+FindsHotCall: TypeAlias = Callable[[bytes, bytes, Headers, str], HotCall | None]
 # What a callback may raise because of what was sent; anything else is a mistake of ours.
 REFUSALS = (Refused, httptools.HttpParserError)
 
@@ -78,9 +80,10 @@ class GateProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=False)
-        self.hot_call: Callable[[bytes, bytes, Headers], HotCall | None] = getattr(self.app, "hot_call", _none_is_hot)
+        self.hot_call: FindsHotCall = getattr(self.app, "hot_call", _none_is_hot)
         self.hot = HotCycle()
         self.phase: int = SILENT
+        self.caller = ""  # the address at its other end
         self.address: str | None = None  # for which this connection is counted
         self.since = self.clock.now
         self.unsent = 0  # bytes that the reader had not taken at the last look
@@ -101,7 +104,8 @@ class GateProtocol(HttpToolsProtocol):
         """Begin, or make room, or refuse."""
         super().connection_made(transport)
         self.flow = Flow(self, transport)
-        address = limited_address(self.client[0]) if self.client else ""
+        self.caller = self.client[0] if self.client else ""
+        address = limited_address(self.caller)
         if not self.addresses.take(address):
             self._refuse(TOO_MANY_OF_ONE)
             return transport.close()  # at once: anyone who has so many gets no time to read
@@ -279,7 +283,7 @@ class GateProtocol(HttpToolsProtocol):
         headers = dict(self.headers)
         if self.behind or self.flow.write_paused or not self._is_plain(headers):
             self._begin_ordinary(headers)
-        elif found := self.hot_call(self.parser.get_method(), self.url, headers):
+        elif found := self.hot_call(self.parser.get_method(), self.url, headers, self.caller):
             self.handler, self.argument = found
             self.fields = headers
             self.hot.response_complete = False
@@ -489,5 +493,5 @@ class Closing:
         self._connection._leave()
 
 
-def _none_is_hot(_method: bytes, _target: bytes, _headers: Headers) -> None:
+def _none_is_hot(_method: bytes, _target: bytes, _headers: Headers, _connection: str) -> None:
     return None

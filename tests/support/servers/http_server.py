@@ -31,7 +31,7 @@ class Application:
         self.served: list[str] = []
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def hot_call(self, method: bytes, target: bytes, headers: Any) -> Any:
+    def hot_call(self, method: bytes, target: bytes, headers: Any, _connection: str) -> Any:
         path, _, name = target.partition(b"?")
         if path == b"/hot":
             return self._echo, name

@@ -21,7 +21,7 @@ class Script(VisitedShop):
         self.calls: list[str] = []
         self.sales: list[dict[str, str]] = []
 
-    def call(self, method: str, path: str, *, token: str = "", body: str | None = None) -> Any:
+    def call(self, method: str, path: str, *, token: str = "", body: str | None = None, person: str = "") -> Any:
         self.calls.append(f"{method} {path.rsplit('/', 1)[1]}")
         if path.endswith("/sales"):
             return self.sales

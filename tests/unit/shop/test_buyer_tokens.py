@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from django.conf import settings
 from django.test import override_settings
 
 from inventory.exceptions import Unauthenticated
@@ -46,6 +47,39 @@ def test_a_token_from_before_tokens_had_a_day_is_good_and_signed_again() -> None
     assert buyers.verify_token(token) == BUYER
     newer = buyers.token_to_set(token)
     assert (buyers.verify_token(newer), newer.count(".")) == (BUYER, 2)
+
+
+@override_settings(TOKEN_KEYS=[NEW], BUYER_DAYS=30)
+def test_a_token_ends_after_its_days_and_its_reader_becomes_a_new_buyer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control is its last day."""
+    token, day = buyers.token_of(BUYER), buyers.today()
+    monkeypatch.setattr(buyers, "today", lambda: day + 30)
+    assert buyers.verify_token(token) == BUYER
+    monkeypatch.setattr(buyers, "today", lambda: day + 31)
+    with pytest.raises(Unauthenticated):
+        buyers.verify_token(token)
+    assert buyers.verify_token(buyers.token_to_set(token)) != BUYER
+
+
+@override_settings(TOKEN_KEYS=[NEW], BUYER_DAYS=30)
+def test_a_token_is_signed_again_in_the_second_half_of_its_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    token, day = buyers.token_of(BUYER), buyers.today()
+    monkeypatch.setattr(buyers, "today", lambda: day + 15)
+    assert buyers.token_to_set(token) == ""
+    monkeypatch.setattr(buyers, "today", lambda: day + 16)
+    newer = buyers.token_to_set(token)
+    assert newer.split(".")[1] == str(day + 16)
+    assert buyers.verify_token(newer) == BUYER
+
+
+@override_settings(TOKEN_KEYS=[NEW])
+def test_a_token_without_a_day_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = f"{BUYER}.{Signer([NEW], purpose='buyer').sign(BUYER)}"
+    monkeypatch.setattr(buyers, "today", lambda: buyers.UNDATED_DAY + settings.BUYER_DAYS)
+    assert buyers.verify_token(token) == BUYER
+    monkeypatch.setattr(buyers, "today", lambda: buyers.UNDATED_DAY + settings.BUYER_DAYS + 1)
+    with pytest.raises(Unauthenticated):
+        buyers.verify_token(token)
 
 
 @override_settings(TOKEN_KEYS=[NEW, OLD])

@@ -24,6 +24,7 @@ from shop.buyers import issue_buyer, ticket_signer
 from shop.gate.purchase import Purchases
 from shop.gate.sales.cache import Board
 from shop.gate.sales.state import FRESH_SECONDS
+from shop.gate.server.rates import Rates
 from shop.models import Order, Sale
 from shop.orders import holds, requests, restoring
 from shop.replies import AwaitedReply, LateAnswers
@@ -173,13 +174,13 @@ def ask_gate(
     async def go() -> Counter[int]:
         client, late = redis.connect_async(), LateAnswers()
         board = Board(client, load_cards=lambda: [card], prime_card=counted("primed", catalogue.prime_card))
-        purchases, entry = Purchases(client, board, late), await board.find(card.slug)
+        purchases, entry = Purchases(client, board, late, rates=Rates(0, 0)), await board.find(card.slug)
         await board._refresh_figures()
         body = json.dumps({"quantity": 1, "terms_version": version}).encode()
         replies = [AwaitedReply() for _ in range(buyers)]
         for reply in replies:
             headers = {b"authorization": f"Bearer {issue_buyer()[1]}".encode(), b"content-type": b"application/json"}
-            purchases.handle(reply, entry, headers, body)
+            purchases.handle(reply, (entry, ("", "")), headers, body)
         await board._load(not_before=time.monotonic())
         answers = await asyncio.gather(*(reply.answer() for reply in replies))
         await purchases.stop()
