@@ -97,6 +97,10 @@ bench-streams: $(VENV)/dev.stamp ## measure purchases alongside 2,000 live strea
 bench-age: $(VENV)/dev.stamp ## measure a shop with no past alongside one with 10,000 past sales; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench age
 
+.PHONY: bots
+bots: $(VENV)/dev.stamp ## let a robber with 2,000 tokens and 1,000 people press for 200 units; fails above a bound
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench bots
+
 .PHONY: bench-shop
 bench-shop: $(VENV)/dev.stamp ## measure the whole shop: sustained, spike, sold out, overload, cost; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench shop

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from loadtest.bench.load.loop import NEVER, LoadFailed, LoadLoop, Wire
-from loadtest.bench.load.payloads import get, post
+from loadtest.bench.load.payloads import address, get, post
 from shop.buyers import issue_buyer
 
 # After "busy" a buyer tries again after so long, and after "queued" looks again after so long.
@@ -38,7 +38,7 @@ def make_payloads(path: str, *, port: int, count: int, repeated: float, seed: in
     """Return the POSTs to `path` of `count` new buyers; the share `repeated` of them clicks twice at once."""
     lot = random.Random(seed)
     tokens = [issue_buyer()[1] for _ in range(count)]
-    asks = [post(path, port=port, token=token, number=number) for number, token in enumerate(tokens)]
+    asks = [post(path, port=port, token=token, origin=address(number)) for number, token in enumerate(tokens)]
     clicks = [buyer for buyer in range(count) for _ in range(2 if lot.random() < repeated else 1)]
     return Payloads(tokens=tokens, asks=asks, clicks=clicks)
 

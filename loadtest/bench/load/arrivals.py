@@ -163,11 +163,18 @@ def allow_connections(*, side: str = "") -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def ask_in_turn(
+    *, port: int, connections: int, requests: list[bytes], moments: list[float], begins_at: float
+) -> Answers:
+    """Send each request at its moment after `begins_at` (s since 1970). Raises LoadFailed, OSError."""
+    return ArrivalRun(port, connections=connections).run(requests, moments, begins_at=begins_at)
+
+
 CROWDS: list[ArrivalRun] = []  # of this process
 
 
 def stand_ready(*, port: int, buyers: int, retry_seconds: float) -> None:
-    """Open a connection for each buyer of this process's crowd, who has read a page on it. Raises LoadFailed, OSError."""
+    """Open a connection for each buyer of this process's crowd, and read a page on it. Raises LoadFailed, OSError."""
     CROWDS.append(ArrivalRun(port, connections=buyers, retry_seconds=retry_seconds))
     CROWDS[-1].connect(first_call=FIRST_CALL)
 

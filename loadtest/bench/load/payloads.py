@@ -21,14 +21,14 @@ def fresh_payloads(slug: str, *, port: int, count: int) -> list[bytes]:
 def endless_payloads(slug: str, *, port: int) -> Iterator[bytes]:
     """Yield such POSTs without end, each made when it is asked for, each from an address and a network of its own."""
     for number in count():
-        yield post(f"/api/v1/sales/{slug}/requests", port=port, token=issue_buyer()[1], number=number)
+        yield post(f"/api/v1/sales/{slug}/requests", port=port, token=issue_buyer()[1], origin=address(number))
 
 
-def post(path: str, *, port: int, token: str, number: int) -> bytes:
-    """Return a POST for one unit by the buyer of `token`, who is at address(number)."""
+def post(path: str, *, port: int, token: str, origin: str) -> bytes:
+    """Return a POST for one unit by the buyer of `token`. origin: the address it comes from."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(BODY)}\r\nAuthorization: Bearer {token}\r\nX-Forwarded-For: {address(number)}\r\n\r\n"
+        f"Content-Length: {len(BODY)}\r\nAuthorization: Bearer {token}\r\nX-Forwarded-For: {origin}\r\n\r\n"
     )
     return head.encode() + BODY
 
