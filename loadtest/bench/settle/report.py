@@ -30,6 +30,17 @@ class Results:
     counts: list[float]
 
 
+def figures_of(results: Results, *, holds: int, orders: int) -> list[Figure]:
+    """Return every figure with its floor. holds: that were due at once; orders: of the sale that was audited."""
+    waits = results.payments
+    return [
+        *settlement_figures(results.settled, results.single, results.copied),
+        *expiry_figures(results.expiry, results.plain_expiry, holds=holds),
+        *payment_figures(confirm_ms=waits.confirm_ms, commit_ms=waits.commit_ms, call_ms=waits.call_ms),
+        *audit_figures(results.audits, results.counts, orders=orders),
+    ]
+
+
 def settlement_figures(batched: Sequence[float], single: Sequence[float], raw: Sequence[float]) -> list[Figure]:
     """Return the figures of settlement, in orders a second. raw: the same rows copied."""
     middle, limit = median(batched), median(raw)

@@ -15,15 +15,7 @@ from loadtest.bench.harness.report import quantile
 from loadtest.bench.settle import expiry as expiry_alone
 from loadtest.bench.settle.payments import PaymentWaits, measure_payments
 from loadtest.bench.settle.plan import FULL, QUICK, Plan, method_of
-from loadtest.bench.settle.report import (
-    Results,
-    audit_figures,
-    expiry_figures,
-    payment_figures,
-    picture_of,
-    samples_of,
-    settlement_figures,
-)
+from loadtest.bench.settle.report import Results, figures_of, picture_of, samples_of
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -46,19 +38,10 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
         counts=counts,
     )
     return Findings(
-        figures=[
-            *settlement_figures(results.settled, results.single, copied),
-            *expiry_figures(expiry, plain_expiry, holds=plan.expired),
-            *payment_figures(confirm_ms=waits.confirm_ms, commit_ms=waits.commit_ms, call_ms=waits.call_ms),
-            *audit_figures(audits, counts, orders=plan.audited),
-        ],
+        figures=figures_of(results, holds=plan.expired, orders=plan.audited),
         facts={"Flood alongside the payments": {"asks answered 202:": f"{waits.asked_per_second:,.0f} a second"}},
         samples=samples_of(results),
-        faults=[
-            *waits.faults,
-            *audit_faults,
-            *(each for scope in (settled, expired, paid) for each in faults_of(scope)),
-        ],
+        faults=[*waits.faults, *audit_faults, *faults_of(settled), *faults_of(expired), *faults_of(paid)],
         picture=picture_of(results),
     )
 
