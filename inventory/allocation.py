@@ -41,7 +41,8 @@ def allocate(
     available, held: units free, and units that may come back. limits: request_id → units a buyer. live_units:
     (sale_id, buyer) → units held or paid. over, paused: ids of sales that have ended, or stand still.
     While enough held units may come back, a claim that does not fit keeps its place and everyone behind it theirs;
-    when not, it leaves what is free to smaller ones behind it: no unit stays unsold.
+    when not, it leaves what is free to smaller ones behind it: no unit stays unsold. A claim on standby keeps its place
+    until enough is free or its sale is over, and keeps nobody waiting.
     """
     had = dict(live_units)
     decisions: list[Decision] = []
@@ -57,6 +58,8 @@ def allocate(
             held += quantity
             had[owner] = had.get(owner, 0) + quantity
             decisions.append(Decision(claim, State.HELD))
+        elif claim.record.state is State.STANDBY and sale_id not in over:
+            continue
         elif quantity <= available + held and sale_id not in over:
             return decisions
         else:

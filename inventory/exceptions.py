@@ -9,6 +9,7 @@ FairdropError
 ├── RequestNotFound         404 request_not_found
 ├── MethodNotAllowed        405 invalid_request
 ├── SoldOut                 409 sold_out
+├── LineFull                409 line_full
 ├── LimitReached            409 limit_reached
 ├── TermsChanged            409 terms_changed
 ├── NotPayable              409 not_payable
@@ -87,9 +88,15 @@ class MethodNotAllowed(FairdropError):
 
 
 class SoldOut(FairdropError):
-    """Every unit is spoken for and the line is full."""
+    """Every unit is sold; one comes back only by a refund, or if the shop adds units."""
 
     code, status = "sold_out", 409
+
+
+class LineFull(FairdropError):
+    """The line is full now; a unit may still come free: come again, or ask for standby."""
+
+    code, status = "line_full", 409
 
 
 class LimitReached(FairdropError):

@@ -11,6 +11,8 @@ from inventory.exceptions import InvalidRequest
 from inventory.signing import MAC_LENGTH, Signer, mac_text
 from inventory.states import STATE_OF_LETTER, State
 
+# One on standby lies so far above its seq in the line; scripts/shared/head_waits.lua has it too.
+STANDBY_SCORE = 2**52
 # The sale in hexadecimal, a dash, 128 bits in URL-safe base64.
 ID_PATTERN = re.compile(rf"([0-9a-f]{{1,12}})-[A-Za-z0-9_-]{{{MAC_LENGTH}}}")
 
@@ -31,6 +33,11 @@ class Record(NamedTuple):
     restored: bool = False
     terms_version: int = 0  # of the terms under which the place was given
     ordinal: int = 0  # how many were admitted to the sale before it, and one
+
+    @property
+    def score(self) -> int:
+        """Where it lies in the line: at its seq; one on standby after all others."""
+        return self.seq + STANDBY_SCORE if self.state is State.STANDBY else self.seq
 
     def text(self) -> str:
         """Return the record as Redis stores it."""
@@ -113,12 +120,16 @@ class Ticket(NamedTuple):
     seq: int
     terms_version: int = 0
     ordinal: int = 0
+    on_standby: int = 0  # 1: it waits on standby
 
 
 def sign_ticket(signer: Signer, ticket: Ticket) -> str:
-    """Return `ticket` as text that only we could have written: "id.buyer.quantity.seq.terms.ordinal.signature"."""
-    name, buyer, quantity, seq, terms_version, ordinal = ticket
-    body = f"{name}.{buyer}.{quantity}.{seq}.{terms_version}.{ordinal}"
+    """Return `ticket` as text that only we could have written: "id.buyer.quantity.seq.terms.ordinal.signature".
+
+    One on standby has ".1" before its signature.
+    """
+    name, buyer, quantity, seq, terms_version, ordinal, on_standby = ticket
+    body = f"{name}.{buyer}.{quantity}.{seq}.{terms_version}.{ordinal}{'.1' if on_standby else ''}"
     return f"{body}.{signer.sign(body)}"
 
 
@@ -129,7 +140,7 @@ def read_ticket(signer: Signer, text: str) -> Ticket:
         raise InvalidRequest("this ticket was not made by this shop")
     try:
         name, buyer, *numbers = body.split(".")
-        if len(numbers) not in (2, 4):  # two: from before there were versions
+        if len(numbers) not in (2, 4, 5):  # two: from before there were versions
             raise ValueError(body)
         return Ticket(name, buyer, *map(int, numbers))
     except ValueError as error:

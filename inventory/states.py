@@ -12,6 +12,7 @@ class State(StrEnum):
 
     QUEUED = "queued"
     WAITLISTED = "waitlisted"
+    STANDBY = "standby"
     HELD = "held"
     PAID = "paid"
     EXPIRED = "expired"
@@ -55,6 +56,7 @@ TOO_LATE = frozenset({Reason.TOO_LATE_UNITS_GONE, Reason.TOO_LATE_LIMIT_REACHED}
 _LETTER = {
     State.QUEUED: "q",
     State.WAITLISTED: "w",
+    State.STANDBY: "b",
     State.HELD: "h",
     State.PAID: "p",
     State.EXPIRED: "e",
@@ -72,6 +74,7 @@ FIRST_STATES = frozenset({State.HELD, State.SOLD_OUT, State.REFUSED, State.CANCE
 ALLOWED: dict[State, frozenset[State]] = {
     State.QUEUED: FIRST_STATES | {State.WAITLISTED},
     State.WAITLISTED: FIRST_STATES,
+    State.STANDBY: FIRST_STATES,
     State.HELD: frozenset({State.PAID, State.EXPIRED, State.CANCELLED}),
     State.EXPIRED: frozenset({State.PAID, State.REFUNDED}),  # a payment that came late: the unit again, or the money
     State.CANCELLED: frozenset({State.REFUNDED}),
@@ -84,6 +87,7 @@ ALLOWED: dict[State, frozenset[State]] = {
 RANK = {
     State.QUEUED: 0,
     State.WAITLISTED: 0,
+    State.STANDBY: 0,
     State.HELD: 1,
     State.EXPIRED: 2,
     State.CANCELLED: 2,
@@ -94,6 +98,6 @@ RANK = {
 }
 
 # Units of these states count against the buyer's limit.
-LIVE_STATES = frozenset({State.QUEUED, State.WAITLISTED, State.HELD, State.PAID})
+LIVE_STATES = frozenset({State.QUEUED, State.WAITLISTED, State.STANDBY, State.HELD, State.PAID})
 # A request in one of these waits for a decision.
-WAITING_STATES = frozenset({State.QUEUED, State.WAITLISTED})
+WAITING_STATES = frozenset({State.QUEUED, State.WAITLISTED, State.STANDBY})

@@ -29,7 +29,7 @@ TIMEOUT_SECONDS = 5.0
 MAX_SECONDS, USUAL_SECONDS = 20.0, 1.5
 MIN_POLL_SECONDS = 2.0
 PATIENCE_SECONDS = 300.0
-WAITING = ("queued", "waitlisted")
+WAITING = ("queued", "waitlisted", "standby")
 # What they do with a unit: many do not pay, so that units come back and the line moves.
 WITH_A_UNIT = (*[PAYS] * 4, *[LAPSES] * 4, *[CANCELS] * 2)
 SHARE_THAT_LEAVES = 0.2

@@ -189,6 +189,8 @@ class Order(models.Model):
     # Its place was lost with Redis and brought back by its ticket, or it was a dead letter that staff put back: it may
     # be decided after later ones (I8).
     restored = models.BooleanField(db_default=False)
+    # It waited on standby: smaller ones that came later may be decided before it (I8).
+    standby = models.BooleanField(db_default=False)
     unit_price = models.DecimalField(max_digits=10, decimal_places=2)
     currency = models.CharField(max_length=3)
     hold_expires_at = models.DateTimeField(null=True, blank=True)

@@ -41,16 +41,16 @@ GROUP BY o.sale_id, o.buyer
 INSERT = """
 INSERT INTO shop_order
     (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, actor, reason, unit_price, currency,
-     hold_expires_at, decided_at, changed_at, restored, terms_version, ordinal)
+     hold_expires_at, decided_at, changed_at, restored, standby, terms_version, ordinal)
 SELECT d.request_id, d.sale_id, d.buyer, d.quantity, t.per_buyer_limit, d.seq, d.state, %(actor)s,
        coalesce(d.reason, ''), t.price, t.currency,
        CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => t.hold_seconds) END, %(moment)s, %(moment)s,
-       d.restored, t.version, nullif(d.ordinal, 0)
+       d.restored, d.standby, t.version, nullif(d.ordinal, 0)
 FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[], %(quantities)s::int[],
             %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[], %(restored)s::bool[],
-            %(terms_versions)s::bigint[], %(ordinals)s::bigint[])
-    WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, seq, state, reason, restored, terms_version, ordinal,
-                          place)
+            %(standbys)s::bool[], %(terms_versions)s::bigint[], %(ordinals)s::bigint[])
+    WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, seq, state, reason, restored, standby, terms_version,
+                          ordinal, place)
     LEFT JOIN shop_saleterms t ON t.sale_id = d.sale_id AND t.version = d.terms_version
 ORDER BY d.place
 """
@@ -181,6 +181,7 @@ def insert_orders(
         "states": array(decision.state.value for decision in decisions),
         "reasons": array(decision.reason or "NULL" for decision in decisions),
         "restored": array("t" if record.restored else "f" for record in records),
+        "standbys": array("t" if record.state is State.STANDBY else "f" for record in records),
         "terms_versions": array(terms[name].version for name in names),
         "ordinals": array(record.ordinal for record in records),
     }

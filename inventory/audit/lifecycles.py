@@ -14,9 +14,12 @@ from inventory.states import State
 
 Change = tuple[State, State]
 
-# A request waits as queued, whatever it is told, until it is decided.
+# A request waits as queued, whatever it is told, until it is decided; so does one on standby.
 CHANGES: list[Change] = [
-    (was, now) for was in State for now in State if was.may_become(now) and State.WAITLISTED not in (was, now)
+    (was, now)
+    for was in State
+    for now in State
+    if was.may_become(now) and not {State.WAITLISTED, State.STANDBY} & {was, now}
 ]
 UNKNOWN_CHANGE = 1 << 30
 # What a change does to the free units of its SKU, and the movement it must leave. Other changes move nothing.

@@ -11,6 +11,7 @@ from inventory.audit.finding import Finding
 from inventory.line.snapshot import LineLook, look_keys
 from inventory.records import record_or_none
 from inventory.redis import Client, run_script
+from inventory.states import State
 
 WAITS = ("I21", "nobody waits for what is free, or for what cannot come")
 MAX_ADDED_UP = 1_000
@@ -66,7 +67,7 @@ def _units_counted(line: LineLook) -> Finding:
 def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, patience_ms: int) -> Finding:
     """Say whether the first in line waits though it could be decided, for longer than `patience_ms` (I21).
 
-    It could when its units are free, or when they can never be.
+    It could when its units are free, or when they can never be: for one on standby, only once its sale is over.
     """
     record = record_or_none(line.first_record)
     if record is None:
@@ -76,6 +77,11 @@ def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, pa
     available, held = books["available"] or 0, books["held"] or 0
     if record.quantity <= available:
         why, since_ms = f"{available} units are free", _least(books["decided_ms_ago"], books["freed_ms_ago"])
+    elif record.state is State.STANDBY:
+        since_ms = _over_ms(line)
+        if since_ms < 0:
+            return Finding(*WAITS, True, f"{line.first} is on standby for {record.quantity}")
+        why = "its sale is over"
     elif record.quantity > available + held:
         why, since_ms = "nothing can come back", _least(books["changed_ms_ago"])
     else:
@@ -87,6 +93,12 @@ def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, pa
         since_ms = _least(since_ms, _seen_ms(sku, line.first))
     detail = f"{line.first} waits for {record.quantity}, {why}, for {since_ms / 1000:.1f} s"
     return Finding(*WAITS, since_ms <= patience_ms or state == "paused", f"{detail}; the sale is {state}")
+
+
+def _over_ms(line: LineLook) -> int:
+    """Return for how long the sale of the first in line has been over, below 0 while it is not."""
+    switch, _, closes_us, *_ = line.sale.split("|") if line.sale else ("", "", str(line.now_us + 1))
+    return 0x7FFFFFFFFFFF if switch == "closed" else (line.now_us - int(closes_us)) // 1000
 
 
 def _least(*ages_ms: int | None) -> int:

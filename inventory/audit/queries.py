@@ -45,7 +45,7 @@ BOOKS = f"""
 WITH stock AS MATERIALIZED (SELECT * FROM inventory_stock WHERE id = %(stock_id)s),
 orders AS MATERIALIZED (
     SELECT decided_no, request_id, sale_id, buyer, quantity, buyer_limit, seq, state, in_turn, hold_expires_at,
-           decided_at, changed_at, sale_id = %(sale_id)s AS here, in_order, terms_broken
+           decided_at, changed_at, sale_id = %(sale_id)s AS here, in_order, terms_broken, stood_by
     FROM inventory_decision WHERE stock_id = %(stock_id)s),
 changes AS MATERIALIZED (
     SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at,
@@ -61,7 +61,8 @@ tally AS MATERIALIZED (
     SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0) AS held,
            coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0) AS sold,
            count(*) FILTER (WHERE here AND in_order) AS decided_in_order, max(changed_at) AS last_changed,
-           max(decided_at) FILTER (WHERE in_turn) AS last_decided,
+           max(decided_at) FILTER (WHERE in_turn OR stood_by) AS last_decided,
+           count(*) FILTER (WHERE stood_by) AS stood_by,
            {", ".join(f"{what} AS {name}" for name, what in OF_SALE.items())}
     FROM orders),
 ledger AS MATERIALIZED (
@@ -162,10 +163,22 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
     (
         "I8",
         "decided in the order of the line",
-        """SELECT request_id || ' was decided after one that came later' FROM (
-               SELECT request_id, seq, lag(seq) OVER (ORDER BY decided_no) AS before FROM orders WHERE in_turn)
-               AS ordered
-           WHERE seq <= before LIMIT 1""",
+        # What is too little for one on standby passes it over. units 0: those who wait, whom nobody on standby may
+        # pass; else those on standby for so many units, whom nobody may pass who was held as many.
+        """SELECT coalesce(
+               (SELECT request_id || ' was decided after one that came later' FROM (
+                    SELECT request_id, seq, lag(seq) OVER (ORDER BY decided_no) AS before FROM orders WHERE in_turn)
+                    AS ordered
+                WHERE seq <= before LIMIT 1),
+               (SELECT request_id || ' was decided after one that came later and fitted no better' FROM (
+                    SELECT o.request_id, o.seq, CASE WHEN stood_by THEN quantity ELSE 0 END = units AS judged,
+                           max(o.seq) FILTER (WHERE hold_expires_at IS NOT NULL AND quantity >= units
+                                              AND (units > 0 OR stood_by))
+                           OVER (PARTITION BY units ORDER BY o.decided_no
+                                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+                    FROM orders o, (SELECT 0 AS units UNION SELECT DISTINCT quantity FROM orders WHERE stood_by) AS k
+                    WHERE (o.in_turn OR o.stood_by) AND (SELECT stood_by FROM tally) > 0) AS passed
+                WHERE judged AND seq < before LIMIT 1))""",
     ),
     (
         # History is written under the stock's lock, decisions and ends alike, so its running sum is what was free at

@@ -30,6 +30,8 @@ from inventory.states import STATE_OF_LETTER, State
 MAX_PER_CALL = 1000
 # So many requests of one buyer may end unsold in one sale, however they end: what Redis keeps of a buyer is bounded.
 MAX_ENDED_REQUESTS = 20
+# So many requests of one line may be on standby: whenever a unit is free, all of them may have to be looked at.
+MAX_STANDBY = 1000
 # A line that was full opens so much later: longer than any process answers "sold out" from memory.
 REOPENING_US = 300_000
 
@@ -37,13 +39,15 @@ REOPENING_US = 300_000
 class Ask(NamedTuple):
     """One buyer's wish, as the script gets it. terms_version: of the terms they were shown, 0 when they named none.
 
-    network: from which it came, '' when that is not known: then no network is counted.
+    standby: without room in the line, it waits on standby for what comes back. network: from which it came, '' when
+    that is not known: then no network is counted.
     """
 
     request_id: str
     buyer: str
     quantity: int
     terms_version: int = 0
+    standby: bool = False
     network: str = ""
 
 
@@ -61,7 +65,9 @@ class Code(IntEnum):
     TERMS_CHANGED = 9
     TERMS_UNKNOWN = 10
     TOO_MANY_ENDED = 11
-    NETWORK_LIMITED = 12
+    LINE_FULL = 12
+    ON_STANDBY = 13
+    NETWORK_LIMITED = 14
     KNOWN_BEFORE = 100
 
 
@@ -91,6 +97,8 @@ def state_of(code: int) -> State | None:
     """Return the state of an admitted request by its answer code, None when it was not admitted."""
     if code == Code.ADMITTED:
         return State.QUEUED
+    if code == Code.ON_STANDBY:
+        return State.STANDBY
     return STATE_OF_LETTER[chr(code - Code.KNOWN_BEFORE)] if code > Code.KNOWN_BEFORE else None
 
 
@@ -101,9 +109,11 @@ def _script_keys(line: SaleLine) -> list[str]:
 
 def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
     # One text for the whole batch: packing four arguments a request costs more than everything else here.
-    names, buyers, quantities, versions, networks = zip(*asks, strict=True)
-    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], networks])
-    return [line.sale_id, line.sku, keys.wake_channel(), MAX_ENDED_REQUESTS, REOPENING_US, wishes, line.network_limit]
+    names, buyers, quantities, versions, standbys, networks = zip(*asks, strict=True)
+    places = [place for place, standby in enumerate(standbys, 1) if standby] if any(standbys) else []
+    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks])
+    limits: list[Argument] = [MAX_ENDED_REQUESTS, REOPENING_US, MAX_STANDBY, line.network_limit]
+    return [line.sale_id, line.sku, keys.wake_channel(), *limits, wishes]
 
 
 def _answers(flat: list[int]) -> list[Answer]:

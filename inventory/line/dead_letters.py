@@ -12,6 +12,7 @@ from typing import Literal
 import structlog
 
 from inventory.exceptions import InvalidRequest
+from inventory.records import STANDBY_SCORE
 from inventory.redis import Client, keys, run_commands, run_script
 
 log = structlog.get_logger(__name__)
@@ -65,7 +66,7 @@ def dead_letters(client: Client, sku: str) -> list[DeadLetter]:
         DeadLetter(
             request_id=name,
             sku=sku,
-            seq=int(float(seq)),
+            seq=int(float(seq)) % STANDBY_SCORE,
             hand_outs=_note(note)[0],
             since=_note(note)[1],
             in_flight=flight is not None,

@@ -11,9 +11,10 @@ from inventory.locks.statistics import STATISTICS
 from inventory.records import sale_id_of
 from inventory.redis import Client, keys, run_commands, run_script
 from inventory.redis.scan import pages
+from inventory.states import WAITING_STATES
 
 PAGE = 500  # a step of so many takes Redis a millisecond or two
-WAITING_LETTERS = ("q", "w")
+WAITING_LETTERS = {state.letter for state in WAITING_STATES}
 
 
 def has_waiting(client: Client, sku: str, *, sale_id: int) -> bool:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from inventory.locks.report import LockReport, report_locks
-from inventory.records import read_record, record_or_none
+from inventory.records import record_or_none
 from inventory.redis import Client, keys, run_script_each
+from inventory.states import State
 
 
 class LineLook(NamedTuple):
@@ -63,7 +64,8 @@ class LineLook(NamedTuple):
             return ""
         if self.sale.startswith("paused|"):
             return "paused"
-        return "waitlist" if self.available < record.quantity <= self.available + self.held else ""
+        may_come = self.available < record.quantity <= self.available + self.held
+        return "waitlist" if may_come and record.state is not State.STANDBY else ""
 
 
 def look_keys(sku: str) -> list[str]:
@@ -81,12 +83,14 @@ class StockLook:
 
     @property
     def oldest_seconds(self) -> float | None:
-        """How long the first of those who wait has been waiting; None when nobody waits or its record is damaged."""
-        try:
-            seq = read_record(self.line.first_record).seq
-        except (ValueError, KeyError):
+        """How long the first of those who wait has been waiting.
+
+        None when nobody waits, but on standby, or when its record is damaged.
+        """
+        record = record_or_none(self.line.first_record)
+        if record is None or record.state is State.STANDBY:
             return None
-        return max(0.0, (self.line.now_us - seq) / 1e6)
+        return max(0.0, (self.line.now_us - record.seq) / 1e6)
 
     @property
     def lock_seconds(self) -> float | None:

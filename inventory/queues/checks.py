@@ -110,9 +110,9 @@ def _request_findings(sku: str, seen: Seen, record: Record | None) -> Iterator[Q
         yield QueueFinding(
             "line", sku, "exactly the waiting tasks are in line", f"{seen.request_id}: {record.state}, {seen.places!r}"
         )
-    if seen.places and waits and "d" not in seen.places and seen.score != record.seq:
+    if seen.places and waits and "d" not in seen.places and seen.score != record.score:
         yield QueueFinding(
-            "line", sku, "the score is the seq", f"{seen.request_id}: {seen.score:.0f} against {record.seq}"
+            "line", sku, "the score is the seq", f"{seen.request_id}: {seen.score:.0f} against {record.score}"
         )
 
 

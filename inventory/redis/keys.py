@@ -24,7 +24,7 @@ def checked_sku(sku: str) -> str:
 
 
 def line(sku: str) -> str:
-    """zset, request_id → seq: who waits. Lives as long as the SKU."""
+    """zset, request_id → seq: who waits; on standby seq + 2^52, after all others. Lives as long as the SKU."""
     return f"fd:{{{sku}}}:line"
 
 

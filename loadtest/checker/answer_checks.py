@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loadtest.checker.buyer_record import FOLLOWERS, HOLD_ENDS, ToldPlace
+from loadtest.checker.buyer_record import FOLLOWERS, HOLD_ENDS, NONE_LEFT, ToldPlace
 from loadtest.checker.case import Case, Fault, listed
 from loadtest.record.history import OK, Operation
 from loadtest.users.contract import ADMITTED
@@ -75,4 +75,4 @@ def hold_ended_twice(case: Case) -> Iterator[Fault]:
 def _no_after_yes(asks: list[Any]) -> bool:
     first_yes_ns = min(ask.ended_ns for ask in asks if ask.outcome == OK)
     later = [ask for ask in asks if ask.began_ns > first_yes_ns]
-    return any(ask.code in ("sold_out", "limit_reached", "sale_closed") for ask in later)
+    return any(ask.code in NONE_LEFT | {"limit_reached", "sale_closed"} for ask in later)

@@ -14,8 +14,10 @@ from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
 HELD_STATES = frozenset({"held", "paid"})  # units are with the buyer
 HOLD_ENDS = frozenset({"paid", "expired", "cancelled"})  # a hold ends in one of these, once
 ENDED_STATES = frozenset({"expired", "cancelled", "refunded"})  # a hold has ended without a sale, or a place was left
-WAITING_STATES = frozenset({"", "queued", "waitlisted"})
+WAITING_STATES = frozenset({"", "queued", "waitlisted", "standby"})
 UNANSWERED_STATES = frozenset({"", "queued"})
+# Sent away at the door: nothing is left, or too many wait already for what may come back.
+NONE_LEFT = frozenset({"sold_out", "line_full"})
 # Answers of the provider's page, which knows nothing of requests.
 STATELESS_KINDS = frozenset({"page", "choose"})
 # What may change a request that is in line or held; a look changes nothing.
@@ -27,6 +29,7 @@ DECISIONS = AFTER_HOLD | {"sold_out", "refused"}
 FOLLOWERS = {
     "queued": DECISIONS | {"queued", "waitlisted"},
     "waitlisted": DECISIONS | {"waitlisted"},
+    "standby": DECISIONS | {"standby"},
     "held": AFTER_HOLD,
     "expired": frozenset({"paid", "refunded"}),
     "cancelled": frozenset({"refunded"}),
@@ -201,4 +204,4 @@ class Testimony:
             return "waiting" if state in UNANSWERED_STATES else state
         if wish.may_have_been_admitted and not wish.last_no:
             return "unknown"
-        return "sold_out" if wish.last_no == "sold_out" else "refused"
+        return "sold_out" if wish.last_no in NONE_LEFT else "refused"

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from loadtest.checker.answer_checks import hold_ended_twice, told_wrongly
-from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, Testimony, ToldPlace
+from loadtest.checker.buyer_record import ENDED_STATES, NONE_LEFT, WAITING_STATES, Testimony, ToldPlace
 from loadtest.checker.case import Case, Check, Fault, in_line, listed
 from loadtest.checker.intervals import units_at_once
 from loadtest.checker.order_checks import out_of_order
@@ -118,7 +118,7 @@ def _sent_away(testimony: Testimony) -> Iterator[tuple[str, int, int]]:
             continue
         in_line = [seen for name in wish.ids for seen in testimony.places[name].sightings if seen.state == "sold_out"]
         # In line it was decided once, and is told again and again; at the door each answer is a new one.
-        told = in_line[0] if in_line else [ask for ask in wish.asks if ask.code == "sold_out"][-1]
+        told = in_line[0] if in_line else [ask for ask in wish.asks if ask.code in NONE_LEFT][-1]
         yield told.clock, told.began_ns, wish.quantity
 
 

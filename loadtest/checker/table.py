@@ -11,7 +11,7 @@ GREEN, RED, BOLD, DIM, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x
 FAULT_COLUMNS = ("oversold", "sold twice", "lost", "out of order")
 RESULTS = ("paid", "expired", "cancelled", "refunded", "sold_out", "refused")
 # Nobody should end like this: shown only when somebody did.
-RARE_RESULTS = ("held", "waitlisted", "waiting", "unknown")
+RARE_RESULTS = ("held", "waitlisted", "standby", "waiting", "unknown")
 # Checks that say whether the run can be believed, apart from those about the shop.
 ABOUT_THE_RUN = ("vacuous", "audit missing", "record cut off", "load generator")
 

@@ -12,7 +12,12 @@ OK_STATUS, ADMITTED, NOT_FOUND = HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.
 FORESEEN = {
     "join": {(201, "")},
     "browse": {(200, "")},
-    "ask": {(200, ""), (202, ""), (409, "sold_out"), (409, "limit_reached"), (410, "sale_closed")},
+    "ask": {
+        (200, ""),
+        (202, ""),
+        *((409, code) for code in ("sold_out", "line_full", "limit_reached")),
+        (410, "sale_closed"),
+    },
     "look": {(200, "")},
     "recheck": {(200, "")},
     # Not payable any more: the hold is over, or it was paid or cancelled before.

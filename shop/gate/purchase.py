@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from inventory.exceptions import FairdropError, InvalidRequest, MemoryFull, SaleNotPrimed, SoldOut
+from inventory.exceptions import FairdropError, InvalidRequest, LineFull, MemoryFull, SaleNotPrimed, SoldOut
 from inventory.line import admission
 from inventory.line.admission import Answer, Ask, Code, SaleLine
 from inventory.records import Ticket, request_id, sign_ticket
 from inventory.redis import AsyncClient, clocks
 from inventory.redis.memory import WATCH
+from inventory.states import State
 from shop.buyers import ticket_signer
 from shop.client_address import Origin
 from shop.gate.sales.cache import Board
@@ -26,7 +27,7 @@ from shop.gate.server.coalescer import Coalescer
 from shop.gate.server.rates import Rates
 from shop.gate.server.threads import ThreadPool
 from shop.http import buyer_of, check_json_content_type, read_json_object
-from shop.orders.refusals import not_open, refusal
+from shop.orders.refusals import full_retry_seconds, not_open, refusal
 from shop.orders.requests import MAX_KEY_LENGTH, MAX_UNITS
 from shop.orders.restoring import restore_asked
 from shop.orders.status import poll_after_ms
@@ -38,6 +39,7 @@ from shop.replies import (
     Headers,
     LateAnswers,
     Reply,
+    plain_problem,
     problem_answer,
     refuse,
     refuse_crowd,
@@ -46,24 +48,30 @@ from shop.replies import (
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
 MAX_VERSION = 2**53
-ADMITTED = int(Code.ADMITTED)  # to look a member of an enumeration up costs more than the comparison
+# To look a member of an enumeration up costs more than the comparison.
+ADMITTED, ON_STANDBY = int(Code.ADMITTED), int(Code.ON_STANDBY)
 SOLD_OUT = problem_answer(SoldOut())
+LINE_FULL = LineFull()
 TERMS_CODES = (Code.TERMS_CHANGED, Code.TERMS_UNKNOWN)
 
 
 class Wish(NamedTuple):
-    """What a body asks for. terms_version: of the terms that were shown, 0 when none is named; ticket: '' for none."""
+    """What a body asks for. terms_version: of the terms that were shown, 0 when none is named; ticket: '' for none.
+
+    standby: without room in the line, wait on standby for what comes back.
+    """
 
     quantity: int
     terms_version: int = 0
     ticket: str = ""
+    standby: bool = False
 
 
 @lru_cache(maxsize=256)
 def read_wish(body: bytes) -> Wish:
-    """Return what `body` asks for: "quantity" from 1 to 1000, perhaps "terms_version", "ticket". Raises InvalidRequest.
+    """Return what `body` asks for: "quantity" from 1 to 1000, perhaps "terms_version", "ticket", "standby".
 
-    Cached: a sale's bodies are the same few bytes thousands of times over. Errors are not kept.
+    Raises InvalidRequest. Cached: a sale's bodies are the same few bytes thousands of times over. Errors are not kept.
     """
     wish = read_json_object(body)
     unknown = sorted(wish.keys() - set(Wish._fields))
@@ -77,7 +85,10 @@ def read_wish(body: bytes) -> Wish:
     ticket = wish.get("ticket", "")
     if not isinstance(ticket, str) or ("ticket" in wish and not ticket):
         raise InvalidRequest("ticket must be a text")
-    return Wish(quantity, version, ticket)
+    standby = wish.get("standby", False)
+    if type(standby) is not bool:
+        raise InvalidRequest("standby must be true or false")
+    return Wish(quantity, version, ticket, standby)
 
 
 def read_idempotency_key(headers: Headers) -> str:
@@ -89,6 +100,15 @@ def read_idempotency_key(headers: Headers) -> str:
     if not 1 <= len(text) <= MAX_KEY_LENGTH or not text.isascii() or not text.isprintable():
         raise InvalidRequest(f"Idempotency-Key must be 1 to {MAX_KEY_LENGTH} printable ASCII characters")
     return text
+
+
+def _refuse_from_memory(reply: Reply, entry: SaleEntry) -> None:
+    if not entry.may_come_free():
+        REFUSED[SoldOut.code] += 1
+        return reply.send(*SOLD_OUT)
+    REFUSED[LineFull.code] += 1
+    retry = full_retry_seconds(entry.card, now=clocks.now())
+    return reply.send(*plain_problem(LINE_FULL.code, LINE_FULL.status, LINE_FULL.detail, retry))
 
 
 class Asked(NamedTuple):
@@ -135,14 +155,13 @@ class Purchases:
     def _ask(self, reply: Reply, entry: SaleEntry, origin: Origin, headers: Headers, body: bytes) -> None:
         buyer = buyer_of(headers, unsafe=True)
         check_json_content_type(headers)
-        quantity, terms_version, ticket = read_wish(body)
+        quantity, terms_version, ticket, standby = read_wish(body)
         key = read_idempotency_key(headers)
         card = entry.card
-        if not ticket and entry.is_surely_sold_out(buyer):
-            REFUSED[SoldOut.code] += 1
-            return reply.send(*SOLD_OUT)
+        if not ticket and not standby and entry.is_surely_sold_out(buyer):
+            return _refuse_from_memory(reply, entry)
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
-        asked = Asked(reply, entry, Ask(name, buyer, quantity, terms_version, origin[1]), origin)
+        asked = Asked(reply, entry, Ask(name, buyer, quantity, terms_version, standby, origin[1]), origin)
         if ticket:
             return self._late.find(reply, self._restore(asked, ticket))
         if entry.opens_in_seconds() > EARLY_SECONDS:
@@ -159,7 +178,8 @@ class Purchases:
         view, restored = await self._threads.read(
             restore_asked, ticket, request_id=ask.request_id, quantity=ask.quantity, buyer=ask.buyer
         )
-        code = Code.ADMITTED if restored else Code.KNOWN_BEFORE + ord(view.state.letter)
+        first = Code.ON_STANDBY if view.state is State.STANDBY else Code.ADMITTED
+        code = first if restored else Code.KNOWN_BEFORE + ord(view.state.letter)
         self._answer(asked, Answer(code, view.seq, view.position or 0, view.terms_version, view.ordinal))
 
     async def _look_up(self, asked: Asked) -> None:
@@ -200,26 +220,28 @@ class Purchases:
     def _answer(self, asked: Asked, answer: Answer) -> None:
         code, seq, position, terms_version, ordinal = answer
         reply, entry, ask, origin, _ = asked
-        if code != ADMITTED and code <= Code.KNOWN_BEFORE:
+        is_new = code in (ADMITTED, ON_STANDBY)
+        if not is_new and code <= Code.KNOWN_BEFORE:
             if code == Code.NOT_PRIMED:
                 self._board.prime_soon(entry)
                 raise SaleNotPrimed
             raise refusal(code, entry.card, now=clocks.now()) or SaleNotPrimed
-        if code == ADMITTED:
+        if is_new:
             entry.note_admission()
         else:
             self._rates.give_back(origin)  # a press that is sent again is no second one
         state = "queued" if code == ADMITTED else admission.state_of(code)
-        place = Ticket(ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal)
+        on_standby = state is State.STANDBY
+        place = Ticket(ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal, on_standby)
         ticket = sign_ticket(ticket_signer(), place)
         url = f"/api/v1/requests/{ask.request_id}"
         # Written by hand: every part is a number or made of URL-safe letters, and this is the hottest line of all.
         body = (
             f'{{"request_id":"{ask.request_id}","state":"{state}","position":{position or "null"},"seq":{seq},'
             f'"ticket":"{ticket}","status_url":"{url}","events_url":"{url}/events",'
-            f'"poll_after_ms":{poll_after_ms(position, seq)}}}'
+            f'"poll_after_ms":{poll_after_ms(0 if on_standby else position, seq)}}}'
         )
-        reply.send(ACCEPTED if code == ADMITTED else OK, body.encode())
+        reply.send(ACCEPTED if is_new else OK, body.encode())
 
     def _coalescer(self, entry: SaleEntry) -> Coalescer[Asked, Answer]:
         sale_id = entry.card.sale_id

@@ -10,7 +10,7 @@ import time
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from inventory.states import WAITING_STATES
+from inventory.states import WAITING_STATES, State
 from shop.gate.sales.state import SaleEntry
 
 MAX_SECONDS = 15.0  # everybody is looked at this often, whatever the board says
@@ -128,7 +128,8 @@ class Follower:
 
 def send_status(follower: Follower, status: dict[str, Any], now: float, *, seen: Seen) -> None:
     """Tell a follower where its request stands. seen: what was known of its sale before that was asked."""
-    follower.position = status["position"] or 0
+    # One on standby may be decided before others that come first, so after any decision.
+    follower.position = 1 if status["state"] == State.STANDBY else status["position"] or 0
     pause = max(MIN_PLACE_SECONDS, CALMER * status["poll_after_ms"] / 1000)
     follower.looked(now, seen=seen, pause_seconds=pause)
     follower.put(status, ends=status["state"] not in WAITING_STATES)

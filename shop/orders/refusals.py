@@ -10,6 +10,7 @@ from inventory.exceptions import (
     IdempotencyMismatch,
     InvalidRequest,
     LimitReached,
+    LineFull,
     NetworkLimited,
     SaleClosed,
     SaleNotOpen,
@@ -21,6 +22,8 @@ from inventory.line.admission import MAX_ENDED_REQUESTS, Code
 from shop.sales.catalogue import SaleCard
 
 PAUSED_RETRY_SECONDS = 5
+# Anyone may leave the line at any time, so nobody is told to stay away for long.
+MIN_FULL_RETRY_SECONDS, MAX_FULL_RETRY_SECONDS = 1, 60
 
 
 def not_open(*, opens_at: datetime, now: datetime) -> SaleNotOpen:
@@ -38,6 +41,19 @@ def paused(*, opens_at: datetime, reason: str) -> SaleNotOpen:
     return error
 
 
+def full_retry_seconds(card: SaleCard, *, now: datetime) -> int:
+    """Return when one who found the line full may come back: when the first hold may lapse, a minute at most."""
+    left = (card.next_lapse_at - now).total_seconds() if card.next_lapse_at else MAX_FULL_RETRY_SECONDS
+    return math.ceil(min(max(left, MIN_FULL_RETRY_SECONDS), MAX_FULL_RETRY_SECONDS))
+
+
+def line_full(card: SaleCard, *, now: datetime) -> LineFull:
+    """Return the refusal of a request that found no room in the line while units may still come free."""
+    error = LineFull()
+    error.retry_after_seconds = full_retry_seconds(card, now=now)
+    return error
+
+
 def terms_changed(card: SaleCard) -> TermsChanged:
     """Return the refusal of a request that was shown better terms than those of now."""
     return TermsChanged(terms_version=card.terms_version, price=str(card.price), per_buyer_limit=card.per_buyer_limit)
@@ -48,6 +64,8 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
     match code:
         case Code.SOLD_OUT:
             return SoldOut()
+        case Code.LINE_FULL:
+            return line_full(card, now=now)
         case Code.LIMIT_REACHED:
             return LimitReached()
         case Code.NOT_OPEN:

@@ -35,6 +35,7 @@ class RequestView:
     """A request as its page shows it. seq in µs; position 1 is next, None when it does not wait.
 
     order_number: '' as long as there is no order; terms_version, ordinal: of one that waits, as in its ticket.
+    on_standby: it waits on standby, or did so until it was decided.
     """
 
     request_id: str
@@ -49,15 +50,24 @@ class RequestView:
     order_number: str = ""
     terms_version: int = 0
     ordinal: int = 0
+    on_standby: bool = False
 
 
 def ask(
-    card: SaleCard, *, buyer: str, quantity: int, idempotency_key: str, terms_version: int = 0, network: str = ""
+    card: SaleCard,
+    *,
+    buyer: str,
+    quantity: int,
+    idempotency_key: str,
+    terms_version: int = 0,
+    standby: bool = False,
+    network: str = "",
 ) -> RequestView:
     """Put `buyer`'s wish for `quantity` units into the line of `card`; a repeated key is the same request (I14).
 
-    terms_version: of the terms the buyer was shown, 0 when none is named. network: from which the wish came, '' when
-    that is not known. Raises SoldOut, LimitReached, NetworkLimited, TermsChanged, SaleNotOpen, SaleClosed,
+    terms_version: of the terms the buyer was shown, 0 when none is named. standby: without room in the line, wait on
+    standby for what comes back. network: from which the wish came, '' when that is not known. Raises SoldOut,
+    LineFull, LimitReached, NetworkLimited, TermsChanged, SaleNotOpen, SaleClosed,
     IdempotencyMismatch, InvalidRequest, Unavailable.
     """
     if not 1 <= quantity <= MAX_UNITS:
@@ -69,7 +79,7 @@ def ask(
         return find_asked(name, quantity=quantity)
     if memory.look(redis.connect(), card.sku):
         raise MemoryFull
-    wish = admission.Ask(name, buyer, quantity, terms_version, network)
+    wish = admission.Ask(name, buyer, quantity, terms_version, standby, network)
     answer = _admit(card, wish)
     if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
         card = catalogue.find_sale_by_id(card.sale_id)
@@ -78,15 +88,21 @@ def ask(
     error = refusal(answer.code, card, now=clocks.now())
     if error is not None:
         raise error
+    return _view_of_answer(wish, answer, card=card)
+
+
+def _view_of_answer(wish: admission.Ask, answer: admission.Answer, *, card: SaleCard) -> RequestView:
+    state = admission.state_of(answer.code) or State.QUEUED
     return RequestView(
-        request_id=name,
+        request_id=wish.request_id,
         sale_slug=card.slug,
-        quantity=quantity,
-        state=admission.state_of(answer.code) or State.QUEUED,
+        quantity=wish.quantity,
+        state=state,
         seq=answer.seq,
         position=answer.position or None,
         terms_version=answer.terms_version,
         ordinal=answer.ordinal,
+        on_standby=state is State.STANDBY,
     )
 
 
@@ -160,6 +176,7 @@ def _view_of_order(order: Order, *, buyer: str) -> RequestView:
         order.decided_at,
         order.reason,
         order_number(order.pk),
+        on_standby=order.standby,
     )
 
 
@@ -189,4 +206,5 @@ def view_of_place(request_id: str, place: reading.Place, *, sale_slug: str) -> R
         None if ends is None else datetime.fromtimestamp(ends / 1000, UTC),
         terms_version=record.terms_version,
         ordinal=record.ordinal,
+        on_standby=record.state is State.STANDBY,
     )

@@ -44,8 +44,9 @@ def restore(text: str, *, buyer: str) -> tuple[RequestView, bool]:
         card = catalogue.find_sale_by_id(sale_id)
         if card.retired_at is not None:
             raise SaleClosed
+        state = State.STANDBY if ticket.on_standby else State.QUEUED
         record = record_of(
-            State.QUEUED, ticket.seq, ticket.quantity, sale_id, buyer, ticket.terms_version, ticket.ordinal
+            state, ticket.seq, ticket.quantity, sale_id, buyer, ticket.terms_version, ticket.ordinal
         )._replace(restored=True)
         try:
             restored = writing.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)

@@ -38,8 +38,10 @@ def status_answer(
 ) -> dict[str, Any]:
     """Return what the contract says of a request. figures: the line's, None when they are not known."""
     waiting = view.state in WAITING_STATES
+    # Nobody on standby can be told when a unit comes back, nor has a reason to look often.
+    moving = waiting and view.state != State.STANDBY
     position, now = view.position or 0, datetime.now(UTC)
-    eta = math.ceil(position / decided_per_second) if waiting and decided_per_second > 0 else None
+    eta = math.ceil(position / decided_per_second) if moving and decided_per_second > 0 else None
     return {
         "request_id": view.request_id,
         "sale": card.slug,
@@ -49,11 +51,11 @@ def status_answer(
         "position": position if waiting else None,
         "ahead": max(position - 1, 0) if waiting else None,
         "eta_seconds": eta,
-        "eta_range_seconds": eta_range_seconds(position, decided_per_second) if waiting else None,
+        "eta_range_seconds": eta_range_seconds(position, decided_per_second) if moving else None,
         **waiting_facts(view.state, card, position=position, figures=figures, now=now),
         "hold_expires_at": iso(view.hold_expires_at),
         "order_url": f"/requests/{view.request_id}/",
-        "poll_after_ms": poll_after_ms(position if waiting else 0, view.seq),
+        "poll_after_ms": poll_after_ms(position if moving else 0, view.seq),
         "server_time": now.isoformat(),
     }
 
@@ -86,10 +88,10 @@ def waiting_facts(
     line stands still.
     """
     waiting = state in WAITING_STATES
-    next_lapse_at = card.next_lapse_at if state == State.WAITLISTED else None
+    next_lapse_at = card.next_lapse_at if state in (State.WAITLISTED, State.STANDBY) else None
     paused = waiting and card.state_at(now) == "paused"
     return {
-        "out_of_reach": is_out_of_reach(position, figures) if waiting else None,
+        "out_of_reach": is_out_of_reach(position, figures) if waiting and state != State.STANDBY else None,
         "holds_ahead": figures.held if waiting and figures is not None else None,
         "next_lapse_at": iso(next_lapse_at),
         "pause_reason": card.pause_reason if paused else None,

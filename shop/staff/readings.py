@@ -18,6 +18,7 @@ from inventory.locks.statistics import read_statistics
 from inventory.locks.token import in_words
 from inventory.models import StockMovement
 from inventory.redis import memory
+from inventory.states import WAITING_STATES
 from shop.models import Sale, StaffAct
 from shop.sales.audit import audit_sale
 from shop.sales.decision_rates import Sample, measure
@@ -36,7 +37,7 @@ SPEED = """
 SELECT count(*), percentile_cont(0.5) WITHIN GROUP (ORDER BY ms), percentile_cont(0.99) WITHIN GROUP (ORDER BY ms)
 FROM (SELECT extract(epoch FROM decided_at) * 1000 - seq / 1000.0 AS ms FROM shop_order
       WHERE id > (SELECT coalesce(max(id), 0) FROM shop_order) - 5000 AND sale_id = %(sale_id)s AND NOT restored
-        AND decided_at > clock_timestamp() - make_interval(secs => %(seconds)s)) AS lately
+        AND NOT standby AND decided_at > clock_timestamp() - make_interval(secs => %(seconds)s)) AS lately
 """
 
 
@@ -114,7 +115,7 @@ def _letter(letter: dead_letters.DeadLetter) -> dict[str, Any]:
         "hand_outs": letter.hand_outs,
         "since": letter.since.isoformat(timespec="seconds") if letter.since else "",
         "in_flight": letter.in_flight,
-        "decided": letter.record[:1] not in ("", "q", "w"),
+        "decided": letter.record[:1] not in {"", *(state.letter for state in WAITING_STATES)},
     }
 
 

@@ -81,7 +81,7 @@ class TicketFace:
     def refresh_seconds(self) -> int:
         """When a page without script loads itself again, 0 never: soon near the front, and when the hold has ended."""
         if self.waits or self.payment_begun or self.is_over:
-            return min(10, 2 + (self.ticket.position or 0) // 500)
+            return 10 if self.ticket.state == State.STANDBY else min(10, 2 + (self.ticket.position or 0) // 500)
         ends = self.ticket.hold_expires_at
         if self.ticket.state == State.HELD and ends is not None:
             return math.ceil((ends - self.now).total_seconds()) + 2

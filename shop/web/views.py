@@ -28,7 +28,9 @@ from inventory.exceptions import (
     ForbiddenOrigin,
     IdempotencyMismatch,
     InvalidRequest,
+    LineFull,
     RequestNotFound,
+    SoldOut,
     TermsChanged,
     Unauthenticated,
     Unavailable,
@@ -36,7 +38,7 @@ from inventory.exceptions import (
 from inventory.line import reading
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import clocks
-from inventory.states import WAITING_STATES
+from inventory.states import WAITING_STATES, State
 from shop import buyers
 from shop.client_address import client_address, network_of
 from shop.http import PAGE_NUMBER, check_origin
@@ -229,6 +231,7 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
                 quantity=quantity,
                 idempotency_key=key,
                 terms_version=terms_version,
+                standby=request.POST.get("standby") == "1",
                 network=network_of(client_address(request)),
             )
     except TermsChanged as error:
@@ -268,7 +271,8 @@ def refuse_foreign_press(request: HttpRequest) -> None:
 
 def proof_of(view: RequestView, *, buyer: str) -> str:
     """Return the signed ticket of `buyer`'s request."""
-    place = Ticket(view.request_id, buyer, view.quantity, view.seq, view.terms_version, view.ordinal)
+    waits_so = view.state is State.STANDBY
+    place = Ticket(view.request_id, buyer, view.quantity, view.seq, view.terms_version, view.ordinal, waits_so)
     return sign_ticket(buyers.ticket_signer(), place)
 
 
@@ -291,14 +295,24 @@ def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: Fairdrop
     """Render the sale; after an error the same form, so that trying again is the same request."""
     now = clocks.now()
     ticket = request.COOKIES.get(TICKET_COOKIE, "").partition(".")[0]
+    face = SaleFace(card=card, now=now)
     context = {
-        "face": SaleFace(card=card, now=now),
+        "face": face,
         "now": now,
         "quantity": read_quantity(request),
         "idempotency_key": kept_key(request, error=error),
+        "standby": takes_standby(request, face, error=error),
         "ticket": ticket if REQUEST_ID.fullmatch(ticket) else "",
     }
     return show(request, "shop/sale.html", context, error=error)
+
+
+def takes_standby(request: HttpRequest, face: SaleFace, *, error: FairdropError | None) -> bool:
+    """Say whether the button of a sale asks for standby: where nothing is left, or after the line was full."""
+    is_full = isinstance(error, LineFull)
+    if is_full and request.POST.get("standby") == "1":
+        return False
+    return face.state == "sold_out" or (face.takes_requests and (is_full or isinstance(error, SoldOut)))
 
 
 def kept_key(request: HttpRequest, *, error: FairdropError | None) -> str:

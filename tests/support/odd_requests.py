@@ -117,7 +117,8 @@ def _ask(lots: random.Random, token: str, *, body: bytes | None = None, **fields
 def _wrong_body(lots: random.Random, token: str) -> tuple[Any, ...]:
     texts = (b"", b"{", b"[]", b"null", b'{"quantity":0}', b'{"quantity":"1"}', b'{"quantity":1,"x":1}', b"\xff\xfe",
              b'{"quantity":2000}', b'{"quantity":1,"quantity":1}', b'{"quantity":1,"ticket":"x"}',
-             b'{"quantity":1,"terms_version":99}', b'{"quantity":1}' + b" " * 4000)  # fmt: skip
+             b'{"quantity":1,"terms_version":99}', b'{"quantity":1,"standby":1}',
+             b'{"quantity":1}' + b" " * 4000)  # fmt: skip
     return _ask(lots, token, body=lots.choice(texts))
 
 

@@ -23,10 +23,10 @@ BATCH = 500
 LOCK_TTL_MS = 5000
 
 
-def ask(card: SaleCard, buyer: str, *, quantity: int = 1, key: str = "") -> Ask:
+def ask(card: SaleCard, buyer: str, *, quantity: int = 1, key: str = "", standby: bool = False) -> Ask:
     """Return the wish of `buyer`, named as the shop names it."""
     name = request_id(sale_id=card.sale_id, request_key=card.request_id_key(), buyer=buyer, idempotency_key=key)
-    return Ask(name, buyer, quantity)
+    return Ask(name, buyer, quantity, standby=standby)
 
 
 def admit(card: SaleCard, *asks: Ask) -> list[Answer]:

@@ -4,7 +4,8 @@
 -- Returns a flat list: waiting, in_flight, in both, admitted since ordinals last jumped, queued units,
 --   dead letters, set aside, 1 when the SKU is primed, stock version, available, held, sold, how many of those who wait
 --   were told "waitlisted", units in line and in flight by their records (-1: too many to add up, or a record is
---   damaged), records, the server's clock in µs, the first in flight or else in line and its record ('' for none),
+--   damaged), records, the server's clock in µs, the first in flight or else in line and its record ('' for none; where
+--   all are on standby: the first for whom enough is free, if there is one),
 --   what is known of that record's sale ('' for nothing), the first few dead letters (spaces between), the bases added
 --   up, dead letters that were discarded because nobody could read them.
 -- Stays true: reads only.
@@ -31,8 +32,19 @@ end
 
 local first = in_flight[1] or redis.call('ZRANGE', KEYS[1], 0, 0)[1] or ''
 local record = first ~= '' and redis.call('HGET', KEYS[5], first) or ''
+if string.sub(record, 1, 1) == 'b' and #in_flight == 0 and number(3) > 0 then
+  local ids = redis.call('ZRANGE', KEYS[1], 0, -1)
+  for i, text in ipairs(redis.call('HMGET', KEYS[5], unpack(ids))) do
+    local units = tonumber(string.match(text or '', '^b|%d+|(%d+)|') or '')
+    if units and units <= number(3) then
+      first, record = ids[i], text
+      break
+    end
+  end
+end
 local sale = string.match(record, '^%a|%d+|%d+|(%d+)|')
-local waitlisted = waiting + #in_flight
+local waitlisted = waiting + #in_flight - redis.call('ZCOUNT', KEYS[1], STANDBY, '+inf')
+  - redis.call('ZCOUNT', KEYS[2], STANDBY, '+inf')
 if not head_waits(2, 1, 5, number(3), number(4)) then
   local told = stock[6] or '0'
   waitlisted = redis.call('ZCOUNT', KEYS[1], '-inf', told) + redis.call('ZCOUNT', KEYS[2], '-inf', told)

@@ -10,7 +10,7 @@ local found = page[2]
 for i = 1, #found, 2 do
   local id, record, place = found[i], found[i + 1], ''
   local letter = string.sub(record, 1, 1)
-  if letter == 'q' or letter == 'w' then
+  if string.find('qwb', letter, 1, true) and letter ~= '' then
     if redis.call('ZSCORE', KEYS[2], id) then place = 'line'
     elseif redis.call('ZSCORE', KEYS[3], id) then place = 'flight'
     elseif redis.call('ZSCORE', KEYS[4], id) then place = 'dead' end

@@ -2,27 +2,30 @@
 -- KEYS  1 sales   2 stock   3 line   4 in flight   5 records   6 live units   7 ended requests
 --       8 networks
 -- ARGV  1 sale_id   2 sku   3 wake channel   4 most requests of a buyer that may end unsold   5 reopening delay in µs
---       6 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, of
---         networks, all of them texts; terms version "0": none was named; network "": it is not known
---       7 for how many units of the sale one network is let in, 0: for any number
+--       6 most requests on standby   7 for how many units of the sale one network is let in, 0: for any number
+--       8 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, all
+--         of them texts; terms version "0": none was named; a list of the places in these lists, from 1, of those
+--         that take standby where the line has no room; a list of networks, "": it is not known
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed, or not since this server was started: it may have lost the last ordinals it gave
 --         8 same id, other quantity            9 the terms became worse since that version
 --         10 a terms version that is not known here     11 too many requests of the buyer ended unsold
---         12 its network was let in for as many units as one may be
+--         12 no room now, but units may still come free; or standby was asked for, and is full   13 on standby now
+--         14 its network was let in for as many units as one may be
 --         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
 --         nothing changed
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU,
 -- the ordinal rises by one in the sale; every admitted id is in the line and in the records, or in neither (I5, I8); its
 -- record names the terms of this moment (I23); a buyer's live units never pass the limit (I7); units in line never pass
--- what may still be had plus the room (I15); a line that was full opens only when no process can still remember it as
--- full; a network is let in for no more than its limit, whatever became of the units. TIME of the server is the only
--- clock.
+-- what may still be had plus the room (I15), but for those on standby; while anybody is on standby nobody else is let in,
+-- so who is on standby never gets a later place; a line that was full opens only when no process can still remember it
+-- as full; a network is let in for no more than its limit, on standby too, whatever became of the units. TIME of the
+-- server is the only clock.
 -- Shared: head_waits
 local answer = {}
--- C code, where a pattern takes 3 us a request.
-local ids, buyers, quantities, versions, networks = unpack(cjson.decode(ARGV[6]))
+-- C code, where a pattern takes 3 us a request
+local ids, buyers, quantities, versions, standbys, networks = unpack(cjson.decode(ARGV[8]))
 local count, fields, sale = #ids, {}, ARGV[1] .. ':'
 for i = 1, count do fields[i] = sale .. buyers[i] end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
@@ -70,6 +73,9 @@ elseif reopens then
   if now_us < tonumber(reopens) then room = 0 end
 end
 local last_seq = tonumber(stock[4] or '0')
+local takes_standby = {}
+for _, i in ipairs(standbys) do takes_standby[i] = true end
+local standing = redis.call('ZCOUNT', KEYS[3], STANDBY, '+inf') + redis.call('ZCOUNT', KEYS[4], STANDBY, '+inf')
 
 local function terms_of(version)
   local text = redis.call('HGET', KEYS[1], ARGV[1] .. ':terms:' .. version) or ''
@@ -104,9 +110,10 @@ for i = 1, count do
     else
       local rank = redis.call('ZRANK', KEYS[3], id)
       local position = 0
+      local waits = letter == 'q' or letter == 'b'
       if rank then position = in_flight + rank + 1
-      elseif letter == 'q' and seen[id] then position = position_of[id]
-      elseif letter == 'q' then position = (redis.call('ZRANK', KEYS[4], id) or -1) + 1 end
+      elseif waits and seen[id] then position = position_of[id]
+      elseif waits then position = (redis.call('ZRANK', KEYS[4], id) or -1) + 1 end
       if letter == 'q' then
         if waitlist == nil then waitlist = head_waits(4, 3, 5, available, held) end
         if waitlist or tonumber(seq) <= tonumber(stock[5] or '0') then letter = 'w' end
@@ -116,15 +123,18 @@ for i = 1, count do
     end
   else
     local live = (live_units[field] or tonumber(lives[i] or '0')) + units
-    local code, of_network = shut, nil
+    local code, on_standby, of_network = shut, false, nil
     if not code and versions[i] ~= '0' and versions[i] ~= terms then code = worse_than(versions[i], units) end
     if not code then
       if live > limit then code = 3
       elseif tonumber(ended[i] or '0') >= tonumber(ARGV[4]) then code = 11
-      elseif units > room then code = 2
-      elseif units_before[i] ~= nil and networks[i] ~= sale then
+      elseif units > room or standing > 0 then
+        if takes_standby[i] then on_standby = standing < tonumber(ARGV[6]) end
+        if not on_standby then code = (takes_standby[i] or available + held > 0) and 12 or 2 end
+      end
+      if not code and units_before[i] ~= nil and networks[i] ~= sale then
         of_network = (network_units[networks[i]] or tonumber(units_before[i] or '0')) + units
-        if of_network > network_limit then code = 12 end
+        if of_network > network_limit then code = 14 end
       end
     end
     if code then
@@ -133,10 +143,11 @@ for i = 1, count do
       admitted, ordinal = admitted + 1, ordinal + 1
       last_seq = math.max(last_seq + 1, now_us)
       local seq = string.format('%.0f', last_seq)
-      record = 'q|' .. seq .. '|' .. quantity .. '|' .. ARGV[1] .. '|' .. buyers[i] .. rest_of_record
-        .. string.format('%.0f', ordinal)
+      record = (on_standby and 'b|' or 'q|') .. seq .. '|' .. quantity .. '|' .. ARGV[1] .. '|' .. buyers[i]
+        .. rest_of_record .. string.format('%.0f', ordinal)
       seen[id], position_of[id], live_units[field] = record, ahead + admitted, live
       local n = admitted * 2
+      if on_standby then seq, standing = string.format('%.0f', last_seq + STANDBY), standing + 1 end
       to_line[n - 1], to_line[n] = seq, id
       to_records[n - 1], to_records[n] = id, record
       -- Of two asks of one buyer the later is written last. A text is cheaper to pass on than a number.
@@ -146,7 +157,7 @@ for i = 1, count do
         network_units[networks[i]], to_networks[m + 1], to_networks[m + 2] = of_network, networks[i], of_network
       end
       room, queued = room - units, queued + units
-      answer_with(i, 1, last_seq, ahead + admitted, tonumber(terms), ordinal)
+      answer_with(i, on_standby and 13 or 1, last_seq, ahead + admitted, tonumber(terms), ordinal)
     end
   end
 end

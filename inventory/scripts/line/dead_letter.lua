@@ -15,9 +15,9 @@ if not redis.call('ZSCORE', KEYS[1], id) then return 'unknown' end
 if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
 local record = redis.call('HGET', KEYS[5], id)
 local letter, seq, units, sale, buyer = string.match(record or '', '^(%a)|(%d+)|(%d+)|(%d+)|([^|]+)')
-if letter and not string.find('qwhpecsrf', letter, 1, true) then letter = nil end
+if letter and not string.find('qwbhpecsrf', letter, 1, true) then letter = nil end
 local damaged = not letter or tonumber(units) < 1
-local decided = letter and letter ~= 'q' and letter ~= 'w'
+local decided = letter and not string.find('qwb', letter, 1, true)
 if mode == 'retry' and decided then return 'decided' end
 if mode == 'retry' and damaged then return 'damaged' end
 if mode == 'discard' and not decided and not damaged then return 'undecided' end
@@ -31,7 +31,7 @@ if mode == 'retry' then
   if head_waits(4, 3, 5, tonumber(stock[1] or '0'), tonumber(stock[2] or '0')) then
     redis.call('HSET', KEYS[6], 'waitlisted_to', stock[3] or '0')
   end
-  redis.call('ZADD', KEYS[3], seq, id)
+  redis.call('ZADD', KEYS[3], line_score(record), id)
   redis.call('HSET', KEYS[5], id, string.match(record, '|r$') and record or record .. '|r')
   redis.call('HINCRBY', KEYS[6], 'queued', units)
   return 'retried'

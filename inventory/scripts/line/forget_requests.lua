@@ -7,7 +7,7 @@ local known = redis.call('HMGET', KEYS[1], unpack(ARGV))
 local gone, fields = {}, {}
 for i, id in ipairs(ARGV) do
   local letter, sale, buyer = string.match(known[i] or '', '^(%a)|%d+|%d+|(%d+)|([^|]+)')
-  if letter and letter ~= 'q' and letter ~= 'w' then
+  if letter and not string.find('qwb', letter, 1, true) then
     gone[#gone + 1] = id
     fields[#fields + 1] = sale .. ':' .. buyer
   end

@@ -16,7 +16,7 @@ local waited = head_waits(5, 2, 3, tonumber(stock[4] or '0'), tonumber(stock[5] 
 local back = 0
 
 local function put(id, record, seq)
-  redis.call('ZADD', KEYS[2], seq, id)
+  redis.call('ZADD', KEYS[2], line_score(record), id)
   redis.call('HSET', KEYS[3], id, string.match(record, '|r$') and record or record .. '|r')
   last_seq = math.max(last_seq, tonumber(seq))
   back = back + 1
@@ -30,8 +30,8 @@ end
 for i = 3, #ARGV, 2 do
   local id, record = ARGV[i], ARGV[i + 1]
   local known = redis.call('HGET', KEYS[3], id)
-  local seq, units = string.match(known or '', '^q|(%d+)|(%d+)|%d+|[^|]+')
-  local new_seq, new_units = string.match(record, '^q|(%d+)|(%d+)|')
+  local seq, units = string.match(known or '', '^[qb]|(%d+)|(%d+)|%d+|[^|]+')
+  local new_seq, new_units = string.match(record, '^[qb]|(%d+)|(%d+)|')
   local placed = redis.call('ZSCORE', KEYS[5], id) or redis.call('ZSCORE', KEYS[6], id)
   if not known and new_seq then
     count(record, tonumber(new_units), 1)
@@ -42,8 +42,8 @@ for i = 3, #ARGV, 2 do
       count(known, tonumber(units), -1)
       count(record, tonumber(new_units), 1)
       -- The ordinal stays the last one that was given for it (I4).
-      local ordinal = string.match(known, '^q|%d+|%d+|%d+|[^|]+|%d+%.(%d+)') or '0'
-      local place, terms = string.match(record, '^(q|%d+|%d+|%d+|[^|]+)|?(%d*)')
+      local ordinal = string.match(known, '^[qb]|%d+|%d+|%d+|[^|]+|%d+%.(%d+)') or '0'
+      local place, terms = string.match(record, '^([qb]|%d+|%d+|%d+|[^|]+)|?(%d*)')
       put(id, place .. '|' .. (terms == '' and '0' or terms) .. '.' .. ordinal, new_seq)
     end
   elseif seq and not placed then

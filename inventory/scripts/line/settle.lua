@@ -15,8 +15,8 @@
 -- seq (I8). Without one nothing in flight is touched, nothing is put back, an empty Redis
 -- stays empty, and a request that was forgotten with its sale is not written again.
 -- Shared: head_waits
-local rank = {q = 0, w = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
-local live = {q = true, w = true, h = true, p = true}
+local rank = {q = 0, w = 0, b = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
+local live = {q = true, w = true, b = true, h = true, p = true}
 local locked = ARGV[1] ~= ''
 if locked and redis.call('GET', KEYS[1]) ~= ARGV[1] then return -1 end
 local stock = redis.call('HMGET', KEYS[4], 'version', 'queued', 'hand_call', 'available', 'held', 'last_seq')

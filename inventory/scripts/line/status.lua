@@ -2,7 +2,8 @@
 -- KEYS  1 line   2 in flight   3 records   4 stock
 -- ARGV  request_ids   (at most 1,000)
 -- Returns a flat list, two entries a request: its record ('' when unknown), its position (0 when it does not wait).
---   A record begins with w, not q, when the first of the line waits for a held unit: its turn comes only after that.
+--   A record begins with w, not q, when the first of the line waits for a held unit: its turn comes only after that;
+--   with b when it is on standby, after all others, until a unit comes back that is enough for it.
 -- Stays true: reads only; who was told "waitlisted" is not told "queued" after it.
 -- Shared: head_waits
 local answer = {}
@@ -13,11 +14,14 @@ local available, held = tonumber(stock[1] or '0'), tonumber(stock[2] or '0')
 local all_wait, waited_to = head_waits(2, 1, 3, available, held), tonumber(stock[3] or '0')
 for i, id in ipairs(ARGV) do
   local position, record = 0, records[i] or ''
-  if string.sub(record, 1, 1) == 'q' then
+  local letter = string.sub(record, 1, 1)
+  if letter == 'q' or letter == 'b' then
     local rank = redis.call('ZRANK', KEYS[1], id)
     if rank then position = in_flight + rank + 1
     else position = (redis.call('ZRANK', KEYS[2], id) or -1) + 1 end
-    if all_wait or tonumber(string.match(record, '^%a|(%d+)')) <= waited_to then record = 'w' .. string.sub(record, 2) end
+    if letter == 'q' and (all_wait or tonumber(string.match(record, '^%a|(%d+)')) <= waited_to) then
+      record = 'w' .. string.sub(record, 2)
+    end
   end
   answer[i * 2 - 1], answer[i * 2] = record, position
 end

@@ -9,6 +9,7 @@
 --   when the token does not hold the lock and nothing changed; else a flat list: kind ('fresh', 'again' or 'dead'), the
 --   ids set aside by this call (a text, spaces between), then id, record for each handed out.
 --   fresh: the first of the line, as many as can be decided: one that fits, or can never fit, or whose sale is over.
+--   One on standby that does not fit is passed over: it keeps its place, and keeps nobody waiting.
 --   again: what a holder left in flight, the first time all together, from then on one at a time, so that one that
 --   cannot be settled is found. dead: ONE that was handed out too often; it now lies in the dead letters as well, and
 --   its order must be refused. Set aside: one whose refusal could not be written either; it waits for an operator.
@@ -18,6 +19,7 @@
 -- gets the batch it was given before; hand-outs are counted here, before the work (Q12), but not after a holder that
 -- gave its batch back in order. TIME of the server is the only clock.
 -- Shared: hand_out
+-- Shared: head_waits
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local decide_from_us = tonumber(redis.call('HGET', KEYS[5], 'decide_from_us') or '0')
@@ -31,31 +33,68 @@ local function state_of(sale)
   return states[sale]
 end
 
+-- Return a function that tells who is on standby, one after the other: id, seq (math.huge: nobody is left).
+local function standby()
+  local page, at, offset = {}, 1, 0
+  return function()
+    if at > #page then
+      page = redis.call('ZRANGEBYSCORE', KEYS[2], STANDBY, '+inf', 'WITHSCORES', 'LIMIT', offset, offset == 0 and 1 or 100)
+      at, offset = 1, offset + #page / 2
+    end
+    at = at + 2
+    return page[at - 2], page[at - 1] and tonumber(page[at - 1]) - STANDBY or math.huge
+  end
+end
+
 -- Return up to `count` requests from the front of the line that can be decided now, with their scores.
 local function decidable(count)
   local ids, scores, records = {}, {}, {}
   if now_us < decide_from_us then return ids, scores, records end
   local figures = redis.call('HMGET', KEYS[5], 'available', 'held')
   local available, held = tonumber(figures[1] or '0'), tonumber(figures[2] or '0')
-  local page = math.min(count, available + 1) -- rarely more can be decided: each takes a unit
+
+  -- Return 'taken', 'passed over' (on standby, and not enough is free) or 'waits', and all after it with it.
+  local function look(id, score, record)
+    local letter, quantity, sale = string.match(record, '^(%a)|%d+|(%d+)|(%d+)|')
+    local state, units = sale and state_of(sale), tonumber(quantity or '0')
+    if state == 'paused' then return 'waits' end
+    if units <= available then available, held = available - units, held + units
+    elseif state ~= 'over' and letter == 'b' then return 'passed over'
+    elseif state ~= 'over' and units <= available + held then return 'waits' end
+    ids[#ids + 1], scores[#scores + 1], records[#records + 1] = id, score, record
+    return 'taken'
+  end
+
+  local next_standby = standby()
+  local standby_id, standby_seq = next_standby()
+  -- Look at those on standby who came before `seq`; return false when the line must wait. Where nothing is free, and the
+  -- first is of a sale that goes on, so are all after it.
+  local function look_at_standby(seq)
+    while standby_seq < seq and #ids < count do
+      local score = string.format('%.0f', standby_seq + STANDBY)
+      local found = look(standby_id, score, redis.call('HGET', KEYS[4], standby_id) or '')
+      if found == 'waits' then return false end
+      if found == 'passed over' and available == 0 then standby_seq = math.huge
+      else standby_id, standby_seq = next_standby() end
+    end
+    return true
+  end
+
+  local at, page = 0, math.min(count, available + 1) -- rarely more can be decided: each takes a unit
   while #ids < count do
-    local found = redis.call('ZRANGE', KEYS[2], #ids, #ids + page - 1, 'WITHSCORES')
-    if #found == 0 then return ids, scores, records end
+    local found = redis.call('ZRANGE', KEYS[2], at, at + page - 1, 'WITHSCORES')
+    if #found == 0 then break end
     local names = {}
     for i = 1, #found, 2 do names[#names + 1] = found[i] end
     local texts = redis.call('HMGET', KEYS[4], unpack(names))
     for i, id in ipairs(names) do
-      local quantity, sale = string.match(texts[i] or '', '^%a|%d+|(%d+)|(%d+)|')
-      local state, units = sale and state_of(sale), tonumber(quantity or '0')
-      if state == 'paused' then return ids, scores, records end
-      if units <= available then
-        available, held = available - units, held + units
-      elseif state ~= 'over' and units <= available + held then
-        return ids, scores, records
-      end
-      ids[#ids + 1], scores[#scores + 1], records[#records + 1] = id, found[i * 2], texts[i] or ''
+      -- They lie after all others. Who is let in after them comes after them all the same: after a loss only.
+      local seq = tonumber(found[i * 2])
+      if seq >= STANDBY then look_at_standby(math.huge) return ids, scores, records end
+      if not look_at_standby(seq) or #ids == count then return ids, scores, records end
+      if look(id, found[i * 2], texts[i] or '') == 'waits' then return ids, scores, records end
     end
-    page = count - #ids
+    at, page = at + #names, count - #ids
   end
   return ids, scores, records
 end

@@ -73,6 +73,10 @@ class SaleEntry:
         may_be_had = self.figures.available + self.figures.held
         return may_be_had + self.card.room - self.figures.queued if may_be_had > 0 else 0
 
+    def may_come_free(self) -> bool:
+        """Say whether units that are not sold were there when Redis last said so: free, or held."""
+        return self.figures is not None and self.figures.available + self.figures.held > 0
+
     def is_surely_sold_out(self, buyer: str) -> bool:
         """Say whether a request may be refused from memory: no room, fresh, and of nobody who was admitted before."""
         figures = self.figures

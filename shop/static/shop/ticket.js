@@ -19,7 +19,7 @@ let announcedAt = Number(ticket.dataset.position) || Infinity;
 
 const find = (name) => ticket.querySelector(`[data-${name}]`);
 const say = (text) => { announcement.textContent = text; };
-const waits = (state) => state === "queued" || state === "waitlisted";
+const waits = (state) => state === "queued" || state === "waitlisted" || state === "standby";
 const hide = (element, hidden) => { if (element) element.hidden = hidden; };
 
 // The signed ticket outlives the page, the tab and the server's memory.
@@ -89,7 +89,9 @@ function showHopes(answer) {
   hide(find("beyond"), !answer.out_of_reach);
   hide(find("paused"), answer.pause_reason === null);
   if (answer.pause_reason !== null) find("reason").textContent = answer.pause_reason;
-  find("holds").textContent = answer.holds_ahead ?? "";
+  for (const name of ["holds", "standby-holds"]) find(name).textContent = answer.holds_ahead ?? "";
+  hide(find("some-held"), !answer.holds_ahead);
+  hide(find("none-held"), answer.holds_ahead !== 0);
   hide(find("lapse-line"), !answer.next_lapse_at);
   if (answer.next_lapse_at) {
     const form = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" };
@@ -113,7 +115,7 @@ function show(answer) {
     if (answer.state !== before) showState(answer.state);
     showPlace(answer);
     showHopes(answer);
-  } else if (answer.state === "sold_out" && waits(before)) {
+  } else if (answer.state === "sold_out" && waits(before) && before !== "standby") {
     // A crowd is told this in the same instant: everybody reads it here, and loads the page when the crowd has gone.
     showState("sold_out");
     document.title = ticket.dataset.title;

@@ -203,3 +203,27 @@ def test_a_sale_that_stands_still_decides_nobody() -> None:
 def test_a_sale_that_is_over_gives_what_is_free_and_lets_nobody_wait() -> None:
     decisions = decide([claim(1), claim(2)], available=1, held=5, limits={1: 1}, live_units={}, over=(1,))
     assert states(decisions) == [(1, "held"), (2, "sold_out")]
+
+
+def standing(seq: int, *, quantity: int = 1, sale_id: int = 1) -> Claim:
+    """Return a claim on standby."""
+    name, record = claim(seq, quantity=quantity, sale_id=sale_id)
+    return Claim(name, record._replace(state=State.STANDBY))
+
+
+def test_one_on_standby_is_passed_by_what_is_too_little_and_keeps_nobody_waiting() -> None:
+    claims = [standing(1, quantity=2), standing(2), standing(3)]
+    decisions = decide(claims, available=1, held=5, limits={1: 9}, live_units={})
+    assert states(decisions) == [(2, "held")]
+
+
+def test_nobody_on_standby_comes_before_one_who_waits() -> None:
+    claims = [claim(1, quantity=2), standing(2)]
+    assert decide(claims, available=1, held=5, limits={1: 9}, live_units={}) == []
+
+
+def test_one_on_standby_is_not_sent_away_before_the_sale_is_over() -> None:
+    claims = [standing(1), claim(2)]
+    assert states(decide(claims, available=0, limits={1: 9}, live_units={})) == [(2, "sold_out")]
+    at_end = decide(claims, available=0, limits={1: 9}, live_units={}, over=(1,))
+    assert states(at_end) == [(1, "sold_out"), (2, "sold_out")]

@@ -19,6 +19,7 @@ CONTRACT = {
     "sale_not_found": 404,
     "request_not_found": 404,
     "sold_out": 409,
+    "line_full": 409,
     "limit_reached": 409,
     "terms_changed": 409,
     "not_payable": 409,

@@ -70,8 +70,10 @@ def test_other_text_names_no_sale(text: str) -> None:
     assert sale_id_of(text) is None
 
 
-def test_a_ticket_reads_as_it_was_signed() -> None:
-    assert read_ticket(SIGNER, sign_ticket(SIGNER, TICKET)) == TICKET
+@pytest.mark.parametrize("on_standby", [0, 1])
+def test_a_ticket_reads_as_it_was_signed(on_standby: int) -> None:
+    ticket = TICKET._replace(on_standby=on_standby)
+    assert read_ticket(SIGNER, sign_ticket(SIGNER, ticket)) == ticket
 
 
 @given(cut=st.integers(0, len(sign_ticket(SIGNER, TICKET)) - 1))

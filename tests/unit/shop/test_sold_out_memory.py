@@ -20,6 +20,7 @@ from inventory.states import State
 from shop.gate.sales import cache as board_module
 from shop.gate.sales.cache import MAX_QUIET, PAUSE_A_SALE_SECONDS, Board
 from shop.gate.sales.state import FRESH_SECONDS, SaleEntry
+from shop.orders.refusals import full_retry_seconds
 from shop.sales.catalogue import SaleCard
 
 KNOWN, STRANGER = "k" * 22, "s" * 22
@@ -183,6 +184,19 @@ def test_a_stranger_is_told_from_memory_and_who_was_admitted_is_not() -> None:
 )
 def test_what_is_not_sure_goes_to_the_line(entry: SaleEntry) -> None:
     assert not entry.is_surely_sold_out(STRANGER)
+
+
+def test_a_line_that_is_full_is_not_sold_out_while_a_unit_is_held() -> None:
+    entry = sold_out_entry(figures=GONE._replace(held=1, sold=8, queued=1))
+    assert (entry.is_surely_sold_out(STRANGER), entry.may_come_free()) == (True, True)
+    assert not sold_out_entry().may_come_free()
+
+
+@pytest.mark.parametrize(("left_seconds", "told"), [(None, 60), (-3, 1), (0.2, 1), (29.5, 30), (400, 60)])
+def test_who_finds_the_line_full_is_told_when_the_first_hold_may_lapse(left_seconds: float | None, told: int) -> None:
+    now = datetime.now(UTC)
+    lapse = None if left_seconds is None else now + timedelta(seconds=left_seconds)
+    assert full_retry_seconds(replace(sold_out_entry().card, next_lapse_at=lapse), now=now) == told
 
 
 def test_an_admission_of_a_moment_ago_makes_it_unsure() -> None:

@@ -127,14 +127,14 @@ def test_one_buyer_at_the_limit_leaves_the_next_one_alone(card: SaleCard) -> Non
 def test_no_more_units_queue_than_stock_and_room(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=2, room=1, limit=2)
     answers = admit(card, *(ask(card, f"buyer-{number}") for number in range(5)))
-    assert codes(answers) == [Code.ADMITTED] * 3 + [Code.SOLD_OUT] * 2
+    assert codes(answers) == [Code.ADMITTED] * 3 + [Code.LINE_FULL] * 2
     assert line.look(redis.connect(), card.sku).queued == 3
 
 
 def test_who_wants_too_many_for_the_room_does_not_shut_out_the_next(new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=2, room=0, limit=3)
     answers = admit(card, ask(card, "ann", quantity=3), ask(card, "bob", quantity=2))
-    assert codes(answers) == [Code.SOLD_OUT, Code.ADMITTED]
+    assert codes(answers) == [Code.LINE_FULL, Code.ADMITTED]
 
 
 def test_nobody_queues_for_a_sold_out_sale(new_sku: Callable[[], str]) -> None:
@@ -152,7 +152,7 @@ def test_while_a_unit_may_come_back_there_is_room_to_wait_for_it(new_sku: Callab
     assert codes(admit(card, ask(card, "bob"), ask(card, "eve"), ask(card, "joe"))) == [
         Code.ADMITTED,
         Code.ADMITTED,
-        Code.SOLD_OUT,
+        Code.LINE_FULL,
     ]
 
 

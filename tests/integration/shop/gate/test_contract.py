@@ -200,10 +200,14 @@ def test_more_than_the_limit_is_refused_in_one_wish_or_in_two(web: Caller, shown
     refused(web.ask(card.slug, buyer, key="second"), status=409, code="limit_reached")
 
 
-def test_a_full_line_says_sold_out_and_still_knows_who_is_in_it(web: Caller, shown_sale: MakeSale) -> None:
+def test_a_full_line_says_when_to_come_back_and_still_knows_who_is_in_it(web: Caller, shown_sale: MakeSale) -> None:
+    """Also from memory, which answers all but the first few."""
     card, first = shown_sale(units=1, room=0), web.new_buyer()
     mine = web.ask(card.slug, first).json()
-    refused(web.ask(card.slug, web.new_buyer()), status=409, code="sold_out")
+    for _ in range(20):
+        answer = web.ask(card.slug, web.new_buyer())
+        refused(answer, status=409, code="line_full")
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
     again = web.ask(card.slug, first)
     assert (again.status, again.json()["seq"]) == (200, mine["seq"])
 
@@ -219,6 +223,29 @@ def test_sold_out_is_still_said_when_the_process_knows_it_by_heart(
     for _ in range(20):
         refused(web.ask(card.slug, web.new_buyer()), status=409, code="sold_out")
         assert web.ask(card.slug, first).json()["request_id"] == mine["request_id"]
+
+
+def test_standby_by_the_api(web: Caller, shown_sale: MakeSale, settler: ChildProcess) -> None:
+    """Asked for, told, looked at, restored, held: each as the contract says."""
+    card, first, eve, joe = shown_sale(units=1), web.new_buyer(), web.new_buyer(), web.new_buyer()
+    mine = web.ask(card.slug, first).json()
+    wait_for_decision(web, mine["request_id"], first)
+    pay(mine["request_id"])
+    wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").json()["sold"] == 1, what="the board knows")
+    answer = web.ask(card.slug, eve, wish={"standby": True})
+    asked = answer.json()
+    assert (answer.status, asked["state"], asked["position"], asked.keys()) == (202, "standby", 1, ADMITTED_FIELDS)
+    for wish in ({}, {"standby": True}, {"ticket": asked["ticket"]}):
+        again = web.ask(card.slug, eve, wish=wish)
+        assert (again.status, again.json()["state"], again.json()["seq"]) == (200, "standby", asked["seq"])
+    refused(web.ask(card.slug, joe), status=409, code="sold_out")
+    status = web.status(asked["request_id"], eve).json()
+    assert (status["state"], status["position"], status["holds_ahead"]) == ("standby", 1, 0)
+    assert status["eta_seconds"] is status["eta_range_seconds"] is status["out_of_reach"] is None
+    sale_control.restock(card.slug, units=1, actor="anna")
+    found = wait_until(lambda: (now := web.status(asked["request_id"], eve).json())["state"] == "held" and now)
+    assert found["hold_expires_at"]
+    assert web.ask(card.slug, eve, wish={"standby": True}).json()["state"] == "held"
 
 
 def test_the_cookie_of_our_own_page_is_as_good_as_the_token(web: Caller, shown_sale: MakeSale) -> None:

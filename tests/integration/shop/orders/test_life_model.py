@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from inventory import ledger, redis
 from inventory.allocation import Claim, Decision, allocate
 from inventory.exceptions import InvalidRequest, NotPayable
-from inventory.line import reading, writing
+from inventory.line import admission, reading, writing
 from inventory.line.admission import MAX_ENDED_REQUESTS, Ask, Code
 from inventory.locks.lock import Lock
 from inventory.records import Ticket, sign_ticket
@@ -51,7 +51,9 @@ MAX_ROUNDS = 8
 LIMIT, ROOM, UNITS = 3, 6, 3
 BUYERS = ("ann", "bob", "eve", "joe", "kim")
 NUMBERS = count(1)
-WISHES = st.lists(st.tuples(st.sampled_from(BUYERS), st.integers(1, 2)), min_size=2, max_size=4)
+WISHES = st.lists(st.tuples(st.sampled_from(BUYERS), st.integers(1, 2), st.booleans()), min_size=2, max_size=4)
+WAITING = ("queued", "standby")
+LIVE = (*WAITING, "held", "paid")
 PICK = st.integers(0, 9)
 
 
@@ -75,6 +77,7 @@ class Wish:
     state: str = "queued"
     lost: bool = False
     payment: str = ""
+    on_standby: bool = False
     captured: bool = False
 
 
@@ -92,35 +95,37 @@ class Books:
         """Return the units of a buyer in some states, as far as Redis knows them."""
         return sum(w.quantity for w in self.wishes.values() if w.buyer == buyer and w.state in states and not w.lost)
 
-    def code_for(self, buyer: str, quantity: int) -> Code:
+    def code_for(self, buyer: str, quantity: int, *, standby: bool = False) -> Code:
         """Say what the door answers to a new wish."""
         if self.paused:
             return Code.PAUSED
-        if self.live(buyer, states=("queued", "held", "paid")) + quantity > LIMIT:
+        if self.live(buyer, states=LIVE) + quantity > LIMIT:
             return Code.LIMIT_REACHED
-        if (
-            sum(w.buyer == buyer and w.state not in ("queued", "held", "paid") for w in self.wishes.values())
-            >= MAX_ENDED_REQUESTS
-        ):
+        if sum(w.buyer == buyer and w.state not in LIVE for w in self.wishes.values()) >= MAX_ENDED_REQUESTS:
             return Code.TOO_MANY_ENDED
         queued = sum(w.quantity for w in self.waiting())
         may_be_had = self.free + self.held
         fits = may_be_had > 0 and quantity <= may_be_had + ROOM - queued
-        return Code.ADMITTED if fits else Code.SOLD_OUT
+        if fits and not any(w.state == "standby" for w in self.waiting()):
+            return Code.ADMITTED
+        if standby:
+            return Code.ON_STANDBY
+        return Code.LINE_FULL if may_be_had > 0 else Code.SOLD_OUT
 
     def waiting(self) -> list[Wish]:
         """Return the line, the first first."""
-        return sorted(
-            (w for w in self.wishes.values() if w.state == "queued" and not w.lost), key=lambda each: each.seq
-        )
+        return sorted((w for w in self.wishes.values() if w.state in WAITING and not w.lost), key=lambda each: each.seq)
 
     def settle(self) -> None:
         """Decide the line as far as it may go."""
         for wish in [] if self.paused else self.waiting():
             if self.live(wish.buyer, states=("held", "paid")) + wish.quantity > LIMIT:
-                wish.state = "refused"
+                # One on standby that does not fit is not looked at.
+                wish.state = "refused" if wish.state == "queued" or wish.quantity <= self.free else wish.state
             elif wish.quantity <= self.free:
                 wish.state, self.free, self.held = "held", self.free - wish.quantity, self.held + wish.quantity
+            elif wish.state == "standby":
+                continue
             elif wish.quantity <= self.free + self.held:
                 return
             else:
@@ -154,6 +159,8 @@ MET: set[str] = set()
 WORTH_MEETING = {
     "queued",
     "waitlisted",
+    "standby",
+    "held after standby",
     "held",
     "paid",
     "expired",
@@ -181,16 +188,19 @@ class LifeMachine(RuleBasedStateMachine):
         return [wish for wish in self.books.wishes.values() if wish.state in states]
 
     @rule(wishes=WISHES)
-    def ask(self, wishes: list[tuple[str, int]]) -> None:
-        for buyer, quantity in wishes:
-            wish = ask(self.card, buyer, quantity=quantity, key=token_hex(4))
+    def ask(self, wishes: list[tuple[str, int, bool]]) -> None:
+        for buyer, quantity, standby in wishes:
+            wish = ask(self.card, buyer, quantity=quantity, key=token_hex(4), standby=standby)
             (answer,) = admit(self.card, wish)
-            assert answer.code == self.books.code_for(buyer, quantity)
-            if answer.code == Code.ADMITTED:
-                self.books.wishes[wish.request_id] = Wish(wish.request_id, buyer, quantity, answer.seq)
+            assert answer.code == self.books.code_for(buyer, quantity, standby=standby)
+            if answer.code in (Code.ADMITTED, Code.ON_STANDBY):
+                new = Wish(wish.request_id, buyer, quantity, answer.seq)
+                new.state = str(admission.state_of(answer.code))
+                new.on_standby = answer.code == Code.ON_STANDBY
+                self.books.wishes[wish.request_id] = new
 
     @rule(wishes=WISHES)
-    def ask_and_settle(self, wishes: list[tuple[str, int]]) -> None:
+    def ask_and_settle(self, wishes: list[tuple[str, int, bool]]) -> None:
         self.ask(wishes)
         self.settle()
 
@@ -268,7 +278,7 @@ class LifeMachine(RuleBasedStateMachine):
         try:
             holds.cancel(wish.name, buyer=wish.buyer)
         except NotPayable:
-            assert wish.state not in ("queued", "held", "cancelled")
+            assert wish.state not in (*WAITING, "held", "cancelled")
             return
         if wish.state == "held":
             self.books.end_hold(wish, "cancelled")
@@ -306,7 +316,7 @@ class LifeMachine(RuleBasedStateMachine):
 
     @rule()
     def empty_redis(self) -> None:
-        decided = [wish.name for wish in self.books.wishes.values() if wish.state != "queued"]
+        decided = [wish.name for wish in self.books.wishes.values() if wish.state not in WAITING]
         for _ in range(5):
             forget(self.card)
             catalogue.prime_sale(self.card.slug)
@@ -327,7 +337,9 @@ class LifeMachine(RuleBasedStateMachine):
         if wish.lost and asked_anew:
             (answer,) = admit(self.card, Ask(wish.name, wish.buyer, asked_anew))
             assert answer.code == self.books.code_for(wish.buyer, asked_anew)
-        text = sign_ticket(ticket_signer(), Ticket(wish.name, wish.buyer, wish.quantity, wish.seq))
+        text = sign_ticket(
+            ticket_signer(), Ticket(wish.name, wish.buyer, wish.quantity, wish.seq, on_standby=wish.on_standby)
+        )
         view, restored = restoring.restore(text, buyer=wish.buyer)
         assert (view.seq, restored) == (wish.seq, wish.lost)
         MET.update({"restored"} if restored else ())
@@ -363,10 +375,10 @@ class LifeMachine(RuleBasedStateMachine):
         places = reading.places(redis.connect(), self.card.sku, [wish.name for wish in wishes]) if wishes else []
         for wish, place in zip(wishes, places, strict=True):
             told = str(place.record.state) if place else "lost"
-            MET.add(told)
+            MET.update({told} | ({"held after standby"} if told == "held" and wish.on_standby else set()))
             assert {"waitlisted": "queued"}.get(told, told) == ("lost" if wish.lost else wish.state)
         decided = dict(Order.objects.filter(sale_id=self.card.sale_id).values_list("request_id", "state"))
-        assert decided == {wish.name: wish.state for wish in wishes if wish.state != "queued"}
+        assert decided == {wish.name: wish.state for wish in wishes if wish.state not in WAITING}
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ def test_a_ticket_for_other_units_than_were_asked_anew_counts_its_own(
     # What the ticket leaves of her limit and of the room is there to be had, and not a unit more.
     more = [road.ask(card, "ann", quantity=units, key="more") for units in (4 - lost, 3 - lost)]
     assert [road.admit(card, each)[0].code for each in more] == [Code.LIMIT_REACHED, Code.ADMITTED]
-    assert road.admit(card, road.ask(card, "bob"))[0].code == Code.SOLD_OUT
+    assert road.admit(card, road.ask(card, "bob"))[0].code == Code.LINE_FULL
     road.settle_line(card)
     assert assert_books_balance(card)["units_held"] == 3
 

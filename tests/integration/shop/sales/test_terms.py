@@ -300,10 +300,10 @@ def test_nobody_is_let_in_while_a_process_may_remember_the_line_as_full(
     monkeypatch.setattr(admission, "REOPENING_US", delay_us)
     card = make_sale(new_sku(), units=1, room=0)
     queue(card, "ann")
-    assert admit(card, ask(card, "eve"))[0].code == Code.SOLD_OUT
+    assert admit(card, ask(card, "eve"))[0].code == Code.LINE_FULL
     holds.cancel(ask(card, "ann").request_id, buyer="ann")
     code = admit(card, ask(card, "eve"))[0].code
-    assert code == (Code.SOLD_OUT if delay_us else Code.ADMITTED)
+    assert code == (Code.LINE_FULL if delay_us else Code.ADMITTED)
     wait_until_reopened(card)
     assert admit(card, ask(card, "eve"))[0].code in (Code.ADMITTED, Code.KNOWN_BEFORE + ord("q"))
 
@@ -314,7 +314,7 @@ def test_a_line_that_is_sold_out_to_the_last_unit_opens_late_as_well(card: SaleC
     settle_line(card)
     pay_all(card)
     sale_control.restock(card.slug, units=1, actor=STAFF, reason="")
-    assert admit(card, ask(card, "late"))[0].code == Code.SOLD_OUT
+    assert admit(card, ask(card, "late"))[0].code == Code.LINE_FULL
     queue(card, "late")
 
 
