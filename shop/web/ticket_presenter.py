@@ -142,8 +142,9 @@ class TicketFace:
 
     @property
     def out_of_reach(self) -> bool:
-        """More people are ahead than units can come free."""
-        return self.waits and bool(is_out_of_reach(self.ticket.position or 0, self.figures))
+        """More people are ahead than units can come free; of standby that is no news."""
+        queues = self.waits and self.ticket.state != State.STANDBY
+        return queues and bool(is_out_of_reach(self.ticket.position or 0, self.figures))
 
     @property
     def steps(self) -> list[Step]:

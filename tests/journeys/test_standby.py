@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from playwright.sync_api import expect
 
 from shop.models import Order
 from shop.payments import refunds
@@ -48,6 +49,7 @@ def test_who_stands_by_gets_the_unit_that_comes_back(
     one.sees_state("standby")
     one.sees(nothing_reserved)
     one.sees(all_paid)
+    expect(one.page.locator("[data-beyond]")).to_be_hidden()
     if script:
         one.check_page()
     one.picture(f"ticket-standby-{locale}{'' if script else '-none'}")
