@@ -57,7 +57,7 @@ ODD_HEADERS: list[dict[str, str]] = [
 ]
 ODD_BODIES = [None, b"", b"{", b"\xff\xfe", b"[]", b'"x"', b"{}" * 3000, b'{"quantity": 1, "quantity": 2}']
 USUAL: dict[str, list[object]] = {
-    "quantity": [1, 2], "terms_version": [1], "page": [True, False], "provider": ["sandbox"],
+    "quantity": [1, 2], "terms_version": [1], "standby": [True, False], "page": [True, False], "provider": ["sandbox"],
 }  # fmt: skip
 
 
