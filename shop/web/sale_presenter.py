@@ -16,6 +16,8 @@ from django.templatetags.static import static
 from django.utils import formats
 from django.utils.translation import gettext, ngettext
 
+from inventory.line.admission import MAX_ENDED_REQUESTS
+
 if TYPE_CHECKING:
     from shop.sales.catalogue import SaleCard
 
@@ -68,6 +70,7 @@ class SaleFace:
 
     card: SaleCard
     now: datetime
+    max_ended_requests = MAX_ENDED_REQUESTS
 
     @property
     def state(self) -> str:
