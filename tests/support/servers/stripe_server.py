@@ -52,6 +52,8 @@ class StripeServer(ThreadingHTTPServer):
         self.refuse: Refused | None = None
         self.refund_status = "succeeded"
         self.before_answer: Callable[[str], object] = lambda _: None
+        # Where browsers are sent; a test that opens one answers there itself.
+        self.pages = self.url
         self._replies: dict[str, tuple[Object, Object]] = {}
         self.failures: dict[str, Refused] = {}
         self._turn = threading.Lock()
@@ -113,7 +115,7 @@ class StripeServer(ThreadingHTTPServer):
             currency=price["currency"],
             payment_intent=None,
         )
-        session["url"] = f"{self.url}/c/pay/{session['id']}"
+        session["url"] = f"{self.pages}/c/pay/{session['id']}"
         session["custom_text"] = dict.fromkeys(("after_submit", "shipping_address", "submit"))
         self.sessions[session["id"]] = session
         return session
