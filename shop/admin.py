@@ -37,7 +37,17 @@ admin.site.index_title = "Control room"
 admin.site.index_template = "admin/shop/index.html"
 
 # What a sale has in common with the one that it is made from.
-COPIED = ("title", "price", "currency", "per_buyer_limit", "per_network_limit", "hold_seconds", "room")
+COPIED = (
+    "title",
+    "title_zh",
+    "price",
+    "currency",
+    "per_buyer_limit",
+    "per_network_limit",
+    "hold_seconds",
+    "room",
+    "ships",
+)
 
 
 def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:
@@ -115,7 +125,9 @@ class SaleAdmin(ControlRoom):
     @admin.display(description="once more")
     def duplicate_link(self, obj: Sale) -> str:
         """Return the way to the form of a new sale that begins with what this one has, but for name and window."""
-        query = urlencode({name: getattr(obj, name) for name in COPIED} | {"product": obj.product_id})
+        # A box is ticked by any text that its address has.
+        same = {name: value for name in COPIED if (value := getattr(obj, name)) is not False}
+        query = urlencode(same | {"product": obj.product_id})
         return format_html('<a href="{}?{}">duplicate</a>', reverse("admin:shop_sale_add"), query)
 
     @admin.display(description="state")
@@ -132,9 +144,9 @@ class SaleAdmin(ControlRoom):
         if obj is not None or not makes_products(request.user):
             return super().get_fieldsets(request, obj)
         return (
-            (None, {"fields": ("title", "slug", "product")}),
+            (None, {"fields": ("title", "title_zh", "slug", "product")}),
             ("A new product", {"fields": NEW_PRODUCT, "description": "Only when no product is chosen above."}),
-            ("Terms", {"fields": ("price", "currency", "per_buyer_limit", "hold_seconds", "room")}),
+            ("Terms", {"fields": ("price", "currency", "per_buyer_limit", "hold_seconds", "room", "ships")}),
             ("Window", {"fields": ("opens_at", "closes_at", "seen_version")}),
         )
 

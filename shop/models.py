@@ -15,6 +15,7 @@ from django.db import models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 from django.db.models.lookups import LessThan
+from django.utils.translation import get_language
 
 from inventory.models import Stock
 from inventory.states import State
@@ -39,6 +40,11 @@ def sale_state(switch: str, *, opens: Moment, closes: Moment, moment: Moment) ->
 def open_at(moment: datetime) -> Q:
     """Return the condition under which `sale_state` says "open"."""
     return Q(opens_at__lte=moment, closes_at__gt=moment, switch="on")
+
+
+def in_reader_language(english: str, chinese: str) -> str:
+    """Return the text of the language that is active, the other one when there is none."""
+    return chinese or english if get_language() == "zh-hans" else english or chinese
 
 
 class TimeRange(Func):
@@ -86,6 +92,9 @@ class Product(models.Model):
     title = models.CharField(max_length=80)
     tagline = models.CharField(max_length=120, blank=True)
     description = models.TextField(blank=True)
+    # For readers of Chinese; the other text stands in for one that is empty (in_reader_language).
+    tagline_zh = models.CharField("tagline in Chinese", max_length=120, blank=True, default="", db_default="")
+    description_zh = models.TextField("description in Chinese", blank=True, default="", db_default="")
     # A drawing of the project's own, under static/shop/products/.
     picture = models.CharField(max_length=80, blank=True)
     list_price = models.DecimalField(max_digits=10, decimal_places=2, validators=[MinValueValidator(0)])
@@ -107,6 +116,7 @@ class Sale(models.Model):
     product = models.ForeignKey(Product, on_delete=models.PROTECT, related_name="sales")
     stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="sales")
     title = models.CharField(max_length=80)
+    title_zh = models.CharField("title in Chinese", max_length=80, blank=True, default="", db_default="")
     price = models.DecimalField(max_digits=10, decimal_places=2, validators=[MinValueValidator(0)])
     currency = models.CharField(max_length=3, default="EUR")
     opens_at = models.DateTimeField()
@@ -120,6 +130,8 @@ class Sale(models.Model):
     room = models.PositiveIntegerField(default=200)
     switch = models.CharField(max_length=6, choices=Switch.choices, default=Switch.ON)
     pause_reason = models.CharField(max_length=200, blank=True)
+    # Then the ticket asks for a delivery address before it leads to the payment page.
+    ships = models.BooleanField("goods are shipped", db_default=False, default=False)
     # Rises with every change of this row (a trigger), so that Redis is never given an older row for a newer one.
     revision = models.BigIntegerField(default=1, editable=False)
     # Rises when price, currency, limit or hold time change (a trigger): what was promised is a row of SaleTerms.
@@ -163,6 +175,11 @@ class Sale(models.Model):
 
     def __str__(self) -> str:
         return self.slug
+
+    @property
+    def shown_title(self) -> str:
+        """The title in the language that is active."""
+        return in_reader_language(self.title, self.title_zh)
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
@@ -287,6 +304,26 @@ class Contact(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["request_id"], name="contact_once_per_request")]
         indexes = [models.Index(fields=["is_over", "id"], name="contact_to_look_at")]
+
+    def __str__(self) -> str:
+        return self.request_id
+
+
+class DeliveryAddress(models.Model):
+    """Where the goods of one request go. Personal data: nothing else keeps it, and it is deleted as a whole row."""
+
+    request_id = models.CharField(max_length=40)
+    name = models.CharField(max_length=100)
+    # Street and what belongs to it, as they stand on the parcel: up to four lines.
+    lines = models.CharField(max_length=300)
+    postcode = models.CharField(max_length=20, blank=True)
+    city = models.CharField(max_length=100)
+    country = models.CharField(max_length=80)
+    changed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name_plural = "delivery addresses"
+        constraints = [models.UniqueConstraint(fields=["request_id"], name="delivery_once_per_request")]
 
     def __str__(self) -> str:
         return self.request_id

@@ -350,6 +350,10 @@ if not (1 <= GATE_BATCH <= 1000 and 1 <= SETTLE_BATCH <= 1000):
 RETIRE_AFTER_SECONDS = env.int("FAIRDROP_RETIRE_AFTER_SECONDS", default=86_400)
 if RETIRE_AFTER_SECONDS < 0:
     raise ImproperlyConfigured("FAIRDROP_RETIRE_AFTER_SECONDS must not be negative")
+# So long the addresses of buyers are kept: of a delivery since it was last changed, of mails since it was given.
+KEEP_ADDRESSES_DAYS = env.int("FAIRDROP_KEEP_ADDRESSES_DAYS", default=90)
+if KEEP_ADDRESSES_DAYS < 1:
+    raise ImproperlyConfigured("FAIRDROP_KEEP_ADDRESSES_DAYS must be at least 1")
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

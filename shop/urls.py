@@ -23,6 +23,7 @@ urlpatterns = [
     path("tickets/", my_tickets.my_tickets, name="my-tickets"),
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),
+    path("requests/<str:request_id>/delivery/", ticket_actions.change_delivery, name="ticket-delivery"),
     path("requests/<str:request_id>/cancel/", ticket_actions.cancel, name="ticket-cancel"),
     path("requests/<str:request_id>/link/", ticket_actions.replace_link, name="ticket-replace-link"),
     path("requests/<str:request_id>/mail/", mail_pages.change_address, name="ticket-mail"),

@@ -38,6 +38,8 @@ STALE_SECONDS = 1.0
 COUNTING_SECONDS = 30
 # What Django says of one reader, or what is said again for each.
 OWN_HEADERS = {b"set-cookie", b"cache-control", b"expires", b"vary", b"content-length", *SECURITY_NAMES}
+# Begins the query of a reader who chose a quantity and then another language.
+CHOSEN = b"quantity="
 CACHING: list[Header] = [(b"cache-control", b"private, no-cache"), (b"vary", b"Accept-Language, Cookie")]
 
 
@@ -84,6 +86,8 @@ class FrontPages:
         path: str = scope["path"]
         found = SALE_PATH.fullmatch(path)
         if scope["method"] not in ("GET", "HEAD") or not (found or path == "/") or not may_be_shared(headers):
+            return False
+        if scope["query_string"].startswith(CHOSEN):
             return False
         entry = None
         if found:

@@ -25,7 +25,7 @@ from inventory.line.writing import live_field
 from inventory.records import Record, StockFigures
 from inventory.redis import keys
 from inventory.states import LIVE_STATES, State
-from shop.models import InUtc, Order, Sale, SaleTerms, sale_state
+from shop.models import InUtc, Order, Sale, SaleTerms, in_reader_language, sale_state
 from shop.order_rows import record_of
 
 # Longer than any transaction: a change has the moment at which its transaction began.
@@ -69,6 +69,11 @@ class SaleCard(priming.SaleTerms):
     next_lapse_at: datetime | None = None
     retired_at: datetime | None = None
     per_network_limit: int | None = None
+    # For readers of Chinese; '' where there is no such text.
+    title_zh: str = ""
+    tagline_zh: str = ""
+    description_zh: str = ""
+    ships: bool = False
 
     @property
     def network_limit(self) -> int:
@@ -76,6 +81,19 @@ class SaleCard(priming.SaleTerms):
         if self.per_network_limit is not None:
             return self.per_network_limit
         return max(LEAST_OF_A_NETWORK, self.per_buyer_limit, self.quantity * NETWORK_SHARE_PER_CENT // 100)
+
+    @property
+    def shown_title(self) -> str:
+        """The title in the language that is active; so are the next two."""
+        return in_reader_language(self.title, self.title_zh)
+
+    @property
+    def shown_tagline(self) -> str:
+        return in_reader_language(self.tagline, self.tagline_zh)
+
+    @property
+    def shown_description(self) -> str:
+        return in_reader_language(self.description, self.description_zh)
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
@@ -101,6 +119,8 @@ OF_OTHER_ROWS = {
     "fence": F("stock__fence"),
     "tagline": F("product__tagline"),
     "description": F("product__description"),
+    "tagline_zh": F("product__tagline_zh"),
+    "description_zh": F("product__description_zh"),
     "picture": F("product__picture"),
     "list_price": F("product__list_price"),
 }

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -34,7 +33,7 @@ def open_charge(wish: providers.Charge) -> Charge:
     """Return the charge of this reference, making it when there is none. Raises InvalidRequest when it is another."""
     charge, _ = Charge.objects.get_or_create(
         reference=wish.reference,
-        defaults=fields_of(wish),
+        defaults=dataclasses.asdict(wish),
     )
     if (charge.amount, charge.currency) != (wish.amount, wish.currency):
         raise InvalidRequest("a charge of this reference has another amount")
@@ -48,7 +47,7 @@ def capture_new(wish: providers.Charge, *, told_after_seconds: float | None) -> 
     """
     try:
         with transaction.atomic():
-            charge = Charge.objects.create(**fields_of(wish), state=Charge.State.CAPTURED)
+            charge = Charge.objects.create(**dataclasses.asdict(wish), state=Charge.State.CAPTURED)
             return Event.objects.create(charge=charge, kind="captured", due_at=_due(told_after_seconds))
     except IntegrityError:
         return None
@@ -83,11 +82,6 @@ def notice_of(event: Event) -> Notice:
     charge = event.charge
     kind: Kind = event.kind  # type: ignore[assignment]
     return Notice(event.event_id, kind, charge.reference, charge.amount, charge.currency)
-
-
-def fields_of(wish: providers.Charge) -> dict[str, Any]:
-    """Return what is kept of a charge: not its end, because a page that stays open lets a late payment be tried."""
-    return {name: value for name, value in dataclasses.asdict(wish).items() if name != "ends_at"}
 
 
 def _last_event(charge: Charge) -> Event:

@@ -36,6 +36,8 @@ class Charge(models.Model):
     notice_url = models.CharField(max_length=300)
     state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
     created_at = models.DateTimeField(db_default=Now())
+    # Only shown: a page that stays open lets a late payment be tried.
+    ends_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["id"]

@@ -4,16 +4,18 @@ Never touches an order, never takes a card.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from inventory.exceptions import InvalidRequest, RequestNotFound
 from shop.payments.providers import Kind
 from shop.sandbox import accounts, deliveries
 from shop.sandbox.models import Charge
-from shop.web.sale_presenter import money
+from shop.web.sale_presenter import clock, milliseconds, money
 from shop.web.views import page, show
 
 
@@ -40,9 +42,17 @@ def pay(request: HttpRequest, *, reference: str) -> HttpResponse:
     if charge is None:
         raise RequestNotFound("there is no such charge")
     if request.method != "POST":
-        amount = money(charge.amount, currency=charge.currency)
-        payable = charge.state in accounts.ALLOWED["captured"] and not charge.is_over
-        return show(request, "sandbox/pay.html", {"charge": charge, "amount": amount, "payable": payable})
+        moment = timezone.now()
+        shown: dict[str, Any] = {
+            "charge": charge,
+            "amount": money(charge.amount, currency=charge.currency),
+            "payable": charge.state in accounts.ALLOWED["captured"] and not charge.is_over,
+            "now": moment,
+        }
+        if charge.ends_at:
+            left = charge.ends_at - moment
+            shown |= {"left": clock(left), "is_late": left <= timedelta(), "ends_ms": milliseconds(charge.ends_at)}
+        return show(request, "sandbox/pay.html", shown)
     choice = CHOICES.get(request.POST.get("choice", ""))
     if choice is None:
         raise InvalidRequest("choose one of the buttons")

@@ -25,7 +25,7 @@ from inventory.records import sale_id_of
 from inventory.states import WAITING_STATES, State
 from shop.accounts.forms import PasswordAgain
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
-from shop.orders import holds, mails
+from shop.orders import deliveries, holds, mails
 from shop.orders.numbers import order_number, read_order_number
 from shop.payments import refunds
 from shop.sales import catalogue
@@ -76,8 +76,9 @@ def send_link(order: Order, *, actor: str, reason: str) -> str:
 
 
 def delete_address(order: Order, *, actor: str, reason: str) -> str:
-    """Delete the address of an order's buyer, and the mails to it."""
+    """Delete the addresses of an order's buyer, and the mails to them."""
     mails.forget_address(order.request_id)
+    deliveries.forget_address(order.request_id)
     return "no address is kept"
 
 
@@ -107,7 +108,7 @@ ORDER_ACTS = {
     "forget": OrderAct(
         delete_address,
         "Delete the address",
-        "The buyer's e-mail address is deleted, and every mail to it that is kept or waits.",
+        "The buyer's e-mail address is deleted, every mail to it that is kept or waits, and the delivery address.",
         None,
         "shop.mail_order",
     ),
@@ -199,7 +200,8 @@ class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
         order = self.get_object(request, object_id)
         shown: dict[str, Any] = {}
         if order is not None and self.has_view_permission(request, order):
-            has_address = bool(mails.find_address(order.request_id))
+            sent_to = deliveries.find_address(order.request_id)
+            has_address = bool(sent_to or mails.find_address(order.request_id))
             allowed = [
                 (name, act)
                 for name, act in ORDER_ACTS.items()
@@ -207,6 +209,8 @@ class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
                 and request.user.has_perm(act.permission)
             ]
             shown = {"number": order_number(order.pk), "timeline": timeline(order), "order_acts": allowed}
+            if request.user.has_perm("shop.view_deliveryaddress"):
+                shown["sent_to"] = sent_to
         answer: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})
         return answer
 

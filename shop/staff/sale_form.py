@@ -34,7 +34,7 @@ _CODES = (
     "UZS VED VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG"
 )
 CURRENCIES = frozenset(_CODES.split())
-NEW_PRODUCT = ("sku", "units", "list_price", "tagline", "description", "picture")
+NEW_PRODUCT = ("sku", "units", "list_price", "tagline", "tagline_zh", "description", "description_zh", "picture")
 
 
 def check_picture(path: str) -> str:
@@ -59,6 +59,8 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         exclude = ("stock", "switch", "pause_reason")  # noqa: DJ006 - every other field is meant to be set by staff
         help_texts = {
             "slug": "The end of its address, like tea-set in /sales/tea-set/. It never changes.",
+            "title_zh": "For readers of Chinese; empty: they read the title.",
+            "ships": "Then buyers give a delivery address before they pay on their ticket.",
             "price": "What one piece costs in this sale.",
             "currency": "Three letters, like EUR.",
             "per_buyer_limit": "How many pieces one buyer may have in this sale.",
@@ -178,7 +180,11 @@ class NewSaleForm(SaleForm):
     tagline = forms.CharField(
         required=False, max_length=120, widget=AdminTextInputWidget, help_text="One line under the title."
     )
+    tagline_zh = forms.CharField(
+        label="Tagline in Chinese", required=False, max_length=120, widget=AdminTextInputWidget
+    )
     description = forms.CharField(required=False, widget=AdminTextareaWidget)
+    description_zh = forms.CharField(label="Description in Chinese", required=False, widget=AdminTextareaWidget)
     picture = forms.CharField(
         required=False,
         max_length=80,
@@ -230,7 +236,9 @@ class NewSaleForm(SaleForm):
             slug=data["sku"],
             title=data["title"],
             tagline=data["tagline"],
+            tagline_zh=data["tagline_zh"],
             description=data["description"],
+            description_zh=data["description_zh"],
             picture=data["picture"],
             list_price=data["price"] if data["list_price"] is None else data["list_price"],
             stock_id=stock_id,

@@ -4,6 +4,7 @@ Never guesses from an address. The pages and the gate must agree on the language
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -21,6 +22,7 @@ LANGUAGES = {"en": "English", "zh-hans": "简体中文"}
 LANGUAGE_COOKIE = "language"
 COOKIE_MAX_AGE_SECONDS = 365 * 24 * 3600
 FALLBACK = "en"
+QUANTITY = re.compile(r"[0-9]{1,4}", re.ASCII)
 # A reader who asks for Chinese without naming a script, or for a place where this one is written.
 ALIASES = {"zh": "zh-hans", "zh-cn": "zh-hans", "zh-sg": "zh-hans", "zh-hans-cn": "zh-hans", "zh-hans-sg": "zh-hans"}
 
@@ -56,11 +58,15 @@ def in_language_of(request: HttpRequest, view: Callable[[], HttpResponse]) -> Ht
 @csrf_exempt
 @require_POST
 def choose(request: HttpRequest) -> HttpResponse:
-    """Remember a reader's choice and lead back to the page they were on."""
-    back = request.POST.get("next", "")
+    """Remember a reader's choice and lead back to the page they were on.
+
+    The buttons of a sale's page send its form along, so that the quantity chosen there stays as it is.
+    """
+    back, quantity = request.POST.get("next") or request.GET.get("next", ""), request.POST.get("quantity", "")
     if not url_has_allowed_host_and_scheme(back, allowed_hosts=None) or not back.startswith("/"):
         back = "/"
-    response = HttpResponseRedirect(back, status=303)
+    kept = f"?quantity={quantity}" if QUANTITY.fullmatch(quantity) else ""
+    response = HttpResponseRedirect(back + kept, status=303)
     code = request.POST.get("language", "")
     if code in LANGUAGES:
         response.set_cookie(

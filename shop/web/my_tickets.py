@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from django.http import HttpRequest, HttpResponse
+from django.utils import translation
 from django.views.decorators.http import require_safe
 
 from inventory.exceptions import InvalidRequest, RequestNotFound, SaleClosed
@@ -21,6 +22,7 @@ from shop.models import HAS_UNITS, WITHOUT_UNITS, Order
 from shop.orders import holds, restoring
 from shop.orders.numbers import order_number
 from shop.sales import catalogue
+from shop.web.languages import language_of
 from shop.web.sale_presenter import money
 from shop.web.views import ASKED_COOKIE, ASKED_TURNS, known_buyer, page, show
 
@@ -60,11 +62,11 @@ def my_tickets(request: HttpRequest) -> HttpResponse:
     start = (number - 1) * ORDERS_PER_PAGE
     mine = Order.objects.filter(HAS_UNITS, buyer=buyer).select_related("sale__stock").order_by("-id")
     orders = list(mine[start : start + ORDERS_PER_PAGE + 1])
+    with translation.override(language_of(request)):  # titles are those of its reader
+        lately = asked_lately(request, buyer=buyer) if number == 1 else []
+        rows = [*lately, *map(row_of, orders[:ORDERS_PER_PAGE])]
     context = {
-        "rows": [
-            *(asked_lately(request, buyer=buyer) if number == 1 else []),
-            *map(row_of, orders[:ORDERS_PER_PAGE]),
-        ],
+        "rows": rows,
         "newer": number - 1,
         "older": number + 1 if len(orders) > ORDERS_PER_PAGE else 0,
     }
@@ -77,7 +79,7 @@ def row_of(order: Order) -> Row:
         holds.catch_up(order)
     return Row(
         order.request_id,
-        order.sale.title,
+        order.sale.shown_title,
         order.quantity,
         order.state,
         order.unit_price,
@@ -127,4 +129,4 @@ def waiting(ticket: Ticket) -> list[Row]:
     except (RequestNotFound, SaleClosed):
         return []
     card = catalogue.find_sale(view.sale_slug)
-    return [Row(view.request_id, card.title, view.quantity, view.state, card.price, card.currency, view.seq)]
+    return [Row(view.request_id, card.shown_title, view.quantity, view.state, card.price, card.currency, view.seq)]

@@ -40,7 +40,7 @@ def calendar_of(card: SaleCard, *, address: str) -> bytes:
     """Return the file. address: of the sale's page; with it the appointment keeps its identity."""
     from icalendar import Alarm, Calendar, Event  # here: it takes a fifth of a second, and most processes never need it
 
-    summary = _("%(title)s: the drop opens") % {"title": card.title}
+    summary = _("%(title)s: the drop opens") % {"title": card.shown_title}
     rule = _("First come, first served: your place is given the moment you press the button, by the server's clock.")
     reminder = Alarm.new()
     reminder.add("action", "DISPLAY")

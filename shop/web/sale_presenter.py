@@ -85,6 +85,11 @@ class SaleFace:
         return self.state in {"open", "all_held"}
 
     @property
+    def has_form(self) -> bool:
+        """Its page has the form that asks for units."""
+        return self.takes_requests or self.state == "scheduled"
+
+    @property
     def closed_early(self) -> bool:
         """Say whether staff closed it before its time."""
         return self.state == "closed" and self.now < self.card.closes_at

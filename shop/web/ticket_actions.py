@@ -1,6 +1,6 @@
-"""What the forms of the ticket page do: lead to payment, give a hold or a place back, replace the secret link; and what
-that link does. Each form is a POST and a redirect; loading the address of such a form leads to the ticket. Never
-decides: the services do.
+"""What the forms of the ticket page do: lead to payment, keep a delivery address, give a hold or a place back, replace
+the secret link; and what that link does. Each form is a POST and a redirect; loading the address of such a form leads
+to the ticket. Never decides: the services do.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
 from inventory.records import sale_id_of
-from shop.orders import holds, requests, ticket_links
+from shop.orders import deliveries, holds, requests, ticket_links
 from shop.payments import checkout
 from shop.payments.providers import default_provider
+from shop.web.delivery_form import DeliveryForm
 from shop.web.views import LINK_COOKIE, known_buyer, page, reader_of, set_cookie, ticket_page
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
 def pay(request: HttpRequest, *, request_id: str) -> HttpResponse:
-    """Begin to pay a hold and lead to the provider's page; what is paid already leads back to its ticket."""
-    if request.method != "POST":
+    """Begin to pay a hold and lead to the provider's page; what is paid already leads back to its ticket.
+
+    So does a hold whose goods are sent as long as nobody knows where to: its ticket asks.
+    """
+    if request.method != "POST" or deliveries.is_missing(request_id):
         return to_ticket(request_id)
     try:
         url = checkout.begin_page(
@@ -33,6 +37,26 @@ def pay(request: HttpRequest, *, request_id: str) -> HttpResponse:
     except (NotPayable, PaymentsLimited) as error:
         return ticket_page(request, request_id, error=error)
     return HttpResponseRedirect(url, status=303) if url else to_ticket(request_id)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def change_delivery(request: HttpRequest, *, request_id: str) -> HttpResponse:
+    """Keep the delivery address of the form, or delete the one that is kept; for all who may open the ticket."""
+    if request.method != "POST":
+        return to_ticket(request_id)
+    requests.look_up(request_id, buyer=reader_of(request, request_id))
+    if "delete" in request.POST:
+        deliveries.forget_address(request_id)
+        return to_ticket(request_id)
+    form = DeliveryForm(request.POST)
+    if not form.is_valid():
+        return ticket_page(request, request_id, delivery_form=form)
+    try:
+        deliveries.keep_address(request_id, form.cleaned_data)
+    except NotPayable as error:
+        return ticket_page(request, request_id, error=error)
+    return to_ticket(request_id)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -22,6 +22,7 @@ from shop.web.sale_presenter import SaleFace, clock, milliseconds, money
 if TYPE_CHECKING:
     from inventory.line.reading import LineFigures
     from shop.models import OrderEvent
+    from shop.orders.deliveries import Delivery
     from shop.orders.requests import RequestView
     from shop.payments.checkout import Bill
 
@@ -60,6 +61,7 @@ class TicketFace:
     link: str = ""
     by_link: bool = False
     mail_address: str = ""
+    delivery: Delivery | None = None
 
     @property
     def waits(self) -> bool:
@@ -102,7 +104,14 @@ class TicketFace:
         """What this ticket shows, in a word: a page that shows the same need not be put in again."""
         payment = self.bill.payment_state if self.bill else ""
         place = str(self.ticket.position) if self.by_link and self.ticket.position else ""
-        return " ".join(filter(None, (self.ticket.state, payment, self.sale.state, place)))
+        kept = self.delivery.address if self.delivery else None
+        sent_to = str(milliseconds(kept.changed_at)) if kept else ""
+        return " ".join(filter(None, (self.ticket.state, payment, self.sale.state, place, sent_to)))
+
+    @property
+    def lacks_address(self) -> bool:
+        """Its goods are sent, and it must be said where to before it can be paid."""
+        return self.delivery is not None and self.delivery.address is None
 
     @property
     def qr_code(self) -> str:

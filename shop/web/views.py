@@ -43,20 +43,20 @@ from shop import buyers
 from shop.client_address import client_address, network_of
 from shop.http import PAGE_NUMBER, check_origin
 from shop.models import OrderEvent
-from shop.orders import mails, restoring, ticket_links
+from shop.orders import deliveries, mails, restoring, ticket_links
 from shop.orders import requests as requests_service
 from shop.orders.requests import RequestView
 from shop.payments import checkout
 from shop.sales import catalogue
 from shop.sales.decision_rates import RATES
-from shop.web.languages import LANGUAGES, language_of
+from shop.web.delivery_form import DeliveryForm, form_of
+from shop.web.languages import LANGUAGES, QUANTITY, language_of
 from shop.web.presses import answer_press
 from shop.web.sale_presenter import SaleFace, milliseconds
 from shop.web.ticket_presenter import TicketFace
 
 View = Callable[..., HttpResponse]
 IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
-QUANTITY = re.compile(r"[0-9]{1,4}")
 TERMS_VERSION = re.compile(r"[0-9]{1,15}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
 # Keeps, for one sale's path only, the signed ticket that this browser got there; the same press again shows it.
@@ -286,8 +286,11 @@ def read_form(request: HttpRequest) -> tuple[int, str, int]:
 
 
 def read_quantity(request: HttpRequest) -> int:
-    """Return the quantity of the form, 1 when it has none, 0 when it is not a whole number."""
-    text = request.POST.get("quantity", "1")
+    """Return the quantity of the form, 1 when it has none, 0 when it is not a whole number.
+
+    The address has it after a switch of language.
+    """
+    text = request.POST.get("quantity", request.GET.get("quantity", "1"))
     return int(text) if QUANTITY.fullmatch(text) else 0
 
 
@@ -335,8 +338,17 @@ def ticket(request: HttpRequest, *, request_id: str) -> HttpResponse:
     return ticket_page(request, request_id)
 
 
-def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError | None = None) -> HttpResponse:
-    """Render the buyer's own ticket as it is now; error: what stood in the way of what they wanted to do with it."""
+def ticket_page(
+    request: HttpRequest,
+    request_id: str,
+    *,
+    error: FairdropError | None = None,
+    delivery_form: DeliveryForm | None = None,
+) -> HttpResponse:
+    """Render the buyer's own ticket as it is now; error: what stood in the way of what they wanted to do with it.
+
+    delivery_form: as it was sent, with what is wrong with it.
+    """
     # The bill before the order: a payment captured in between shows as paid, not as a hold nobody pays for.
     bill, buyer = checkout.find_bill(request_id), reader_of(request, request_id)
     found = find_or_restore(request, request_id, buyer=buyer)
@@ -355,10 +367,12 @@ def ticket_page(request: HttpRequest, request_id: str, *, error: FairdropError |
         link=ticket_links.link_to(request_id, root=checkout.root_of(request)),
         by_link=not is_own,
         mail_address=mails.find_address(request_id) if settings.MAIL_ON and is_own else "",
+        delivery=deliveries.find_delivery(request_id) if found.hold_expires_at else None,
     )
     offers_mail = settings.MAIL_ON and is_own
     context = {"face": face, "now": now, "still": "still" in request.GET, "offers_mail": offers_mail}
-    return show(request, "shop/ticket.html", context, error=error)
+    context |= {"delivery": face.delivery, "delivery_form": delivery_form or form_of(face.delivery)}
+    return show(request, "shop/ticket.html", context, error=error, status=400 if delivery_form else 200)
 
 
 def find_or_restore(request: HttpRequest, request_id: str, *, buyer: str) -> RequestView:

@@ -15,7 +15,7 @@ from playwright.sync_api import Route, expect
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.journeys.visits import PATIENCE_MS, Visit, take_all
+from tests.journeys.visits import HIDE, PATIENCE_MS, Visit, take_all
 from tests.support import road
 from tests.support.http_calls import Caller
 from tests.support.shopkeeping import let_holds_end
@@ -28,10 +28,6 @@ OpenVisit = Callable[..., Visit]
 SALE_LOOKS_MS = 6_100
 # A ticket in a hidden tab asks no sooner than this (static/shop/ticket.js).
 HIDDEN_ASKS_MS = 10_000
-HIDE = """hidden => {
-  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
-  document.dispatchEvent(new Event("visibilitychange"));
-}"""
 
 
 def crowd(card: SaleCard, people: int) -> None:

@@ -29,6 +29,11 @@ expect.set_options(timeout=PATIENCE_MS)
 SCREENS = Path(__file__).resolve().parent.parent.parent / "out" / "screens"
 # What a browser says when the test itself takes the network or the ticket away.
 EXPECTED = re.compile(r"Failed to load resource|net::ERR_|EventSource's response has a MIME type")
+# What a browser does when its reader looks at another tab, and when they come back.
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -124,6 +129,13 @@ class Visit:
     def sees(self, text: str) -> None:
         """Wait until `text` is seen."""
         expect(self.page.get_by_text(text).filter(visible=True).first).to_be_visible()
+
+    def give_address(self, address: dict[str, str]) -> None:
+        """Fill in where the goods go, and press the button of that form. address: a text by the name of each field."""
+        for name, text in address.items():
+            self.page.locator(f".delivery [name={name}]").fill(text)
+        self.page.locator(".delivery form:has(textarea) button").click()
+        expect(self.page.locator(".delivery address")).to_contain_text(address["name"])
 
     def pay(self, choice: str = "Pay €") -> None:
         """Go to the payment page and press a button there."""

@@ -36,6 +36,7 @@ API_PATHS = (
 PAGE_PATHS = (
     "/past/", "/sales/{slug}/", "/sales/*/", "/requests/{id}/", "/requests/*/", "/requests/{sale}-*/", "//*", "/../*",
     "/requests/{id}/payment/", "/requests/*/payment/", "/requests/{id}/cancel/", "/requests/{sale}-*/cancel/",
+    "/requests/{id}/delivery/", "/requests/{sale}-*/delivery/",
     "/tickets/", "/links/{id}/*/", "/links/*/*/", "/requests/*/link/", "/language/", "/sandbox/pay/*/",
     "/static/shop/*", "/static/*", "/favicon.ico", "/*", "*",
 )  # fmt: skip
@@ -190,7 +191,9 @@ def _request(lots: random.Random, words: Words) -> Request:
 
 
 def _right_method(path: str) -> str:
-    is_act = path.endswith(("requests", "payment", "cancel", "restore", "buyers", "notices", "payment/", "cancel/"))
+    is_act = path.endswith(
+        ("requests", "payment", "cancel", "restore", "buyers", "notices", "payment/", "cancel/", "delivery/")
+    )
     return "POST" if is_act or path == "/language/" else "GET"
 
 

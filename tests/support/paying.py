@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 from secrets import token_hex
@@ -75,7 +75,7 @@ def captured(names: Sequence[str]) -> list[Notice]:
         for name in names
     )
     charges = SandboxCharge.objects.bulk_create(
-        SandboxCharge(**accounts.fields_of(charge_of(payment)), state="captured") for payment in begun
+        SandboxCharge(**asdict(charge_of(payment)), state="captured") for payment in begun
     )
     events = Event.objects.bulk_create(Event(charge=charge, kind="captured") for charge in charges)
     return [accounts.notice_of(event) for event in events]

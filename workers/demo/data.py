@@ -44,6 +44,10 @@ class Goods:
     room: int = 200
     # A file of shop/static/shop/products without its ending; the slug when it is empty.
     picture: str = ""
+    # The texts in Chinese: title, tagline, description.
+    chinese: tuple[str, str, str] = ("", "", "")
+    # Its ticket asks for a delivery address.
+    ships: bool = False
     # Why the sale stands still; empty: it does not.
     paused: str = ""
 
@@ -58,6 +62,11 @@ FLOOD = (
         tagline="Hand-folded silk, warm light",
         description="Red silk folded over twelve bamboo ribs, with caps of turned brass and a tassel knotted by hand. "
         "Hangs from one cord and folds flat when the feast is over.",
+        chinese=(
+            "三号节庆灯笼",
+            "手折丝绸，暖光",
+            "红绸折覆于十二根竹骨之上，配车制黄铜顶盖与手工编结的流苏。一绳即可悬挂，节后可折平收起。",
+        ),
         list_price="129.00",
         price="59.00",
         units=100,
@@ -69,6 +78,11 @@ FLOOD = (
         tagline="Thrown by one potter, glazed twice",
         description="Stoneware under two coats of green glaze, with a copper handle that stays cool. Pours 0.9 litres "
         "without a drip; the cup comes with it.",
+        chinese=(
+            "青瓷茶壶",
+            "一人手拉坯，两度上釉",
+            "炻器，施两层青釉，铜提梁不烫手。容量 0.9 升，出水不滴漏；附茶杯一只。",
+        ),
         list_price="98.00",
         price="45.00",
         units=100,
@@ -80,6 +94,11 @@ FLOOD = (
         tagline="The low-top, back for one morning",
         description="Full-grain leather, a stitched cup sole, and the blue heel of the first edition. Every pair "
         "is numbered inside the tongue.",
+        chinese=(
+            "经典球场鞋 ’79",
+            "低帮回归，仅此一个早晨",
+            "头层全粒面皮革，缝线杯底，配首版的蓝色鞋跟。每双鞋舌内侧均有编号。",
+        ),
         list_price="160.00",
         price="80.00",
         units=100,
@@ -96,10 +115,16 @@ STANDING = (
         tagline="Birch plinth, one moving part fewer",
         description="A heavy platter on a sapphire bearing, driven by a belt from a motor that stands alongside it. "
         "Plenty in stock: nobody has to hurry.",
+        chinese=(
+            "皮带驱动唱机",
+            "桦木底座，少一个活动部件",
+            "沉重的转盘置于蓝宝石轴承之上，由旁置电机通过皮带驱动。库存充足，不必着急。",
+        ),
         list_price="320.00",
         price="279.00",
         units=5_000,
         per_buyer_limit=3,
+        ships=True,
     ),
     Goods(
         slug="keyboard",
@@ -107,6 +132,11 @@ STANDING = (
         tagline="Hot-swap, gasket-mounted, milled from one block",
         description="An aluminium case milled from one block, switches that can be changed without a soldering "
         "iron, and keycaps that will not shine.",
+        chinese=(
+            "六十键键盘",
+            "热插拔，Gasket 结构，整块铣削",
+            "铝制外壳由整块金属铣削而成，轴体免焊可换，键帽不会打油。",
+        ),
         list_price="210.00",
         price="149.00",
         units=250,
@@ -117,6 +147,11 @@ STANDING = (
         title="Brass Lantern",
         tagline="The one for windy evenings",
         description="Four panes of glass in a frame of soldered brass, with a door that closes by a latch.",
+        chinese=(
+            "黄铜风灯",
+            "适合有风的夜晚",
+            "四片玻璃嵌于焊接的黄铜框中，灯门以插销闭合。",
+        ),
         list_price="149.00",
         price="99.00",
         units=40,
@@ -128,6 +163,11 @@ STANDING = (
         title="Tea Bowl",
         tagline="From the same kiln as the teapot",
         description="A bowl for two hands. This drop is over; it stands here to show what that looks like.",
+        chinese=(
+            "茶碗",
+            "与茶壶同窑",
+            "双手捧用的茶碗。这次发售已结束，留在这里只为展示结束时的样子。",
+        ),
         list_price="48.00",
         price="29.00",
         units=30,
@@ -146,6 +186,11 @@ def _shop(opens_in: timedelta) -> tuple[Goods, ...]:
         tagline="All-metal rangefinder, twelve in this batch",
         description="A 35 mm rangefinder without a battery: a coupled meter needle, a shutter you can hear, and a "
         "body that opens with a coin.",
+        chinese=(
+            "野外相机 35",
+            "全金属旁轴，本批十二台",
+            "无需电池的 35 毫米旁轴相机：联动测光指针，清晰可闻的快门，用一枚硬币即可打开机身。",
+        ),
         list_price="540.00",
         price="390.00",
         units=12,
@@ -203,11 +248,14 @@ def seed(goods: tuple[Goods, ...], *, now: datetime | None = None) -> list[str]:
 def _make(item: Goods, *, now: datetime) -> Sale:
     with connection.cursor() as cursor:
         stock_id = load_stock(cursor, sku=item.slug, units=item.units, actor=ACTOR, reason="the demo's first delivery")
+    title_zh, tagline_zh, description_zh = item.chinese
     product = Product.objects.create(
         slug=item.slug,
         title=item.title,
         tagline=item.tagline,
+        tagline_zh=tagline_zh,
         description=item.description,
+        description_zh=description_zh,
         picture=f"shop/products/{item.picture or item.slug}.svg",
         list_price=Decimal(item.list_price),
         stock_id=stock_id,
@@ -217,10 +265,12 @@ def _make(item: Goods, *, now: datetime) -> Sale:
         product=product,
         stock_id=stock_id,
         title=item.title,
+        title_zh=title_zh,
         price=Decimal(item.price),
         opens_at=now + item.opens_in,
         closes_at=now + item.opens_in + item.open_for,
         per_buyer_limit=item.per_buyer_limit,
         hold_seconds=item.hold_seconds,
         room=item.room,
+        ships=item.ships,
     )

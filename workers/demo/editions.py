@@ -91,6 +91,11 @@ def edition(number: int, *, opens_in: timedelta) -> Goods:
         tagline="Twelve prints, numbered by hand",
         description="A new block every two minutes: twelve prints are pulled, then it is washed and put away. "
         "This is the sale to watch: others ask alongside you, and some of them pay.",
+        chinese=(
+            f"麻胶版画第 {number} 版",
+            "十二张，手工编号",
+            "每两分钟刻一块新版：印十二张，然后洗净收起。适合观看的发售：会有人与你同时排队，其中一些会付款。",
+        ),
         list_price="60.00",
         price="36.00",
         units=UNITS,

@@ -24,6 +24,7 @@ from workers.reconciler.books import SkuOnSale, check_books, skus_on_sale
 from workers.reconciler.pace import Comparison, Step, seconds_between_rounds
 from workers.reconciler.report import ALARM, FOUND, REPAIRED, Drift, log_drifts
 from workers.reconciler.requests import PLACED_UNKNOWN, settle_suspects, suspects
+from workers.reconciler.retention import Retention
 from workers.reconciler.retirement import Retirement
 from workers.reconciler.stock import look_at_stock, mend_stock, wrong_with_stock
 from workers.reconciler.units import LiveTally, look_at_units, mend_units, queued_units
@@ -65,6 +66,7 @@ class Reconciler:
         self._alarmed: dict[tuple[str, str, str], float] = {}
         self._last_sku = ""
         self._retirement = Retirement(client, throttle=self._throttle)
+        self._retention = Retention()
 
     def work_once(self, *, between_skus: Callable[[], object] = lambda: None) -> int:
         """Compare every SKU whose time has come; return how many differences were found.
@@ -75,6 +77,7 @@ class Reconciler:
         """
         self._throttled_at = time.monotonic()
         if self._repair:
+            self._retention.work_once()
             self._retirement.work_once()
         on_sale_now = skus_on_sale()
         self._comparisons = {sku: last for sku, last in self._comparisons.items() if sku in on_sale_now}

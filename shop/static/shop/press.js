@@ -112,6 +112,7 @@ function put(page) {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
+  if (event.submitter?.hasAttribute("formaction")) return; // another language: the form only goes along
   const button = form.matches("form.buy") && form.querySelector("button");
   if (!button) return;
   event.preventDefault();
@@ -140,6 +141,11 @@ if (unanswered && Date.now() - unanswered.at < RESUME_MS) {
   begin(unanswered.action, unanswered.body, form?.querySelector("button"));
 }
 
+document.addEventListener("click", (event) => {
+  // The form that it goes along with may be gone by now.
+  const button = event.target.closest("button[form]");
+  if (button && !button.form) button.removeAttribute("form");
+});
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;

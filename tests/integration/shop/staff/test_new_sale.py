@@ -68,11 +68,28 @@ def test_one_form_makes_product_stock_and_sale(manager: Client, new_sku: Callabl
     assert (sale.stock.sku, sale.stock.total, sale.stock.available) == (sku, 12, 12)
     assert (sale.product.slug, sale.product.title, sale.product.picture) == (sku, "Tea set", "shop/products/teapot.svg")
     assert (sale.currency, sale.product.stock_id) == ("EUR", sale.stock_id)
+    assert (sale.title_zh, sale.product.tagline_zh, sale.ships) == ("", "", False)
     (movement,) = StockMovement.objects.filter(stock=sale.stock)
     assert (movement.kind, movement.delta) == ("load", 12)
     assert movement.actor.startswith("manager-")
     # It is in Redis too: buyers can ask.
     assert catalogue.find_sale(sale.slug).available == 12
+
+
+def test_the_form_takes_texts_in_chinese_and_that_goods_are_shipped(
+    manager: Client, new_sku: Callable[[], str]
+) -> None:
+    """The control is the sale of the test before: without them it has none, and ships nothing."""
+    sku = new_sku()
+    chinese = {"title_zh": "茶具", "tagline_zh": "六只杯子", "description_zh": "一壶六杯。"}
+    assert manager.post(ADD, filled(sku, ships="on", **chinese)).status_code == 302
+    sale = Sale.objects.select_related("product").get(slug=f"{sku}-drop")
+    assert (sale.title_zh, sale.product.tagline_zh, sale.product.description_zh) == tuple(chinese.values())
+    assert sale.ships
+    page = manager.get("/admin/shop/sale/", {"q": sku}).content.decode()
+    assert "ships=True" in page
+    Sale.objects.filter(pk=sale.pk).update(ships=False)
+    assert "ships" not in manager.get("/admin/shop/sale/", {"q": sku}).content.decode()
 
 
 def test_a_list_price_left_empty_is_the_price(manager: Client, new_sku: Callable[[], str]) -> None:

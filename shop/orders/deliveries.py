@@ -1,0 +1,99 @@
+"""Keeps where the goods of a request go, apart from its order, and deletes it when it is not needed any more.
+Never logs what it keeps, and never keeps an address of an order that is neither held nor paid.
+
+An address is given and changed while the order is held, and for CHANGED_FOR after it was paid; deleted at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from inventory.exceptions import NotPayable, RequestNotFound
+from inventory.records import sale_id_of
+from inventory.states import State
+from shop.models import Contact, DeliveryAddress, Order, Sale
+
+# Longer than a typing error goes unnoticed, shorter than a parcel takes to leave.
+CHANGED_FOR = timedelta(hours=24)
+FIELDS = ("name", "lines", "postcode", "city", "country")
+SENT_TO = (State.HELD, State.PAID)
+MAX_DELETED = 1_000
+
+
+class Delivery(NamedTuple):
+    """What a ticket shows. address: None when none is kept; is_open: it may be given or changed now.
+
+    until: the moment at which a change ends, None while the order is held.
+    """
+
+    address: DeliveryAddress | None
+    is_open: bool
+    until: datetime | None
+
+
+def find_address(request_id: str) -> DeliveryAddress | None:
+    """Return the address that is kept for a request. Who may see it is the caller's to know."""
+    return DeliveryAddress.objects.filter(request_id=request_id).first()
+
+
+def find_delivery(request_id: str) -> Delivery | None:
+    """Return the delivery of a request, None when its goods are not sent. Who may see it is the caller's to know."""
+    address = find_address(request_id)
+    order = _order_sent(request_id)
+    if order is None:
+        return Delivery(address, is_open=False, until=None) if address else None
+    until = order.changed_at + CHANGED_FOR if order.state == State.PAID else None
+    return Delivery(address, is_open=until is None or timezone.now() < until, until=until)
+
+
+def keep_address(request_id: str, wanted: Mapping[str, str]) -> None:
+    """Keep the address of a request; wanted: a text for each of FIELDS. The same once more changes nothing.
+
+    Raises RequestNotFound when nothing is sent for it, NotPayable when it is too late.
+    """
+    if DeliveryAddress.objects.filter(request_id=request_id, **wanted).exists():
+        return
+    delivery = find_delivery(request_id)
+    if delivery is None:
+        raise RequestNotFound
+    if not delivery.is_open:
+        raise NotPayable("the delivery address cannot be changed any more")
+    DeliveryAddress.objects.update_or_create(request_id=request_id, defaults={**wanted, "changed_at": Now()})
+
+
+def is_missing(request_id: str) -> bool:
+    """Say whether the goods of a request are sent, and nobody knows where to."""
+    sale_id = sale_id_of(request_id)
+    ships = sale_id is not None and Sale.objects.filter(pk=sale_id, ships=True).exists()
+    return ships and find_address(request_id) is None
+
+
+def forget_address(request_id: str) -> None:
+    """Delete the address of a request."""
+    DeliveryAddress.objects.filter(request_id=request_id).delete()
+
+
+def delete_old() -> tuple[int, int]:
+    """Delete addresses that are not needed any more; return how many of deliveries and of mails, MAX_DELETED at most.
+
+    Those of deliveries go with the order's hold or payment too, whatever their age.
+    """
+    oldest = Now() - timedelta(days=settings.KEEP_ADDRESSES_DAYS)
+    over = Exists(Order.objects.filter(request_id=OuterRef("request_id")).exclude(state__in=SENT_TO))
+    due = DeliveryAddress.objects.filter(over | Q(changed_at__lt=oldest)).order_by("pk")
+    deliveries, _ = DeliveryAddress.objects.filter(pk__in=due.values("pk")[:MAX_DELETED]).delete()
+    known = Contact.objects.filter(created_at__lt=oldest).exclude(address="").order_by("pk")
+    contacts = Contact.objects.filter(pk__in=known.values("pk")[:MAX_DELETED]).update(address="", is_over=True)
+    return deliveries, contacts
+
+
+def _order_sent(request_id: str) -> Order | None:
+    """Return the order of a request if its goods are sent to its buyer."""
+    return Order.objects.filter(request_id=request_id, sale__ships=True, state__in=SENT_TO).first()
