@@ -61,10 +61,10 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "shop_staffact": ("web", "web reconciler", "", ""),
     "shop_ticketlink": ("web mailer", "web", "web", ""),
     "shop_contact": (
-        "web mailer reconciler(id address created_at)",
+        "web mailer reconciler(id created_at)",
         "web",
-        "web mailer(told_event is_over is_warned) reconciler(address is_over)",
-        "",
+        "web mailer(told_event is_over is_warned)",
+        "reconciler",
     ),
     "shop_deliveryaddress": ("web reconciler(id request_id changed_at)", "web", "web", "web reconciler"),
     "shop_failed_logins": _OWN,

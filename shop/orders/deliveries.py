@@ -89,8 +89,8 @@ def delete_old() -> tuple[int, int]:
     over = Exists(Order.objects.filter(request_id=OuterRef("request_id")).exclude(state__in=SENT_TO))
     due = DeliveryAddress.objects.filter(over | Q(changed_at__lt=oldest)).order_by("pk")
     deliveries, _ = DeliveryAddress.objects.filter(pk__in=due.values("pk")[:MAX_DELETED]).delete()
-    known = Contact.objects.filter(created_at__lt=oldest).exclude(address="").order_by("pk")
-    contacts = Contact.objects.filter(pk__in=known.values("pk")[:MAX_DELETED]).update(address="", is_over=True)
+    known = Contact.objects.filter(created_at__lt=oldest).order_by("pk")
+    contacts, _ = Contact.objects.filter(pk__in=known.values("pk")[:MAX_DELETED]).delete()
     return deliveries, contacts
 
 

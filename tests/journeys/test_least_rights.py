@@ -221,6 +221,7 @@ CHANGES = {
     "a buyer": "UPDATE shop_order SET restored = restored",
     "a payment": "UPDATE shop_payment SET reason = 'mine'",
     "an address": "UPDATE shop_contact SET address = 'mine@shop.example'",
+    "a delivery": "UPDATE shop_deliveryaddress SET city = 'mine'",
     "a password": "UPDATE auth_user SET password = '!'",
     "a table": "CREATE TABLE mine (id int)",
     "a column": "ALTER TABLE shop_sale ADD COLUMN mine int",
@@ -229,7 +230,7 @@ CHANGES = {
     "an owner": "ALTER TABLE shop_sale OWNER TO CURRENT_USER",
 }
 DEFINITIONS = {"no SKU", "a buyer", "a table", "a column", "a trigger", "every row", "an owner"}
-STAFFS = {"a price", "the terms", "a product", "the units", "a new SKU", "an address", "a password"}
+STAFFS = {"a price", "the terms", "a product", "the units", "a new SKU", "an address", "a delivery", "a password"}
 REFUSED = {
     "web": DEFINITIONS | {"a fence"},
     "settler": DEFINITIONS | STAFFS | {"an order", "a payment"},
