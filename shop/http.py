@@ -27,6 +27,8 @@ MAX_BODY_BYTES = 4096
 MAX_PAGE_BYTES = 64 * 1024
 BODY_SECONDS = 5.0
 NOT_MODIFIED = 304
+# In the state of a scope: its answer has an end, so a connection that ends before it must not look as if it had come.
+HAS_END = "has_end"
 # Longer ones are nobody's; they must not fill the memory of what was checked before.
 MAX_ORIGIN_LENGTH = 300
 

@@ -125,7 +125,7 @@ class FrontPages:
         before = self._pages.get(name)
         try:
             asked = shared_scope(scope, path=name[0], language=name[1])
-            status, headers, body = await self._behind.make_shared(asked)
+            status, headers, body, _no_parts = await self._behind.make_shared(asked)
         except Exception as error:
             log.warning("front page not rendered", action="page_retry", path=name[0], error=repr(error))
             return before

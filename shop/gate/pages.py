@@ -1,5 +1,6 @@
 """Runs Django's WSGI application in threads: payments, pages and staff in a bounded pool each, so that a crowd in one
-keeps nobody waiting in another. Never serves a hot call, never begins work whose caller has left.
+keeps nobody waiting in another. Never serves a hot call, never begins work whose caller has left, never keeps a thread
+for a slow reader.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from a2wsgi.wsgi import build_environ
 
 from inventory.exceptions import InvalidRequest
 from shop.gate.server.threads import ThreadPool
-from shop.http import MAX_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
+from shop.http import HAS_END, MAX_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
 from shop.replies import Header
 
 PAYMENTS, CHANGES, PAGES, STAFF, SHARED = "payments", "changes", "pages", "staff", "shared"
@@ -24,11 +25,12 @@ SIZES = {PAYMENTS: (6, 512), CHANGES: (2, 512), PAGES: (4, 256), STAFF: (2, 32),
 
 
 class PageAnswer(NamedTuple):
-    """What a view answered."""
+    """What a view answered. parts: Django's answer whose body is still to be made; None: body is all of it."""
 
     status: int
     headers: list[Header]
     body: bytes
+    parts: Any = None
 
 
 class Pages:
@@ -49,15 +51,31 @@ class Pages:
         scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
         if b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
             raise InvalidRequest("a query must not contain NUL")  # PostgreSQL cannot compare with it
-        work = partial(self._answer, scope, body)
+        name = pool_of(scope)
+        work = partial(self._answer, scope, body, in_parts=name == STAFF)
         # After the body only one thing can come: that the caller has hung up, or will send nothing more.
         left = asyncio.ensure_future(receive())
         try:
-            answer = await self._pools[pool_of(scope)].run(work, left=left)
+            answer = await self._pools[name].run(work, left=left)
+            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+            if answer.parts is not None:
+                scope["state"][HAS_END] = True
+                await self._send_parts(answer.parts, send, pool=self._pools[name], left=left)
         finally:
             left.cancel()
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         await send({"type": "http.response.body", "body": answer.body})
+
+    async def _send_parts(self, parts: Any, send: Send, *, pool: ThreadPool, left: asyncio.Future[Any]) -> None:
+        """Send a body as it is made: a thread makes one part, and the next when the reader has taken it.
+
+        What fails in between ends the connection: the reader must not take a piece for the whole.
+        """
+        made = iter(parts)
+        try:
+            while not left.done() and (part := await pool.read(next, made, None)) is not None:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        finally:
+            await pool.read(parts.close)
 
     @property
     def is_full(self) -> bool:
@@ -73,18 +91,20 @@ class Pages:
         for pool in self._pools.values():
             pool.close()
 
-    def _answer(self, scope: Scope, body: bytes) -> PageAnswer:
-        """Call Django in a thread. The whole answer is taken at once: no thread waits for a slow reader."""
+    def _answer(self, scope: Scope, body: bytes, *, in_parts: bool = False) -> PageAnswer:
+        """Call Django in a thread. The whole answer is taken at once, unless it streams and the caller takes parts."""
         heads: list[tuple[str, list[tuple[str, str]]]] = []
         environ = build_environ(cast(Any, scope), cast(Any, BytesIO(body)))
         parts = self._wsgi(environ, lambda *head: heads.append(head))
+        streams = in_parts and getattr(parts, "streaming", False)
         try:
-            whole = b"".join(parts)
+            whole = b"" if streams else b"".join(parts)
         finally:
-            getattr(parts, "close", lambda: None)()
+            if not streams:
+                getattr(parts, "close", lambda: None)()
         status, pairs = heads[0]
         headers = [(name.lower().encode("latin-1"), text.strip().encode("latin-1")) for name, text in pairs]
-        return PageAnswer(int(status[:3]), headers, whole)
+        return PageAnswer(int(status[:3]), headers, whole, parts if streams else None)
 
 
 def pool_of(scope: Scope) -> str:

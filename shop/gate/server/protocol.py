@@ -43,7 +43,7 @@ from shop.gate.server.limits import (
     AddressLimit,
     Clock,
 )
-from shop.http import MAX_BODY_BYTES, MAX_PAGE_BYTES, NOT_MODIFIED
+from shop.http import HAS_END, MAX_BODY_BYTES, MAX_PAGE_BYTES, NOT_MODIFIED
 from shop.replies import ID_NUMBERS, REQUEST_ID, Handler, Head, Headers, HotCall, request_id_of
 
 
@@ -162,7 +162,8 @@ class GateProtocol(HttpToolsProtocol):
         self.ended, self.rest = True, b""
         self.running.disconnected = True
         self.running.message_event.set()
-        self.transport.write(b"0\r\n\r\n")
+        if not self.running.scope["state"].get(HAS_END):  # else its reader would take a piece for the whole
+            self.transport.write(b"0\r\n\r\n")
         self.transport.close()
 
     def resume_writing(self) -> None:
