@@ -17,6 +17,7 @@ from django.utils import formats
 from django.utils.translation import gettext, ngettext
 
 from inventory.line.admission import MAX_ENDED_REQUESTS
+from shop.sales.currencies import in_minor_units
 
 if TYPE_CHECKING:
     from shop.sales.catalogue import SaleCard
@@ -28,8 +29,10 @@ BANDS = (10_000, 5_000, 2_000, 1_000, 500, 200, 100, 50, 20)
 
 
 def money(amount: Decimal, *, currency: str) -> str:
-    """Return an amount as a buyer reads it, e.g. €1,234.50."""
-    number = formats.number_format(amount, decimal_pos=2, use_l10n=True, force_grouping=True)
+    """Return an amount as a buyer reads it, e.g. €1,234.50, ¥1,500, 2.500 KWD."""
+    exact = in_minor_units(Decimal(amount), currency=currency)
+    decimals = -int(exact.as_tuple().exponent)
+    number = formats.number_format(exact, decimal_pos=decimals, use_l10n=True, force_grouping=True)
     symbol = SYMBOLS.get(currency)
     return f"{symbol}{number}" if symbol else f"{number} {currency}"
 
