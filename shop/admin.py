@@ -14,7 +14,6 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
@@ -26,8 +25,8 @@ from shop.staff import orders as orders  # registers itself
 from shop.staff import sale_control
 from shop.staff.actions import ACTS, action_for
 from shop.staff.control_room import ControlRoom
+from shop.staff.lists.sale_list import SALE_COLUMNS
 from shop.staff.sale_form import NEW_PRODUCT, NewSaleForm, SaleForm, check_picture
-from shop.web.sale_presenter import money
 
 # Keys and recovery codes are nobody's to read or to type in, not even a superuser's: manage.py second_factor resets.
 admin.site.unregister([TOTPDevice, StaticDevice])
@@ -85,20 +84,8 @@ class SaleAdmin(ControlRoom):
         css = {"all": ["shop/admin/live.css"]}
 
     form = SaleForm
-    list_display = (
-        "slug",
-        "room_link",
-        "state",
-        "free",
-        "held",
-        "sold",
-        "opens_at",
-        "closes_at",
-        "money",
-        "per_buyer_limit",
-        "duplicate_link",
-        "audit_link",
-    )
+    list_display = SALE_COLUMNS
+    list_display_links = None
     ordering = ("-opens_at", "slug")
     actions = tuple(action_for(name) for name in ACTS)
     list_select_related = ("stock",)
@@ -106,33 +93,16 @@ class SaleAdmin(ControlRoom):
     search_fields = ("slug", "title", "stock__sku")
     date_hierarchy = "opens_at"
 
-    @admin.display(description="free")
-    def free(self, obj: Sale) -> int:
-        return obj.stock.available
-
-    @admin.display(description="held")
-    def held(self, obj: Sale) -> int:
-        return obj.stock.held
-
-    @admin.display(description="sold")
-    def sold(self, obj: Sale) -> int:
-        return obj.stock.sold
-
-    @admin.display(description="price", ordering="price")
-    def money(self, obj: Sale) -> str:
-        return money(obj.price, currency=obj.currency)
-
-    @admin.display(description="once more")
-    def duplicate_link(self, obj: Sale) -> str:
-        """Return the way to the form of a new sale that begins with what this one has, but for name and window."""
-        # A box is ticked by any text that its address has.
-        same = {name: value for name in COPIED if (value := getattr(obj, name)) is not False}
+    @admin.display(description="more")
+    def more(self, obj: Sale) -> str:
+        """Return the ways to its form, and to that of a new sale with the same terms but name and window."""
+        # A box is ticked by any text that its address has, and an empty limit is the default.
+        same = {name: value for name in COPIED if (value := getattr(obj, name)) not in (False, None)}
         query = urlencode(same | {"product": obj.product_id})
-        return format_html('<a href="{}?{}">duplicate</a>', reverse("admin:shop_sale_add"), query)
-
-    @admin.display(description="state")
-    def state(self, obj: Sale) -> str:
-        return "retired" if obj.retired_at else obj.state_at(timezone.now())
+        change = reverse("admin:shop_sale_change", args=[obj.pk])
+        return format_html(
+            '<a href="{}">edit</a><br><a href="{}?{}">duplicate</a>', change, reverse("admin:shop_sale_add"), query
+        )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
         return ("product", "stock", "slug", "switch", "pause_reason") if obj else ()
@@ -172,7 +142,8 @@ class SaleAdmin(ControlRoom):
             obj.stock = obj.product.stock
         super().save_model(request, obj, form, change)
         if change:
-            sale_control.note_change(obj, actor=request.user.get_username(), fields=form.changed_data)
+            changes = [(name, form.initial.get(name), form.cleaned_data[name]) for name in form.changed_data]
+            sale_control.note_change(obj, actor=request.user.get_username(), changes=changes)
         transaction.on_commit(lambda: self.prime(request, slug=obj.slug))
 
     def prime(self, request: HttpRequest, *, slug: str) -> None:

@@ -13,7 +13,7 @@ from django.contrib.postgres.fields import RangeOperators
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import F, Func, Q, Value
-from django.db.models.functions import Now
+from django.db.models.functions import Now, Upper
 from django.db.models.lookups import LessThan
 from django.utils.translation import get_language
 
@@ -266,6 +266,10 @@ class OrderEvent(models.Model):
 
     class Meta:
         ordering = ["id"]
+        indexes = [
+            # For revenue: only the changes by which money came or went; the others cost it nothing.
+            models.Index(fields=["at"], condition=Q(to_state="paid") | Q(from_state="paid"), name="event_of_money"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.from_state} → {self.to_state}"
@@ -303,7 +307,10 @@ class Contact(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["request_id"], name="contact_once_per_request")]
-        indexes = [models.Index(fields=["is_over", "id"], name="contact_to_look_at")]
+        indexes = [
+            models.Index(fields=["is_over", "id"], name="contact_to_look_at"),
+            models.Index(Upper("address"), name="contact_by_address"),  # staff search by a whole address
+        ]
 
     def __str__(self) -> str:
         return self.request_id
@@ -368,6 +375,33 @@ class StaffAct(models.Model):
 
     def __str__(self) -> str:
         return f"{self.act} by {self.actor}"
+
+
+class SaleSample(models.Model):
+    """How a sale stood from one moment to another, as the reconciler saw it; a row begins when a figure changes.
+
+    Between two rows nobody looked. They are few: of a long history every second row goes into the one before it.
+    """
+
+    sale = models.ForeignKey(Sale, on_delete=models.CASCADE, related_name="samples", db_index=False)
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+    available = models.PositiveIntegerField()
+    held = models.PositiveIntegerField()
+    sold = models.PositiveIntegerField()
+    # Requests without a decision, and decisions a second; NULL: Redis did not tell.
+    waiting = models.PositiveIntegerField(null=True)
+    rate = models.FloatField(null=True)
+    # From ask to decision, in ms, of those that were not waitlisted; NULL: none was decided.
+    p50_ms = models.FloatField(null=True)
+    p99_ms = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["since"]
+        constraints = [models.UniqueConstraint(fields=["sale", "since"], name="sample_once_per_moment")]
+
+    def __str__(self) -> str:
+        return f"{self.sale_id} since {self.since}"
 
 
 class Payment(models.Model):

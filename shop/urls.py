@@ -9,6 +9,7 @@ from django.views.generic import RedirectView
 
 from shop.api import about, actions
 from shop.api import views as api
+from shop.staff.lists.revenue_page import revenue_page
 from shop.staff.stock import stock_live
 from shop.web import languages, mail_pages, my_tickets, opening_calendar, ticket_actions, views
 
@@ -31,6 +32,7 @@ urlpatterns = [
     path("links/<str:request_id>/<str:secret>/", ticket_actions.open_link, name="ticket-link"),
     path("language/", languages.choose, name="language"),
     path("admin/inventory/stock/live/", admin.site.admin_view(stock_live), name="stock-live"),
+    path("admin/shop/revenue/", admin.site.admin_view(revenue_page), name="revenue"),
     path("admin/", admin.site.urls),
     path("api/v1/sales/<slug:slug>/audit", api.sale_audit, name="sale-audit"),
     path("api/v1/about", about.about, name="about"),

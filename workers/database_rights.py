@@ -58,6 +58,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
         "",
     ),
     "shop_paymentnotice": ("web payments", "web payments", "", ""),
+    "shop_salesample": ("web reconciler", "reconciler", "reconciler(until)", "reconciler"),
     "shop_staffact": ("web", "web reconciler", "", ""),
     "shop_ticketlink": ("web mailer", "web", "web", ""),
     "shop_contact": (

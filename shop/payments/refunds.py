@@ -22,8 +22,11 @@ from shop.payments.rows import OPEN_STATES, Locked, NoticeResult, change_order, 
 log = structlog.get_logger(__name__)
 
 
-def refund_order(request_id: str, *, actor: str, reason: str) -> None:
-    """Give a paid order's money back and make its units free again, for staff. Raises NotPayable."""
+def refund_order(request_id: str, *, actor: str, reason: str, ask_now: bool = True) -> None:
+    """Give a paid order's money back and make its units free again, for staff. Raises NotPayable.
+
+    ask_now: ask the provider for the money before this returns; else the payments worker asks, as for every refund due.
+    """
     payment = Payment.objects.filter(order__request_id=request_id, state=Payment.State.CAPTURED).first()
     if payment is None:
         raise NotPayable("no payment of this request can be given back")
@@ -35,7 +38,8 @@ def refund_order(request_id: str, *, actor: str, reason: str) -> None:
             raise NotPayable("this request is no longer paid")
         change_payment(cursor, payment.reference, Payment.State.REFUND_DUE, reason=reason)
         changes = _take_goods_back(cursor, found, sku=sku, stock=stock, actor=actor, reason=reason)
-    refund_now(payment.reference)
+    if ask_now:
+        refund_now(payment.reference)
     with suppress(LineNotTold):  # staff read the database; the buyer's page and calls tell the line first
         publish(changes)
 

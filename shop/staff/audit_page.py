@@ -8,8 +8,7 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
+from django.urls import URLPattern, path
 
 from inventory.exceptions import FairdropError
 from shop.models import Sale
@@ -24,11 +23,6 @@ class AuditPage(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_urls(self) -> list[URLPattern]:
         page = path("<int:sale_id>/audit/", self.admin_site.admin_view(self.audit_page), name="shop_sale_audit")
         return [page, *super().get_urls()]
-
-    @admin.display(description="audit")
-    def audit_link(self, obj: Sale) -> str:
-        """Return the way to the page, for the list of sales."""
-        return format_html('<a href="{}">audit</a>', reverse("admin:shop_sale_audit", args=[obj.pk]))
 
     def audit_page(self, request: HttpRequest, sale_id: int) -> HttpResponse:
         """Show the audit; with ?watch=1 the browser asks again by itself."""

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.html import format_html
 
 from inventory import redis
 from inventory.exceptions import FairdropError, RedisUnavailable
@@ -25,7 +24,9 @@ from shop.models import Sale
 from shop.staff.actions import ROOM_ACTS, Act, ActForm, SaleActs, may
 from shop.staff.audit_page import AuditPage
 from shop.staff.control_room_acts import newest_act, run_act
+from shop.staff.lists.sale_list import SaleList
 from shop.staff.readings import MAX_LETTERS, read_room
+from shop.staff.room import history, words
 from shop.staff.shared_reading import shared
 
 ROOM_SECONDS = 2
@@ -39,11 +40,23 @@ FITS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "retry": lambda room: bool(room["letters"]),
     "discard": lambda room: bool(room["letters"]),
 }
-PARTS = ("buttons", "numbers", "invariants", "workers", "lock", "letters", "movements", "acts", "table")
+PARTS = (
+    "now",
+    "buttons",
+    "numbers",
+    "engine",
+    "invariants",
+    "workers",
+    "lock",
+    "letters",
+    "movements",
+    "acts",
+    "table",
+)
 TABLE_POINTS = 20
 
 
-class ControlRoom(SaleActs, AuditPage):
+class ControlRoom(SaleActs, SaleList, AuditPage):
     """The admin of sales with a room for each."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -54,11 +67,6 @@ class ControlRoom(SaleActs, AuditPage):
             path("<int:sale_id>/room/<slug:name>/", wrap(self.room_act), name="shop_sale_room_act"),
         ]
         return [*own, *super().get_urls()]
-
-    @admin.display(description="control room")
-    def room_link(self, obj: Sale) -> str:
-        """Return the way to the room, for the list of sales."""
-        return format_html('<a href="{}">control room</a>', reverse("admin:shop_sale_room", args=[obj.pk]))
 
     def room(self, request: HttpRequest, sale_id: int) -> HttpResponse:
         """Show the room; a module of the page then asks room_live, with ?watch=1 the browser asks again by itself."""
@@ -71,6 +79,7 @@ class ControlRoom(SaleActs, AuditPage):
             "parts": parts(sale, room, user=request.user),
             "summary": summary(room),
             "watched": "watch" in request.GET,
+            "whole": _shows_whole(request),
             "opts": self.opts,
         }
         answer = TemplateResponse(request, "admin/shop/sale/room.html", context)
@@ -79,19 +88,25 @@ class ControlRoom(SaleActs, AuditPage):
         return answer
 
     def room_live(self, request: HttpRequest, sale_id: int) -> JsonResponse:
-        """Return {at, summary, ok, parts, points}: what changed in the page, and the points after ?after= (Unix s)."""
+        """Return {at, summary, ok, parts, points}: what changed in the page, and the points after ?after= (Unix s).
+
+        ?span=sale: the points of the whole recorded history, the first time that a page asks.
+        """
         sale = self.viewed_sale(request, sale_id)
         room = reading(sale)
         try:
             after = float(request.GET.get("after", "0"))
         except ValueError:
             after = 0.0
+        points = room["points"]
+        if _shows_whole(request) and after <= 0:
+            points = history.with_live(history.read_points(sale.pk), room["live"])
         said = {
             "at": room["at"],
             "summary": summary(room),
             "ok": room["invariants"]["ok"],
             "parts": parts(sale, room, user=request.user),
-            "points": [point for point in room["points"] if (point[0] or 0) > after],
+            "points": [point for point in points if (point[0] or 0) > after],
         }
         return JsonResponse(said)
 
@@ -146,9 +161,10 @@ def parts(sale: Sale, room: dict[str, Any], *, user: AbstractBaseUser | Anonymou
     """
     fitting = [name for name in ROOM_ACTS if name not in FITS or FITS[name](room)]
     buttons = [(name, ROOM_ACTS[name]) for name in fitting if may(user, ROOM_ACTS[name])]
-    newest_first = room["points"][-TABLE_POINTS:][::-1]
+    newest_first = [point for point in room["points"] if point[1] is not None][-TABLE_POINTS:][::-1]
     table = [(datetime.fromtimestamp(at, tz=UTC).strftime("%H:%M:%S"), *values) for at, *values in newest_first]
-    context = {"sale": sale, "room": room, "table": table, "buttons": buttons}
+    people = {"time_left": words.time_left(room), "advice": words.advice(room), "revenue": words.revenue(room)}
+    context = {"sale": sale, "room": room, "table": table, "buttons": buttons, **people}
     return {name: render_to_string(f"admin/shop/room/{name}.html", context) for name in PARTS}
 
 
@@ -167,6 +183,10 @@ def summary(room: dict[str, Any]) -> str:
     if room["line"] and room["line"]["dead"]:
         said.append(f"{room['line']['dead']} dead letters.")
     return " ".join(said)
+
+
+def _shows_whole(request: HttpRequest) -> bool:
+    return request.GET.get("span") == "sale"
 
 
 def _form(request: HttpRequest, sale: Sale, act: Act) -> ActForm:

@@ -4,21 +4,16 @@ Never changes a sale itself: the services do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
-from django.db import connection
 from django.utils import timezone
 
 from inventory.exceptions import InvalidRequest
 from shop.models import Sale, StaffAct
 from shop.staff.actions import Act, may
-
-# The first half of an advisory lock's name; the second is the sale.
-ROOM_LOCK = 0x46440001
+from shop.staff.lists.one_press import ROOM_LOCK, alone
 
 
 def newest_act(sale: Sale) -> StaffAct | None:
@@ -35,7 +30,7 @@ def run_act(
     """
     if not may(user, act):
         raise PermissionDenied
-    with _alone(sale):
+    with alone(ROOM_LOCK, sale.pk, what="another act on this sale"):
         newest = newest_act(sale)
         if newest is not None and newest.pk != seen_act:
             at = timezone.localtime(newest.at).strftime("%H:%M:%S")
@@ -45,16 +40,3 @@ def run_act(
             )
         told = act.service(sale.slug, actor=user.get_username(), **values)
     return told if isinstance(told, str) else "done"
-
-
-@contextmanager
-def _alone(sale: Sale) -> Iterator[None]:
-    """Let nobody else act on this sale meanwhile: of a form that is sent twice one is seen to be stale."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [ROOM_LOCK, sale.pk % 2**31])
-        if not cursor.fetchone()[0]:
-            raise InvalidRequest("another act on this sale is under way; nothing was done now, look again")
-        try:
-            yield
-        finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [ROOM_LOCK, sale.pk % 2**31])

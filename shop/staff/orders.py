@@ -4,46 +4,38 @@ Never changes an order itself: the services do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.text import Truncator
+from django.utils.translation import gettext_lazy
 
 from inventory import redis
 from inventory.admin import ReadOnly
-from inventory.exceptions import FairdropError, InvalidRequest
+from inventory.exceptions import FairdropError
 from inventory.line import reading
 from inventory.models import StockMovement
 from inventory.records import sale_id_of
-from inventory.states import WAITING_STATES, State
-from shop.accounts.forms import PasswordAgain
+from inventory.states import WAITING_STATES
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
-from shop.orders import deliveries, holds, mails
-from shop.orders.numbers import order_number, read_order_number
-from shop.payments import refunds
+from shop.orders import deliveries, mails
+from shop.orders.numbers import order_number
 from shop.sales import catalogue
-from shop.staff.sale_control import MAX_REASON_LENGTH
+from shop.staff.lists.bulk_acts import BULK_ACTS
+from shop.staff.lists.bulk_page import BulkActs, bulk_action
+from shop.staff.lists.order_acts import ORDER_ACTS, ReasonForm, do_act
+from shop.staff.lists.order_export import OrderExport
+from shop.staff.lists.order_search import ADDRESS_RIGHT, DayFilter, SaleFilter, find_orders
+from shop.web.sale_presenter import money
 
-
-class OrderAct(NamedTuple):
-    """One act: its service, name and meaning, the state an order must be in (None: any), and the right it needs.
-
-    asks_password: again, unless it was given a moment ago.
-    """
-
-    service: Callable[..., str]
-    title: str
-    meaning: str
-    state: State | None
-    permission: str
-    asks_password: bool = False
+SHORT_BUYER = 14
 
 
 class Moment(NamedTuple):
@@ -53,72 +45,6 @@ class Moment(NamedTuple):
     what: str
     actor: str
     detail: str
-
-
-def cancel_order(order: Order, *, actor: str, reason: str) -> str:
-    """End a hold before its time; its units are free at once. Raises NotPayable, Unavailable."""
-    holds.cancel(order.request_id, buyer=order.buyer, actor=actor, reason=reason)
-    return "its units are free"
-
-
-def refund_order(order: Order, *, actor: str, reason: str) -> str:
-    """Give the money back and make the units free; say how far the money has come. Raises NotPayable, Unavailable."""
-    refunds.refund_order(order.request_id, actor=actor, reason=reason)
-    if Payment.objects.filter(order=order, state=Payment.State.REFUND_DUE).exists():
-        return "its units are free; the provider does not answer, and is asked for the money again and again"
-    return "its units are free and the money went back"
-
-
-def send_link(order: Order, *, actor: str, reason: str) -> str:
-    """Send the secret link again, to the address that is kept and to no other. Raises InvalidRequest without one."""
-    mails.send_link_again(order)
-    return "queued for the address that its buyer gave"
-
-
-def delete_address(order: Order, *, actor: str, reason: str) -> str:
-    """Delete the addresses of an order's buyer, and the mails to them."""
-    mails.forget_address(order.request_id)
-    deliveries.forget_address(order.request_id)
-    return "no address is kept"
-
-
-ORDER_ACTS = {
-    "cancel": OrderAct(
-        cancel_order,
-        "Cancel",
-        "The hold ends now, and its units go to the next in line.",
-        State.HELD,
-        "shop.cancel_order",
-    ),
-    "refund": OrderAct(
-        refund_order,
-        "Refund",
-        "The whole amount goes back to the buyer, and the units are free again.",
-        State.PAID,
-        "shop.refund_order",
-        asks_password=True,
-    ),
-    "mail": OrderAct(
-        send_link,
-        "Send the link",
-        "The secret link goes to the address that the buyer gave, and to no other. Nobody here sees either.",
-        None,
-        "shop.mail_order",
-    ),
-    "forget": OrderAct(
-        delete_address,
-        "Delete the address",
-        "The buyer's e-mail address is deleted, every mail to it that is kept or waits, and the delivery address.",
-        None,
-        "shop.mail_order",
-    ),
-}
-
-
-class ReasonForm(PasswordAgain):
-    """Why; it stands in the order's history for ever. Some acts ask for the password again too."""
-
-    reason = forms.CharField(max_length=MAX_REASON_LENGTH, widget=forms.TextInput({"class": "vTextField"}))
 
 
 def place_in_line(request_id: str) -> str:
@@ -162,30 +88,46 @@ def timeline(order: Order) -> list[Moment]:
 
 
 @admin.register(Order)
-class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
-    """What was decided, to be found by order number, request id or buyer."""
+class OrderAdmin(ReadOnly, OrderExport, BulkActs):
+    """What was decided, to be found by part of its number, by buyer, address, state, sale and day."""
+
+    class Media:
+        css = {"all": ["shop/admin/live.css"]}
 
     change_form_template = "admin/shop/order/change_form.html"
-    list_display = ("number", "state", "sale", "buyer", "quantity", "reason", "decided_at", "request_id")
+    list_display = ("number", "state", "sale", "short_buyer", "quantity", "amount", "decided")
     list_select_related = ("sale",)
-    list_filter = ("state", "sale")
-    search_fields = ("request_id__exact", "buyer__exact")
-    search_help_text = "A whole order number (FD-1042-7), request id or buyer."
+    list_filter = ("state", SaleFilter, DayFilter)
+    search_fields = ("request_id__exact",)  # as a sign that there is a search; find_orders does it
+    actions = tuple(bulk_action(name) for name in BULK_ACTS)
     show_full_result_count = False
+    list_per_page = 50
 
-    @admin.display(description="order number", ordering="id")
+    @admin.display(description=gettext_lazy("order number"), ordering="id")
     def number(self, obj: Order) -> str:
         return order_number(obj.pk)
+
+    @admin.display(description=gettext_lazy("buyer"))
+    def short_buyer(self, obj: Order) -> str:
+        return format_html('<span title="{}">{}</span>', obj.buyer, Truncator(obj.buyer).chars(SHORT_BUYER))
+
+    @admin.display(description=gettext_lazy("amount"))
+    def amount(self, obj: Order) -> str:
+        return money(obj.quantity * obj.unit_price, currency=obj.currency)
+
+    @admin.display(description=gettext_lazy("decided (UTC)"), ordering="id")
+    def decided(self, obj: Order) -> str:
+        return obj.decided_at.strftime("%Y-%m-%d %H:%M:%S")
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
     ) -> tuple[QuerySet[Order], bool]:
-        order_id = read_order_number(search_term)
-        if order_id is not None:
-            return queryset.filter(pk=order_id), False
+        if not search_term.strip():
+            return queryset, False
         if told := place_in_line(search_term.strip()):
             self.message_user(request, told, messages.INFO)
-        return super().get_search_results(request, queryset, search_term)
+        may_use_addresses = request.user.has_perm(ADDRESS_RIGHT)
+        return find_orders(queryset, search_term, may_use_addresses=may_use_addresses), False
 
     def get_urls(self) -> list[URLPattern]:
         act = path("<int:order_id>/<slug:name>/", self.admin_site.admin_view(self.act), name="shop_order_act")
@@ -226,7 +168,7 @@ class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
         form, error = ReasonForm(request, data, asks_password=act.asks_password), ""
         if form.is_valid():
             try:
-                told = _do(order, name, act, actor=request.user.get_username(), reason=form.cleaned_data["reason"])
+                told = do_act(order, name, actor=request.user.get_username(), reason=form.cleaned_data["reason"])
             except FairdropError as refused:
                 error = refused.detail
             else:
@@ -242,21 +184,6 @@ class OrderAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
             "opts": self.opts,
         }
         return TemplateResponse(request, "admin/shop/order/act.html", context, status=409 if error else 200)
-
-
-def _do(order: Order, name: str, act: OrderAct, *, actor: str, reason: str) -> str:
-    """Act, and add it to what staff did to the sale; the order's own history is written with the act itself.
-
-    Returns what came of it. Raises InvalidRequest when the order is not in the state that its page had shown; else
-    as the service.
-    """
-    if act.state not in (None, order.state):
-        raise InvalidRequest(f"this order is {order.state.replace('_', ' ')} by now; nothing was done")
-    told = act.service(order, actor=actor, reason=reason)
-    StaffAct.objects.create(
-        sale=order.sale, act=f"{name}_order", actor=actor, reason=reason, detail=order_number(order.pk)
-    )
-    return told
 
 
 @admin.register(StaffAct)

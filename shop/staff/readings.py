@@ -8,7 +8,6 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from django.db import connection
 from django.utils import timezone
 
 from inventory import heartbeats, reconcile_requests, redis
@@ -22,43 +21,40 @@ from inventory.states import WAITING_STATES
 from shop.models import Sale, StaffAct
 from shop.sales.audit import audit_sale
 from shop.sales.decision_rates import Sample, measure
+from shop.staff.lists import revenue
+from shop.staff.room import history, speed
 
 LAST = 12
 MAX_LETTERS = 50
-# Ten minutes at one point every two seconds.
+# Ten minutes at one point every two seconds: those that only this page has looked for.
 MAX_POINTS = 300
-SPEED_SECONDS = 10
+CHART_SECONDS = 600.0
 LINE_FIELDS = ("waiting", "waitlisted", "in_flight", "queued", "admitted", "decided", "aside", "waits_for")
-# A point of the charts: Unix s, units free, held, sold, requests waiting, decisions a second, ms p50, ms p99.
-Point = list[float | None]
-
-# Bounded by the newest orders of the whole shop: no index leads to "decided lately", and none shall be paid for.
-SPEED = """
-SELECT count(*), percentile_cont(0.5) WITHIN GROUP (ORDER BY ms), percentile_cont(0.99) WITHIN GROUP (ORDER BY ms)
-FROM (SELECT extract(epoch FROM decided_at) * 1000 - seq / 1000.0 AS ms FROM shop_order
-      WHERE id > (SELECT coalesce(max(id), 0) FROM shop_order) - 5000 AND sale_id = %(sale_id)s AND NOT restored
-        AND NOT standby AND decided_at > clock_timestamp() - make_interval(secs => %(seconds)s)) AS lately
-"""
 
 
 def read_room(sale: Sale, last: dict[str, Any] | None) -> dict[str, Any]:
     """Return everything a room shows of `sale`, as plain data; last: the reading before, for speeds and charts."""
     stock = sale.stock
     stock.refresh_from_db()
+    of_redis = _of_redis(stock.sku)
     room: dict[str, Any] = {
         "at": time.time(),
+        "opens": sale.opens_at.timestamp(),
+        "closes": sale.closes_at.timestamp(),
+        "earned": _earned(sale),
         "state": sale.state_at(timezone.now()),
         "pause_reason": sale.pause_reason,
         "retired": sale.retired_at is not None,
         "stock": {name: getattr(stock, name) for name in ("total", "available", "held", "sold", "version", "fence")},
         "movements": [_movement(each) for each in StockMovement.objects.filter(stock=stock)[:LAST]],
         "acts": [_act(each) for each in StaffAct.objects.filter(sale=sale)[:LAST]],
-        "latency": _latency(sale),
+        "latency": _latency(sale, waitlisted_to=of_redis.pop("waitlisted_to")),
         "invariants": _invariants(sale),
-        **_of_redis(stock.sku),
+        **of_redis,
     }
     room["rate"] = _rate(room, last)
-    room["points"] = [*(last["points"] if last else _past(sale)), _point(room)][-MAX_POINTS:]
+    room["live"] = [*(last["live"] if last else []), _point(room)][-MAX_POINTS:]
+    room["points"] = history.with_live(history.read_points(sale.pk, seconds=CHART_SECONDS), room["live"])
     return room
 
 
@@ -68,6 +64,7 @@ def _of_redis(sku: str) -> dict[str, Any]:
         look = snapshot.look_at(client, [sku])[sku]
         return {
             "redis_error": "",
+            "waitlisted_to": speed.read_waitlisted_to(client, sku),
             "full": memory.look(client, sku),
             "line": {
                 **{name: getattr(look.line, name) for name in LINE_FIELDS},
@@ -82,7 +79,7 @@ def _of_redis(sku: str) -> dict[str, Any]:
         }
     except RedisUnavailable as error:
         nothing: dict[str, Any] = {"line": None, "lock": None, "workers": [], "letters": [], "comparison": None}
-        return {"redis_error": error.detail, **nothing}
+        return {"redis_error": error.detail, "waitlisted_to": 0, **nothing}
 
 
 def _lock(look: snapshot.StockLook, numbers: dict[str, int]) -> dict[str, Any]:
@@ -140,15 +137,15 @@ def _act(act: StaffAct) -> dict[str, Any]:
     }
 
 
-def _latency(sale: Sale) -> dict[str, Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(SPEED, {"sale_id": sale.pk, "seconds": SPEED_SECONDS})
-        count, p50, p99 = cursor.fetchone()
-    return {
-        "count": count,
-        "p50_ms": None if p50 is None else max(0.0, p50),
-        "p99_ms": None if p99 is None else max(0.0, p99),
-    }
+def _latency(sale: Sale, *, waitlisted_to: int) -> dict[str, Any]:
+    return speed.read_speed(sale_id=sale.pk, stock_id=sale.stock_id, waitlisted_to=waitlisted_to)._asdict()
+
+
+def _earned(sale: Sale) -> dict[str, Any]:
+    """Return what the sale has earned, as text by currency, and how many orders are paid."""
+    found = revenue.of_sales([sale.pk]).get(sale.pk, [])
+    sums = [(each.currency, str(each.amount)) for each in found] or [(sale.currency, "0")]
+    return {"sums": sums, "orders": sum(each.orders for each in found)}
 
 
 def _invariants(sale: Sale) -> dict[str, Any]:
@@ -168,26 +165,9 @@ def _rate(room: dict[str, Any], last: dict[str, Any] | None) -> float | None:
     return None if rate is None else round(rate, 1)
 
 
-def _point(room: dict[str, Any]) -> Point:
+def _point(room: dict[str, Any]) -> history.Point:
     stock, latency, line = room["stock"], room["latency"], room["line"]
-    waiting = line["waiting"] + line["in_flight"] if line else None
+    waiting = line["waiting"] + line["in_flight"] + line["aside"] if line else None
     figures = [round(room["at"], 3), stock["available"], stock["held"], stock["sold"], waiting, room["rate"]]
     times = [None if latency[name] is None else round(latency[name], 1) for name in ("p50_ms", "p99_ms")]
     return [*figures, *times]
-
-
-# What the ledger knows of the minutes before anybody looked: free units only.
-PAST = """
-SELECT extract(epoch FROM step), s.available - coalesce(sum(sum(m.delta)) OVER (
-           ORDER BY step DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)
-FROM inventory_stock s JOIN inventory_stockmovement m ON m.stock_id = s.id
-CROSS JOIN LATERAL (SELECT date_bin('2 seconds', m.created_at, '2000-01-01')) AS steps(step)
-WHERE s.id = %(stock_id)s AND m.created_at > clock_timestamp() - interval '10 minutes'
-GROUP BY s.available, step ORDER BY step
-"""
-
-
-def _past(sale: Sale) -> list[Point]:
-    with connection.cursor() as cursor:
-        cursor.execute(PAST, {"stock_id": sale.stock_id})
-        return [[float(at), int(free), None, None, None, None, None, None] for at, free in cursor.fetchall()]

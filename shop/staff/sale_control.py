@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +14,7 @@ import structlog
 from django.core.exceptions import ValidationError
 from django.db import DataError, IntegrityError, connection, transaction
 from django.utils import timezone
+from django.utils.text import Truncator
 
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
@@ -34,8 +35,8 @@ def open_now(slug: str, *, actor: str, reason: str = "") -> Sale:
         now = timezone.now()
         if sale.state_at(now) != "scheduled":
             raise InvalidRequest(f"{slug} is {sale.state_at(now)}; only a scheduled sale can be opened")
-        sale.opens_at = now - timedelta(milliseconds=1)
-        return f"opens_at {sale.opens_at.isoformat()}"
+        before, sale.opens_at = sale.opens_at, now - timedelta(milliseconds=1)
+        return change_in_words("opens_at", before, sale.opens_at)
 
     return _act(slug, "open", act, actor=actor, reason=reason)
 
@@ -50,8 +51,8 @@ def pause(slug: str, *, actor: str, reason: str) -> Sale:
 
     def act(sale: Sale) -> str:
         _refuse_when_closed(sale)
-        sale.switch, sale.pause_reason = Sale.Switch.PAUSED, reason
-        return ""
+        before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.PAUSED, reason
+        return change_in_words("switch", before, sale.switch)
 
     return _act(slug, "pause", act, actor=actor, reason=reason)
 
@@ -62,8 +63,8 @@ def resume(slug: str, *, actor: str, reason: str = "") -> Sale:
     def act(sale: Sale) -> str:
         if sale.switch != Sale.Switch.PAUSED:
             raise InvalidRequest(f"{slug} is not paused")
-        sale.switch, sale.pause_reason = Sale.Switch.ON, ""
-        return ""
+        before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.ON, ""
+        return change_in_words("switch", before, sale.switch)
 
     return _act(slug, "resume", act, actor=actor, reason=reason)
 
@@ -77,11 +78,13 @@ def close(slug: str, *, actor: str, reason: str = "") -> Sale:
     def act(sale: Sale) -> str:
         if sale.switch == Sale.Switch.CLOSED:
             raise InvalidRequest(f"{slug} is closed")
-        sale.switch, sale.pause_reason = Sale.Switch.CLOSED, ""
+        before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.CLOSED, ""
+        changes = [change_in_words("switch", before, sale.switch)]
         now = timezone.now()
-        if now > sale.opens_at:
-            sale.closes_at = min(sale.closes_at, now)  # from here on it is over, and its time in the list runs
-        return ""
+        if sale.opens_at < now < sale.closes_at:
+            changes.append(change_in_words("closes_at", sale.closes_at, now))
+            sale.closes_at = now  # from here on it is over, and its time in the list runs
+        return ", ".join(changes)
 
     return _act(slug, "close", act, actor=actor, reason=reason)
 
@@ -107,14 +110,26 @@ def change_terms(
             sale.clean_fields(exclude={field.name for field in Sale._meta.fields} - set(new))
         except ValidationError as error:
             raise InvalidRequest("; ".join(error.messages)) from error
-        return ", ".join(f"{field} {old[field]} → {new[field]}" for field in new)
+        return ", ".join(change_in_words(field, old[field], new[field]) for field in new)
 
     return _act(slug, "terms", act, actor=actor, reason=reason)
 
 
-def note_change(sale: Sale, *, actor: str, fields: Sequence[str]) -> None:
-    """Write down that a form of the admin changed `fields` of a sale, in the caller's transaction."""
-    StaffAct.objects.create(sale=sale, act="change", actor=actor, detail=", ".join(fields)[:MAX_REASON_LENGTH])
+def change_in_words(field: str, old: object, new: object) -> str:
+    """Return a change as the log of acts shows it: field old → new; moments in UTC, to the second."""
+    return f"{field} {_in_words(old)} → {_in_words(new)}"
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return "–" if value in (None, "") else str(value)
+
+
+def note_change(sale: Sale, *, actor: str, changes: Sequence[tuple[str, object, object]]) -> None:
+    """Write down what a form of the admin changed of a sale, in the caller's transaction. changes: field, old, new."""
+    detail = Truncator(", ".join(change_in_words(*each) for each in changes)).chars(MAX_REASON_LENGTH)
+    StaffAct.objects.create(sale=sale, act="change", actor=actor, detail=detail)
 
 
 def restock(slug: str, *, units: int, actor: str, reason: str = "", seen_total: int | None = None) -> StockFigures:
@@ -180,7 +195,9 @@ def _change_stock(
             if seen_total not in (None, stock.available + stock.held + stock.sold):
                 raise InvalidRequest(f"the count of {sku} was changed after you had looked; look again first")
             figures = change(cursor, sku)
-            StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=f"{units:+d} units")
+            before = stock.available + stock.held + stock.sold
+            detail = f"{units:+d} units, {change_in_words('total', before, before + units)}"
+            StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=detail)
     except DataError as error:
         raise InvalidRequest(f"{units} units are more than the books can count") from error
     with suppress(LineNotTold):  # the board of every web process sees the newer figures and primes them

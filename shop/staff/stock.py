@@ -4,8 +4,6 @@ shop/urls.py puts it under the admin's own check of who is staff.
 
 from __future__ import annotations
 
-import csv
-import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,12 +14,11 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
+from shop.staff.lists import csv_export
 from shop.staff.stock_rows import COLUMNS, FILTERS, StockPage, StockRow, read_stock
 
 LIVE_SECONDS = 2
 MAX_SEARCH_LENGTH = 40
-# What a spreadsheet takes for a formula, also after spaces, newlines and signs that nobody sees; and what it cuts off.
-FORMULA = re.compile(r"[\s\x00-\x20\u200b-\u200f\ufeff]*[=+\-@＝＋－＠]|[\t\r\n]")
 
 
 def stock_live(request: HttpRequest) -> HttpResponse:
@@ -78,15 +75,7 @@ def _json(found: StockPage) -> JsonResponse:
 
 
 def _csv(rows: list[StockRow]) -> HttpResponse:
-    answer = HttpResponse(content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="stock-{timezone.now():%Y%m%dT%H%M%SZ}.csv"'
-    writer = csv.writer(answer)
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow(_harmless(value) for value in row.cells().values())
+    parts = csv_export.csv_parts(COLUMNS, (row.cells().values() for row in rows))
+    answer = HttpResponse(b"".join(parts), content_type=csv_export.CONTENT_TYPE)
+    answer["Content-Disposition"] = csv_export.disposition("stock")
     return answer
-
-
-def _harmless(value: object) -> object:
-    """Return a cell that a spreadsheet reads as text: names of machines and slugs are typed by people."""
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value

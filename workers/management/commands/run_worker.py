@@ -22,6 +22,7 @@ from workers.mailer import Mailer
 from workers.payments import PaymentsWorker
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.reconciler.loop import Reconciler
+from workers.reconciler.recorder import Recorder
 from workers.reconciler.requested import compare_asked
 from workers.settler import Settler
 
@@ -75,12 +76,16 @@ def run_expirer(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
 
 def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
-    """Compare and mend until stopped."""
+    """Record, compare and mend until stopped."""
     client = redis.connect(timeout_seconds=2)
     tell_alive = partial(heartbeat.note, busy=True)
     reconciler = Reconciler(client, stopping=stop.is_set, gentle=True, tell_alive=tell_alive)
 
-    serve_staff = partial(compare_asked, reconciler, client)
+    recorder = Recorder(client)
+
+    def serve_staff() -> None:
+        recorder.work_once()
+        compare_asked(reconciler, client)
 
     def one_round() -> int:
         serve_staff()

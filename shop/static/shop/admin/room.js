@@ -1,8 +1,11 @@
-// Keeps a control room up to date: its parts, and four charts of the points that the server remembers.
+// Keeps a control room up to date: its parts, and four charts of what was recorded. Draws steps, and a gap where nobody
+// looked: nothing is drawn that was not seen.
 import { place, watch, write } from "./live.js";
 
-const MAX_POINTS = 300;
 const page = document.getElementById("live");
+const WHOLE = "whole" in page.dataset;
+const SHOWN_SECONDS = 600;
+const MAX_POINTS = WHOLE ? 5000 : 1000;
 const points = []; // each: time, free, held, sold, in line, decisions a second, p50, p99
 const PLOTS = {
   "plot-units": { columns: [1, 2, 3], names: ["free", "held", "sold"], colours: ["--free", "--held", "--sold"] },
@@ -33,7 +36,7 @@ function draw() {
         axes: [{ ...axis, size: 32, space: 76, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56 }],
         series: [
           {},
-          ...names.map((label, at) => ({ label, width: 2, dash: at === 1 ? [6, 4] : at === 2 ? [2, 3] : undefined, stroke: () => colour(colours[at]), spanGaps: true, points: { show: false } })),
+          ...names.map((label, at) => ({ label, width: 2, dash: at === 1 ? [6, 4] : at === 2 ? [2, 3] : undefined, stroke: () => colour(colours[at]), spanGaps: false, paths: window.uPlot.paths.stepped({ align: 1 }), points: { show: false } })),
         ],
       },
       columns(numbers),
@@ -47,7 +50,9 @@ function draw() {
 
 function add(fresh) {
   points.push(...fresh);
-  points.splice(0, Math.max(0, points.length - MAX_POINTS));
+  const since = WHOLE ? 0 : points[points.length - 1][0] - SHOWN_SECONDS;
+  const old = points.findIndex((point) => point[0] >= since);
+  points.splice(0, Math.max(old, points.length - MAX_POINTS));
   if (!plots.length) draw();
   else for (const { plot, numbers } of plots) plot.setData(columns(numbers));
 }
@@ -62,7 +67,7 @@ new MutationObserver(redraw).observe(document.documentElement, { attributeFilter
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
 watch({
-  address: () => `${page.dataset.url}?after=${points.length ? points[points.length - 1][0] : 0}`,
+  address: () => `${page.dataset.url}?${WHOLE ? "span=sale&" : ""}after=${points.length ? points[points.length - 1][0] : 0}`,
   show(answer) {
     place(answer.parts);
     write("room-summary", answer.summary);

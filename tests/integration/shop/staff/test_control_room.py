@@ -21,10 +21,10 @@ from shop.models import Sale, StaffAct
 from shop.sales.catalogue import SaleCard
 from shop.staff import control_room, readings
 from shop.staff.actions import ROOM_ACTS
-from shop.staff.control_room_acts import ROOM_LOCK
+from shop.staff.lists.one_press import ROOM_LOCK
 from shop.staff.shared_reading import shared
 from tests.support.road import held_lock, own_connection, queue, run, settle_line, take
-from tests.support.shopkeeping import assert_books_balance, make_sale
+from tests.support.shopkeeping import assert_books_balance, make_sale, pay
 from tests.support.staff import browser_of, count_queries
 from workers.embedded.server import free_port
 from workers.reconciler.loop import Reconciler
@@ -124,8 +124,7 @@ def test_a_broken_invariant_is_a_red_light(manager: Client, card: SaleCard, fres
 
 def test_the_points_of_the_charts_go_on_from_where_the_page_is(manager: Client, card: SaleCard, fresh: None) -> None:
     first = live(manager, card)
-    # The ledger's past comes first: three units were loaded before anybody looked.
-    assert first["points"][0][1:] == [3, None, None, None, None, None, None]
+    assert [point[1:5] for point in first["points"]] == [[3, 0, 0, 0]]
     queue(card, "ann")
     settle_line(card)
     at = first["points"][-1][0]
@@ -135,6 +134,35 @@ def test_the_points_of_the_charts_go_on_from_where_the_page_is(manager: Client, 
     assert point[5] > 0
     assert 0 < point[6] <= point[7]
     assert live(manager, card, after="nonsense")["points"][0] == first["points"][0]
+
+
+def test_it_says_what_it_earned_how_long_it_runs_and_what_to_do(manager: Client, card: SaleCard, fresh: None) -> None:
+    names = queue(card, "ann", "bob")
+    parts = live(manager, card)["parts"]
+    assert "No settler runs" in parts["now"]
+    settle_line(card)
+    pay(names[0])
+    parts = live(manager, card)["parts"]
+    assert re.search(r"Closes in (59|58|57):\d\d\.", parts["now"])
+    assert "Nothing: the sale runs." in parts["now"]
+    assert re.findall(r"<dt>(sold|orders paid|revenue)</dt><dd>([^<]+)", parts["numbers"]) == [
+        ("sold", "1"),
+        ("orders paid", "1"),
+        ("revenue", "€15.00"),
+    ]
+    do(manager, card, "pause")
+    assert "Resume the sale" in live(manager, card)["parts"]["now"]
+    run(("HINCRBY", keys.stock(card.sku), "queued", 1))
+    assert "The books do not agree. Pause the sale" in live(manager, card)["parts"]["now"]
+
+
+def test_engineering_is_folded_below_what_people_need(manager: Client, card: SaleCard) -> None:
+    shown = manager.get(room(card)).content.decode()
+    below = shown.index('<details class="room-engineering">')
+    for part in ("now", "buttons", "numbers", "acts"):
+        assert shown.index(f'data-part="{part}"') < below, part
+    for part in ("invariants", "workers", "lock", "letters", "movements"):
+        assert shown.index(f'data-part="{part}"') > below, part
 
 
 @pytest.fixture

@@ -177,9 +177,9 @@ def test_every_act_is_one_row_of_the_log(card: SaleCard) -> None:
     command("restock", card.slug, "--units", "3")
     rows = StaffAct.objects.filter(sale_id=card.sale_id).order_by("id").values_list("act", "actor", "reason", "detail")
     assert list(rows) == [
-        ("pause", "olga", "why", ""),
-        ("resume", "olga", "", ""),
-        ("restock", "olga", "", "+3 units"),
+        ("pause", "olga", "why", "switch on → paused"),
+        ("resume", "olga", "", "switch paused → on"),
+        ("restock", "olga", "", "+3 units, total 2 → 5"),
     ]
 
 
@@ -251,5 +251,5 @@ def test_a_form_never_writes_stock_however_old_it_is(staff: Client, card: SaleCa
     sale = Sale.objects.select_related("stock").get(pk=card.sale_id)
     assert (sale.title, sale.switch) == ("A newer title", "on")
     assert (sale.stock.available, sale.stock.held) == (0, 2)
-    assert StaffAct.objects.get(sale=sale).detail == "title"
+    assert StaffAct.objects.get(sale=sale).detail == "title Paper kite → A newer title"
     assert_books_balance(card)

@@ -1,0 +1,30 @@
+"""Lets one press at a time act on the same thing, in all processes. Never waits: the other press is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+
+from inventory.exceptions import InvalidRequest
+
+# The first half of an advisory lock's name; the second is the sale, for a bulk act 0: one at a time in the whole shop.
+ROOM_LOCK, BULK_LOCK = 0x46440001, 0x46440002
+
+
+@contextmanager
+def alone(kind: int, number: int, *, what: str) -> Iterator[None]:
+    """Let nobody else act under the same lock meanwhile: of a form that is sent twice one is seen to be stale.
+
+    Raises InvalidRequest, which says `what` is under way.
+    """
+    names = [kind, number % 2**31]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", names)
+        if not cursor.fetchone()[0]:
+            raise InvalidRequest(f"{what} is under way; nothing was done now, look again")
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", names)

@@ -1,0 +1,123 @@
+"""Every act of staff on an order: service, meaning, the state it needs, its right; and how one is done and logged.
+Never changes an order itself: the services do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from django import forms
+
+from inventory.exceptions import InvalidRequest, LineNotTold
+from inventory.states import State
+from shop.accounts.forms import PasswordAgain
+from shop.models import Order, Payment, StaffAct
+from shop.orders import deliveries, holds, mails
+from shop.orders.numbers import order_number
+from shop.payments import refunds
+
+
+class OrderAct(NamedTuple):
+    """One act: its service, name and meaning, the state an order must be in (None: any), and the right it needs.
+
+    asks_password: again, unless it was given a moment ago.
+    """
+
+    service: Callable[..., str]
+    title: str
+    meaning: str
+    state: State | None
+    permission: str
+    asks_password: bool = False
+
+
+def cancel_order(order: Order, *, actor: str, reason: str) -> str:
+    """End a hold before its time; its units are free at once. Raises NotPayable, Unavailable."""
+    with suppress(LineNotTold):  # as with a refund: it is done, and staff read the database
+        holds.cancel(order.request_id, buyer=order.buyer, actor=actor, reason=reason)
+    return "its units are free"
+
+
+def refund_order(order: Order, *, actor: str, reason: str, ask_now: bool = True) -> str:
+    """Give the money back and make the units free; say how far the money has come. Raises NotPayable, Unavailable.
+
+    ask_now: ask the provider at once; else the payments worker does, a few seconds later.
+    """
+    refunds.refund_order(order.request_id, actor=actor, reason=reason, ask_now=ask_now)
+    if not ask_now:
+        return "its units are free, and the provider is asked for the money within seconds"
+    if Payment.objects.filter(order=order, state=Payment.State.REFUND_DUE).exists():
+        return "its units are free; the provider does not answer, and is asked for the money again and again"
+    return "its units are free and the money went back"
+
+
+def send_link(order: Order, *, actor: str, reason: str) -> str:
+    """Send the secret link again, to the address that is kept and to no other. Raises InvalidRequest without one."""
+    mails.send_link_again(order)
+    return "queued for the address that its buyer gave"
+
+
+def delete_address(order: Order, *, actor: str, reason: str) -> str:
+    """Delete the addresses of an order's buyer, and the mails to them."""
+    mails.forget_address(order.request_id)
+    deliveries.forget_address(order.request_id)
+    return "no address is kept"
+
+
+ORDER_ACTS = {
+    "cancel": OrderAct(
+        cancel_order,
+        "Cancel",
+        "The hold ends now, and its units go to the next in line.",
+        State.HELD,
+        "shop.cancel_order",
+    ),
+    "refund": OrderAct(
+        refund_order,
+        "Refund",
+        "The whole amount goes back to the buyer, and the units are free again.",
+        State.PAID,
+        "shop.refund_order",
+        asks_password=True,
+    ),
+    "mail": OrderAct(
+        send_link,
+        "Send the link",
+        "The secret link goes to the address that the buyer gave, and to no other. Nobody here sees either.",
+        None,
+        "shop.mail_order",
+    ),
+    "forget": OrderAct(
+        delete_address,
+        "Delete the address",
+        "The buyer's e-mail address is deleted, every mail to it that is kept or waits, and the delivery address.",
+        None,
+        "shop.mail_order",
+    ),
+}
+
+
+class ReasonForm(PasswordAgain):
+    """Why; it stands in the order's history for ever. Some acts ask for the password again too."""
+
+    reason = forms.CharField(
+        max_length=Order._meta.get_field("reason").max_length, widget=forms.TextInput({"class": "vTextField"})
+    )
+
+
+def do_act(order: Order, name: str, *, actor: str, reason: str, **more: Any) -> str:
+    """Act, and add it to what staff did to the sale; the order's own history is written with the act itself.
+
+    more: what only some services take. Returns what came of it. Raises InvalidRequest when the order is not in the
+    state that its page had shown; else as the service.
+    """
+    act = ORDER_ACTS[name]
+    if act.state not in (None, order.state):
+        raise InvalidRequest(f"this order is {order.state.replace('_', ' ')} by now; nothing was done")
+    told = act.service(order, actor=actor, reason=reason, **more)
+    StaffAct.objects.create(
+        sale=order.sale, act=f"{name}_order", actor=actor, reason=reason, detail=order_number(order.pk)
+    )
+    return told

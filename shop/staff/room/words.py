@@ -1,0 +1,86 @@
+"""Says to people how a sale stands and what to do now, from a reading of its control room. Never reads a store."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.utils.translation import gettext, ngettext
+
+from shop.web.sale_presenter import clock, money
+
+
+def time_left(room: dict[str, Any]) -> str:
+    """Return how long it is until the sale opens or closes, '' when it is over."""
+    now = time.time()
+    if room["state"] == "scheduled":
+        return gettext("Opens in %(time)s.") % {"time": clock(timedelta(seconds=room["opens"] - now))}
+    if room["state"] == "closed":
+        return ""
+    return gettext("Closes in %(time)s.") % {"time": clock(timedelta(seconds=room["closes"] - now))}
+
+
+def revenue(room: dict[str, Any]) -> str:
+    """Return what the sale has earned, refunds subtracted."""
+    return " + ".join(money(Decimal(amount), currency=currency) for currency, amount in room["earned"]["sums"])
+
+
+def advice(room: dict[str, Any]) -> list[str]:
+    """Return what to do now, the most urgent first; never empty."""
+    return _faults(room) or [_next_step(room)]
+
+
+def _faults(room: dict[str, Any]) -> list[str]:
+    """Return what is wrong, and what to do about it."""
+    if room["retired"]:
+        return []
+    said = []
+    if room["redis_error"]:
+        said.append(gettext("Redis does not answer: nobody new is let in. Have it looked at; no place is lost."))
+    if room["invariants"]["error"]:
+        said.append(gettext("The audit could not be made. Have the stores looked at."))
+    elif not room["invariants"]["ok"]:
+        said.append(gettext("The books do not agree. Pause the sale, and open the invariants below."))
+    line = room["line"]
+    if line and line["waiting"] + line["in_flight"] and not _has_live(room, "settler"):
+        said.append(gettext("No settler runs, so nobody in line is decided. Start one."))
+    if room["stock"]["held"] and room["workers"] and not _has_live(room, "expirer"):
+        said.append(gettext("No expirer runs, so holds do not end. Start one."))
+    if room["letters"]:
+        count = len(room["letters"])
+        text = ngettext(
+            "%(n)d request could not be decided. Retry or discard the dead letter.",
+            "%(n)d requests could not be decided. Retry or discard the dead letters.",
+            count,
+        )
+        said.append(text % {"n": count})
+    return said
+
+
+def _next_step(room: dict[str, Any]) -> str:
+    stock = room["stock"]
+    if room["retired"]:
+        return gettext("Nothing: the sale is retired.")
+    if room["state"] == "paused":
+        return gettext("Resume the sale when the reason of the pause is mended; buyers wait.")
+    if room["state"] == "scheduled":
+        return (
+            gettext("Nothing: the sale opens by itself.")
+            if stock["available"]
+            else gettext("Restock: no unit is free.")
+        )
+    if room["state"] == "closed":
+        if stock["held"]:
+            return gettext("Nothing: the last holds are paid or end by themselves.")
+        return gettext("Nothing: the sale is over. It is retired by itself, or at once with Retire.")
+    if not stock["available"] and not stock["held"]:
+        return gettext("Everything is sold: close the sale, or restock.")
+    if not stock["available"]:
+        return gettext("Nothing: every unit is sold or held, and what is not paid goes to the next in line.")
+    return gettext("Nothing: the sale runs.")
+
+
+def _has_live(room: dict[str, Any], name: str) -> bool:
+    return any(worker["name"] == name and worker["alive"] for worker in room["workers"])
