@@ -16,11 +16,12 @@ from typing import Any
 import psycopg
 import pytest
 from django.core.management import call_command
+from django.db.models import F
 from django.utils import timezone
 
 from inventory import reconcile_requests, redis
 from inventory.exceptions import RedisUnavailable
-from shop.models import Order, Payment, Sale
+from shop.models import Order, Payment, Sale, SaleSample
 from shop.orders import mails
 from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
@@ -173,6 +174,10 @@ def let_the_reconciler_mend(shop: Shop, web: Caller, card: SaleCard) -> None:
             lambda: (reconcile_requests.last(client, card.sku) or {}).get("state") == reconcile_requests.DONE,
             what="it was compared",
         )
+        # It has recorded how the sale stood, also with what only Redis tells.
+        recorded = SaleSample.objects.filter(sale_id=card.sale_id, waiting__isnull=False)
+        wait_until(lambda: recorded.filter(held__gt=0).exists(), what="the history is recorded")
+        wait_until(lambda: recorded.filter(since__lt=F("until")).exists(), what="a row was made longer")
 
 
 def let_staff_look(shop: Shop, card: SaleCard) -> None:
