@@ -95,14 +95,13 @@ class SaleAdmin(ControlRoom):
 
     @admin.display(description="more")
     def more(self, obj: Sale) -> str:
-        """Return the ways to its form, and to that of a new sale with the same terms but name and window."""
+        """Return the ways to its form, its audit, and the form of a new sale with the same terms."""
         # A box is ticked by any text that its address has, and an empty limit is the default.
         same = {name: value for name in COPIED if (value := getattr(obj, name)) not in (False, None)}
         query = urlencode(same | {"product": obj.product_id})
-        change = reverse("admin:shop_sale_change", args=[obj.pk])
-        return format_html(
-            '<a href="{}">edit</a><br><a href="{}?{}">duplicate</a>', change, reverse("admin:shop_sale_add"), query
-        )
+        change, audit = (reverse(f"admin:shop_sale_{name}", args=[obj.pk]) for name in ("change", "audit"))
+        links = '<a href="{}">edit</a> · <a href="{}">audit</a><br><a href="{}?{}">duplicate</a>'
+        return format_html(links, change, audit, reverse("admin:shop_sale_add"), query)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
         return ("product", "stock", "slug", "switch", "pause_reason") if obj else ()

@@ -18,7 +18,8 @@ SPEED_SECONDS = 10
 SPEED = """
 WITH lately AS (
     SELECT decided_at AS at, seq, hold_expires_at IS NOT NULL AS had_units, NULL::timestamptz AS freed FROM shop_order
-    WHERE id > (SELECT coalesce(max(id), 0) FROM shop_order) - 5000 AND sale_id = %(sale_id)s AND NOT restored AND NOT standby
+    WHERE id > (SELECT coalesce(max(id), 0) FROM shop_order) - 5000 AND sale_id = %(sale_id)s
+      AND NOT restored AND NOT standby
       AND decided_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 ), freed AS (
     SELECT created_at AS at, NULL::bigint AS seq, NULL::boolean AS had_units, created_at AS freed
