@@ -15,6 +15,8 @@ RUN KEY="$(python -c 'import secrets; print(secrets.token_hex(32))')" && \
     DATABASE_URL=postgresql://none:none@none REDIS_URL=redis://:none@none \
     SECRET_KEY="$KEY" FAIRDROP_TOKEN_KEYS="$KEY" FAIRDROP_PAYMENT_PROVIDERS=none=none \
     python manage.py collectstatic --noinput
+# A new volume takes its owner from the folder it is laid over.
+RUN mkdir /srv/media && chown fairdrop /srv/media
 USER 10001
 EXPOSE 8000
 CMD ["python", "manage.py", "run_web", "--host", "0.0.0.0", "--port", "8000"]
@@ -25,7 +27,6 @@ COPY requirements/load.txt requirements/
 RUN pip install --require-hashes -r requirements/load.txt
 COPY locust.conf ./
 COPY loadtest loadtest
-# A new volume takes its owner from the folder it is laid over.
 RUN mkdir /flood && chown fairdrop /flood
 USER 10001
 CMD ["locust"]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
@@ -17,6 +16,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
+from post_office.models import Attachment, EmailTemplate
 
 from inventory.exceptions import Unavailable
 from shop.models import Product, Sale
@@ -26,8 +26,13 @@ from shop.staff import sale_control
 from shop.staff.actions import ACTS, action_for
 from shop.staff.control_room import ControlRoom
 from shop.staff.lists.sale_list import SALE_COLUMNS
-from shop.staff.sale_form import NEW_PRODUCT, NewSaleForm, SaleForm, check_picture
+from shop.staff.sale_form import NEW_PRODUCT, NewSaleForm, SaleForm
+from shop.staff.setup.pictures import PictureAdmin, ProductAdmin
+from shop.staff.setup.preview import Previews
+from shop.staff.setup.terms import TERMS, keep_terms, keeps_terms
 
+# Mails are written by the shop itself: nobody makes templates of them, or files to go with them.
+admin.site.unregister([EmailTemplate, Attachment])
 # Keys and recovery codes are nobody's to read or to type in, not even a superuser's: manage.py second_factor resets.
 admin.site.unregister([TOTPDevice, StaticDevice])
 admin.site.site_header = "Fairdrop"
@@ -35,18 +40,9 @@ admin.site.site_title = "Fairdrop"
 admin.site.index_title = "Control room"
 admin.site.index_template = "admin/shop/index.html"
 
-# What a sale has in common with the one that it is made from.
-COPIED = (
-    "title",
-    "title_zh",
-    "price",
-    "currency",
-    "per_buyer_limit",
-    "per_network_limit",
-    "hold_seconds",
-    "room",
-    "ships",
-)
+# What a sale has of its own beyond the terms that can be kept under a name; another sale may begin with it all.
+OF_THE_SALE = ("per_network_limit", "ships")
+COPIED = ("title", "title_zh", *TERMS, *OF_THE_SALE)
 
 
 def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:
@@ -54,30 +50,11 @@ def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:
     return user.has_perms(("shop.add_product", "shop.change_stock"))  # type: ignore[union-attr]
 
 
-class ProductForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A picture is named by its path, so the form looks whether it is there."""
-
-    def clean_picture(self) -> str:
-        """Return the path. Raises ValidationError when no page could show it."""
-        return check_picture(self.cleaned_data["picture"])
-
-
-@admin.register(Product)
-class ProductAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """What is offered; the stock it counts is chosen once."""
-
-    form = ProductForm
-    list_display = ("title", "slug", "stock", "list_price")
-    list_select_related = ("stock",)
-    search_fields = ("title", "slug", "stock__sku")
-    ordering = ("title",)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Product | None = None) -> tuple[str, ...]:
-        return ("stock",) if obj else ()
+admin.site.register(Product, ProductAdmin)
 
 
 @admin.register(Sale)
-class SaleAdmin(ControlRoom):
+class SaleAdmin(Previews, PictureAdmin, ControlRoom):
     """When, at what price, how many a person. A sale is closed, never deleted: its orders stay explained."""
 
     class Media:
@@ -110,18 +87,22 @@ class SaleAdmin(ControlRoom):
         return {} if obj else {"slug": ("title",)}
 
     def get_fieldsets(self, request: HttpRequest, obj: Sale | None = None) -> Any:
+        terms = (*TERMS, "keep_terms_as") if keeps_terms(request.user) else TERMS
         if obj is not None or not makes_products(request.user):
-            return super().get_fieldsets(request, obj)
+            left_out = {"keep_terms_as"} - {*terms}
+            ((name, options),) = super().get_fieldsets(request, obj)
+            return ((name, {**options, "fields": [each for each in options["fields"] if each not in left_out]}),)
+        new = (*NEW_PRODUCT, "password")
         return (
             (None, {"fields": ("title", "title_zh", "slug", "product")}),
-            ("A new product", {"fields": NEW_PRODUCT, "description": "Only when no product is chosen above."}),
-            ("Terms", {"fields": ("price", "currency", "per_buyer_limit", "hold_seconds", "room", "ships")}),
+            ("A new product", {"fields": new, "description": "Only when no product is chosen above."}),
+            ("Terms", {"fields": (*terms, *OF_THE_SALE)}),
             ("Window", {"fields": ("opens_at", "closes_at", "seen_version")}),
         )
 
     def get_form(self, request: HttpRequest, obj: Sale | None = None, change: bool = False, **kwargs: Any) -> Any:
         if obj is None and makes_products(request.user):
-            kwargs["form"] = NewSaleForm
+            kwargs["form"] = type("NewSaleForm", (NewSaleForm,), {"request": request})
         return super().get_form(request, obj, change, **kwargs)
 
     def has_delete_permission(self, request: HttpRequest, obj: Sale | None = None) -> bool:
@@ -136,13 +117,19 @@ class SaleAdmin(ControlRoom):
 
     def save_model(self, request: HttpRequest, obj: Sale, form: Any, change: bool) -> None:
         """Save, and tell the line once the database has it."""
+        actor = request.user.get_username()
         if not change and form.cleaned_data["product"] is None:
-            obj.product = form.make_product(actor=request.user.get_username())
+            obj.product = form.make_product(actor=actor)
             obj.stock = obj.product.stock
+            self.keep_picture(request, obj.product, form=form)
         super().save_model(request, obj, form, change)
+        name = form.cleaned_data.get("keep_terms_as")
+        if name and keeps_terms(request.user):
+            keep_terms(obj, name=name)
         if change:
-            changes = [(name, form.initial.get(name), form.cleaned_data[name]) for name in form.changed_data]
-            sale_control.note_change(obj, actor=request.user.get_username(), changes=changes)
+            fields = [each for each in form.changed_data if each != "keep_terms_as"]
+            changes = [(each, form.initial.get(each), form.cleaned_data[each]) for each in fields]
+            sale_control.note_change(obj, actor=actor, changes=changes)
         transaction.on_commit(lambda: self.prime(request, slug=obj.slug))
 
     def prime(self, request: HttpRequest, *, slug: str) -> None:

@@ -26,6 +26,11 @@ MAX_BODY_BYTES = 4096
 # A form of the admin with a long description; the API itself takes 4 KiB.
 MAX_PAGE_BYTES = 64 * 1024
 BODY_SECONDS = 5.0
+# A picture that staff upload, and how long that may take.
+MAX_UPLOAD_BYTES = settings.MAX_UPLOAD_BYTES
+UPLOAD_SECONDS = 60.0
+# The name of the extension of a scope with which the server lets a body be an upload.
+UPLOAD = "fairdrop.upload"
 NOT_MODIFIED = 304
 # In the state of a scope: its answer has an end, so a connection that ends before it must not look as if it had come.
 HAS_END = "has_end"
@@ -64,7 +69,7 @@ async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MAX
     if declared is not None and (not declared.isdigit() or int(declared[:12]) > most_bytes):
         raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
     message = await receive()
-    body: bytes = message.get("body", b"")
+    body = bytearray(message.get("body", b""))
     while message.get("more_body") and len(body) <= most_bytes:
         message = await receive()
         body += message.get("body", b"")
@@ -72,7 +77,7 @@ async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MAX
         raise InvalidRequest("request body was truncated")
     if len(body) > most_bytes:
         raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
-    return body
+    return bytes(body)
 
 
 def buyer_of(headers: Headers, *, unsafe: bool) -> str:

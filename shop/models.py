@@ -95,7 +95,7 @@ class Product(models.Model):
     # For readers of Chinese; the other text stands in for one that is empty (in_reader_language).
     tagline_zh = models.CharField("tagline in Chinese", max_length=120, blank=True, default="", db_default="")
     description_zh = models.TextField("description in Chinese", blank=True, default="", db_default="")
-    # A drawing of the project's own, under static/shop/products/.
+    # One that was uploaded (shop/pictures/keeping.py), or the path of a file under static/.
     picture = models.CharField(max_length=80, blank=True)
     list_price = models.DecimalField(max_digits=10, decimal_places=2, validators=[MinValueValidator(0)])
     stock = models.OneToOneField(Stock, on_delete=models.PROTECT, related_name="product")
@@ -357,6 +357,25 @@ class SaleTerms(models.Model):
 
     def __str__(self) -> str:
         return f"{self.sale_id} version {self.version}"
+
+
+class TermsTemplate(models.Model):
+    """Terms that staff keep under a name, to begin a sale with. A sale copies them, and does not know where from."""
+
+    name = models.CharField(max_length=60, unique=True)
+    price = models.DecimalField(max_digits=10, decimal_places=2, validators=[MinValueValidator(0)])
+    currency = models.CharField(max_length=3, default="EUR")
+    per_buyer_limit = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    hold_seconds = models.PositiveIntegerField(default=600, validators=[MinValueValidator(1)])
+    room = models.PositiveIntegerField(default=200)
+
+    class Meta:
+        ordering = ["name"]
+        verbose_name = "template of terms"
+        verbose_name_plural = "templates of terms"
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class StaffAct(models.Model):

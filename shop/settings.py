@@ -261,6 +261,8 @@ TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "APP_DIRS": True,
+        # The shop's own come before the admin's of the same name.
+        "DIRS": [CHECKOUT / "shop" / "templates"],
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
@@ -362,6 +364,8 @@ STATIC_ROOT = BASE_DIR / "staticfiles" if PRODUCTION else STATE_DIR / "static"
 if not PRODUCTION:
     STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 WHITENOISE_USE_FINDERS = not PRODUCTION
+# Where uploaded pictures are kept: all web processes need the same folder, and nobody else writes there.
+MEDIA_ROOT = env.str("FAIRDROP_MEDIA_ROOT", default="") or str(STATE_DIR / "media")
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
@@ -388,6 +392,10 @@ CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SECURE = BEHIND_TLS
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+DATA_UPLOAD_MAX_NUMBER_FILES = 2
+# The largest call that the gate takes, from staff only and for a picture; it is in memory as a whole, and so is its
+# file: nothing goes to a disk as it came.
+MAX_UPLOAD_BYTES = FILE_UPLOAD_MAX_MEMORY_SIZE = 10 * 1024 * 1024
 if PRODUCTION and not BEHIND_TLS:
     # Only on this machine, or production has not started: without TLS none of these can be on.
     SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008", "security.W012", "security.W016"]

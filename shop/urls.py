@@ -3,13 +3,15 @@
 from django.conf import settings
 from django.contrib import admin
 from django.templatetags.static import static
-from django.urls import include, path
+from django.urls import include, path, re_path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
 from shop.api import about, actions
 from shop.api import views as api
+from shop.pictures.views import show_picture
 from shop.staff.lists.revenue_page import revenue_page
+from shop.staff.setup.pictures import may_upload
 from shop.staff.stock import stock_live
 from shop.web import languages, mail_pages, my_tickets, opening_calendar, ticket_actions, views
 
@@ -33,7 +35,9 @@ urlpatterns = [
     path("language/", languages.choose, name="language"),
     path("admin/inventory/stock/live/", admin.site.admin_view(stock_live), name="stock-live"),
     path("admin/shop/revenue/", admin.site.admin_view(revenue_page), name="revenue"),
+    path("admin/uploads/", admin.site.admin_view(may_upload), name="may-upload"),
     path("admin/", admin.site.urls),
+    re_path(r"^pictures/(?P<name>[0-9a-f]{32}\.webp)\Z", show_picture, name="picture"),
     path("api/v1/sales/<slug:slug>/audit", api.sale_audit, name="sale-audit"),
     path("api/v1/about", about.about, name="about"),
     path("api/v1/openapi.json", api.openapi, name="openapi"),

@@ -94,13 +94,14 @@ def shop_database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> 
 
 
 @pytest.fixture(scope="session")
-def lasting_environment(django_db_setup: None) -> dict[str, str]:
+def lasting_environment(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return the environment for a process of the shop that lives longer than a test, on the test database."""
     name = connections["default"].settings_dict["NAME"]
     address = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}")
     # Every test calls from this machine; what limits calls by address is tested in processes of its own.
     rates = dict.fromkeys(("FAIRDROP_RATE_OF_BUYERS", "FAIRDROP_RATE_OF_ASKS", "FAIRDROP_RATE_OF_STREAMS"), "0")
-    return {**os.environ, **rates, "DATABASE_URL": urlunsplit(address)}
+    media = str(tmp_path_factory.mktemp("media"))
+    return {**os.environ, **rates, "DATABASE_URL": urlunsplit(address), "FAIRDROP_MEDIA_ROOT": media}
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
         "reconciler",
     ),
     "shop_deliveryaddress": ("web reconciler(id request_id changed_at)", "web", "web", "web reconciler"),
+    "shop_termstemplate": _OWN,
     "shop_failed_logins": _OWN,
     "sandbox_charge": _PROVIDER,
     "sandbox_event": _PROVIDER,

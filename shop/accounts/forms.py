@@ -29,6 +29,17 @@ class StaffLoginForm(AdminAuthenticationForm):
             raise
 
 
+def check_password_again(request: HttpRequest, password: str) -> None:
+    """Note in the session that the reader has given their password again. Raises ValidationError for a wrong one."""
+    name = request.user.get_username()
+    # A locked account is refused here too, by django-axes.
+    user = authenticate(request, username=name, password=password)
+    if user is None or user.pk != request.user.pk:
+        raise forms.ValidationError(gettext_lazy("This is not your password."))
+    sessions.note_password(request.session)
+    note(AccountAct.PASSWORD_AGAIN, actor=name, request=request)
+
+
 class PasswordAgain(forms.Form):
     """Asks for the reader's password again, unless it was given a moment ago.
 
@@ -50,13 +61,7 @@ class PasswordAgain(forms.Form):
 
     def clean_password(self) -> str:
         """Check the password as a login does, so that guesses at it are counted with failed logins."""
-        name = self.request.user.get_username()
-        # A locked account is refused here too, by django-axes.
-        user = authenticate(self.request, username=name, password=self.cleaned_data["password"])
-        if user is None or user.pk != self.request.user.pk:
-            raise forms.ValidationError(gettext_lazy("This is not your password."))
-        sessions.note_password(self.request.session)
-        note(AccountAct.PASSWORD_AGAIN, actor=name, request=self.request)
+        check_password_again(self.request, self.cleaned_data["password"])
         return ""
 
     def clean(self) -> dict[str, Any]:

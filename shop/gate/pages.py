@@ -6,6 +6,7 @@ for a slow reader.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
@@ -15,13 +16,30 @@ from a2wsgi.wsgi import build_environ
 
 from inventory.exceptions import InvalidRequest
 from shop.gate.server.threads import ThreadPool
-from shop.http import HAS_END, MAX_PAGE_BYTES, Receive, Scope, Send, read_body, without_charset
+from shop.http import (
+    HAS_END,
+    MAX_PAGE_BYTES,
+    MAX_UPLOAD_BYTES,
+    UPLOAD,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    without_charset,
+)
 from shop.replies import Header
 
 PAYMENTS, CHANGES, PAGES, STAFF, SHARED = "payments", "changes", "pages", "staff", "shared"
 # (threads, calls that may be under way or wait). Pages cost this process's own time, so more threads would not make
 # them quicker. A login costs a third of a second of a core. A payment waits for its provider; a change never does.
 SIZES = {PAYMENTS: (6, 512), CHANGES: (2, 512), PAGES: (4, 256), STAFF: (2, 32), SHARED: (2, 512)}
+
+
+# Forms of the admin with a picture in them, and where Django says whether somebody may send one.
+UPLOAD_PATH = re.compile(r"/admin/shop/(?:product/(?:add|[0-9]+/change)|sale/add(?:/preview)?)/")
+MAY_UPLOAD, NO_CONTENT = "/admin/uploads/", 204
+# How many of them a process reads and answers at a time; the next one waits unread.
+MAX_UPLOADS = 2
 
 
 class PageAnswer(NamedTuple):
@@ -39,6 +57,8 @@ class Pages:
     def __init__(self, wsgi: Callable[..., Any]) -> None:
         # Django's WSGI handler is several times faster than its ASGI one for ordinary views, and these views block.
         self._wsgi = wsgi
+        # Each may have MAX_UPLOAD_BYTES here, and a decoded picture in its thread.
+        self._uploads = asyncio.Semaphore(MAX_UPLOADS)
         self._pools = {
             name: ThreadPool(name, threads=threads, most_waiting=most_waiting)
             for name, (threads, most_waiting) in SIZES.items()
@@ -46,8 +66,15 @@ class Pages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request by a view. Raises Unavailable when its pool is full, or its caller left."""
+        if UPLOAD in scope.get("extensions", {}) and await self._may_upload(scope):
+            async with self._uploads:
+                scope["extensions"][UPLOAD]["allow"]()
+                return await self._serve(scope, receive, send, most_bytes=MAX_UPLOAD_BYTES)
+        return await self._serve(scope, receive, send, most_bytes=MAX_PAGE_BYTES)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, *, most_bytes: int) -> None:
         # Read here, with a limit of size and time: in a thread, a few slow senders would stop every page.
-        body = await read_body(receive, dict(scope["headers"]), most_bytes=MAX_PAGE_BYTES)
+        body = await read_body(receive, dict(scope["headers"]), most_bytes=most_bytes)
         scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
         if b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
             raise InvalidRequest("a query must not contain NUL")  # PostgreSQL cannot compare with it
@@ -76,6 +103,18 @@ class Pages:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         finally:
             await pool.read(parts.close)
+
+    async def _may_upload(self, scope: Scope) -> bool:
+        """Ask Django whether this caller may send a large body here: somebody of the staff, for a picture.
+
+        Nothing of the body is read until then but what fits into the buffers of the connection.
+        """
+        if scope["method"] != "POST" or not UPLOAD_PATH.fullmatch(scope["path"]):
+            return False
+        kept = [field for field in scope["headers"] if field[0] in (b"host", b"cookie", b"x-forwarded-proto")]
+        asked = {**scope, "method": "GET", "path": MAY_UPLOAD, "raw_path": MAY_UPLOAD.encode(), "headers": kept}
+        answer = await self._pools[STAFF].run(partial(self._answer, {**asked, "query_string": b""}, b""))
+        return answer.status == NO_CONTENT
 
     @property
     def is_full(self) -> bool:

@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SaleCard(priming.SaleTerms):
-    """A sale with its product and its stock, as one moment saw it. price in units of currency, quantity in pieces."""
+    """A sale with its product and its stock, as one moment saw it. price in units of currency, quantity in units."""
 
     slug: str
     title: str

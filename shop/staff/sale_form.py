@@ -11,105 +11,68 @@ from django import forms
 from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminTextareaWidget, AdminTextInputWidget
 from django.core.validators import RegexValidator
 from django.db import connection
+from django.http import HttpRequest
 
 from inventory.ledger import load_stock
 from inventory.models import Stock
 from inventory.redis.keys import SKU_PATTERN
+from shop.accounts import sessions
+from shop.accounts.forms import PasswordAgain, check_password_again
 from shop.models import Product, Sale
-from shop.web.sale_presenter import picture_url
+from shop.staff.setup.pictures import UploadField, check_picture, path_field
+from shop.staff.setup.terms import HELP, LABELS, TermsForm
 
 MAX_UNITS = 1_000_000
-MAX_LIMIT = 1_000
-MAX_ROOM = 1_000_000
-# A payment that was begun must be good to the end of its hold, and providers end theirs within a day.
-MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 5, 23 * 3600
 LONGEST_WINDOW = timedelta(days=366)
-# The active currencies of ISO 4217 (list one), without funds, metals and testing codes.
-_CODES = (
-    "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLP CNY "
-    "COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR "
-    "ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LAK LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK "
-    "MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF "
-    "SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU "
-    "UZS VED VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG"
+NEW_PRODUCT = (
+    "sku",
+    "units",
+    "list_price",
+    "tagline",
+    "tagline_zh",
+    "description",
+    "description_zh",
+    "upload",
+    "picture",
 )
-CURRENCIES = frozenset(_CODES.split())
-NEW_PRODUCT = ("sku", "units", "list_price", "tagline", "tagline_zh", "description", "description_zh", "picture")
 
 
-def check_picture(path: str) -> str:
-    """Return the path of a picture. Raises ValidationError when no page could show it."""
-    if path and not picture_url(path):
-        raise forms.ValidationError(
-            f"There is no picture at {path}. Name a file under static/, like shop/products/lantern.svg."
-        )
-    return path
-
-
-class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
+class SaleForm(TermsForm):
     """A sale always counts the stock of its product, so the form never asks for the stock of one.
 
     Pausing and closing are acts with a reason (actions.py), no fields of a form that may lie open for an hour.
     """
 
+    keep_terms_as = forms.CharField(
+        required=False,
+        max_length=60,
+        widget=AdminTextInputWidget,
+        help_text="A name, to begin other sales with these terms. Terms that have the name already are replaced.",
+    )
     seen_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
 
     class Meta:
         model = Sale
-        exclude = ("stock", "switch", "pause_reason")  # noqa: DJ006 - every other field is meant to be set by staff
+        exclude = ("stock", "switch", "pause_reason")
         help_texts = {
             "slug": "The end of its address, like tea-set in /sales/tea-set/. It never changes.",
+            **HELP,
             "title_zh": "For readers of Chinese; empty: they read the title.",
             "ships": "Then buyers give a delivery address before they pay on their ticket.",
-            "price": "What one piece costs in this sale.",
-            "currency": "Three letters, like EUR.",
-            "per_buyer_limit": "How many pieces one buyer may have in this sale.",
-            "per_network_limit": "How many pieces the buyers of one network (/24, of IPv6 /48) are let in for. Empty: "
+            "per_network_limit": "How many units the buyers of one network (/24, of IPv6 /48) are let in for. Empty: "
             "a twentieth of the units, and 10 at least; 0: any number. Many people may share one address.",
-            "hold_seconds": "How long a buyer has to pay before the pieces go to the next in line.",
-            "room": "How many requests may wait in line beyond the stock, for pieces that come back.",
             "opens_at": "UTC.",
             "closes_at": "UTC.",
         }
-        labels = {
-            "per_buyer_limit": "Limit per buyer",
-            "per_network_limit": "Limit per network",
-            "hold_seconds": "Hold time in seconds",
-        }
+        labels = {**LABELS, "per_network_limit": "Limit per network"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.initial["seen_version"] = self.instance.revision
+        self.initial["seen_version"], self.initial["keep_terms_as"] = self.instance.revision, ""
         for name in self.fields.keys() & {"opens_at", "closes_at"}:  # staff who may only look have no fields
             # The admin shows one label for two inputs, which a screen reader hears for neither.
             for part, widget in zip(("date", "time"), self.fields[name].widget.widgets, strict=True):
                 widget.attrs["aria-label"] = f"{self.fields[name].label}, {part} (UTC)"
-
-    def clean_currency(self) -> str:
-        """Return the code of the currency. Raises ValidationError for what is none."""
-        code: str = self.cleaned_data["currency"].upper()
-        if code not in CURRENCIES:
-            raise forms.ValidationError(f"{code} is not a currency of ISO 4217.")
-        return code
-
-    def clean_per_buyer_limit(self) -> int:
-        """Return the limit. Raises ValidationError out of bounds."""
-        return self._bounded("per_buyer_limit", least=1, most=MAX_LIMIT)
-
-    def clean_hold_seconds(self) -> int:
-        """Return the hold time. Raises ValidationError out of bounds."""
-        return self._bounded("hold_seconds", least=MIN_HOLD_SECONDS, most=MAX_HOLD_SECONDS)
-
-    def clean_room(self) -> int:
-        """Return the room. Raises ValidationError out of bounds."""
-        return self._bounded("room", least=0, most=MAX_ROOM)
-
-    def _bounded(self, name: str, *, least: int, most: int) -> int:
-        value: int = self.cleaned_data[name]
-        # What a sale has already is no mistake of the person who changes something else.
-        if not least <= value <= most and value != getattr(self.instance, name):
-            raise forms.ValidationError(f"Between {least:,} and {most:,}.")
-        return value
 
     def clean(self) -> dict[str, Any]:
         """Give the sale its stock before the database's own rules (no overlap) are checked."""
@@ -146,7 +109,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if other is not None:
             self.add_error(
                 "opens_at",
-                f"{other.slug} sells the same pieces from {other.opens_at:%Y-%m-%d %H:%M} to "
+                f"{other.slug} sells the same units from {other.opens_at:%Y-%m-%d %H:%M} to "
                 f"{other.closes_at:%Y-%m-%d %H:%M} UTC; two sales of a product must not overlap.",
             )
 
@@ -157,7 +120,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class NewSaleForm(SaleForm):
-    """A sale of a product there is, or of a new one whose first pieces come into the shop with it."""
+    """A sale of a product there is, or of a new one whose first units come into the shop with it."""
 
     sku = forms.CharField(
         label="SKU",
@@ -165,14 +128,14 @@ class NewSaleForm(SaleForm):
         max_length=40,
         widget=AdminTextInputWidget,
         validators=[RegexValidator(rf"\A(?:{SKU_PATTERN.pattern})\Z", "Small letters, digits and hyphens only.")],
-        help_text="What counts its pieces, like tea-set-2. Small letters, digits and hyphens; it never changes.",
+        help_text="What counts its units, like tea-set-2. Small letters, digits and hyphens; it never changes.",
     )
     units = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=MAX_UNITS,
         widget=AdminIntegerFieldWidget,
-        help_text="How many pieces there are to sell.",
+        help_text="How many units there are to sell.",
     )
     list_price = forms.DecimalField(
         required=False, min_value=0, max_digits=10, decimal_places=2, help_text="What it costs elsewhere; may be empty."
@@ -185,12 +148,11 @@ class NewSaleForm(SaleForm):
     )
     description = forms.CharField(required=False, widget=AdminTextareaWidget)
     description_zh = forms.CharField(label="Description in Chinese", required=False, widget=AdminTextareaWidget)
-    picture = forms.CharField(
-        required=False,
-        max_length=80,
-        widget=AdminTextInputWidget,
-        help_text="A file under static/, like shop/products/lantern.svg.",
-    )
+    upload = UploadField()
+    picture = path_field()
+    password = PasswordAgain.base_fields["password"]
+    # The one that brings the form; the admin makes a class for each (shop/admin.py).
+    request: HttpRequest
 
     class Meta(SaleForm.Meta):
         help_texts = {**SaleForm.Meta.help_texts, "product": "Leave it empty for a new product."}
@@ -198,10 +160,21 @@ class NewSaleForm(SaleForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["product"].required = False
+        # Asked for by what brings units into the shop, unless it was given a moment ago.
+        password, is_fresh = self.fields["password"], sessions.has_fresh_password(self.request.session)
+        password.required = not is_fresh and not self.data.get("product")
+        if is_fresh:
+            password.disabled, password.widget = True, forms.HiddenInput()
 
     def clean_picture(self) -> str:
         """Return the path of the picture. Raises ValidationError when no page could show it."""
         return check_picture(self.cleaned_data["picture"])
+
+    def clean_password(self) -> str:
+        """Check the password, when there is one. Raises ValidationError for a wrong one."""
+        if self.cleaned_data["password"]:
+            check_password_again(self.request, self.cleaned_data["password"])
+        return ""
 
     def clean_sku(self) -> str:
         """Return the SKU. Raises ValidationError when there is stock or a product of this name already."""

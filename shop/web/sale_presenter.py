@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from django.contrib.staticfiles import finders
 from django.core.exceptions import SuspiciousFileOperation
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import formats
 from django.utils.translation import gettext, ngettext
 
 from inventory.line.admission import MAX_ENDED_REQUESTS
+from shop.pictures.keeping import FOLDER, is_kept
 from shop.sales.currencies import in_minor_units
 
 if TYPE_CHECKING:
@@ -54,7 +56,12 @@ def clock(left: timedelta) -> str:
 
 
 def picture_url(path: str) -> str:
-    """Return the address of the picture at `path` under static/, "" when there is none: staff type the path."""
+    """Return the address of the picture that was uploaded as `path`, or that is there under static/; "" for none.
+
+    The path of a static one is typed by staff.
+    """
+    if is_kept(path):
+        return reverse("picture", args=[path.removeprefix(FOLDER)])
     try:
         found = finders.find(path)
         return static(path) if found and Path(found).is_file() else ""

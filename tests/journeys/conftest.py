@@ -101,3 +101,21 @@ def visit(chromium: Browser, whole_shop: Caller) -> Iterator[Callable[..., Visit
         each.close()
     for each in opened:
         assert each.faults == []
+
+
+@pytest.fixture
+def staff(visit: Callable[..., Visit], shop_database: None) -> Callable[..., Visit]:
+    """Return a function that opens the browser of somebody of the staff, signed in."""
+    from django.conf import settings
+
+    from tests.journeys.visits import DESKTOP
+    from tests.support.staff import browser_of
+
+    def open_one(role: str = "manager", **terms: Any) -> Visit:
+        signed_in = browser_of(role).cookies[settings.SESSION_COOKIE_NAME].value
+        opened = visit(**{"viewport": DESKTOP, **terms})
+        cookie = {"name": settings.SESSION_COOKIE_NAME, "value": signed_in, "url": opened.root}
+        opened.context.add_cookies([cookie])
+        return opened
+
+    return open_one

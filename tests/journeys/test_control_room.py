@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.utils import timezone
 from playwright.sync_api import expect
 
@@ -21,28 +20,13 @@ from shop.models import Order, StaffAct
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.journeys.visits import DESKTOP, Visit
+from tests.journeys.visits import Visit
 from tests.support import road
-from tests.support.staff import browser_of
 from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]
 UNITS = 2400
-
-
-@pytest.fixture
-def staff(visit: OpenVisit) -> Callable[..., Visit]:
-    """Return a function that opens the browser of somebody of the staff, signed in."""
-
-    def open_one(role: str = "manager", **terms: Any) -> Visit:
-        signed_in = browser_of(role).cookies[settings.SESSION_COOKIE_NAME].value
-        opened = visit(**{"viewport": DESKTOP, **terms})
-        cookie = {"name": settings.SESSION_COOKIE_NAME, "value": signed_in, "url": opened.root}
-        opened.context.add_cookies([cookie])
-        return opened
-
-    return open_one
 
 
 @contextmanager

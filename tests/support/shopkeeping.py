@@ -45,7 +45,7 @@ def make_sale(
     switch: str = "on",
     network_limit: int | None = 0,
 ) -> SaleCard:
-    """Make a sale of `units` new pieces of `sku`, put it into Redis, and return it; seconds count from now.
+    """Make a sale of `units` new units of `sku`, put it into Redis, and return it; seconds count from now.
 
     network_limit: 0, because all buyers of a test come from this machine; None: as the shop's default is.
     """

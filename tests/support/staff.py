@@ -31,10 +31,10 @@ def new_user(role: str = "superuser") -> User:
     return user
 
 
-def browser_of(role: str = "superuser") -> Client:
-    """Return a signed-in browser of somebody new with `role`, who has just given the password again."""
+def browser_of(role: str = "superuser", *, user: User | None = None) -> Client:
+    """Return a signed-in browser of `user`, or of somebody new with `role`, who has just given the password again."""
     client = Client()
-    client.force_login(new_user(role))
+    client.force_login(user or new_user(role))
     session = client.session
     session[sessions.PASSWORD_AT] = time.time() + 3600  # however slow the test is
     session.save()

@@ -7,7 +7,7 @@ from collections import Counter
 from email.utils import formatdate
 from enum import IntEnum
 
-from shop.http import BODY_SECONDS, MAX_PAGE_BYTES
+from shop.http import BODY_SECONDS, MAX_PAGE_BYTES, MAX_UPLOAD_BYTES
 from shop.replies import ID_PREFIX, REQUEST_ID, plain_problem
 
 HEAD_SECONDS = 5
@@ -18,6 +18,8 @@ MAX_HEAD_BYTES = 16 * 1024
 MAX_HEADERS = 100
 # With the overhead of chunks, and with trailers, which nobody reads.
 MAX_MESSAGE_BYTES = 512 * 1024
+# The same, of a message whose body the application has let be an upload.
+MAX_UPLOAD_MESSAGE_BYTES = MAX_UPLOAD_BYTES + MAX_MESSAGE_BYTES
 # So much is parsed at a time. What comes after an unanswered call waits as it came.
 PORTION_BYTES = 8 * 1024
 # What the kernel keeps for a connection, which is also the most that one read brings; Linux doubles it.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
 import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shop.client_address import limited_address
@@ -34,6 +34,7 @@ from shop.gate.server.limits import (
     MAX_HEAD_BYTES,
     MAX_HEADERS,
     MAX_MESSAGE_BYTES,
+    MAX_UPLOAD_MESSAGE_BYTES,
     MESSAGE_TOO_LARGE,
     PORTION_BYTES,
     SILENT,
@@ -43,7 +44,7 @@ from shop.gate.server.limits import (
     AddressLimit,
     Clock,
 )
-from shop.http import HAS_END, MAX_BODY_BYTES, MAX_PAGE_BYTES, NOT_MODIFIED
+from shop.http import HAS_END, MAX_BODY_BYTES, MAX_PAGE_BYTES, NOT_MODIFIED, UPLOAD, UPLOAD_SECONDS
 from shop.replies import ID_NUMBERS, REQUEST_ID, Handler, Head, Headers, HotCall, request_id_of
 
 
@@ -97,6 +98,8 @@ class GateProtocol(HttpToolsProtocol):
         self.hung_up = False  # the other side has sent its end
         self.stopping = False
         self.refusal: tuple[Head, bytes] | None = None  # goes out after what is owed
+        self.large: Any = None  # the cycle of a message with a large body, the last one of this connection
+        self.is_upload = False  # the application lets that body come
 
     # The connection.
 
@@ -183,7 +186,7 @@ class GateProtocol(HttpToolsProtocol):
                 self.transport.abort()
         elif self.transport.is_closing() and self.phase != LEAVING:
             self.phase, self.since = LEAVING, now
-        elif now - self.since <= DEADLINES[self.phase]:
+        elif now - self.since <= (UPLOAD_SECONDS if self.is_upload and self.phase == BODY else DEADLINES[self.phase]):
             self._tell_hung_up()  # again: at the time of the end it may not have listened yet
         elif self.phase == LEAVING:
             self.transport.abort()
@@ -224,7 +227,9 @@ class GateProtocol(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _must_wait(self) -> bool:
-        return self.phase in BUSY or self.behind or self.feeding or self.planned or self.flow.write_paused
+        waits = self.phase in BUSY or self.behind or self.feeding or self.planned or self.flow.write_paused
+        # What has come of a large body waits until the application has taken it.
+        return waits or (self.large is not None and len(self.large.body) > HIGH_WATER_LIMIT)
 
     def _continue_next_turn(self) -> None:
         """Let other connections have their turn after an answer. One plan is enough for all answers of a portion."""
@@ -257,7 +262,7 @@ class GateProtocol(HttpToolsProtocol):
         self.message_bytes += more_bytes
         if self.phase == HEAD and self.message_bytes > MAX_HEAD_BYTES + PORTION_BYTES:
             self._refuse(HEAD_TOO_LARGE)
-        elif self.message_bytes > MAX_MESSAGE_BYTES:
+        elif self.message_bytes > (MAX_UPLOAD_MESSAGE_BYTES if self.is_upload else MAX_MESSAGE_BYTES):
             self._refuse(MESSAGE_TOO_LARGE)
 
     def on_message_begin(self) -> None:
@@ -320,12 +325,21 @@ class GateProtocol(HttpToolsProtocol):
         self.headers.extend(pairs)
         self.expect_100_continue = headers.get(b"expect", b"").lower() == b"100-continue"
         self.before = self.cycle
-        super().on_headers_complete()
         length = headers.get(b"content-length", b"0")
-        if self.stopping or self.parser.should_upgrade() or len(length) > 9 or int(length) > MAX_PAGE_BYTES:
+        is_large = len(length) > 9 or int(length) > MAX_PAGE_BYTES
+        if is_large:
+            self.scope["extensions"] = {UPLOAD: {"allow": self._allow_upload}}
+        super().on_headers_complete()
+        if is_large:
+            self.large = self.cycle
+        if self.stopping or self.parser.should_upgrade() or is_large:
             self.cycle.keep_alive = False
         if not self.cycle.keep_alive:
             self.cycle.transport = Closing(self)
+
+    def _allow_upload(self) -> None:
+        """Give the body that is being read the bounds of an upload."""
+        self.is_upload, self.since = True, self.clock.now
 
     def _check_head(self, headers: Headers) -> None:
         if len(self.headers) > MAX_HEADERS:
@@ -479,6 +493,8 @@ class Flow(FlowControl):
         """Go on reading, unless there is enough to parse."""
         if not self._connection.rest:
             super().resume_reading()
+        elif self._connection.large is not None:
+            self._connection._continue_next_turn()
 
 
 class Closing:

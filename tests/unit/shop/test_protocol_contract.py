@@ -71,7 +71,7 @@ def test_the_protocol_keeps_its_state_where_ours_looks() -> None:
 def test_a_cycle_has_what_ours_reads_and_sets() -> None:
     source = inspect.getsource(CYCLE)
     for name in ("transport", "keep_alive", "disconnected", "message_event", "response_started", "response_complete",
-                 "chunked_encoding", "more_body"):  # fmt: skip
+                 "chunked_encoding", "more_body", "body"):  # fmt: skip
         assert f"self.{name}" in source, f"{HINT}: cycle.{name}"
     # It asks its transport for these three only; ours gives the last cycle of a connection one of its own.
     assert set(re.findall(r"self\.transport\.(\w+)\(", source)) == {"write", "close", "is_closing"}, HINT

@@ -17,6 +17,7 @@ from threading import Thread
 
 import pytest
 
+from shop.http import MAX_UPLOAD_BYTES
 from tests.support.http_calls import Caller
 from tests.support.servers.stores import ROOT
 from tests.support.waiting import wait_until
@@ -209,3 +210,43 @@ def test_private_networks_are_not_limited(tmp_path: Path, peers: list[Peer], own
     file = FILE.replace("rate=500r/s", "rate=1r/s").replace("burst=2000", "burst=1")
     with nginx(tmp_path, peers, **own_words, file=file.replace("10.0.0.0/8", "127.0.0.0/8")) as caller:
         assert {status_of(caller, "GET") for _ in range(ASKS)} == {200}
+
+
+@pytest.mark.parametrize(
+    ("path", "length", "told"),
+    [
+        ("/api/v1/sales/x/requests", 10 * 1024, 200),
+        ("/api/v1/sales/x/requests", 65 * 1024, 413),
+        ("/admin/login/", 65 * 1024, 413),
+        ("/admin/shop/order/", 65 * 1024, 413),
+        ("/admin/shop/sale/add/", MAX_UPLOAD_BYTES, 200),
+        ("/admin/shop/product/7/change/", MAX_UPLOAD_BYTES, 200),
+        ("/admin/shop/sale/add/", MAX_UPLOAD_BYTES + 1, 413),
+    ],
+)
+def test_only_forms_with_a_picture_take_a_large_body(
+    path: str, length: int, told: int, tmp_path: Path, peers: list[Peer], own_words: dict[str, str]
+) -> None:
+    with nginx(tmp_path, peers, **own_words) as caller:
+        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        assert caller.send_raw(head.encode() + bytes(length)).status == told
+        assert [each for peer in peers for each in peer.asked] == ["POST"] * (told == 200)
+
+
+def test_a_picture_is_handed_on_as_it_comes(tmp_path: Path, own_words: dict[str, str]) -> None:
+    """So the shop may refuse it before its end. The control is another address, which nginx takes whole first."""
+    with ExitStack() as running:
+        shop = running.enter_context(socket.create_server(("127.0.0.1", 0)))
+        shop.settimeout(60)
+        peer = Peer()
+        peer.port = shop.getsockname()[1]
+        caller = running.enter_context(nginx(tmp_path, [peer], **own_words))
+        for path in ("/admin/login/", "/admin/shop/sale/add/"):
+            sender = running.enter_context(socket.create_connection(("127.0.0.1", caller.port), timeout=60))
+            sender.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\nhalf".encode())
+        # Only one of the two arrives: the health check of nginx asks nobody.
+        connection = running.enter_context(shop.accept()[0])
+        assert connection.recv(1000).startswith(b"POST /admin/shop/sale/add/ ")
+        shop.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            shop.accept()

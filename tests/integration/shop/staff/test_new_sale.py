@@ -21,6 +21,7 @@ from shop.models import Product, Sale
 from shop.sales import catalogue
 from shop.staff.sale_form import SaleForm
 from tests.support.shopkeeping import make_sale
+from tests.support.staff import browser_of
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 ADD = "/admin/shop/sale/add/"
@@ -28,10 +29,8 @@ ADD = "/admin/shop/sale/add/"
 
 @pytest.fixture
 def manager() -> Client:
-    """Return a browser with a superuser in it."""
-    client = Client()
-    client.force_login(User.objects.create_superuser(f"manager-{token_hex(4)}"))
-    return client
+    """Return a browser of a manager who has just given the password again."""
+    return browser_of("manager")
 
 
 def filled(new: str, /, **changes: Any) -> dict[str, Any]:
@@ -155,8 +154,7 @@ def test_of_two_clicks_one_makes_the_sale_and_one_is_told(new_sku: Callable[[], 
     user = User.objects.create_superuser(name)
 
     def click(form: dict[str, Any]) -> int:
-        client = Client()
-        client.force_login(user)
+        client = browser_of(user=user)
         try:
             return client.post(ADD, form).status_code
         finally:
@@ -190,7 +188,7 @@ def test_an_overlap_is_told_by_the_name_of_the_other_sale(
     only = {"product": product.pk, "sku": "", "units": "", "list_price": "", "tagline": "", "picture": ""}
     answer = manager.post(ADD, filled(sku, **only))
     ((reason,),) = answer.context["adminform"].form.errors.values()
-    assert reason.startswith(f"{card.slug} sells the same pieces from ")
+    assert reason.startswith(f"{card.slug} sells the same units from ")
     assert "sales_of_one_sku_never_overlap" not in answer.content.decode()
     # The control: without the look of the form the database refuses it, by the name of its constraint.
     monkeypatch.setattr(SaleForm, "_check_overlap", lambda *_: None)
@@ -199,10 +197,10 @@ def test_an_overlap_is_told_by_the_name_of_the_other_sale(
 
 
 def test_without_the_right_to_change_stock_only_products_there_are_can_be_sold(new_sku: Callable[[], str]) -> None:
-    sku, client = new_sku(), Client()
+    sku = new_sku()
     user = User.objects.create_user(f"editor-{token_hex(4)}", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=["add_sale", "view_sale", "add_product"]))
-    client.force_login(user)
+    client = browser_of(user=user)
     assert 'name="units"' not in client.get(ADD).content.decode()
     answer = client.post(ADD, filled(sku))
     assert list(answer.context["adminform"].form.errors) == ["product"]

@@ -1,0 +1,122 @@
+"""The page of a sale as buyers will see it, from what stands in its form: on a phone and on a desk, before it is saved.
+Never writes anything, and its page has no script and takes no press.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.forms import ModelForm
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils import timezone
+
+from shop.models import Product, Sale
+from shop.sales.catalogue import SaleCard
+from shop.staff.setup.pictures import encode_first
+from shop.staff.setup.terms import kept_terms
+from shop.web.sale_presenter import SaleFace
+from shop.web.views import show
+
+# The picture of the form is in the page itself: it is kept nowhere yet.
+POLICY = "; ".join(
+    f"{name} {' '.join(sources)}"
+    for name, sources in {**settings.CONTENT_POLICY, "img-src": ["'self'", "data:"]}.items()
+)
+
+
+@dataclass(frozen=True)
+class PreviewFace(SaleFace):
+    """A sale that is not saved. upload: a picture that is not kept, as WebP."""
+
+    upload: bytes = b""
+
+    @property
+    def picture_url(self) -> str:
+        if self.upload:
+            return f"data:image/webp;base64,{b64encode(self.upload).decode()}"
+        return super().picture_url
+
+
+class Previews(admin.ModelAdmin):  # type: ignore[type-arg]
+    """The admin of sales with a preview of the form, and with the terms that a new sale may begin with."""
+
+    change_form_template = "admin/shop/sale/change_form.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        own = [
+            path("add/preview/", wrap(self.preview), name="shop_sale_preview_new"),
+            path("<int:sale_id>/preview/", wrap(self.preview), name="shop_sale_preview"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **named: Any
+    ) -> HttpResponse:
+        """Offer the kept terms to a new sale."""
+        if named.get("add") and request.user.has_perm("shop.view_termstemplate"):
+            context["kept_terms"] = kept_terms()
+        return super().render_change_form(request, context, *args, **named)
+
+    def preview(self, request: HttpRequest, sale_id: int | None = None) -> HttpResponse:
+        """Show the page of the sale in the form that was sent, or what is wrong with the form."""
+        sale = None if sale_id is None else Sale.objects.filter(pk=sale_id).first()
+        if sale_id is not None and sale is None:
+            raise Http404
+        if not (self.has_add_permission(request) if sale is None else self.has_change_permission(request, sale)):
+            raise PermissionDenied
+        form = self.get_form(request, sale, change=sale is not None)(request.POST, request.FILES, instance=sale)
+        form.fields.pop("password", None)  # nothing is changed
+        encode_first(request)
+        with transaction.atomic():
+            is_valid = form.is_valid()
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Preview",
+            "opts": self.opts,
+            "page": _page(request, form) if is_valid else "",
+            "errors": [(form[name].label if name in form.fields else "", each) for name, each in form.errors.items()],
+        }
+        answer = TemplateResponse(request, "admin/shop/sale/preview.html", context)
+        answer["Content-Security-Policy"] = POLICY
+        return answer
+
+
+def _page(request: HttpRequest, form: ModelForm[Any]) -> str:
+    now = timezone.now()
+    face = PreviewFace(card=_card(form), now=now, upload=form.cleaned_data.get("upload") or b"")
+    context = {"face": face, "now": now, "quantity": 1, "idempotency_key": ""}
+    return show(request, "shop/sale.html", context).content.decode()
+
+
+def _card(form: ModelForm[Any]) -> SaleCard:
+    """Return the sale of a valid form as the catalogue would."""
+    sale: Sale = form.instance
+    data = form.cleaned_data
+    product = data.get("product") or (sale.product if sale.product_id else None) or _new_product(data)
+    stock: Any = product.stock if product.pk else SimpleNamespace(total=data["units"], available=data["units"])
+    return SaleCard(
+        sale_id=sale.pk or 0, sku=product.slug, switch=sale.switch, opens_at=sale.opens_at, closes_at=sale.closes_at,
+        per_buyer_limit=sale.per_buyer_limit, room=sale.room, revision=sale.revision,
+        terms_version=sale.terms_version, ordinal_base=None, slug=sale.slug, title=sale.title,
+        tagline=product.tagline, description=product.description, picture=product.picture, price=sale.price,
+        list_price=product.list_price, currency=sale.currency, hold_seconds=sale.hold_seconds,
+        pause_reason=sale.pause_reason, request_key="", quantity=stock.total, available=stock.available,
+        held=getattr(stock, "held", 0), sold=getattr(stock, "sold", 0), version=0, fence=0,
+    )  # fmt: skip
+
+
+def _new_product(data: dict[str, Any]) -> Product:
+    """Return the product that the form would make, with no row and no stock."""
+    list_price = data["price"] if data["list_price"] is None else data["list_price"]
+    named = {name: data[name] for name in ("tagline", "description", "picture")}
+    return Product(slug=data["sku"], title=data["title"], list_price=list_price, **named)
