@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from shop.models import Product
 from shop.sales.catalogue import SaleCard, find_sale
@@ -157,8 +159,11 @@ class Visit:
         before = self.page.viewport_size
         assert before is not None
         self.page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
-        width = self.page.evaluate("document.documentElement.scrollWidth")
-        assert width <= NARROW["width"], f"{self.page.url} is {width} px wide at {NARROW['width']}"
+        width = "document.documentElement.scrollWidth"
+        with suppress(PlaywrightTimeoutError):  # charts follow a moment later
+            self.page.wait_for_function(f"{width} <= {NARROW['width']}", timeout=PATIENCE_MS / 4)
+        wide = self.page.evaluate(width)
+        assert wide <= NARROW["width"], f"{self.page.url} is {wide} px wide at {NARROW['width']}"
         self.page.set_viewport_size(before)
 
     def picture(self, name: str) -> None:
