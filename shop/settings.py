@@ -175,6 +175,7 @@ INSTALLED_APPS = [
     "post_office",
     "inventory",
     "shop",
+    "shop.passkeys",
     "shop.sandbox",
     "shop.stripe",
     "workers",

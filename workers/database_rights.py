@@ -90,6 +90,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "otp_static_staticdevice": _OWN,
     "otp_static_statictoken": _OWN,
     "otp_totp_totpdevice": _OWN,
+    "passkeys_passkey": _OWN,
     f"{_MAILS}attachment": ("web mailer", "web", "", "web mailer"),
     f"{_MAILS}attachment_emails": ("web mailer", "web", "", "web mailer"),
     f"{_MAILS}email": ("web mailer", "web mailer", "mailer", "web mailer"),

@@ -36,6 +36,10 @@ class AccountAct(StrEnum):
     RECOVERY_CODE_TAKEN = "recovery_code_taken"
     ENROLLED = "enrolled"
     NEW_RECOVERY_CODES = "new_recovery_codes"
+    PASSKEY_ADDED = "passkey_added"
+    PASSKEY_REMOVED = "passkey_removed"
+    PASSKEY_TAKEN = "passkey_taken"
+    PASSKEY_FAILED = "passkey_failed"
     FACTOR_RESET = "second_factor_reset"
     PASSWORD_AGAIN = "password_again"  # noqa: S105 - the name of an act
     PASSWORD_CHANGED = "password_changed"  # noqa: S105

@@ -83,3 +83,10 @@ class CodeForm(forms.Form):
 
 class EnrolForm(PasswordAgain, CodeForm):
     """The first code of a new authenticator; to replace one, the password again too."""
+
+
+class PasskeyForm(forms.Form):
+    """The name of a new passkey, and what the browser answered, which the script of the page fills in."""
+
+    name = forms.CharField(label=gettext_lazy("Name of the passkey"), max_length=64)
+    credential = forms.CharField(max_length=8000, widget=forms.HiddenInput)

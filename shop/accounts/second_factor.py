@@ -1,4 +1,4 @@
-"""The second factor of staff: an authenticator's codes (TOTP), and recovery codes that work once each.
+"""The second factor of staff: an authenticator's codes (TOTP) or a passkey, and recovery codes that work once each.
 Never takes a code twice, never keeps a recovery code in clear, never logs a secret.
 """
 
@@ -19,6 +19,7 @@ from django_otp.plugins.otp_static.models import StaticDevice, StaticToken
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from shop.accounts import sessions
+from shop.passkeys.models import Passkey
 
 RECOVERY_CODES = 8
 # 66 random bits; digits alone, so that the same field and keyboard takes both kinds of codes.
@@ -45,6 +46,36 @@ def is_shown(user: Any) -> bool:
 def find_authenticator(user: User) -> TOTPDevice | None:
     """Return the authenticator that `user` has enrolled."""
     return TOTPDevice.objects.filter(user=user, confirmed=True).first()
+
+
+def passkeys_of(user: User) -> list[Passkey]:
+    """Return the passkeys of `user`, the first one first."""
+    return list(Passkey.objects.filter(user=user))
+
+
+def is_set_up(user: User) -> bool:
+    """Say whether `user` has an authenticator or a passkey."""
+    return find_authenticator(user) is not None or Passkey.objects.filter(user=user).exists()
+
+
+def describe(user: User) -> str:
+    """Return in words what `user` has set up, for an operator."""
+    passkeys = len(passkeys_of(user))
+    kinds = ["authenticator"] if find_authenticator(user) is not None else []
+    kinds += [f"passkeys: {passkeys}"] if passkeys else []
+    return f"set up ({', '.join(kinds)})" if kinds else "none"
+
+
+def remove_passkey(user: User, passkey: Passkey) -> bool:
+    """Remove a passkey; return False, and keep it, when it is the only second factor of `user`."""
+    with transaction.atomic():
+        # Of two that are removed at once, the second one sees that the first is gone.
+        User.objects.select_for_update().get(pk=user.pk)
+        others = Passkey.objects.filter(user=user).exclude(pk=passkey.pk)
+        if find_authenticator(user) is None and not others.exists():
+            return False
+        passkey.delete()
+    return True
 
 
 def check_code(user: User, typed: str) -> Checked:

@@ -15,7 +15,7 @@ from django.urls import URLPattern, URLResolver, path, reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.views.decorators.cache import never_cache
 
-from shop.accounts import factor_pages, second_factor, sessions
+from shop.accounts import factor_pages, passkey_pages, second_factor, sessions
 from shop.accounts.act_log import AccountAct, note
 from shop.accounts.forms import StaffLoginForm
 from shop.web.languages import in_language_of
@@ -61,6 +61,12 @@ class StaffSite(admin.AdminSite):
         own = [
             path("second-factor/", self._half(factor_pages.show), name="second_factor"),
             path("second-factor/enrol/", self._half(factor_pages.enrol), name="second_factor_enrol"),
+            path("second-factor/passkey/", self._half(passkey_pages.add), name="second_factor_passkey"),
+            path(
+                "second-factor/passkey/<int:passkey_id>/remove/",
+                self._half(passkey_pages.remove),
+                name="second_factor_passkey_remove",
+            ),
             # Before Django's, which wants the second factor.
             path("logout/", self._leave),
         ]
@@ -89,12 +95,12 @@ class StaffSite(admin.AdminSite):
         """Let those in who have given their password; everybody else goes to the login."""
 
         @never_cache
-        def checked(request: HttpRequest) -> HttpResponse:
+        def checked(request: HttpRequest, **named: Any) -> HttpResponse:
             if not is_half_in(request):
                 return redirect_to_login(request.get_full_path(), reverse("admin:login"))
             context = {**self.each_context(request), "next": next_page(request), "is_nav_sidebar_enabled": False}
             request.current_app = self.name
-            return in_language_of(request, lambda: view(request, context))
+            return in_language_of(request, lambda: view(request, context, **named))
 
         return checked
 

@@ -1,4 +1,4 @@
-"""manage.py second_factor reset|list: for a member of staff who lost their authenticator and their recovery codes.
+"""manage.py second_factor reset|list: for a member of staff who lost authenticator, passkeys and recovery codes.
 Never shows a key or a code; a reset stands in the log of acts with its actor and reason.
 """
 
@@ -20,7 +20,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         acts = parser.add_subparsers(dest="act", required=True)
         acts.add_parser("list", help="who of the staff has set one up")
-        reset = acts.add_parser("reset", help="take it away, with all recovery codes")
+        reset = acts.add_parser("reset", help="take it away, with all passkeys and recovery codes")
         reset.add_argument("username", help="the account")
         reset.add_argument("--reason", required=True, help="why, and how you know who asks; goes into the log of acts")
         reset.add_argument("--actor", default=getpass.getuser(), help="who does it (default: this account)")
@@ -28,8 +28,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["act"] == "list":
             for each in User.objects.filter(is_active=True, is_staff=True).order_by("username"):
-                has_one = second_factor.find_authenticator(each) is not None
-                self.stdout.write(f"{each.username}: {'set up' if has_one else 'none'}")
+                self.stdout.write(f"{each.username}: {second_factor.describe(each)}")
             return
         user = User.objects.filter(username=options["username"]).first()
         if user is None:
