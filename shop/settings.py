@@ -212,7 +212,8 @@ MIDDLEWARE = [
 ]
 
 # Guesses at passwords: ten from one address, or at one account, and both are locked out for a quarter of an hour. It is
-# kept in the database, because staff must be able to log in while Redis is away. Those who are logged in stay so.
+# kept in the database, because staff must be able to log in while Redis is away. Those who are logged in stay so, and
+# count their own guesses at the password when it is asked for again.
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -223,7 +224,7 @@ AUTH_PASSWORD_VALIDATORS = [
 AXES_HANDLER = "axes.handlers.cache.AxesCacheHandler"
 AXES_CACHE = "logins"
 AXES_FAILURE_LIMIT = 10
-AXES_LOCKOUT_PARAMETERS = ["ip_address", "username"]
+AXES_LOCKOUT_PARAMETERS = "shop.accounts.limits.counted_by"
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True

@@ -21,7 +21,7 @@ from shop.models import StaffAct
 
 log = structlog.get_logger(__name__)
 # Details of a login or code that was refused.
-NO_ACCOUNT, NOT_STAFF, ENROLLING = "no such account", "not of the staff", "while enrolling"
+NO_ACCOUNT, NOT_STAFF, ENROLLING, ASKED_AGAIN = "no such account", "not of the staff", "while enrolling", "asked again"
 MAX_ACTOR_LENGTH, MAX_DETAIL_LENGTH = 150, 200
 
 

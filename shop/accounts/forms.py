@@ -4,17 +4,17 @@ Never says which part of a login was wrong.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib.admin.forms import AdminAuthenticationForm
-from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from shop.accounts import sessions
-from shop.accounts.act_log import NOT_STAFF, AccountAct, note
+from shop.accounts.act_log import ASKED_AGAIN, NOT_STAFF, AccountAct, note
+from shop.accounts.limits import count_wrong_password, may_try_again
 
 
 class StaffLoginForm(AdminAuthenticationForm):
@@ -31,13 +31,15 @@ class StaffLoginForm(AdminAuthenticationForm):
 
 def check_password_again(request: HttpRequest, password: str) -> None:
     """Note in the session that the reader has given their password again. Raises ValidationError for a wrong one."""
-    name = request.user.get_username()
-    # A locked account is refused here too, by django-axes.
-    user = authenticate(request, username=name, password=password)
-    if user is None or user.pk != request.user.pk:
+    user = cast(User, request.user)
+    is_right = may_try_again(request) and user.check_password(password)
+    if not is_right:
+        if not getattr(request, "axes_locked_out", False):
+            note(AccountAct.LOGIN_FAILED, actor=user.get_username(), request=request, detail=ASKED_AGAIN)
+            count_wrong_password(request)
         raise forms.ValidationError(gettext_lazy("This is not your password."))
     sessions.note_password(request.session)
-    note(AccountAct.PASSWORD_AGAIN, actor=name, request=request)
+    note(AccountAct.PASSWORD_AGAIN, actor=user.get_username(), request=request)
 
 
 class PasswordAgain(forms.Form):
@@ -60,7 +62,7 @@ class PasswordAgain(forms.Form):
             self.fields["password"] = password  # the last one
 
     def clean_password(self) -> str:
-        """Check the password as a login does, so that guesses at it are counted with failed logins."""
+        """Check the password. Guesses at it are counted for this session alone: no stranger at the login locks it."""
         check_password_again(self.request, self.cleaned_data["password"])
         return ""
 

@@ -151,6 +151,25 @@ def test_a_refund_asks_for_the_password_again(staff: Client, card: SaleCard) -> 
     assert order.state == "refunded"
 
 
+def test_strangers_who_lock_the_account_do_not_stop_a_refund(staff: Client, card: SaleCard) -> None:
+    """A session counts its own guesses: ten wrong ones of it, and it waits, whatever strangers do."""
+    order = paid_order(card)
+    path, form = reverse("admin:shop_order_act", args=[order.pk, "refund"]), {"reason": "broken on arrival"}
+    guess = {"username": name_of(staff), "password": "a guess"}
+    statuses = [Client().post("/admin/login/", guess).status_code for _ in range(settings.AXES_FAILURE_LIMIT + 1)]
+    assert statuses[-1] == 429
+    wrong = [staff.post(path, form | {"password": "a guess"}).status_code for _ in range(settings.AXES_FAILURE_LIMIT)]
+    assert wrong == [200] * (settings.AXES_FAILURE_LIMIT - 1) + [429]
+    assert staff.post(path, form | {"password": PASSWORD}).status_code == 429  # the control: its own do count
+    caches["logins"].clear()
+    for _ in range(settings.AXES_FAILURE_LIMIT + 1):
+        Client().post("/admin/login/", guess)
+    assert Client().post("/admin/login/", guess | {"password": PASSWORD}).status_code == 429
+    assert staff.post(path, form | {"password": PASSWORD}).status_code == 302
+    order.refresh_from_db()
+    assert order.state == "refunded"
+
+
 @pytest.mark.parametrize("name", ["adjust", "restock"])
 @pytest.mark.parametrize("where", ["room", "list"])
 def test_stock_asks_for_the_password_again(staff: Client, card: SaleCard, name: str, where: str) -> None:
