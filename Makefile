@@ -152,6 +152,7 @@ clean: ## remove the demo's data, caches and reports; the virtual environment st
 	@if kill -0 "$$(cat .fairdrop/demo.lock 2>/dev/null)" 2>/dev/null; then \
 	  echo "A demo is running here: end it with Ctrl-C first." >&2; exit 1; \
 	fi
+	@if [ -L .fairdrop/elsewhere ]; then rm -rf "$$(readlink .fairdrop/elsewhere)"; fi
 	rm -rf .fairdrop .pytest_cache .mypy_cache .ruff_cache .hypothesis out staticfiles
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

@@ -1,5 +1,5 @@
 """Runs a real PostgreSQL as a child: fsync on, loopback only, random passwords, a role without superuser rights.
-Never runs it as root (PostgreSQL refuses), never listens beyond 127.0.0.1.
+Never runs it as root (PostgreSQL refuses), never listens beyond 127.0.0.1, never opens a folder that was closed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import stat
 import subprocess
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from psycopg import sql
 
 from workers.embedded.binaries import postgres_folder
 from workers.embedded.child_process import ChildProcess
+from workers.embedded.places import reachable_place, reachable_program
 from workers.embedded.server import Server, ServerFailed, free_port, kept_password, wait_until_ready
 
 ROLE = DATABASE = "fairdrop"
@@ -48,15 +48,21 @@ def start_postgres(data_dir: Path, *, port: int = 0) -> Server:
     """
     program_folder = postgres_folder()
     account = _account()
-    home = _home(data_dir.resolve(), account=account, program_folder=program_folder)
-    password = kept_password(home.parent / "postgres-superuser.password")
+    data_dir = place = data_dir.resolve()
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if account is not None:
+        place = reachable_place(data_dir)
+        program_folder = reachable_program(program_folder, place=place)
+    home = _home(place, account=account)
+    password = kept_password(data_dir / "postgres-superuser.password")
     if not (home / "made").exists():
         _initdb(home, program_folder=program_folder, account=account, password=password)
     port = port or free_port()
-    child = _postgres(home, program=program_folder / "postgres", account=account, port=port).start()
+    log_path = data_dir / "postgres.log"
+    child = _postgres(home, program=program_folder / "postgres", account=account, port=port, log_path=log_path).start()
     superuser = f"postgresql://{SUPERUSER}:{password}@127.0.0.1:{port}/postgres"
     wait_until_ready(child, answers=lambda: _answers(superuser))
-    role_password = kept_password(home.parent / "postgres-role.password")
+    role_password = kept_password(data_dir / "postgres-role.password")
     try:
         _make_role(superuser, password=role_password)
     except psycopg.Error as error:
@@ -94,25 +100,15 @@ def _account_exists() -> bool:
     return True
 
 
-def _home(data_dir: Path, *, account: str | None, program_folder: Path) -> Path:
-    """Return the folder of the cluster, owned by `account` and reachable for it."""
-    home = data_dir / "postgres"
+def _home(place: Path, *, account: str | None) -> Path:
+    """Return the folder of the cluster in `place`, owned by `account`."""
+    home = place / "postgres"
     if home.exists() and not (home / "made").exists():
         shutil.rmtree(home)  # an initdb that was killed halfway
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, exist_ok=True)
     if account is not None:
         shutil.chown(home, user=account, group=account)
-        _let_pass(home)
-        _let_pass(program_folder)
     return home
-
-
-def _let_pass(path: Path) -> None:
-    """Let other accounts walk through the folders above `path`, without letting them list or read any."""
-    for folder in path.parents:
-        mode = stat.S_IMODE(folder.stat().st_mode)
-        if not mode & stat.S_IXOTH:
-            folder.chmod(mode | stat.S_IXOTH)
 
 
 def _initdb(home: Path, *, program_folder: Path, account: str | None, password: str) -> None:
@@ -142,14 +138,14 @@ def _initdb(home: Path, *, program_folder: Path, account: str | None, password: 
     (home / "made").touch()
 
 
-def _postgres(home: Path, *, program: Path, account: str | None, port: int) -> ChildProcess:
+def _postgres(home: Path, *, program: Path, account: str | None, port: int, log_path: Path) -> ChildProcess:
     """Return the server as a child that is not started yet; SIGINT is PostgreSQL's fast shutdown."""
     options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
     return ChildProcess(
         name="PostgreSQL",
         arguments=[str(program), "-D", str(home / "data"), "-p", str(port), *options],
         folder=Path("/"),
-        log_path=home.parent / "postgres.log",
+        log_path=log_path,
         user=account,
         stop_signal=signal.SIGINT,
     )

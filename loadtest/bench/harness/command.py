@@ -21,6 +21,7 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Stores, sa
 from loadtest.bench.harness.report import Report, as_json, markdown, sentence, table
 from loadtest.bench.load.loop import LoadFailed
 from workers.embedded.child_process import adopt_orphans
+from workers.embedded.places import PASS
 from workers.embedded.server import ServerFailed
 from workers.embedded.stores import start_both, start_valkey
 
@@ -148,6 +149,7 @@ def own_folder(prefix: str = "benchmark-", *, keep: bool = False) -> Iterator[Pa
     parent = Path(os.environ.get("FAIRDROP_STATE_DIR") or CHECKOUT / ".fairdrop")
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    folder.chmod(PASS)
     try:
         yield folder
     finally:

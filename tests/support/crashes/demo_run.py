@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from workers.embedded.places import PASS
 from workers.embedded.server import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -73,6 +74,7 @@ def demo_running() -> Iterator[DemoRun]:
     """Run a demo for the length of a `with` block; it serves already."""
     # Not pytest's own folder: PostgreSQL's account must be able to walk to its data.
     state_dir = Path(tempfile.mkdtemp(prefix="fairdrop-demo-"))
+    state_dir.chmod(PASS)
     demo = DemoRun(state_dir, port=free_port())
     try:
         yield demo.wait_until_it_serves()

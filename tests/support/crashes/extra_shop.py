@@ -18,6 +18,7 @@ import psutil
 from tests.support.servers.shop_processes import run_manage
 from tests.support.servers.stores import PREFIX
 from workers.embedded.child_process import ChildProcess
+from workers.embedded.places import PASS
 from workers.embedded.postgres import start_postgres
 from workers.embedded.server import Server, free_port, kept_password
 from workers.embedded.valkey import start_valkey
@@ -109,6 +110,7 @@ def own_postgres(*, environment: Mapping[str, str], targets: Sequence[Sequence[s
     Not in a folder of pytest's: each run of pytest closes those to other accounts, and PostgreSQL runs as one.
     """
     home = TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-")
+    Path(home.name).chmod(PASS)
     with home as folder, own_store(start_postgres, Path(folder) / "own-postgres") as store:
         for target in targets:
             run_manage("migrate", *target, "--verbosity", "0", environment={**environment, "DATABASE_URL": store.url})
