@@ -11,6 +11,7 @@ from itertools import islice
 
 import psycopg
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from inventory.exceptions import LineNotTold
 from inventory.fault_injection import fault_point
@@ -22,6 +23,8 @@ log = structlog.get_logger(__name__)
 # Many together: one transaction and one fsync; not so many that payments wait long for the row.
 BATCH = 500
 MAX_A_ROUND = 5_000
+# So many holds of a SKU are named in each line that is logged while they are ended.
+MAX_NAMED = 100
 # Most rounds look at what ended lately: before a vacuum the index keeps the entries of all holds that have ended.
 RECENT_SECONDS = 60
 WHOLE_SWEEP_SECONDS = 30.0
@@ -47,7 +50,11 @@ class Expirer:
         return sum(self._end_all(sku, names) for sku, names in due.items())
 
     def _end_all(self, sku: str, names: Sequence[str]) -> int:
-        """End the holds of one SKU; its trouble never stops the others."""
+        """End the holds of one SKU; its trouble never stops the others, and every line about it names them."""
+        with bound_contextvars(sku=sku, requests=list(names[:MAX_NAMED])):
+            return self._try_to_end(sku, names)
+
+    def _try_to_end(self, sku: str, names: Sequence[str]) -> int:
         try:
             return self._end(sku, names)
         except psycopg.Error as error:

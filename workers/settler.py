@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import psycopg
 import structlog
+from structlog.contextvars import bind_contextvars, bound_contextvars
 
 from inventory.exceptions import BatchDeferred, FenceRefused, LockLost, RedisUnavailable, StaleWrite
 from inventory.fault_injection import fault_point
@@ -30,6 +31,8 @@ PROBE_SECONDS = 10.0
 MAX_PROBES_A_ROUND = 10
 # A head that Redis thought could be decided, and the database did not, is not taken again for so long.
 UNDECIDED_SECONDS = 0.25
+# So many requests of a batch are named in each line that is logged while it is worked.
+MAX_NAMED = 100
 # How long to wait before asking the database again when it is away.
 DATABASE_RETRY_SECONDS = 0.25
 
@@ -83,6 +86,11 @@ class Settler:
         if not lock.acquire():
             return 0
         self._last_sku = sku
+        with bound_contextvars(sku=sku, requests=[]):
+            return self._work_turn(sku, lock, alone=alone, probe=probe)
+
+    def _work_turn(self, sku: str, lock: Lock, *, alone: bool, probe: bool) -> int:
+        """Work one SKU under its lock, and let go of it. Every line that is logged meanwhile names the batch."""
         try:
             return self._drain(sku, lock, turn_seconds=TURN_SECONDS * (4 if alone else 1), probe=probe)
         except LockLost as error:
@@ -122,6 +130,7 @@ class Settler:
         fault_point("before_take")
         handed = writing.take(self._client, sku, token=lock.token, call=call, batch=self._batch, probe=probe)
         while handed.requests:
+            bind_contextvars(requests=[name for name, _ in handed.requests[:MAX_NAMED]])
             fault_point("after_take")
             lock.check()
             settlement = self._settle(sku, lock, handed)

@@ -147,7 +147,8 @@ def test_an_older_fence_is_refused_and_nothing_is_written(card: SaleCard, settle
 def test_a_turn_that_ends_says_why_in_one_word_and_the_next_settles(
     card: SaleCard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, cause: Exception, told: str
 ) -> None:
-    admit(card, ask(card, "ann"))
+    asked = ask(card, "ann")
+    admit(card, asked)
 
     def fail(*_: Any, **__: Any) -> Settlement:
         raise cause
@@ -157,7 +158,8 @@ def test_a_turn_that_ends_says_why_in_one_word_and_the_next_settles(
             broken.setattr(settler_module, "settle_batch", fail)
             worker.work_once()
         lines = [record.msg for record in caplog.records if record.name == settler_module.__name__]
-        assert [line["action"] for line in lines if line.get("sku") == card.sku] == [told]
+        found = [(line["action"], line["requests"]) for line in lines if line.get("sku") == card.sku]
+        assert found == [(told, [asked.request_id])]
         worker.work_once()
     assert Order.objects.get(sale_id=card.sale_id).state == "held"
 

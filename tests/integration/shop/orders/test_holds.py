@@ -165,6 +165,25 @@ def test_a_hold_that_should_have_ended_long_ago_is_found_by_the_whole_sweep(card
     assert states(card, [name]) == [State.EXPIRED]
 
 
+def test_what_does_not_end_is_named_in_the_log(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = fill_line(card, buyers=1)
+    road.settle_line(card)
+    let_holds_end(*names)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(holds, "expire_due", fail)
+        expire(card)
+    lines = [record.msg for record in caplog.records if record.name == "workers.expirer"]
+    found = [(line["action"], line["requests"]) for line in lines if line.get("sku") == card.sku]
+    assert found == [("expire_failed", names)]
+    assert expire(card) >= 1
+
+
 @pytest.fixture
 def expirer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Expirer]:
     """Return an expirer that finds 10 holds in a round."""
