@@ -117,6 +117,10 @@ mutants: $(VENV)/dev.stamp ## switch each guard off in a flood of its own: the v
 compare: $(VENV)/bench.stamp ## sell the same goods in ten ways, nine of them rivals'; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench compare
 
+.PHONY: tamper
+tamper: $(VENV)/load.stamp ## tamper with copies of a recorded sale's public log: which rule of the verifier names each
+	@exec env $(LOCAL) $(RUN) -m loadtest.verify
+
 .PHONY: audit
 audit: $(VENV)/load.stamp ## check every invariant of every sale of the running demo (or of DATABASE_URL)
 	@exec $(RUN) manage.py audit

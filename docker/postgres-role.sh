@@ -20,7 +20,7 @@ REVOKE ALL ON DATABASE fairdrop FROM PUBLIC;
 SQL
 run --dbname fairdrop --command "REVOKE CREATE ON SCHEMA public FROM PUBLIC"
 
-for kind in web settler expirer payments reconciler mailer; do
+for kind in web settler expirer payments reconciler mailer notary; do
   make_role "fairdrop_$kind" "$(printenv "FAIRDROP_$(echo "$kind" | tr '[:lower:]' '[:upper:]')_PASSWORD")"
   run --dbname postgres --command "GRANT CONNECT ON DATABASE fairdrop TO fairdrop_$kind"
 done

@@ -15,10 +15,12 @@ locks="+blpop +srandmember"
 cache="+setex +psetex +mget +expire +incrby +ttl"
 hints="+subscribe +unsubscribe"
 
-# Every key of a SKU; those that an order's end is told to; and those that a worker speaks through.
+# Every key of a SKU; those that an order's end is told to; those that say who waits; and those that a worker speaks
+# through.
 sku="~fd:{*}:*"
 ends="~fd:{*}:lock ~fd:{*}:flight ~fd:{*}:records ~fd:{*}:stock ~fd:{*}:handouts ~fd:{*}:live ~fd:{*}:line
   ~fd:{*}:aside ~fd:{*}:givenup ~fd:{*}:sales"
+waits="~fd:{*}:line ~fd:{*}:flight ~fd:{*}:aside ~fd:{*}:records ~fd:{*}:sales"
 lists="~fd:skus ~fd:locks"
 alive="~fd:workers"
 told="&fd:wake &fd:settled"
@@ -40,3 +42,4 @@ user payments FAIRDROP_PAYMENTS_PASSWORD "$ends $alive" "$told" "$hello $scripts
 user reconciler FAIRDROP_RECONCILER_PASSWORD "$sku $lists $alive ~fd:reconciliations" "$told" \
   "$hello $scripts $beat $records $line $locks +expire"
 user mailer FAIRDROP_MAILER_PASSWORD "$alive" "$hello $scripts $beat"
+user notary FAIRDROP_NOTARY_PASSWORD "$waits ~fd:checkpoints $alive" "$hello $scripts $beat +hget +hmget +zrangebyscore"

@@ -28,7 +28,10 @@ RECONCILER_POINTS = ("before_reconcile", "before_repair", "in_repair", "after_re
 RETIRING_POINTS = ("before_forget", "in_forget", "after_forget")
 # Of one mail: queued but not noted as told, and about to be sent.
 MAILER_POINTS = ("in_mail", "before_mail")
-FAULT_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS + RETIRING_POINTS + MAILER_POINTS
+# Of one step that publishes: written but not committed, and committed but its checkpoint not kept in Redis.
+NOTARY_POINTS = ("before_checkpoint", "after_checkpoint")
+WORKER_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS
+FAULT_POINTS = WORKER_POINTS + RETIRING_POINTS + MAILER_POINTS + NOTARY_POINTS
 ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": None}
 
 

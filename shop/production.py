@@ -20,6 +20,9 @@ PUBLISHED = frozenset(
     }
 )
 RANDOM = "must be random: openssl rand -hex 32"
+# When it began to sign, and its seed; one that signs no more may have its public part instead.
+LOG_KEY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ=[A-Za-z0-9_-]{43}", re.ASCII)
+OLD_LOG_KEY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ=(?:pub:)?[A-Za-z0-9_-]{43}", re.ASCII)
 LONG_KEYS = {"SECRET_KEY": 50, "FAIRDROP_TOKEN_KEYS": 32, "FAIRDROP_AUDIT_TOKEN": 32, "FAIRDROP_SANDBOX_SECRET": 32}
 
 
@@ -98,6 +101,12 @@ def _takes_no_money(values: Values) -> bool:
     return bool(values["STRIPE_IN_USE"] and not is_live(key) and not rehearsed)
 
 
+def _cannot_sign(values: Values) -> bool:
+    keys = values["FAIRDROP_LOG_KEYS"]
+    signs = bool(keys) and LOG_KEY.fullmatch(keys[0]) is not None
+    return bool(values["FAIRDROP_SALE_LOG"] or keys) and not (signs and all(map(OLD_LOG_KEY.fullmatch, keys)))
+
+
 def _keys(value: str | list[str]) -> list[str]:
     keys = [value] if isinstance(value, str) else value
     return [key for key in keys if key]
@@ -119,6 +128,12 @@ RULES = (
     _weak("FAIRDROP_TOKEN_KEYS"),
     _short("FAIRDROP_AUDIT_TOKEN", is_needed=lambda _: False),
     _weak("FAIRDROP_AUDIT_TOKEN"),
+    Rule(
+        "FAIRDROP_LOG_KEYS",
+        "empty, or not keys, when `FAIRDROP_SALE_LOG` is on",
+        "must be a moment, = and a seed, the key that signs first: manage.py log_key makes one",
+        _cannot_sign,
+    ),
     Rule("FAIRDROP_FAULT", "set", "must not be set", lambda values: bool(values["FAIRDROP_FAULT"])),
     Rule(
         "ALLOWED_HOSTS",

@@ -4,7 +4,9 @@ Holds no secret. Names and meanings of the variables: .env.example.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import os
 import secrets
 from datetime import timedelta
@@ -62,6 +64,12 @@ SECRET_KEY = secret("SECRET_KEY")
 SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 # Keys of buyer tokens and tickets: the first signs, all verify, so a key is rotated by putting a new one in front.
 TOKEN_KEYS = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KEY}:tokens").split(",") if key]
+# Keys of the public logs of sales (shop/salelog/notes.py), the one that signs first; older ones stay known.
+LOG_KEYS: list[str] = env.list("FAIRDROP_LOG_KEYS", default=[])
+SALE_LOG = env.bool("FAIRDROP_SALE_LOG", default=bool(LOG_KEYS) or not PRODUCTION)
+if SALE_LOG and not LOG_KEYS and not PRODUCTION:
+    seed = base64.urlsafe_b64encode(hashlib.sha256(f"{SECRET_KEY}:log".encode()).digest()).rstrip(b"=").decode()
+    LOG_KEYS = [f"2026-01-01T00:00:00Z={seed}"]
 # Lets a load test read a sale's audit; empty means staff only.
 AUDIT_TOKEN = env.str("FAIRDROP_AUDIT_TOKEN", default="")
 # Makes a worker die, freeze or fail at a named place; for tests only, see inventory/fault_injection.py.
@@ -137,6 +145,8 @@ if PRODUCTION:
             "SECRET_KEY": SECRET_KEY,
             "SECRET_KEY_FALLBACKS": SECRET_KEY_FALLBACKS,
             "FAIRDROP_TOKEN_KEYS": TOKEN_KEYS,
+            "FAIRDROP_LOG_KEYS": LOG_KEYS,
+            "FAIRDROP_SALE_LOG": SALE_LOG,
             "FAIRDROP_AUDIT_TOKEN": AUDIT_TOKEN,
             "FAIRDROP_FAULT": FAULT,
             "ALLOWED_HOSTS": ALLOWED_HOSTS,
@@ -178,6 +188,7 @@ INSTALLED_APPS = [
     "shop.passkeys",
     "shop.sandbox",
     "shop.stripe",
+    "shop.salelog",
     "workers",
 ]
 
@@ -412,7 +423,7 @@ if BEHIND_TLS:
 # The gate gives each request an id and puts it into the header, whatever came in.
 DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True
 SECRETS = [
-    *(SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS),
+    *(SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS, *(key.partition("=")[2] for key in LOG_KEYS)),
     *(AUDIT_TOKEN, SANDBOX_SECRET, STRIPE_KEY, STRIPE_WEBHOOK_SECRET),
 ]
 LOGGING = logging_config(level=env.str("LOG_LEVEL", default="WARNING"), as_json=PRODUCTION, secrets=SECRETS)

@@ -10,6 +10,7 @@ from django.views.generic import RedirectView
 from shop.api import about, actions
 from shop.api import views as api
 from shop.pictures.views import show_picture
+from shop.salelog import views as salelog
 from shop.staff.lists.revenue_page import revenue_page
 from shop.staff.setup.pictures import may_upload
 from shop.staff.stock import stock_live
@@ -39,6 +40,10 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     re_path(r"^pictures/(?P<name>[0-9a-f]{32}\.webp)\Z", show_picture, name="picture"),
     path("api/v1/sales/<slug:slug>/audit", api.sale_audit, name="sale-audit"),
+    path("api/v1/sales/<slug:slug>/log/checkpoint", salelog.checkpoint, name="log-checkpoint"),
+    path("api/v1/sales/<slug:slug>/log/tile/<str:level>/<path:number>", salelog.tile, name="log-tile"),
+    path("api/v1/requests/<str:request_id>/proof", salelog.proof, name="log-proof"),
+    path(".well-known/fairdrop-keys", salelog.keys, name="log-keys"),
     path("api/v1/about", about.about, name="about"),
     path("api/v1/openapi.json", api.openapi, name="openapi"),
     path("api/v1/requests/<str:request_id>/payment", actions.pay, name="pay"),

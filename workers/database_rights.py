@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connections, transaction
 from psycopg import sql
 
-KINDS = ("web", "settler", "expirer", "payments", "reconciler", "mailer")
+KINDS = ("web", "settler", "expirer", "payments", "reconciler", "mailer", "notary")
 ACTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 ALL = " ".join(KINDS)
@@ -24,7 +24,7 @@ _MAILS = "post_office_"
 # updated and deleted by nobody.
 RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "inventory_stock": (
-        "web settler expirer payments reconciler",
+        "web settler expirer payments reconciler notary",
         "web",
         "web(total available held sold version) settler(available held fence version) "
         f"expirer{_ENDING} payments{_ENDING}",
@@ -50,7 +50,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
         f"web{_ORDER} settler(ordinal) expirer{_ORDER} payments{_ORDER}",
         "",
     ),
-    "shop_orderevent": ("web payments reconciler mailer", "web settler expirer payments", "", ""),
+    "shop_orderevent": ("web payments reconciler mailer notary", "web settler expirer payments", "", ""),
     "shop_payment": (
         "web payments reconciler",
         "web",
@@ -70,6 +70,11 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "shop_deliveryaddress": ("web reconciler(id request_id changed_at)", "web", "web", "web reconciler"),
     "shop_termstemplate": _OWN,
     "shop_failed_logins": _OWN,
+    "salelog_salelog": ("web notary", "notary", "notary", ""),
+    "salelog_tile": ("web notary", "notary", "notary", ""),
+    # Triggers write it, as the owner of the tables.
+    "salelog_lineevent": ("notary", "", "", ""),
+    "salelog_reading": ("notary", "", "notary", ""),
     "sandbox_charge": _PROVIDER,
     "sandbox_event": _PROVIDER,
     "stripe_checkoutsession": _PROVIDER,

@@ -199,6 +199,11 @@ def reconciliations() -> str:
     return "fd:reconciliations"
 
 
+def checkpoints() -> str:
+    """hash, sale id → the last checkpoint of its public log, as a signed note. Lives for ever: the log does, too."""
+    return "fd:checkpoints"
+
+
 def wake_channel() -> str:
     """channel: a SKU whose line was empty and is not any more. A hint only; the sweep is the guarantee."""
     return "fd:wake"

@@ -18,6 +18,7 @@ from loadtest.checker.verdict import AUDIT_FILE, judge_folder
 from loadtest.plan.options import Wanted
 from loadtest.record.expectations import write_run
 from loadtest.record.history import history_files, is_complete
+from loadtest.run.public_logs import check_log
 from loadtest.shop_api import ShopApi, ShopError
 
 RECORD_PATIENCE_SECONDS = 90.0
@@ -60,7 +61,9 @@ def close_books(books: ClosingBooks, *, files: int) -> int:
     print(render(asdict(verdict), colour=sys.stdout.isatty()), flush=True)
     if stages := write_stages(books.folder):
         print("", stages_table(stages), sep="\n", flush=True)
-    return 0 if verdict.ok else 1
+    logs = [check_log(books.api, slug, audit=book["after"]) for slug, book in books.sales.items()]
+    print("", *(text for _, text in logs), sep="\n", flush=True)
+    return 0 if verdict.ok and all(is_sound for is_sound, _ in logs) else 1
 
 
 def _wait_for_record(folder: Path, *, files: int) -> None:

@@ -45,7 +45,7 @@ from tests.support.waiting import wait_until
 from workers.database_rights import ACTS, KINDS, RIGHTS, holders, role_of
 
 pytestmark = pytest.mark.usefixtures("shop_database")
-WORKERS = ("settler", "expirer", "payments", "reconciler", "mailer")
+WORKERS = ("settler", "expirer", "payments", "reconciler", "mailer", "notary")
 
 
 @dataclass(frozen=True)
@@ -228,6 +228,9 @@ CHANGES = {
     "an address": "UPDATE shop_contact SET address = 'mine@shop.example'",
     "a delivery": "UPDATE shop_deliveryaddress SET city = 'mine'",
     "a password": "UPDATE auth_user SET password = '!'",
+    "an event": "INSERT INTO salelog_lineevent (number, stock_id, kind, change, act, role, reason) "
+    "VALUES (0, 0, 'load', 1, '', '', '')",
+    "a published leaf": "DELETE FROM salelog_tile",
     "a table": "CREATE TABLE mine (id int)",
     "a column": "ALTER TABLE shop_sale ADD COLUMN mine int",
     "a trigger": "ALTER TABLE shop_order DISABLE TRIGGER order_changes",
@@ -243,6 +246,7 @@ REFUSED = {
     "payments": DEFINITIONS | STAFFS | {"a fence"},
     "reconciler": DEFINITIONS | STAFFS | {"a fence", "an order", "a payment"},
     "mailer": DEFINITIONS | STAFFS | {"a fence", "an order", "a payment"},
+    "notary": DEFINITIONS | STAFFS | {"a fence", "an order", "a payment", "an event", "a published leaf"},
 }
 
 
@@ -320,6 +324,7 @@ UNHEARD = {
     "payments": FOREIGN | {"the cache", "a fence", "a comparison"},
     "reconciler": FOREIGN | {"the cache"},
     "mailer": set(WORDS),
+    "notary": FOREIGN | {"the cache", "a line", "the line by a script", "a line not named", "a fence", "a comparison"},
 }
 
 

@@ -39,7 +39,7 @@ def test_is_valid_by_its_schema(schema: str, name: str) -> None:
 
 
 def test_holds_every_part_of_the_picture() -> None:
-    workers = {"settler", "expirer", "payments", "reconciler", "mailer"}
+    workers = {"settler", "expirer", "payments", "reconciler", "mailer", "notary"}
     assert {"postgres", "redis", "migrate", "web", "proxy", "locust-master", "locust-worker"} | workers == set(SERVICES)
     assert [name for name, service in SERVICES.items() if service.get("profiles") == ["load"]] == [
         "locust-master",

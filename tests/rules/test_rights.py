@@ -57,6 +57,7 @@ RUN = {
     "expirer": {"settle", "status", "beat"},
     "payments": {"settle", "status", "beat"},
     "mailer": {"beat"},
+    "notary": {"admitted_since", "beat"},
 }
 
 

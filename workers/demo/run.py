@@ -28,7 +28,7 @@ from workers.process_loop import StopFlag
 # As manage.py, which an installed wheel does not have.
 MANAGE = ("-m", "workers")
 # Each is a name of `manage.py run_worker`, and how many of it run.
-WORKERS = {"settler": 2, "expirer": 1, "payments": 1, "reconciler": 1, "sandbox": 1, "mailer": 1}
+WORKERS = {"settler": 2, "expirer": 1, "payments": 1, "reconciler": 1, "sandbox": 1, "mailer": 1, "notary": 1}
 BUYERS = 3_000
 ATTEMPTS = 20_000
 FLOOD_SALES = "lantern-drop,teapot-drop,sneaker-drop"

@@ -19,6 +19,7 @@ from inventory.redis import clocks
 from shop.sandbox import deliveries
 from workers.expirer import Expirer
 from workers.mailer import Mailer
+from workers.notary import Notary
 from workers.payments import PaymentsWorker
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.reconciler.loop import Reconciler
@@ -40,6 +41,8 @@ PAYMENTS_SECONDS = 2.0
 RECONCILE_SECONDS = 1.0
 # How long a mail may wait before the mailer looks.
 MAIL_SECONDS = 1.0
+# How long something may have happened before the notary looks: it is published within a second.
+NOTARY_SECONDS = 0.3
 # A sign of life may hold no worker up for longer.
 BEAT_TIMEOUT_SECONDS = 0.3
 CLOCK_TIMEOUT_SECONDS = 1.0
@@ -121,6 +124,12 @@ def run_mailer(stop: StopFlag, heartbeat: Heartbeat) -> None:
     run_until_stopped(Mailer().work_once, stop=stop, wait_for_work=lambda: stop.wait(MAIL_SECONDS), heartbeat=heartbeat)
 
 
+def run_notary(stop: StopFlag, heartbeat: Heartbeat) -> None:
+    """Publish the sales' logs until stopped."""
+    notary = Notary(redis.connect(timeout_seconds=2))
+    run_until_stopped(notary.work_once, stop=stop, wait_for_work=lambda: stop.wait(NOTARY_SECONDS), heartbeat=heartbeat)
+
+
 WORKERS = {
     "settler": run_settler,
     "expirer": run_expirer,
@@ -128,6 +137,7 @@ WORKERS = {
     "reconciler": run_reconciler,
     "sandbox": run_sandbox,
     "mailer": run_mailer,
+    "notary": run_notary,
 }
 
 

@@ -1,0 +1,76 @@
+"""Reads the admissions of a sale that are not decided yet, in the order of the line. Never changes a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from inventory.records import Record, record_or_none
+from inventory.redis import Client, keys, run_script, run_script_each
+
+MAX_A_CALL = 1000
+
+
+class Since(NamedTuple):
+    """What is asked: the admissions of a sale with a higher seq than this one."""
+
+    sku: str
+    sale_id: int
+    seq: int
+
+
+class Admitted(NamedTuple):
+    """What the line knows: requests (id, record) of one moment. last: the ordinal given last, None when not primed.
+
+    base: ordinals went on above it when Redis was last found empty or started again. is_whole: there are no more.
+    """
+
+    last: int | None
+    base: int
+    is_whole: bool
+    requests: list[tuple[str, Record]]
+
+
+def admitted_each(client: Client, asked: Sequence[Since]) -> list[Admitted | None]:
+    """Return the next admissions of each sale, None for one whose server is away. Raises RedisUnavailable."""
+    if not asked:
+        return []
+    replies = run_script_each(client, "admitted_since", [(_keys(each.sku), _args(each)) for each in asked])
+    return [
+        None if isinstance(reply, Exception) else _admitted(reply, sale_id=each.sale_id)
+        for each, reply in zip(asked, replies, strict=True)
+    ]
+
+
+def all_admitted(client: Client, asked: Since) -> Admitted:
+    """Return every admission after that seq, read page by page, so not of one moment. Raises RedisUnavailable."""
+    page = _admitted(run_script(client, "admitted_since", keys=_keys(asked.sku), args=_args(asked)), sale_id=None)
+    found = dict(page.requests)
+    while not page.is_whole and page.requests:
+        # A page may end at another place in each of the three sets: go on after the first of their ends.
+        asked = asked._replace(seq=_first_end(page.requests))
+        page = _admitted(run_script(client, "admitted_since", keys=_keys(asked.sku), args=_args(asked)), sale_id=None)
+        found |= dict(page.requests)
+    own = [(name, record) for name, record in found.items() if record.sale_id == asked.sale_id]
+    return page._replace(requests=own)
+
+
+def _first_end(requests: Sequence[tuple[str, Record]]) -> int:
+    seqs = sorted(record.seq for _, record in requests)
+    return seqs[min(len(seqs), MAX_A_CALL) - 1]
+
+
+def _keys(sku: str) -> list[str]:
+    return [make(sku) for make in (keys.line, keys.in_flight, keys.aside, keys.records, keys.sales)]
+
+
+def _args(asked: Since) -> list[str | int]:
+    return [asked.sale_id, asked.seq, MAX_A_CALL]
+
+
+def _admitted(flat: list[str], *, sale_id: int | None) -> Admitted:
+    ordinals, more, *rest = flat
+    last, base = (int(each) for each in ordinals.split("|")[:2]) if ordinals else (None, 0)
+    records = ((name, record_or_none(text)) for name, text in zip(rest[::2], rest[1::2], strict=True))
+    requests = [(name, record) for name, record in records if record and sale_id in (None, record.sale_id)]
+    return Admitted(last, base, more == "0", requests)

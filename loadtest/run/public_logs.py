@@ -1,0 +1,43 @@
+"""Checks the public log of each flooded sale with the script that any stranger may use. Never asks the shop's books."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from loadtest.shop_api import ShopApi, ShopError
+from loadtest.verify.verify_sale import Verifier
+
+# The notary publishes within a second; a machine that was just flooded may take longer.
+PATIENCE_SECONDS = 60.0
+TICK_SECONDS = 0.5
+
+
+def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None) -> tuple[bool, str]:
+    """Return whether the log of a sale that is at rest holds by every rule, and a sentence about it.
+
+    audit: of the sale at rest; the log is waited for until it has as many decisions. A shop without logs passes.
+    """
+    verifier = Verifier(api.fetch, slug)
+    decided = int((audit or {}).get("counts", {}).get("decided") or 0)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    try:
+        verifier.read_keys()
+        while _decided(verifier) < decided and not verifier.replay.faults and time.monotonic() < deadline:
+            verifier.round()
+            if _decided(verifier) < decided:
+                time.sleep(TICK_SECONDS)
+    except (ShopError, ValueError, KeyError, TypeError) as error:
+        return "does not exist" in str(error), f"The public log of {slug} was not checked: {error}"
+    verifier.replay.finish(time.time_ns() // 1000)
+    faults = [f"{rule}: {found[0]}" for rule, found in verifier.replay.faults.items()]
+    if _decided(verifier) < decided:
+        faults.append(f"{_decided(verifier):,} of {decided:,} decisions are published")
+    read = f"{verifier.tree.size:,} leaves, {len(verifier.replay.places):,} places"
+    if faults:
+        return False, f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
+    return True, f"An independent script has checked the public log of {slug}: {read}, every rule holds."
+
+
+def _decided(verifier: Verifier) -> int:
+    return sum(place.state != "waits" for place in verifier.replay.places.values())

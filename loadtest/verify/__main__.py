@@ -1,0 +1,91 @@
+"""The adversary's lab: tampers with copies of a recorded sale's log and prints which rule names each. Opens no port.
+
+    python -m loadtest.verify [FILE]     leaves, one a line; by default the sale recorded alongside this file
+
+Exit code 1 when a tampering is not named by the rule that must, when an untampered log is, or when a tampering is still
+named though its rule is off.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from loadtest.verify.signed_log import OTHER_KEY, SLUG, SignedLog, checkpoint_of, root_of, write
+from loadtest.verify.tamperings import TAMPERINGS, Leaves, Tampering, copy_of
+from loadtest.verify.verify_sale import Verifier
+
+RECORDED = Path(__file__).with_name("recorded_sale.jsonl")
+NEVER_SEEN = (
+    "buyers who were invented from the beginning",
+    "an ask that was delayed before it was answered",
+    "two views of one log, while nobody compares checkpoints",
+)
+
+
+def recorded(path: Path = RECORDED) -> Leaves:
+    """Return the leaves of a recorded log."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def judge(log: SignedLog, *, kept: Sequence[bytes] | None = None, off: Collection[str] = ()) -> set[str]:
+    """Return the rules that a log breaks. kept: the leaves of which a checkpoint was kept before."""
+    verifier = Verifier(log.get, SLUG, off=off)
+    if kept is not None:
+        verifier.kept = {len(kept): root_of(kept)}
+    verifier.read_keys()
+    verifier.round()
+    verifier.replay.finish(verifier.replay.at + 3600 * 1_000_000)
+    return set(verifier.replay.faults)
+
+
+def try_out(tampering: Tampering, leaves: Leaves) -> tuple[str, list[str]]:
+    """Return what a tampering is named by, and what is not as it must be."""
+    honest, tampered = write(leaves), write(tampering.change(copy_of(leaves)))
+    alone = judge(SignedLog(tampered))
+    with_kept = judge(SignedLog(tampered), kept=honest)
+    wrong = []
+    if tampering.rule not in {"", *(with_kept if tampering.needs_kept else alone)}:
+        wrong.append(f"{tampering.name}: not named by {tampering.rule}, but by {sorted(alone | with_kept)}")
+    if tampering.needs_kept or not tampering.rule:
+        wrong += [f"{tampering.name}: named by {sorted(alone)} alone"] if alone else []
+    without = judge(SignedLog(tampered), kept=honest if tampering.needs_kept else None, off={tampering.rule})
+    wrong += [f"{tampering.name}: named by {sorted(without)} without its rule"] if without else []
+    named = f"✓ {tampering.rule}" if tampering.rule else "– not seen"
+    return named + (", with a checkpoint kept before" if tampering.needs_kept else ""), wrong
+
+
+def try_signatures(leaves: Leaves) -> list[str]:
+    """Return what is wrong with how leaves that nobody signed, and a checkpoint of another key, are named."""
+    texts = write(leaves)
+    altered = [*texts[:-1], texts[-1].replace(b'"at":', b'"at":1', 1)]
+    cases = {
+        "tree": SignedLog(altered, checkpoint=checkpoint_of(texts)),
+        "signed": SignedLog(texts, checkpoint=checkpoint_of(texts, key=OTHER_KEY)),
+    }
+    named = {rule: judge(log) for rule, log in cases.items()}
+    return [f"{rule}: named by {sorted(found)}" for rule, found in named.items() if found != {rule}]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try every tampering out; print the table."""
+    leaves = recorded(Path(arguments[0])) if arguments else recorded()
+    wrong = [f"untampered: named by {rule}" for rule in sorted(judge(SignedLog(write(leaves)), kept=write(leaves)))]
+    wrong += try_signatures(leaves)
+    print(f"{len(leaves):,} leaves, untampered: no fault\n")
+    for tampering in TAMPERINGS:
+        named, faults = try_out(tampering, leaves)
+        wrong += faults
+        print(f"  {tampering.name:<62}{'✗ ' + faults[0] if faults else named}")
+        if tampering.why:
+            print(f"      {tampering.why}")
+    print("  leaves that nobody signed, a checkpoint of another key".ljust(64) + "✓ tree, ✓ signed\n")
+    print("Cannot be seen:", *NEVER_SEEN, sep="\n  – ")
+    print("\nEach tampering passes when its rule is off.", *wrong, sep="\n" if not wrong else "\n✗ ")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,200 @@
+"""Ways to tamper with a finished log whose key one has: what each changes, and which rule must name it.
+Each takes the leaves of a recorded sale, of which it may rely on everything, and returns others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+Leaf = dict[str, Any]
+Leaves = list[Leaf]
+
+
+class Tampering(NamedTuple):
+    """One tampering. rule: which names it; '' for one that cannot be seen. needs_kept: by a checkpoint only.
+
+    why: what a verifier can and cannot know of it.
+    """
+
+    name: str
+    change: Callable[[Leaves], Leaves]
+    rule: str
+    needs_kept: bool = False
+    why: str = ""
+
+
+def where(leaves: Leaves, kind: str, *, after: int = -1, **words: Any) -> int:
+    """Return the number of the first leaf of a kind after another one that says this."""
+    for number, leaf in enumerate(leaves):
+        if number > after and leaf["kind"] == kind and all(leaf.get(word) == value for word, value in words.items()):
+            return number
+    raise LookupError(f"the recorded sale has no {kind} {words}")
+
+
+def put_in(leaves: Leaves) -> Leaves:
+    at = where(leaves, "admitted", ordinal=3)
+    friend = {**leaves[at], "request": "friend", "holder": "friend", "seq": leaves[at - 1]["seq"] + 1}
+    gone = {"kind": "ended", "request": "friend", "outcome": "left", "units": 0, "at": leaves[-1]["at"]}
+    return [*leaves[:at], friend, *leaves[at:], gone]
+
+
+def rename(leaves: Leaves, old: str, new: str) -> Leaves:
+    return [{**leaf, "request": new} if leaf.get("request") == old else leaf for leaf in leaves]
+
+
+def replace_winner(leaves: Leaves) -> Leaves:
+    winner = leaves[where(leaves, "decided", outcome="held")]["request"]
+    leaves[where(leaves, "admitted", request=winner)]["holder"] = "friend"
+    return rename(leaves, winner, "friend")
+
+
+def drop_place(leaves: Leaves) -> Leaves:
+    gone = leaves[where(leaves, "decided", outcome="sold_out")]["request"]
+    return [leaf for leaf in leaves if leaf.get("request") != gone]
+
+
+def remove_and_close_up(leaves: Leaves) -> Leaves:
+    gone = leaves[where(leaves, "admitted", request=leaves[where(leaves, "decided", outcome="sold_out")]["request"])]
+    for leaf in leaves:
+        if leaf["kind"] == "admitted" and leaf["ordinal"] > gone["ordinal"]:
+            leaf["ordinal"] -= 1
+    return [leaf for leaf in leaves if leaf.get("request") != gone["request"]]
+
+
+def swap_decisions(leaves: Leaves) -> Leaves:
+    first = where(leaves, "decided", outcome="held")
+    second = where(leaves, "decided", outcome="held", after=first)
+    leaves[first]["request"], leaves[second]["request"] = leaves[second]["request"], leaves[first]["request"]
+    return leaves
+
+
+def favour_a_friend(leaves: Leaves) -> Leaves:
+    """Give a unit that came back to somebody further back, and theirs, which comes later, to the next in line."""
+    back = where(leaves, "ended", outcome="expired")
+    at = where(leaves, "decided", outcome="held", after=back)
+    winner, friend = leaves[at]["request"], leaves[where(leaves, "decided", outcome="held", after=at)]["request"]
+    changed = leaves[: back + 1]
+    for leaf in leaves[back + 1 :]:
+        other = {winner: friend, friend: winner}.get(leaf.get("request", ""))
+        changed.append({**leaf, "request": other} if other and leaf["kind"] != "admitted" else leaf)
+    return changed
+
+
+def pass_the_limit(leaves: Leaves) -> Leaves:
+    first = leaves[where(leaves, "ended", outcome="paid")]["request"]
+    holder = leaves[where(leaves, "admitted", request=first)]["holder"]
+    after = where(leaves, "ended", outcome="paid")
+    second = leaves[where(leaves, "decided", outcome="held", after=after)]["request"]
+    leaves[where(leaves, "admitted", request=second)]["holder"] = holder
+    return leaves
+
+
+def change_price(leaves: Leaves) -> Leaves:
+    leaves[0]["terms"]["price"] = "1.00"
+    return leaves
+
+
+def publish_version_again(leaves: Leaves) -> Leaves:
+    act = {"kind": "act", "act": "terms", "role": "staff", "reason": "none", "at": leaves[-1]["at"]}
+    return [*leaves, {**act, "terms": {**leaves[0]["terms"], "price": "1.00"}}]
+
+
+def rewrite_act(leaves: Leaves) -> Leaves:
+    leaves[where(leaves, "act", act="pause")]["role"] = "shop"
+    return leaves
+
+
+def back_date(leaves: Leaves) -> Leaves:
+    leaves[where(leaves, "decided")]["at"] = leaves[0]["at"] - 1
+    return leaves
+
+
+def lower_seq(leaves: Leaves) -> Leaves:
+    leaves[where(leaves, "admitted", ordinal=3)]["seq"] = 1
+    return leaves
+
+
+def oversell(leaves: Leaves) -> Leaves:
+    leaves[where(leaves, "decided", outcome="sold_out")]["outcome"] = "held"
+    return leaves
+
+
+def hide_a_unit(leaves: Leaves) -> Leaves:
+    """Tell the last who got a unit that all are sold."""
+    at = max(number for number, leaf in enumerate(leaves) if leaf.get("outcome") == "held")
+    name = leaves[at]["request"]
+    leaves[at]["outcome"] = "sold_out"
+    return [leaf for leaf in leaves if leaf["kind"] != "ended" or leaf["request"] != name]
+
+
+def keep_units(leaves: Leaves) -> Leaves:
+    leaves[where(leaves, "ended", outcome="expired")]["units"] = 0
+    return leaves
+
+
+def decide_in_a_pause(leaves: Leaves) -> Leaves:
+    resume = leaves.pop(where(leaves, "act", act="resume"))
+    return [*leaves, {**resume, "at": leaves[-1]["at"]}]
+
+
+def never_answer(leaves: Leaves) -> Leaves:
+    last = max(number for number, leaf in enumerate(leaves) if leaf.get("outcome") == "sold_out")
+    return [leaf for number, leaf in enumerate(leaves) if number != last]
+
+
+def decide_twice(leaves: Leaves) -> Leaves:
+    return [*leaves, {**leaves[where(leaves, "decided", outcome="sold_out")], "at": leaves[-1]["at"]}]
+
+
+def fork(leaves: Leaves) -> Leaves:
+    return leaves[: len(leaves) // 2]
+
+
+def invent_a_loss(leaves: Leaves) -> Leaves:
+    """Declare the next ordinals lost, and let a friend come back with one of them, ahead of all who wait."""
+    at = where(leaves, "decided", outcome="held", after=where(leaves, "ended", outcome="expired"))
+    winner = leaves[at]["request"]
+    last = max(leaf["ordinal"] for leaf in leaves[:at] if leaf["kind"] == "admitted")
+    place = {**leaves[where(leaves, "admitted", request=winner)], "at": leaves[at]["at"]}
+    loss = {"kind": "recovered", "lost": [[last + 1, last + 9]], "restored": ["friend"], "at": leaves[at]["at"]}
+    friend = {**place, "request": "friend", "holder": "friend", "ordinal": last + 1}
+    later = rename(leaves[at:], winner, "friend")
+    for leaf in later:
+        if leaf["kind"] == "admitted":
+            leaf["ordinal"] += 9
+    lost = {"kind": "ended", "request": winner, "outcome": "left", "units": 0, "at": leaves[-1]["at"]}
+    return [*leaves[:at], loss, friend, *later, lost]
+
+
+KEPT = "only a checkpoint from before shows it; the buyer concerned also has the proof of their place"
+TAMPERINGS = (
+    Tampering("a buyer is put in before others", put_in, "admitted"),
+    Tampering("a winner is replaced by a friend, everywhere", replace_winner, "kept", True, KEPT),
+    Tampering("a buyer is removed", drop_place, "admitted"),
+    Tampering("a buyer is removed, and all ordinals close up", remove_and_close_up, "kept", True, KEPT),
+    Tampering("two decisions are swapped", swap_decisions, "order"),
+    Tampering("a unit that came back goes to a friend further back", favour_a_friend, "order"),
+    Tampering("a holder gets more than the limit", pass_the_limit, "limit"),
+    Tampering("the price is changed afterwards", change_price, "kept", True, KEPT),
+    Tampering("a version of the terms is published again, at another price", publish_version_again, "terms"),
+    Tampering("an act of staff is rewritten", rewrite_act, "kept", True, KEPT),
+    Tampering("a leaf is back-dated", back_date, "format"),
+    Tampering("a place is back-dated", lower_seq, "admitted"),
+    Tampering("more is sold than there is", oversell, "units"),
+    Tampering("somebody is told sold out, and a unit is free", hide_a_unit, "sold_out"),
+    Tampering("a unit that came back is not given on", keep_units, "units"),
+    Tampering("somebody is decided during a pause", decide_in_a_pause, "pause"),
+    Tampering("somebody is never answered", never_answer, "answered"),
+    Tampering("somebody is decided twice", decide_twice, "life"),
+    Tampering("an old checkpoint is served, or a log that forks from it", fork, "kept", True,
+              "only a checkpoint that is longer shows it"),
+    Tampering("a loss is invented to let a friend in", invent_a_loss, "", False,
+              "every loss, and each place that came back, is declared; whether it was one, no log can say"),
+)  # fmt: skip
+
+
+def copy_of(leaves: Leaves) -> Leaves:
+    """Return leaves that may be changed."""
+    return deepcopy(leaves)

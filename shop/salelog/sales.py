@@ -1,0 +1,85 @@
+"""Begins the logs of sales, and reads of a sale what its log says of it. Inside the notary's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db.models import Min
+
+from inventory.line.priming import microseconds
+from inventory.postgres import Cursor
+from shop.models import OrderEvent, Sale, SaleTerms
+from shop.salelog.changes import Change
+from shop.salelog.models import SaleLog
+from shop.salelog.publisher import SaleFacts
+
+# A settler says that a sale's time is over a moment after it has read the clock that its decisions carry.
+CLOSING_SLACK_US = 1_000_000
+# By how much the free units of a SKU changed after an event; movements and history agree on it (I5).
+CHANGED_SINCE = """
+SELECT coalesce((SELECT sum(CASE WHEN e.to_state = 'held' OR (e.from_state, e.to_state) = ('expired', 'paid')
+                                 THEN -o.quantity
+                                 WHEN (e.from_state = 'held' AND e.to_state IN ('expired', 'cancelled'))
+                                      OR (e.from_state, e.to_state) = ('paid', 'refunded') THEN o.quantity ELSE 0 END)
+                 FROM shop_orderevent e JOIN shop_order o ON o.id = e.order_id JOIN shop_sale s ON s.id = o.sale_id
+                 WHERE e.id > %(after)s AND s.stock_id = %(stock_id)s), 0)
+       + coalesce((SELECT sum(change) FROM salelog_lineevent WHERE number > %(after)s AND stock_id = %(stock_id)s), 0)
+"""
+
+
+def origin_of(slug: str) -> str:
+    """Return the name of a sale's log."""
+    return f"{urlsplit(settings.PUBLIC_URL).netloc or 'localhost'}/sales/{slug}"
+
+
+def begin_logs(cursor: Cursor, *, read_to: int) -> int:
+    """Begin the log of each sale that has none; return from where events must be read. read_to: up to here all are.
+
+    In one snapshot, so that the free units of that moment, less what has changed since an event, are those at it.
+    """
+    for sale in Sale.objects.filter(retired_at=None, log=None).select_related("stock"):
+        first = OrderEvent.objects.filter(order__sale=sale).aggregate(first=Min("id"))["first"]
+        after = min(read_to, first - 1) if first else read_to
+        cursor.execute(CHANGED_SINCE, {"after": after, "stock_id": sale.stock_id})
+        (changed,) = cursor.fetchone()
+        log = SaleLog(sale=sale, origin=origin_of(sale.slug), cursor=after, units=sale.stock.available - changed)
+        SaleLog.objects.bulk_create([log])
+        read_to = min(read_to, after)
+    return read_to
+
+
+def logs_to_grow(stock_ids: Sequence[int], sale_ids: Sequence[int]) -> list[SaleLog]:
+    """Return the logs of these SKUs, and of these sales."""
+    logs = SaleLog.objects.filter(is_kept=True).select_related("sale")
+    return list((logs.filter(sale__stock__in=stock_ids) | logs.filter(sale__in=sale_ids)).order_by("sale_id"))
+
+
+def facts_of(sale: Sale, *, now: datetime) -> SaleFacts:
+    """Return what the log says of a sale. now: by the database's clock."""
+    terms = {
+        each.version: {
+            "version": each.version,
+            "price": str(each.price),
+            "currency": each.currency,
+            "limit": each.per_buyer_limit,
+            "hold_seconds": each.hold_seconds,
+        }
+        for each in SaleTerms.objects.filter(sale=sale)
+    }
+    return SaleFacts(
+        sale_id=sale.pk,
+        key=sale.request_key.encode(),
+        is_begun=sale.opens_at <= now,
+        is_over=sale.state_at(now) == "closed",
+        closes_us=microseconds(sale.closes_at) - (0 if sale.switch == Sale.Switch.CLOSED else CLOSING_SLACK_US),
+        version=sale.terms_version,
+        terms=terms,
+    )
+
+
+def own_changes(changes: Sequence[Change], sale: Sale) -> list[Change]:
+    """Return the changes of the SKU of a sale."""
+    return [each for each in changes if each.stock_id == sale.stock_id]

@@ -1,0 +1,344 @@
+"""What the notary publishes of a sale holds by every rule of the independent verifier, whatever happens to the sale.
+Real stores; the verifier reads the log through the shop's own addresses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.test.utils import override_settings
+
+from inventory import redis
+from inventory.line import writing
+from inventory.records import Ticket, sign_ticket
+from inventory.redis import keys
+from shop.buyers import ticket_signer, token_of
+from shop.models import Order, Sale
+from shop.orders import holds
+from shop.orders.restoring import restore
+from shop.payments import refunds
+from shop.salelog.models import SaleLog, Tile
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import line_actions, retiring, sale_control
+from tests.support import road
+from tests.support.paying import begin, happen, hear
+from tests.support.sale_logs import checked, get, leaves, publish, told, verifier_of
+from tests.support.shopkeeping import close_sale, let_holds_end, make_sale, pay
+from workers.notary import Notary
+
+pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    """Return an open sale of two units, with room for some more in line."""
+    return make_sale(new_sku(), units=2)
+
+
+def expire(card: SaleCard, name: str) -> None:
+    let_holds_end(name)
+    with transaction.atomic(), connection.cursor() as cursor:
+        changes = holds.expire_due(cursor, sku=card.sku, request_ids=[name])
+    holds.publish(changes)
+
+
+def tickets_of(card: SaleCard, *buyers: str) -> dict[str, str]:
+    """Let each buyer ask for one unit; return their tickets."""
+    asks = [road.ask(card, buyer) for buyer in buyers]
+    found = zip(asks, road.admit(card, *asks), strict=True)
+    tickets = [Ticket(ask.request_id, ask.buyer, 1, each.seq, each.terms_version, each.ordinal) for ask, each in found]
+    return {ticket.buyer: sign_ticket(ticket_signer(), ticket) for ticket in tickets}
+
+
+def test_a_sale_from_its_opening_to_its_end(card: SaleCard) -> None:
+    first = road.queue(card, "ann", "bob", "eve", "dan", "fay")
+    checked(card)
+    assert [kind for kind, *_ in told(card)] == ["opened", *["admitted"] * 5]
+    road.settle_line(card)
+    pay(first[0])
+    expire(card, first[1])
+    road.settle_line(card)
+    holds.cancel(first[3], buyer="dan")
+    road.queue(card, "gus")
+    pay(first[2])
+    road.settle_line(card)
+    close_sale(card)
+    road.settle_line(card)
+    verifier = checked(card)
+    assert told(card)[6:] == [
+        ("admitted",), ("decided", "held"), ("decided", "held"), ("ended", "paid"), ("ended", "expired"),
+        ("decided", "held"), ("ended", "left"), ("ended", "paid"), ("decided", "sold_out"), ("decided", "sold_out"),
+        ("act", "close", "none"), ("closed",),
+    ]  # fmt: skip
+    assert verifier.replay.counts["admitted"] == 6
+    assert len({place.holder for place in verifier.replay.places.values()}) == 6
+
+
+def test_nothing_happens_twice_and_nothing_changes_when_nothing_happened(card: SaleCard) -> None:
+    road.queue(card, "ann", "bob")
+    notary = publish()
+    before = SaleLog.objects.filter(sale_id=card.sale_id).values().get()
+    publish(notary)
+    publish()
+    assert SaleLog.objects.filter(sale_id=card.sale_id).values().get() == before
+
+
+def test_a_late_payment_takes_the_unit_again(card: SaleCard) -> None:
+    name, _ = road.queue(card, "ann", "bob")
+    road.settle_line(card)
+    payment = begin(name)
+    expire(card, name)
+    hear(happen(payment, "captured"))
+    checked(card)
+    assert told(card)[-2:] == [("ended", "expired"), ("ended", "retaken")]
+    refunds.refund_order(name, actor="anna", reason="sent back")
+    checked(card)
+    assert told(card)[-1] == ("ended", "refunded")
+
+
+def test_money_that_came_too_late_is_refunded_and_frees_nothing(card: SaleCard) -> None:
+    names = road.queue(card, "ann", "bob", "eve")
+    road.settle_line(card)
+    payment = begin(names[0])
+    expire(card, names[0])
+    road.settle_line(card)
+    hear(happen(payment, "captured"))
+    checked(card)
+    assert json.loads(leaves(card)[-1])["units"] == 0
+
+
+def test_staff_acts_and_new_terms(card: SaleCard) -> None:
+    road.queue(card, "ann")
+    sale_control.pause(card.slug, actor="anna", reason="a look")
+    sale_control.resume(card.slug, actor="anna")
+    sale_control.change_terms(card.slug, actor="anna", price=Decimal("12.50"), per_buyer_limit=2)
+    sale_control.restock(card.slug, units=3, actor="anna", reason="more came")
+    sale_control.adjust(card.slug, units=-1, actor="anna", reason="one broke")
+    road.queue(catalogue.find_sale(card.slug), "bob")
+    road.settle_line(card)
+    verifier = checked(card)
+    acts = [leaf for leaf in told(card) if leaf[0] in ("act", "stock")]
+    assert acts == [
+        ("act", "pause", "given"), ("act", "resume", "none"), ("act", "terms", "none"), ("stock", "3", "loaded"),
+        ("act", "restock", "given"), ("stock", "-1", "adjusted"), ("act", "adjust", "given"),
+    ]  # fmt: skip
+    assert verifier.replay.terms[2]["price"] == "12.50"
+    assert b"anna" not in b"".join(leaves(card))
+    assert b"broke" not in b"".join(leaves(card))
+
+
+def test_terms_that_nobody_logged_are_published_all_the_same(card: SaleCard) -> None:
+    publish()
+    Sale.objects.filter(pk=card.sale_id).update(price=9)
+    catalogue.prime_sale(card.slug)
+    road.queue(card, "ann")
+    assert checked(card).replay.terms[2]["price"] == "9.00"
+
+
+def test_two_sales_of_one_sku_one_after_the_other(card: SaleCard) -> None:
+    late, kept = road.queue(card, "ann", "bob")
+    road.settle_line(card)
+    pay(kept)
+    close_sale(card)
+    sale = Sale.objects.get(pk=card.sale_id)
+    Sale.objects.create(
+        slug=f"{card.sku}-again", product=sale.product, stock=sale.stock, title="Again", price=5,
+        opens_at=sale.closes_at, closes_at=sale.closes_at.replace(year=sale.closes_at.year + 1),
+    )  # fmt: skip
+    second = catalogue.find_sale(f"{card.sku}-again")
+    catalogue.prime_sale(second.slug)
+    (waits,) = road.queue(second, "eve")
+    publish()
+    expire(card, late)  # a unit of the first sale goes to the second one's line
+    road.settle_line(second)
+    pay(waits)
+    checked(card)
+    checked(second)
+    assert ("stock", "1", "elsewhere") in told(second)
+    refunds.refund_order(kept, actor="anna", reason="sent back")
+    checked(card)
+    checked(second)
+
+
+def test_places_that_redis_lost_are_declared_and_come_back_by_their_tickets(card: SaleCard) -> None:
+    tickets = tickets_of(card, "ann", "bob", "eve", "dan")
+    publish()
+    late_tickets = tickets_of(card, "gus")  # admitted, and not published before the loss
+    road.forget(card)
+    catalogue.prime_sale(card.slug)
+    road.queue(card, "new")
+    checked(card)
+    for buyer in ("eve", "ann"):
+        restore(tickets[buyer], buyer=buyer)
+    restore(late_tickets["gus"], buyer="gus")
+    road.settle_line(card)
+    verifier = checked(card)
+    assert ("recovered", "[[5, 1000000]]") in told(card)
+    assert len(verifier.replay.restored) == 2
+    close_sale(card)
+    road.settle_line(card)
+    assert len(checked(card).replay.restored) == 3
+
+
+def test_a_redis_that_was_started_again_and_lost_nothing(card: SaleCard) -> None:
+    names = road.queue(card, "ann", "bob", "eve")
+    publish()
+    redis.run_commands(redis.connect(), [("HSET", keys.sales(card.sku), f"{card.sale_id}:ordinals", "3|0|abc")])
+    catalogue.prime_sale(card.slug)
+    road.queue(card, "new")
+    road.settle_line(card)
+    pay(*names[:2])
+    road.settle_line(card)
+    verifier = checked(card)
+    assert verifier.replay.ordinal == 1_000_001
+
+
+def test_a_dead_letter_that_is_put_back(card: SaleCard) -> None:
+    first, second, third = road.queue(card, "ann", "bob", "eve")
+    publish()
+    client = redis.connect()
+    redis.run_commands(client, [
+        ("ZREM", keys.line(card.sku), first), ("ZADD", keys.dead_letters(card.sku), 1, first),
+        ("ZADD", keys.aside(card.sku), Order.objects.count() + 1, first),
+    ])  # fmt: skip
+    road.settle_line(card)
+    publish()
+    assert "order" in verifier_of(card).replay.faults  # somebody was passed over, and nobody has said why yet
+    line_actions.retry_letters(card.slug, letters=[first], actor="anna", reason="mended")
+    pay(second)
+    expire(card, third)
+    road.settle_line(card)
+    checked(card)
+    assert [kind for kind, *_ in told(card)][-2:] == ["requeued", "decided"]
+
+
+def test_a_dead_letter_that_is_refused(card: SaleCard) -> None:
+    first, _ = road.queue(card, "ann", "bob")
+    with road.own_connection() as own, road.Lock(redis.connect(), card.sku, ttl_ms=5000) as lock:
+        handed = road.take(lock)
+        dead, alive = handed.requests
+        for batch, is_dead in (([alive], False), ([dead], True)):
+            settled = road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=batch, dead=is_dead)
+            writing.settle_and_take(redis.connect(), card.sku, token=lock.token, **settled._asdict(), call=2, batch=1)
+    checked(card)
+    assert ("decided", "refused", "dead_letter") in told(card)
+    assert first
+
+
+def test_a_request_over_the_limit(card: SaleCard) -> None:
+    ask = road.request(card, "ann", seq=5)
+    again = road.request(card, "ann", seq=6, key="again")
+    numbered = [(name, record._replace(ordinal=n)) for n, (name, record) in enumerate((ask, again), start=1)]
+    with road.own_connection() as own:
+        road.settle_batch(own, sku=card.sku, fence=1, requests=numbered)
+    checked(card)
+    assert told(card)[-1] == ("decided", "refused", "limit_reached")
+
+
+def test_an_ordinal_that_nobody_knows_is_declared_lost(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, stays = road.queue(card, "ann", "bob")
+    redis.run_commands(redis.connect(), [
+        ("ZREM", keys.line(card.sku), gone), ("HDEL", keys.records(card.sku), gone),
+    ])  # fmt: skip
+    notary = publish()
+    assert told(card) == [("opened",)]
+    monkeypatch.setattr("workers.notary.GAP_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("workers.notary.GAP_LOST_SECONDS", 0.0)
+    publish(notary)
+    assert told(card)[1:] == [("recovered", "[[1, 1]]"), ("admitted",)]
+    assert json.loads(leaves(card)[-1])["request"] == stays
+
+
+def test_what_is_published_cannot_be_changed(card: SaleCard) -> None:
+    road.queue(card, "ann")
+    publish()
+    tile = Tile.objects.get(sale_id=card.sale_id, level=0, number=0)
+    tile.data = b"\0" * len(tile.data)
+    with pytest.raises(DatabaseError, match="never changed"), transaction.atomic():
+        tile.save()
+    with pytest.raises(DatabaseError, match="never changed"), transaction.atomic():
+        tile.delete()
+    with pytest.raises(DatabaseError, match="only grows"), transaction.atomic():
+        SaleLog.objects.filter(sale_id=card.sale_id).update(size=1)
+
+
+def restore_log(card: SaleCard, log: dict[str, Any], tiles: list[dict[str, Any]]) -> None:
+    """Put the rows of a log back as a backup has them."""
+    guards = (("salelog_tile", "tile_stays"), ("salelog_salelog", "log_grows"))
+    with connection.cursor() as cursor:
+        for table, guard in guards:
+            cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER {guard}")
+        Tile.objects.filter(sale_id=card.sale_id).delete()
+        Tile.objects.bulk_create(Tile(**row) for row in tiles)
+        SaleLog.objects.filter(sale_id=card.sale_id).update(**log)
+        for table, guard in guards:
+            cursor.execute(f"ALTER TABLE {table} ENABLE TRIGGER {guard}")
+
+
+def test_a_database_that_was_restored_does_not_fork_its_log(card: SaleCard) -> None:
+    road.queue(card, "ann")
+    publish()
+    log = SaleLog.objects.filter(sale_id=card.sale_id).values().get()
+    tiles = list(Tile.objects.filter(sale_id=card.sale_id).values())
+    road.queue(card, "bob")
+    notary = publish()
+    restore_log(card, log, tiles)
+    road.queue(card, "eve")
+    for one in (notary, Notary(redis.connect())):
+        publish(one)
+        assert SaleLog.objects.get(sale_id=card.sale_id).size == 2
+    redis.run_commands(redis.connect(), [("HDEL", keys.checkpoints(), card.sale_id)])
+    publish()  # the control: with no checkpoint kept anywhere nothing is noticed
+    assert SaleLog.objects.get(sale_id=card.sale_id).size == 4
+
+
+def test_each_buyer_gets_the_proof_of_their_own_place(card: SaleCard) -> None:
+    name, _ = road.queue(card, "a" * 22, "b" * 22)
+    path = f"/api/v1/requests/{name}/proof"
+    mine, other = ({"authorization": f"Bearer {token_of(who * 22)}"} for who in "ab")
+    assert get(path, **mine).status_code == 404
+    publish()
+    proof = get(path, **mine).json()
+    assert (json.loads(proof["leaf"])["request"], proof["index"], len(proof["path"])) == (name, 1, 2)
+    assert get(path, **other).status_code == 404
+    assert get(path).status_code == 401
+    assert get("/api/v1/requests/nobody/proof", **mine).status_code == 404
+
+
+def test_a_retired_sale_keeps_its_log(card: SaleCard) -> None:
+    name, *_ = road.queue(card, "ann")
+    publish()
+    road.settle_line(card)
+    pay(name)
+    close_sale(card)
+    retiring.retire(card.slug, actor="anna")
+    checked(card)
+    assert told(card)[-1] == ("act", "retire", "none")
+    refunds.refund_order(name, actor="anna", reason="sent back")
+    checked(card)
+    assert told(card)[-1] == ("ended", "refunded")
+
+
+def test_tiles_are_served_as_they_are_named(card: SaleCard) -> None:
+    road.queue(card, *(f"buyer-{number}" for number in range(20)))
+    publish()
+    log = f"/api/v1/sales/{card.slug}/log"
+    full = get(f"{log}/tile/0/000.p/21")
+    assert (full.status_code, len(full.content)) == (200, 21 * 32)
+    assert full["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert get(f"{log}/tile/0/000.p/7").content == full.content[: 7 * 32]
+    assert get(f"{log}/checkpoint")["Cache-Control"] == "no-cache"
+    for path in (
+        "tile/0/000", "tile/0/000.p/22", "tile/0/000.p/0", "tile/0/001.p/1", "tile/1/000.p/1", "tile/entries/000",
+        "tile/entries/00", "tile/0/x000/000", "tile/0/000.p/999", "tile/9/000", "tile/0/../../x", "tile/0/x1/000",
+    ):  # fmt: skip
+        assert get(f"{log}/{path}").status_code == 404, path
+    assert get(f"/api/v1/sales/{card.slug}x/log/checkpoint").status_code == 404
+    with override_settings(SALE_LOG=False):
+        assert get("/.well-known/fairdrop-keys").status_code == 404

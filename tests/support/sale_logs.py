@@ -1,0 +1,66 @@
+"""Lets a notary publish, and judges a sale's log as a stranger does, through the shop's own addresses. No process."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from django.test import Client
+
+from inventory import redis
+from loadtest.verify.verify_sale import Verifier
+from shop.salelog.models import SaleLog
+from shop.sales.catalogue import SaleCard
+from workers.notary import Notary
+
+
+def publish(notary: Notary | None = None) -> Notary:
+    """Let a notary publish until there is nothing to publish; return it."""
+    notary = notary or Notary(redis.connect())
+    while notary.work_once():
+        pass
+    return notary
+
+
+def get(path: str, **headers: str) -> Any:
+    """Call the shop, as anybody may."""
+    return Client().get(path, headers=headers)
+
+
+def read(path: str) -> bytes:
+    answer = get(path)
+    assert answer.status_code == 200, answer.content
+    return bytes(answer.content)
+
+
+def verifier_of(card: SaleCard, *, kept: Mapping[int, bytes] | None = None) -> Verifier:
+    """Return a verifier that has read all of a sale's log."""
+    verifier = Verifier(read, card.slug)
+    verifier.kept = dict(kept or {})
+    verifier.read_keys()
+    verifier.round()
+    verifier.replay.finish(now_us=time.time_ns() // 1000)
+    return verifier
+
+
+def checked(card: SaleCard) -> Verifier:
+    """Publish what there is, and fail unless the log holds by every rule."""
+    publish()
+    verifier = verifier_of(card)
+    assert verifier.replay.faults == {}, [json.loads(leaf) for leaf in leaves(card)]
+    return verifier
+
+
+def leaves(card: SaleCard) -> list[bytes]:
+    """Return the leaves of a log, as they are served."""
+    verifier = Verifier(read, card.slug)
+    return list(verifier.leaves(0, SaleLog.objects.get(sale_id=card.sale_id).size))
+
+
+def told(card: SaleCard) -> list[tuple[str, ...]]:
+    """Return the kind of each leaf, with what is most of interest in it."""
+    words = ("outcome", "act", "change", "reason", "lost")
+    found = (json.loads(leaf) for leaf in leaves(card))
+    return [(leaf["kind"], *(str(leaf[word]) for word in words if word in leaf)) for leaf in found]

@@ -1,0 +1,18 @@
+"""manage.py log_key: prints a new key for FAIRDROP_LOG_KEYS. Keeps nothing."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from shop.salelog.notes import encode
+
+
+class Command(BaseCommand):
+    help = "Print a new key for FAIRDROP_LOG_KEYS: put it in front of the others, which stay"
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}={encode(secrets.token_bytes(32))}")

@@ -1,0 +1,243 @@
+"""Publishes each sale's log: admissions from the line, all else from the history of orders, in the order of its lock.
+
+Any number of notaries may run: one works at a time. What it adds is one transaction with its checkpoint, so a notary
+that dies leaves a log that the next one goes on with. Never changes what was published, and never goes on with a log
+that is not what its last checkpoint says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.db import connection, transaction
+
+from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.fault_injection import fault_point
+from inventory.line.admitted import Admitted, Since, admitted_each, all_admitted
+from inventory.line.priming import microseconds
+from inventory.postgres import Cursor
+from inventory.redis import keys
+from shop.models import Order
+from shop.salelog import sales, store
+from shop.salelog.changes import Change, Request, read_changes
+from shop.salelog.models import SaleLog
+from shop.salelog.notes import Checkpoint, LogOff, log_keys, read_note
+from shop.salelog.publisher import LogState, Publisher
+
+log = structlog.get_logger(__name__)
+
+# So many changes a step: a step stays well below a second.
+MAX_CHANGES = 3000
+# An ordinal that nobody knows is looked for everywhere after the first time, and declared lost after the second.
+GAP_LOOK_SECONDS, GAP_LOST_SECONDS = 1.0, 10.0
+NOW = """
+SELECT clock_timestamp(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+"""
+# A number of our own among PostgreSQL's advisory locks; it is given back at the end of the transaction.
+LOCK = 7_305_118
+READING = f"SELECT read_to FROM salelog_reading WHERE id = 1 AND pg_try_advisory_xact_lock({LOCK})"  # noqa: S608
+OLDEST = """
+SELECT least(r.read_to, (SELECT min(l.cursor) FROM salelog_salelog l JOIN shop_sale s ON s.id = l.sale_id
+                         WHERE l.is_kept AND s.retired_at IS NULL))
+FROM salelog_reading r WHERE r.id = 1
+"""
+
+
+class Notary:
+    """One notary. Between steps it remembers which checkpoints were published, and how far every SKU was read."""
+
+    def __init__(self, client: redis.Client) -> None:
+        self._client = client
+        self._published: dict[int, Checkpoint] | None = None
+        self._forked: set[int] = set()
+        self._gaps: dict[int, float] = {}
+        self._read_to: int | None = None
+        # (number, transaction id): once every older transaction has ended, all up to that number is visible.
+        self._horizon: tuple[int, int] | None = None
+        self._most = MAX_CHANGES
+
+    def work_once(self) -> int:
+        """Publish what has happened; return how many leaves that were. Raises RedisUnavailable, DatabaseError."""
+        try:
+            log_keys()
+        except LogOff:
+            return 0
+        if self._published is None:
+            self._published = self._read_published()
+        line = self._read_line()
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute(READING)
+            row = cursor.fetchone()
+            if row is None:
+                return 0  # another notary works
+            added = self._publish(cursor, line, read_to=int(row[0]))
+            fault_point("before_checkpoint")
+        fault_point("after_checkpoint")
+        self._tell(added)
+        return sum(size for _, size in added)
+
+    def _read_published(self) -> dict[int, Checkpoint]:
+        (found,) = redis.run_commands(self._client, [("HGETALL", keys.checkpoints())])
+        published: dict[int, Checkpoint] = {}
+        for sale_id, note in redis.as_dict(found).items():
+            try:
+                published[int(sale_id)] = read_note(note)
+            except ValueError as error:
+                log.error(
+                    "a kept checkpoint cannot be read", action="checkpoint_unread", sale=sale_id, error=str(error)
+                )
+                self._forked.add(int(sale_id))
+        return published
+
+    def _read_line(self) -> dict[int, Admitted]:
+        """Return what the line knows of each sale whose log may grow. The line first: what has left it is committed."""
+        logs = SaleLog.objects.filter(is_kept=True, sale__retired_at=None)
+        found = logs.values_list("sale__stock__sku", "sale_id", "seq", "ordinal")
+        asked = [Since(sku, sale_id, seq) for sku, sale_id, seq, _ in found]
+        answers = admitted_each(self._client, asked)
+        return {
+            since.sale_id: self._search(since, answer) for since, answer in zip(asked, answers, strict=True) if answer
+        }
+
+    def _search(self, since: Since, answer: Admitted) -> Admitted:
+        """Return `answer`, or all that the line knows when an ordinal is missing for longer than a moment."""
+        if time.monotonic() - self._gaps.get(since.sale_id, time.monotonic()) < GAP_LOOK_SECONDS:
+            return answer
+        try:
+            return all_admitted(self._client, since._replace(seq=0))
+        except RedisUnavailable:
+            self._gaps.pop(since.sale_id)
+            return answer
+
+    def _publish(self, cursor: Cursor, line: dict[int, Admitted], *, read_to: int) -> list[tuple[SaleLog, int]]:
+        """Grow every log that has something to grow by; return those, with how many leaves each got."""
+        if self._read_to is None:
+            cursor.execute(OLDEST)
+            read_to = int(cursor.fetchone()[0])
+        begun = sales.begin_logs(cursor, read_to=read_to)
+        cursor.execute(NOW)
+        now, oldest = cursor.fetchone()
+        changes, is_whole = read_changes(cursor, after=begun, most=self._most)
+        added, failed = self._grow_all(cursor, line, changes, now=now)
+        self._go_on(cursor, read_to=begun, changes=changes, oldest=oldest, failed=failed, is_whole=is_whole)
+        return added
+
+    def _grow_all(
+        self, cursor: Cursor, line: dict[int, Admitted], changes: Sequence[Change], *, now: datetime
+    ) -> tuple[list[tuple[SaleLog, int]], list[int]]:
+        """Grow each log alone; return (log, leaves added) and from which numbers on changes are to be read again."""
+        added: list[tuple[SaleLog, int]] = []
+        again: list[int] = []
+        stock_ids = {each.stock_id for each in changes}
+        for each in sales.logs_to_grow(list(stock_ids), list(line)):
+            if each.sale_id in self._forked:
+                continue
+            own = [one for one in sales.own_changes(changes, each.sale) if one.number > each.cursor]
+            try:
+                with transaction.atomic():
+                    state = self._grow(cursor, each, own, line.get(each.sale_id), now=now)
+            except store.LogForks as error:
+                self._forked.add(each.sale_id)
+                log.error("this log is published no further", action="log_forks", sale=each.origin, error=str(error))
+                continue
+            except (ValueError, KeyError):
+                log.exception("log not published", action="log_failed", sale=each.origin)
+                again += [one.number for one in own[:1]]
+                continue
+            added.append((each, len(state.leaves)))
+            again += [one.number for one in own if one.number > state.cursor][:1]
+        return added, again
+
+    def _grow(
+        self, cursor: Cursor, each: SaleLog, own: Sequence[Change], answer: Admitted | None, *, now: datetime
+    ) -> LogState:
+        """Publish what is new of one sale; return what was added."""
+        state = store.state_of(each)
+        waiting = [_request(name, record) for name, record in answer.requests] if answer else []
+        base = answer.base if answer else 0
+        if not (own or base > each.ordinal or any(one.ordinal > each.ordinal for one in waiting) or _is_due(each, now)):
+            return state
+        self._check(each)
+        since = self._gaps.get(each.sale_id)
+        age = time.monotonic() - since if since is not None else 0.0
+        if age >= GAP_LOOK_SECONDS:
+            waiting += _decided_after(each)
+        publisher = Publisher(
+            state,
+            sales.facts_of(each.sale, now=now),
+            waiting=waiting,
+            base=base,
+            gap_is_lost=answer is not None and age >= GAP_LOST_SECONDS,
+        )
+        publisher.publish(own)
+        self._note_gap(each.sale_id, is_gap=publisher.has_gap and (answer is None or answer.is_whole))
+        if state.leaves or state != store.state_of(each):
+            store.append(cursor, each, state, at_us=microseconds(now))
+        return state
+
+    def _note_gap(self, sale_id: int, *, is_gap: bool) -> None:
+        if is_gap:
+            self._gaps.setdefault(sale_id, time.monotonic())
+        else:
+            self._gaps.pop(sale_id, None)
+
+    def _check(self, each: SaleLog) -> None:
+        """Raise LogForks unless the log is what was last published of it, or has grown from that."""
+        known = (self._published or {}).get(each.sale_id)
+        if known is None:
+            return
+        if each.size != known.size or read_note(each.checkpoint) != known:
+            store.check_grows_from(each, known)
+
+    def _go_on(
+        self, cursor: Cursor, *, read_to: int, changes: Sequence[Change], oldest: int, failed: list[int], is_whole: bool
+    ) -> None:
+        """Note up to which number nothing is missing of any SKU, so that the next step begins there."""
+        last = changes[-1].number if changes else read_to
+        if self._horizon is not None and oldest >= self._horizon[1]:
+            read_to, self._horizon = max(read_to, self._horizon[0]), None
+        if self._horizon is None and last > read_to:
+            cursor.execute("SELECT pg_current_xact_id()::text::bigint")
+            self._horizon = (last, int(cursor.fetchone()[0]))
+        read_to = min([read_to, *(number - 1 for number in failed)])
+        # A step that was full, and found nothing but what waits, must look further the next time.
+        self._most = MAX_CHANGES if is_whole else self._most * 2 if self._read_to == read_to else self._most
+        self._read_to = read_to
+        cursor.execute("UPDATE salelog_reading SET read_to = %s WHERE id = 1 AND read_to <> %s", [read_to, read_to])
+
+    def _tell(self, added: Sequence[tuple[SaleLog, int]]) -> None:
+        """Keep the checkpoints where a restore of the database does not reach them."""
+        notes: list[Any] = []
+        published = self._published = self._published or {}
+        for each, leaves in added:
+            if leaves:
+                published[each.sale_id] = read_note(each.checkpoint)
+                notes += [each.sale_id, each.checkpoint]
+        if notes:
+            redis.run_commands(self._client, [("HSET", keys.checkpoints(), *notes)])
+
+
+def _is_due(each: SaleLog, now: datetime) -> bool:
+    """Say whether the sale of a log has begun, or ended, and the log does not say so yet."""
+    if not each.is_open:
+        return each.sale.opens_at <= now
+    return not each.is_closed and each.sale.state_at(now) == "closed"
+
+
+def _request(name: str, record: Any) -> Request:
+    return Request(
+        name, record.buyer, record.quantity, record.seq, record.ordinal, record.terms_version, record.restored
+    )
+
+
+def _decided_after(each: SaleLog) -> list[Request]:
+    """Return the orders of a sale whose admission is not published yet."""
+    fields = ("request_id", "buyer", "quantity", "seq", "ordinal", "terms_version", "restored")
+    found = Order.objects.filter(sale_id=each.sale_id, ordinal__gt=each.ordinal, terms_version__isnull=False)
+    return [Request(*row) for row in found.values_list(*fields)]
