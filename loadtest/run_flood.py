@@ -27,6 +27,7 @@ from loadtest.plan.shapes import PLANS, arrivals_of
 from loadtest.record.facts import COMMAND_VARIABLE, command_line
 from loadtest.record.history import default_folder
 from loadtest.report import write_report
+from loadtest.run.books import LOGS_FILE
 from loadtest.run.progress import ProgressLine
 from loadtest.shop_api import ShopApi, ShopError, check_host
 from loadtest.users.crowd import clear_progress
@@ -154,7 +155,7 @@ def run(options: argparse.Namespace, *, sales: list[str]) -> int:
     """Run Locust to its end; print the verdict; return the exit code."""
     folder = Path(options.history).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (VERDICT_FILE, STAGES_FILE):
+    for name in (VERDICT_FILE, STAGES_FILE, LOGS_FILE):
         (folder / name).unlink(missing_ok=True)
     clear_progress(folder)
     # The token travels in the environment: a command line can be read by every user of the machine.
@@ -212,6 +213,8 @@ def _report(folder: Path, *, code: int) -> int:
     print(render(verdict, colour=sys.stdout.isatty()), flush=True)
     if (folder / STAGES_FILE).exists():
         print("", stages_table(json.loads((folder / STAGES_FILE).read_text())), sep="\n", flush=True)
+    if (folder / LOGS_FILE).exists():
+        print(f"\n{(folder / LOGS_FILE).read_text()}", end="", flush=True)
     try:
         print(f"\nReport: {write_report(folder)}", flush=True)
     except OSError as error:

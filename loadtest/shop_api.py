@@ -17,6 +17,10 @@ class ShopError(Exception):
     """The shop cannot be flooded as asked; the text is one sentence for the operator."""
 
 
+class NotThere(ShopError):
+    """The shop has nothing at this address."""
+
+
 def is_loopback(host_url: str) -> bool:
     """Say whether this address can only be this machine."""
     name = urlsplit(host_url).hostname or ""
@@ -98,7 +102,7 @@ class ShopApi:
         except (OSError, http.client.HTTPException) as error:
             raise ShopError(f"No shop answers at {self.host_url} ({error or type(error).__name__}).") from error
         if status == http.HTTPStatus.NOT_FOUND and not token:
-            raise ShopError(f"{self.host_url}{path} does not exist: is that the slug of a sale of this shop?")
+            raise NotThere(f"{self.host_url}{path} does not exist: is that the slug of a sale of this shop?")
         if status != http.HTTPStatus.OK:
             hint = " (is the audit token right?)" if path.endswith("/audit") and status in (401, 403, 404) else ""
             raise ShopError(f"GET {path} at {self.host_url} was answered with {status}{hint}.")

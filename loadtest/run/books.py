@@ -21,6 +21,7 @@ from loadtest.record.history import history_files, is_complete
 from loadtest.run.public_logs import check_log
 from loadtest.shop_api import ShopApi, ShopError
 
+LOGS_FILE = "public_logs.txt"
 RECORD_PATIENCE_SECONDS = 90.0
 REST_PATIENCE_SECONDS = 60.0
 TICK_SECONDS = 0.2
@@ -62,6 +63,7 @@ def close_books(books: ClosingBooks, *, files: int) -> int:
     if stages := write_stages(books.folder):
         print("", stages_table(stages), sep="\n", flush=True)
     logs = [check_log(books.api, slug, audit=book["after"]) for slug, book in books.sales.items()]
+    (books.folder / LOGS_FILE).write_text("".join(f"{text}\n" for _, text in logs))
     print("", *(text for _, text in logs), sep="\n", flush=True)
     return 0 if verdict.ok and all(is_sound for is_sound, _ in logs) else 1
 

@@ -72,9 +72,7 @@ def _read_keys(texts: Sequence[str]) -> tuple[LogKey, ...]:
     for text in texts:
         found = KEY_TEXT.fullmatch(text)
         if found is None:
-            raise ValueError(
-                "FAIRDROP_LOG_KEYS: each must be a moment, = and a seed, or = and pub: and a key, in base64url"
-            )
+            raise ValueError("FAIRDROP_LOG_KEYS: each must be a moment, = and a seed, or = and pub: and a key")
         raw = decode(found["key"])
         private = None if found["public"] else Ed25519PrivateKey.from_private_bytes(raw)
         public = private.public_key().public_bytes_raw() if private else raw

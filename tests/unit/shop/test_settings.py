@@ -56,6 +56,7 @@ STRIPE_API_FAULT = "FAIRDROP_STRIPE_API must be an https address: the key goes t
 SECRET_FAULT = "SECRET_KEY must have at least 50 characters"
 TOKEN_FAULT = "FAIRDROP_TOKEN_KEYS must have at least 32 characters"
 AUDIT_FAULT = "FAIRDROP_AUDIT_TOKEN must have at least 32 characters"
+LOG_FAULT = "FAIRDROP_LOG_KEYS must be a moment, = and a seed, the key that signs first: manage.py log_key makes one"
 MONEY_FAULT = "FAIRDROP_PAYMENT_PROVIDERS must name who takes the money, or FAIRDROP_SANDBOX_ALLOWED be true"
 SANDBOX_FAULT = "FAIRDROP_SANDBOX_SECRET must have at least 32 characters"
 ADDRESS_FAULT = "FAIRDROP_PUBLIC_URL must say where the world reaches this shop, for example https://shop.example"
@@ -111,6 +112,9 @@ def test_production_refuses_the_settings_of_the_rivals(tmp_path: Path) -> None:
         ("FAIRDROP_TOKEN_KEYS", "", TOKEN_FAULT),
         ("FAIRDROP_TOKEN_KEYS", f"{KEYS[1]},{KEYS[2][:31]}", TOKEN_FAULT),
         ("FAIRDROP_TOKEN_KEYS", f"{KEYS[1]},{PUBLISHED[1]}", f"FAIRDROP_TOKEN_KEYS {RANDOM}"),
+        ("FAIRDROP_SALE_LOG", "true", LOG_FAULT),
+        ("FAIRDROP_LOG_KEYS", "2026-01-01T00:00:00Z=short", LOG_FAULT),
+        ("FAIRDROP_LOG_KEYS", f"2026-01-01T00:00:00Z=pub:{KEYS[0][:43]}", LOG_FAULT),
         ("FAIRDROP_AUDIT_TOKEN", KEYS[2][:31], AUDIT_FAULT),
         ("FAIRDROP_AUDIT_TOKEN", "ab" * 20, f"FAIRDROP_AUDIT_TOKEN {RANDOM}"),
         ("FAIRDROP_FAULT", "after_take:kill", "FAIRDROP_FAULT must not be set"),
