@@ -16,7 +16,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
-from post_office.models import Attachment, EmailTemplate
+from post_office.admin import EmailAdmin, LogInline
+from post_office.models import Attachment, Email, EmailTemplate
 
 from inventory.exceptions import Unavailable
 from shop.models import Product, Sale
@@ -32,7 +33,7 @@ from shop.staff.setup.preview import Previews
 from shop.staff.setup.terms import TERMS, keep_terms, keeps_terms
 
 # Mails are written by the shop itself: nobody makes templates of them, or files to go with them.
-admin.site.unregister([EmailTemplate, Attachment])
+admin.site.unregister([Email, EmailTemplate, Attachment])
 # Keys and recovery codes are nobody's to read or to type in, not even a superuser's: manage.py second_factor resets.
 admin.site.unregister([TOTPDevice, StaticDevice])
 admin.site.site_header = "Fairdrop"
@@ -43,6 +44,13 @@ admin.site.index_template = "admin/shop/index.html"
 # What a sale has of its own beyond the terms that can be kept under a name; another sale may begin with it all.
 OF_THE_SALE = ("per_network_limit", "ships")
 COPIED = ("title", "title_zh", *TERMS, *OF_THE_SALE)
+
+
+@admin.register(Email)
+class MailAdmin(EmailAdmin):  # type: ignore[misc]
+    """The mails, to look at; without the files that none of them has."""
+
+    inlines = (LogInline,)
 
 
 def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:

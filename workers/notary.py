@@ -22,6 +22,7 @@ from inventory.line.admitted import Admitted, Since, admitted_each, all_admitted
 from inventory.line.priming import microseconds
 from inventory.postgres import Cursor
 from inventory.redis import keys
+from inventory.states import State
 from shop.models import Order
 from shop.salelog import sales, store
 from shop.salelog.changes import Change, Request, read_changes
@@ -231,13 +232,13 @@ def _is_due(each: SaleLog, now: datetime) -> bool:
 
 
 def _request(name: str, record: Any) -> Request:
-    return Request(
-        name, record.buyer, record.quantity, record.seq, record.ordinal, record.terms_version, record.restored
-    )
+    on_standby = record.state is State.STANDBY
+    numbers = (record.seq, record.ordinal, record.terms_version)
+    return Request(name, record.buyer, record.quantity, *numbers, record.restored, on_standby)
 
 
 def _decided_after(each: SaleLog) -> list[Request]:
     """Return the orders of a sale whose admission is not published yet."""
-    fields = ("request_id", "buyer", "quantity", "seq", "ordinal", "terms_version", "restored")
+    fields = ("request_id", "buyer", "quantity", "seq", "ordinal", "terms_version", "restored", "standby")
     found = Order.objects.filter(sale_id=each.sale_id, ordinal__gt=each.ordinal, terms_version__isnull=False)
     return [Request(*row) for row in found.values_list(*fields)]

@@ -60,6 +60,7 @@ class Place:
     quantity: int
     limit: int
     may_be_late: bool
+    standby: bool  # after all in line, until enough comes back for it
     state: str = "waits"
 
 
@@ -69,6 +70,7 @@ class Replay:
     def __init__(self, off: Collection[str] = ()) -> None:
         self.off, self.faults, self.counts = off, dict[str, list[str]](), Counter[str]()
         self.places, self.line = dict[str, Place](), deque[str]()  # the line: who waits, in its order
+        self.standing = list[str]()  # those on standby
         self.passed = dict[str, str]()  # who was passed over, until the log says why
         self.live = Counter[str]()  # holder → units held or paid
         self.terms, self.lost, self.restored = dict[int, Leaf](), list[list[int]](), set[str]()
@@ -113,9 +115,9 @@ class Replay:
         self.expect("admitted", known is None or bool(self.lost), f"{name} is admitted twice")
         if known is None or known.state == "waits":
             limit = self.terms.get(leaf["terms"], {"limit": 0})["limit"]
-            self.places[name] = Place(leaf["holder"], leaf["quantity"], limit, came_back)
-            if not came_back:
-                self.line.append(name)
+            place = Place(leaf["holder"], leaf["quantity"], limit, came_back, leaf.get("standby", False))
+            self.places[name] = place
+            (self.standing if place.standby else [] if came_back else self.line).append(name)
 
     def on_recovered(self, leaf: Leaf) -> None:
         for first, last in leaf["lost"]:
@@ -153,6 +155,11 @@ class Replay:
         if in_turn and ahead not in ("", name):
             self.passed.setdefault(ahead, f"leaf {self.size}: {name} was decided before {ahead}")
         self.expect("order", not (name in self.passed and in_turn), f"{name} was passed over before")
+        if place.standby and in_turn and outcome == "held":
+            before = [self.places[each] for each in self.standing[: self.standing.index(name)]]
+            first = [each for each in before if (each.state, each.may_be_late) == ("waits", False)]
+            smaller = [each for each in first if each.quantity <= place.quantity]
+            self.expect("order", not smaller, f"{name} was decided before {len(smaller)} on standby")
         self.passed.pop(name, None)
         self.expect("pause", not (self.is_paused and in_turn) or self.closed_at > 0, f"{name} was decided")
         above = self.live[place.holder] + place.quantity > place.limit
@@ -257,9 +264,8 @@ class Verifier:
     def is_signed(self, text: bytes, line: str) -> bool:
         dash, name, raw = *line.split(" ")[:2], b64decode(line.rpartition(" ")[2])
         for public in (urlsafe_b64decode(key + "=") for key in self.keys.values()):
-            if (dash, name) == ("—", self.origin) and sha256(name.encode() + b"\n\x01" + public).digest()[:4] == raw[
-                :4
-            ]:
+            key_id = sha256(name.encode() + b"\n\x01" + public).digest()[:4]
+            if (dash, name, key_id) == ("—", self.origin, raw[:4]):
                 with suppress(InvalidSignature):
                     Ed25519PublicKey.from_public_bytes(public).verify(raw[4:], text)
                     return True
@@ -269,13 +275,9 @@ class Verifier:
         """Fetch the leaves from `begin` to before `end`: tiles of 256, each leaf after its length in two bytes."""
         log = f"/api/v1/sales/{self.slug}/log"
         for number in range(begin // WIDTH, (end + WIDTH - 1) // WIDTH):
-            groups = [f"x{number // 1000**i % 1000:03d}" for i in range((len(str(number)) + 2) // 3)]
+            last, *others = [f"{number // 1000**i % 1000:03d}" for i in range((len(str(number)) + 2) // 3)]
             width = min(end - number * WIDTH, WIDTH)
-            path = (
-                "/".join(reversed(groups))[: -len(groups[0])]
-                + groups[0][1:]
-                + ("" if width == WIDTH else f".p/{width}")
-            )
+            path = "/".join([*(f"x{each}" for each in reversed(others)), last + f".p/{width}" * (width < WIDTH)])
             data, at = self.get(f"{log}/tile/entries/{path}"), 0
             for index in range(number * WIDTH, number * WIDTH + width):
                 first = at + 2

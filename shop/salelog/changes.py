@@ -14,7 +14,8 @@ from inventory.states import State
 # order in which things happened, and none below one that is seen can come later.
 ORDERS = """
 SELECT e.id, s.stock_id, o.sale_id, e.from_state, e.to_state, e.reason, (extract(epoch FROM e.at) * 1000000)::bigint,
-       o.request_id, o.buyer, o.quantity, o.seq, coalesce(o.ordinal, 0), coalesce(o.terms_version, 0), o.restored
+       o.request_id, o.buyer, o.quantity, o.seq, coalesce(o.ordinal, 0), coalesce(o.terms_version, 0), o.restored,
+       o.standby
 FROM shop_orderevent e JOIN shop_order o ON o.id = e.order_id JOIN shop_sale s ON s.id = o.sale_id
 WHERE e.id > %(after)s ORDER BY e.id LIMIT %(most)s
 """
@@ -35,6 +36,7 @@ class Request(NamedTuple):
     ordinal: int
     terms: int
     restored: bool = False
+    standby: bool = False
 
 
 class OrderChange(NamedTuple):

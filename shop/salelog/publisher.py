@@ -192,7 +192,7 @@ class Publisher:
             "quantity": request.quantity,
             "terms": request.terms,
         }
-        self._add(leaf)
+        self._add(leaf | ({"standby": True} if request.standby else {}))
 
     def _restore(self, request: Request) -> None:
         """Say that a place came back, once."""

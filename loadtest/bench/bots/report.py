@@ -30,7 +30,7 @@ METHOD = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
+class BotRound:
     """What came of one opening, in units. shared: of the people who share addresses; units: all.
 
     refused: people who were told 429; p99_ms: how long people waited for their answer.
@@ -50,12 +50,12 @@ class Opening:
         return 100 * self.robber / self.units
 
 
-def of(outcomes: Sequence[Opening], defence: str) -> list[Opening]:
+def of(outcomes: Sequence[BotRound], defence: str) -> list[BotRound]:
     """Return the outcomes of one set of defences."""
     return [each for each in outcomes if each.defence == defence]
 
 
-def figures_of(outcomes: Sequence[Opening], *, people: int) -> list[Figure]:
+def figures_of(outcomes: Sequence[BotRound], *, people: int) -> list[Figure]:
     """Return the figures with their bounds: the worst opening counts."""
     undefended, defended = of(outcomes, NONE), of(outcomes, DEFAULTS)
     return [
@@ -80,7 +80,7 @@ def figures_of(outcomes: Sequence[Opening], *, people: int) -> list[Figure]:
     ]
 
 
-def comparison_of(outcomes: Sequence[Opening]) -> Comparison:
+def comparison_of(outcomes: Sequence[BotRound]) -> Comparison:
     """Return the table with a row for each set of defences: medians of its openings."""
     rows = []
     for name in DEFENCE_NAMES:

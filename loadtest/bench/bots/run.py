@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from loadtest.bench.bots.crowd import FULL, QUICK, Plan, Press, people_of, robber_of
-from loadtest.bench.bots.report import DEFENCE_NAMES, Opening, comparison_of, figures_of, method_of
+from loadtest.bench.bots.report import DEFENCE_NAMES, BotRound, comparison_of, figures_of, method_of
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.servers import GATE, WebServer, Workspace, serving
@@ -66,7 +66,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     )
 
 
-def _round(defence: Defence, number: int, *, fixture: Fixture, plan: Plan, place: Workspace) -> Opening:
+def _round(defence: Defence, number: int, *, fixture: Fixture, plan: Plan, place: Workspace) -> BotRound:
     probe, cores = make_fixture(f"{fixture.sku}-probe", units=10), os.sched_getaffinity(0)
     with (
         serving(f"web {fixture.sku}", GATE, place=place, slug=probe.slug) as web,
@@ -114,11 +114,11 @@ def _got(fixture: Fixture, *, units: int) -> set[str]:
 
 def _outcome(
     defence: Defence, *, people: Sequence[Press], answers: Answers, got: set[str], robber: set[str]
-) -> Opening:
+) -> BotRound:
     if answers.silent or len(answers.status) != len(people):
         raise LoadFailed(f"{len(people) - len(answers.status)} people were not answered")
     waits = sorted((came - intended) * 1000 for came, intended in zip(answers.came, answers.intended, strict=True))
-    return Opening(
+    return BotRound(
         defence=defence.name,
         units=len(got),
         robber=len(got & robber),

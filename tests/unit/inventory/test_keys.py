@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inventory.exceptions import InvalidRequest
 from inventory.redis import keys
 
-GLOBAL = {"skus", "lock_names", "queues", "workers", "reconciliations"}
+GLOBAL = {"skus", "lock_names", "queues", "workers", "reconciliations", "checkpoints"}
 NOT_KEYS = {"checked_sku", "all_of", "wake_channel", "settled_channel", "replicas_channel", *GLOBAL}
 OF_A_SKU = {
     name: function
