@@ -19,6 +19,7 @@ from inventory import redis
 from inventory.line import writing
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
+from loadtest.verify.verify_sale import Replay
 from shop.buyers import ticket_signer, token_of
 from shop.models import Order, Sale
 from shop.orders import holds
@@ -143,6 +144,32 @@ def test_terms_that_nobody_logged_are_published_all_the_same(card: SaleCard) -> 
     catalogue.prime_sale(card.slug)
     road.queue(card, "ann")
     assert checked(card).replay.terms[2]["price"] == "9.00"
+
+
+def test_standby_is_named_and_held_to_its_order(new_sku: Callable[[], str]) -> None:
+    """One that wants more than came back is passed over without a fault. The control: the two others exchanged."""
+    card = make_sale(new_sku(), units=1, limit=2, room=0)
+    first = road.queue(card, "ann")
+    road.settle_line(card)
+    pay(first[0])
+    asks = [road.ask(card, "bob", quantity=2, standby=True)]
+    asks += [road.ask(card, buyer, standby=True) for buyer in ("eve", "joe")]
+    road.admit(card, *asks)
+    publish()
+    refunds.refund_order(first[0], actor="olga", reason="asked for")
+    road.settle_line(card)
+    verifier = checked(card)
+    found = [json.loads(leaf) for leaf in leaves(card)]
+    places = [leaf for leaf in found if leaf["kind"] == "admitted"]
+    assert [leaf.get("standby", False) for leaf in places] == [False, True, True, True]
+    assert [place.state for place in verifier.replay.places.values()] == ["refunded", "waits", "held", "waits"]
+    replay = Replay()
+    for leaf in found:
+        name = leaf.get("request")
+        other = {asks[1].request_id: asks[2].request_id}.get(name, name) if leaf["kind"] == "decided" else name
+        changed = leaf | ({"request": other} if name else {})
+        replay.add(json.dumps(changed, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+    assert [*replay.faults] == ["order"]
 
 
 def test_two_sales_of_one_sku_one_after_the_other(card: SaleCard) -> None:
