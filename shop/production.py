@@ -154,6 +154,12 @@ RULES = (
         lambda values: not values["FAIRDROP_BEHIND_TLS"] and not all(map(is_local, values["ALLOWED_HOSTS"])),
     ),
     Rule(
+        "FAIRDROP_TRUSTED_PROXIES",
+        "0 or not set, when `FAIRDROP_BEHIND_TLS` is on",
+        "must say how many proxies of yours there are: else all buyers have the proxy's address, and its one limit",
+        lambda values: values["FAIRDROP_BEHIND_TLS"] and not values["FAIRDROP_TRUSTED_PROXIES"],
+    ),
+    Rule(
         "FAIRDROP_PUBLIC_URL",
         "empty, or without https (http is enough for a name of this machine)",
         "must say where the world reaches this shop, for example https://shop.example",

@@ -138,6 +138,20 @@ POST_OFFICE = {
 }
 
 
+def trusted_proxies(text: str) -> int | tuple[str, ...]:
+    """Return how many proxies are believed, or the networks they are in. Raises ImproperlyConfigured."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return tuple(str(ip_network(each.strip())) for each in text.split(","))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"FAIRDROP_TRUSTED_PROXIES must be a number or networks: {error}") from error
+
+
+# The proxies of ours, each of which adds the address it was called from to X-Forwarded-For: how many a request comes
+# through, or the networks they are in. 0: nobody is believed, and the address is that of the connection.
+TRUSTED_PROXIES = trusted_proxies(env.str("FAIRDROP_TRUSTED_PROXIES", default="") or "0")
+
 if PRODUCTION:
     unsafe = refusals(
         {
@@ -152,6 +166,7 @@ if PRODUCTION:
             "ALLOWED_HOSTS": ALLOWED_HOSTS,
             "FAIRDROP_TRUSTED_ORIGINS": TRUSTED_ORIGINS,
             "FAIRDROP_BEHIND_TLS": BEHIND_TLS,
+            "FAIRDROP_TRUSTED_PROXIES": TRUSTED_PROXIES,
             "FAIRDROP_PUBLIC_URL": PUBLIC_URL,
             "DATABASE_URL": env.str("DATABASE_URL", default=""),
             "REDIS_URL": env.str("REDIS_URL", default=""),
@@ -253,21 +268,6 @@ if min(STAFF_SESSION_SECONDS, SESSION_COOKIE_AGE) <= 0:
     raise ImproperlyConfigured("FAIRDROP_STAFF_SESSION_HOURS and FAIRDROP_STAFF_IDLE_MINUTES must be at least 1")
 # For so long a password given again lets more refunds and changes of stock pass.
 PASSWORD_AGAIN_SECONDS = 300
-
-
-def trusted_proxies(text: str) -> int | tuple[str, ...]:
-    """Return how many proxies are believed, or the networks they are in. Raises ImproperlyConfigured."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        return tuple(str(ip_network(each.strip())) for each in text.split(","))
-    except ValueError as error:
-        raise ImproperlyConfigured(f"FAIRDROP_TRUSTED_PROXIES must be a number or networks: {error}") from error
-
-
-# The proxies of ours, each of which adds the address it was called from to X-Forwarded-For: how many a request comes
-# through, or the networks they are in. 0: nobody is believed, and the address is that of the connection.
-TRUSTED_PROXIES = trusted_proxies(env.str("FAIRDROP_TRUSTED_PROXIES", default="") or "0")
 
 ROOT_URLCONF = "shop.urls"
 TEMPLATES = [

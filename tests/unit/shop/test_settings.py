@@ -27,6 +27,7 @@ SAFE = {
     "FAIRDROP_TOKEN_KEYS": f"{KEYS[1]},{KEYS[2]}",
     "FAIRDROP_AUDIT_TOKEN": KEYS[2],
     "ALLOWED_HOSTS": "shop.example",
+    "FAIRDROP_TRUSTED_PROXIES": "1",
     "FAIRDROP_PUBLIC_URL": "https://shop.example",
     "DATABASE_URL": "postgresql://shop:secret@db.example/shop",
     "REDIS_URL": "redis://:secret@redis.example/0",
@@ -64,6 +65,10 @@ CACHE_FAULT = "CACHE_URL must name one plain server: the cache knows neither Sen
 HOSTS_FAULT = "ALLOWED_HOSTS must name the hosts of the shop, each in full"
 ORIGINS_FAULT = "FAIRDROP_TRUSTED_ORIGINS must be whole https origins, for example https://shop.example"
 TLS_FAULT = "FAIRDROP_BEHIND_TLS must be true: only a shop on this machine may do without TLS"
+PROXIES_FAULT = (
+    "FAIRDROP_TRUSTED_PROXIES must say how many proxies of yours there are: else all buyers have the proxy's address, "
+    "and its one limit"
+)
 FALLBACK_FAULT = "SECRET_KEY_FALLBACKS must be old values of SECRET_KEY as strong as a new one, or empty"
 # The keys that the image was once built with.
 PUBLISHED = [f"only-to-collect-static-files-while-the-image-is-built-{number}" for number in (0, 1)]
@@ -108,6 +113,8 @@ def test_production_refuses_the_settings_of_the_rivals(tmp_path: Path) -> None:
         ("SECRET_KEY", "a" * 64, f"SECRET_KEY {RANDOM}"),
         ("SECRET_KEY", PUBLISHED[0], f"SECRET_KEY {RANDOM}"),
         ("SECRET_KEY_FALLBACKS", "x", FALLBACK_FAULT),
+        ("FAIRDROP_TRUSTED_PROXIES", "", PROXIES_FAULT),
+        ("FAIRDROP_TRUSTED_PROXIES", "0", PROXIES_FAULT),
         ("SECRET_KEY_FALLBACKS", f"{KEYS[1]},{PUBLISHED[0]}", FALLBACK_FAULT),
         ("FAIRDROP_TOKEN_KEYS", "", TOKEN_FAULT),
         ("FAIRDROP_TOKEN_KEYS", f"{KEYS[1]},{KEYS[2][:31]}", TOKEN_FAULT),
@@ -300,7 +307,7 @@ def test_links_of_the_shop_have_a_known_kind_and_a_safe_address(tmp_path: Path, 
 
 def test_production_names_everything_at_once(tmp_path: Path) -> None:
     unsafe = dict.fromkeys(SAFE, "") | {"FAIRDROP_ENV": "production", "DEBUG": "true", "FAIRDROP_AUDIT_TOKEN": "a"}
-    assert len(faults(start(tmp_path, **unsafe))) == 10
+    assert len(faults(start(tmp_path, **unsafe))) == 11
 
 
 def test_a_laptop_needs_none_of_them(tmp_path: Path) -> None:
