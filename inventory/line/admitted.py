@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from inventory.records import Record, record_or_none
+from inventory.records import STANDBY_SCORE, Record, record_or_none
 from inventory.redis import Client, keys, run_script, run_script_each
 
 MAX_A_CALL = 1000
@@ -65,7 +65,7 @@ def _keys(sku: str) -> list[str]:
 
 
 def _args(asked: Since) -> list[str | int]:
-    return [asked.sale_id, asked.seq, MAX_A_CALL]
+    return [asked.sale_id, asked.seq, MAX_A_CALL, STANDBY_SCORE]
 
 
 def _admitted(flat: list[str], *, sale_id: int | None) -> Admitted:

@@ -2,15 +2,15 @@
 -- Changes nothing.
 -- KEYS  1 line   2 in flight   3 set aside   4 records   5 sales
 -- ARGV  1 sale_id   2 the seq, which is left out   3 at most so many of each (at most 1,000)
+--       4 how far above its seq one on standby lies
 -- Returns a flat list: the ordinals of the sale as its hash has them ('' when it was not primed); '1' when one of the
 --   three may have more, of those on standby or of the others, else '0'; then of each request its id and its record (''
 --   when there is none).
 -- Stays true: one moment for all three, so nobody is missed who goes from one to another.
--- Shared: head_waits
 local ids, more = {}, '0'
-local standby_from = string.format('%.0f', tonumber(ARGV[2]) + STANDBY)
+local standby_from = string.format('%.0f', tonumber(ARGV[2]) + tonumber(ARGV[4]))
 for n = 1, 3 do
-  for _, range in ipairs({{ARGV[2], '(' .. string.format('%.0f', STANDBY)}, {standby_from, '+inf'}}) do
+  for _, range in ipairs({{ARGV[2], '(' .. ARGV[4]}, {standby_from, '+inf'}}) do
     local found = redis.call('ZRANGEBYSCORE', KEYS[n], '(' .. range[1], range[2], 'LIMIT', 0, ARGV[3])
     if #found >= tonumber(ARGV[3]) then more = '1' end
     for _, id in ipairs(found) do ids[#ids + 1] = id end

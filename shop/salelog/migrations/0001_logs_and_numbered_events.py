@@ -17,8 +17,9 @@ BEGIN
 END $$;
 CREATE TRIGGER movement_is_numbered AFTER INSERT ON inventory_stockmovement
     FOR EACH ROW WHEN (NEW.kind IN ('load', 'adjust')) EXECUTE FUNCTION salelog_number_units();
+-- Staff must be able to pause and close a sale whose settler hangs with the row: it waits until the server has ended that.
 CREATE FUNCTION salelog_number_act() RETURNS trigger LANGUAGE plpgsql
-SECURITY DEFINER SET search_path FROM CURRENT AS $$
+SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '8s' AS $$
 DECLARE line record;
 BEGIN
     SELECT stock_id INTO line FROM shop_sale WHERE id = NEW.sale_id;
