@@ -227,6 +227,7 @@ def sale_form(card: SaleCard, **changes: Any) -> dict[str, Any]:
         "closes_at_0": sale.closes_at.date(),
         "closes_at_1": sale.closes_at.strftime("%H:%M:%S"),
         "per_buyer_limit": sale.per_buyer_limit,
+        "per_network_limit": sale.per_network_limit,
         "hold_seconds": sale.hold_seconds,
         "room": sale.room,
         "seen_version": sale.revision,
