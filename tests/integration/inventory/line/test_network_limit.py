@@ -86,4 +86,4 @@ def test_a_line_without_room_says_so_first(card: SaleCard) -> None:
     press(card, *[(HOME, f"first-{number}") for number in range(LIMIT)])
     assert codes(press(card, (SCHOOL, "all"), limit=20, quantity=3)) == [Code.ADMITTED]
     press(card, *[(f"10.0.{number}", f"rest-{number}") for number in range(20 - LIMIT - 3)])
-    assert codes(press(card, (HOME, "too late"))) == [Code.SOLD_OUT]
+    assert codes(press(card, (HOME, "too late"))) == [Code.LINE_FULL]
