@@ -28,8 +28,10 @@ NARROW = {"width": 320, "height": 640}
 PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
 SCREENS = Path(__file__).resolve().parent.parent.parent / "out" / "screens"
-# What a browser says when the test itself takes the network or the ticket away.
-EXPECTED = re.compile(r"Failed to load resource|net::ERR_|EventSource's response has a MIME type")
+# What a browser says when the test itself takes the network or the ticket away, and of a preview, which runs no script.
+EXPECTED = re.compile(
+    r"Failed to load resource|net::ERR_|EventSource's response has a MIME type|Blocked script execution in 'about:srcdoc'"
+)
 # What a browser does when its reader looks at another tab, and when they come back.
 HIDE = """hidden => {
   Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
