@@ -30,7 +30,9 @@ expect.set_options(timeout=PATIENCE_MS)
 SCREENS = Path(__file__).resolve().parent.parent.parent / "out" / "screens"
 # What a browser says when the test itself takes the network or the ticket away, and of a preview, which runs no script.
 EXPECTED = re.compile(
-    r"Failed to load resource|net::ERR_|EventSource's response has a MIME type|Blocked script execution in 'about:srcdoc'"
+    r"Failed to load resource|net::ERR_|EventSource's response has a MIME type"
+    r"|Blocked script execution in 'about:srcdoc'|Note that 'script-src' was not explicitly set"
+    r"|Refused to execute the redirect specified via '<meta .* The document is sandboxed"
 )
 # What a browser does when its reader looks at another tab, and when they come back.
 HIDE = """hidden => {

@@ -179,7 +179,8 @@ def test_100_000_orders_cost_a_page_no_query_more_and_leave_in_little_memory(vie
     held(card, f"{tag}buyer-ann")
     today = timezone.now().date()
     queries: list[dict[str, Any]] = [
-        {}, {"state__exact": "refused"}, {"q": f"{tag}buyer"}, {"q": "1234"}, {"sale__id__exact": card.sale_id, "p": 900},
+        {}, {"state__exact": "refused"}, {"q": f"{tag}buyer"}, {"q": "1234"},
+        {"sale__id__exact": card.sale_id, "p": 900},
         {"from_day": today - timedelta(days=5), "until_day": today}, {"sale__id__exact": card.sale_id},
     ]  # fmt: skip
     measured(viewer, {})
