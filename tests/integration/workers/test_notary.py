@@ -5,8 +5,10 @@ Real stores; the verifier reads the log through the shop's own addresses.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +32,9 @@ from shop.staff import line_actions, retiring, sale_control
 from tests.support import road
 from tests.support.paying import begin, happen, hear
 from tests.support.sale_logs import checked, get, leaves, publish, told, verifier_of
+from tests.support.servers.shop_processes import running_process
 from tests.support.shopkeeping import close_sale, let_holds_end, make_sale, pay
+from tests.support.waiting import wait_until
 from workers.notary import Notary
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
@@ -369,3 +373,26 @@ def test_tiles_are_served_as_they_are_named(card: SaleCard) -> None:
     assert get(f"/api/v1/sales/{card.slug}x/log/checkpoint").status_code == 404
     with override_settings(SALE_LOG=False):
         assert get("/.well-known/fairdrop-keys").status_code == 404
+
+
+@pytest.mark.parametrize("place", ["before_checkpoint", "after_checkpoint"])
+def test_a_killed_notary_publishes_nothing_twice_and_loses_nothing(
+    new_sku: Callable[[], str], process_environment: dict[str, str], tmp_path: Path, place: str
+) -> None:
+    card = make_sale(new_sku(), units=2)
+    road.queue(card, "ann", "bob")
+    command = [sys.executable, "manage.py", "run_worker", "notary"]
+    fault = {**process_environment, "FAIRDROP_FAULT": f"{place}:kill"}
+    with running_process("killed", command, environment=fault, folder=tmp_path) as child:
+        wait_until(lambda: child.exit_code is not None, what="the notary is killed")
+    size = SaleLog.objects.filter(sale_id=card.sale_id).values_list("size", flat=True).first()
+    assert (size is None) is (place == "before_checkpoint")  # a step is published whole or not at all
+    road.settle_line(card)
+    with running_process("next", command, environment=process_environment, folder=tmp_path):
+        wait_until(
+            lambda: SaleLog.objects.filter(sale_id=card.sale_id, size__gte=5).exists(), what="all of it is published"
+        )
+    checked(card)
+    # A notary that had to read much of other sales first begins the log before the units were loaded.
+    kinds = [kind for kind, *_ in told(card) if kind != "stock"]
+    assert kinds == ["opened", "admitted", "admitted", "decided", "decided"]
