@@ -119,17 +119,18 @@ class Books:
     def settle(self) -> None:
         """Decide the line as far as it may go."""
         for wish in [] if self.paused else self.waiting():
-            if self.live(wish.buyer, states=("held", "paid")) + wish.quantity > LIMIT:
-                # One on standby that does not fit is not looked at.
-                wish.state = "refused" if wish.state == "queued" or wish.quantity <= self.free else wish.state
-            elif wish.quantity <= self.free:
+            # The line knows no limit: who is over it is told so once the units could be had, or never can be.
+            is_over = self.live(wish.buyer, states=("held", "paid")) + wish.quantity > LIMIT
+            if wish.quantity <= self.free and not is_over:
                 wish.state, self.free, self.held = "held", self.free - wish.quantity, self.held + wish.quantity
+            elif wish.quantity <= self.free:
+                wish.state = "refused"
             elif wish.state == "standby":
                 continue
             elif wish.quantity <= self.free + self.held:
                 return
             else:
-                wish.state = "sold_out"
+                wish.state = "refused" if is_over else "sold_out"
 
     def end_hold(self, wish: Wish, state: str) -> None:
         """Let a hold end without a sale."""
