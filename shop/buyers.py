@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 from django.conf import settings
 
@@ -63,10 +63,15 @@ def today() -> int:
     return int(time.time()) // DAY_SECONDS
 
 
+@lru_cache(maxsize=1)
+def first_days(day: int) -> tuple[int, int]:
+    """Return on which days a token may have been signed at the earliest to be good on `day`, and to be kept on it."""
+    return day - settings.BUYER_DAYS, day - settings.BUYER_DAYS // 2
+
+
 def has_ended(day: str | None) -> bool:
     """Say whether a token is too old. day: on which it was signed, None for one that names none."""
-    days: int = settings.BUYER_DAYS
-    return today() - int(day or UNDATED_DAY) > days
+    return int(day or UNDATED_DAY) < first_days(today())[0]
 
 
 def verify_token(token: str) -> str:
@@ -96,7 +101,7 @@ def token_to_set(token: str) -> str:
         return ""
     if has_ended(found[2]):
         return issue_buyer()[1]
-    is_young = is_newest and today() - int(found[2]) <= settings.BUYER_DAYS // 2
+    is_young = is_newest and int(found[2]) >= first_days(today())[1]
     return "" if is_young else token_of(found[1])
 
 

@@ -82,8 +82,17 @@ def _origin(address: str) -> Origin:
     return _origin(".".join(map(str, packed))) if packed else (address, f"?{address}")
 
 
-def origin_of(forwarded_for: bytes | None, *, connection: str) -> Origin:
-    """Return by what a call is counted. forwarded_for: all of the header, None without one."""
-    if forwarded_for is None:
+def origin_of(forwarded_for: bytes | None, *, connection: str, proxies: int | tuple[str, ...]) -> Origin:
+    """Return by what a call is counted. forwarded_for: all of the header, None without one; proxies: those of ours."""
+    if forwarded_for is None or not _is_proxy(connection, 0, proxies):
         return _origin(connection)
-    return _origin(address_of(forwarded_for.decode("latin-1"), connection=connection))
+    text = forwarded_for.decode("latin-1")
+    # Nearly always: the one IPv4 address that our one proxy was called from, for which this costs a third.
+    if "," not in text:
+        try:
+            socket.inet_pton(socket.AF_INET, text)
+        except (OSError, ValueError):
+            pass
+        else:
+            return text, text[: text.rindex(".")]
+    return _origin(address_of(text, connection=connection))

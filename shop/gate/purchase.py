@@ -36,6 +36,7 @@ from shop.replies import (
     OK,
     OVERLOADED,
     REFUSED,
+    Head,
     Headers,
     LateAnswers,
     Reply,
@@ -103,12 +104,19 @@ def read_idempotency_key(headers: Headers) -> str:
 
 
 def _refuse_from_memory(reply: Reply, entry: SaleEntry) -> None:
+    if entry.refused_at != entry.seen_at:  # one answer for everybody between two looks at the line
+        entry.refusal, entry.refused_at = _refusal_of(entry), entry.seen_at
+    code, head, body = entry.refusal
+    REFUSED[code] += 1
+    reply.send(head, body)
+
+
+def _refusal_of(entry: SaleEntry) -> tuple[str, Head, bytes]:
+    """Return the code and the answer for a request that finds no room."""
     if not entry.may_come_free():
-        REFUSED[SoldOut.code] += 1
-        return reply.send(*SOLD_OUT)
-    REFUSED[LineFull.code] += 1
+        return SoldOut.code, *SOLD_OUT
     retry = full_retry_seconds(entry.card, now=clocks.now())
-    return reply.send(*plain_problem(LINE_FULL.code, LINE_FULL.status, LINE_FULL.detail, retry))
+    return LineFull.code, *plain_problem(LINE_FULL.code, LINE_FULL.status, LINE_FULL.detail, retry)
 
 
 class Asked(NamedTuple):

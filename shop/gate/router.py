@@ -84,7 +84,7 @@ class Gate:
                 entry = self._board.known(target[len(SALES) : -len(ASKS)].decode("latin-1"))
                 if entry is None:
                     return None
-                origin = origin_of(headers.get(b"x-forwarded-for"), connection=connection)
+                origin = origin_of(headers.get(b"x-forwarded-for"), connection=connection, proxies=self._proxies)
                 wait_seconds = self._asks.take(origin)
                 if wait_seconds:
                     return refuse_often, wait_seconds
@@ -191,6 +191,7 @@ class Gate:
         self._board = Board(self._client)
         self._board.start()
         late = LateAnswers()
+        self._proxies = settings.TRUSTED_PROXIES
         self._tokens = Rates(*settings.RATE_OF_BUYERS)
         self._asks = Rates(*settings.RATE_OF_ASKS)
         self._openings = Rates(*settings.RATE_OF_STREAMS)
@@ -252,7 +253,8 @@ def origin_of_scope(scope: Scope) -> Origin:
     """Return by what a call that came through ASGI is counted."""
     forwarded_for = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
     connection = scope["client"][0] if scope.get("client") else ""
-    return origin_of(b",".join(forwarded_for) if forwarded_for else None, connection=connection)
+    joined = b",".join(forwarded_for) if forwarded_for else None
+    return origin_of(joined, connection=connection, proxies=settings.TRUSTED_PROXIES)
 
 
 def limit(rates: Rates, origin: Origin) -> None:

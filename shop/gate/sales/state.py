@@ -7,6 +7,7 @@ import time
 from inventory.line.reading import LineFigures
 from inventory.redis import clocks
 from shop.models import sale_state
+from shop.replies import Head
 from shop.sales.catalogue import SaleCard
 from shop.sales.decision_rates import Sample, measure
 
@@ -25,6 +26,9 @@ class SaleEntry:
         self.shown = 0
         self.use(card)
         self.seen_at = 0.0
+        # What is answered from memory when there is no room: code, head and body, of the look at this moment.
+        self.refusal: tuple[str, Head, bytes]
+        self.refused_at = -1.0
         self.known_buyers: frozenset[str] = frozenset()
         self.known_at_admitted = -1
         self.admissions = 0  # how many this process was told of

@@ -16,13 +16,16 @@ KINDS = 3
 ADDRESSES_OF_A_NETWORK = 4
 # Moments are rounded: so little is nothing to wait for.
 ROUNDING_SECONDS = 1e-6
+# From so many on it is looked which buckets are full again, and when there are twice as many as were left.
+LOOK_AT = 8192
 
 
 class Rates:
     """Two token buckets for each call: its address's and its network's. Of each is kept when it will be full, no more.
 
     at_once: so much an address may do in one moment; per_second: so much of it comes back; at_once 0: no limit.
-    most: so many are kept. One that was not used while half as many others were is forgotten, and full again.
+    most: so many are kept. A bucket that is full again is forgotten; where too few are, one that was not used while
+    half as many others were is forgotten too, and full again.
     """
 
     def __init__(self, at_once: float, per_second: float, *, most: int = MAX_KEPT // KINDS) -> None:
@@ -33,6 +36,7 @@ class Rates:
         self._depth = (at_once - 1) * self._interval + ROUNDING_SECONDS
         self._network_depth = (at_once * ADDRESSES_OF_A_NETWORK - 1) * self._network_interval + ROUNDING_SECONDS
         self._half = max(1, most // 2 - 4)  # a call adds two, and so does what is given back
+        self._look_at = min(LOOK_AT, self._half)
         self._young: dict[str, float] = {}
         self._old: dict[str, float] = {}
 
@@ -52,11 +56,21 @@ class Rates:
         wait = max(full_at - now - self._depth, network_full_at - now - self._network_depth)
         if wait > 0:
             return math.ceil(wait)
-        if len(young) >= self._half:
-            self._old, self._young = young, {}
+        if len(young) >= self._look_at:
+            self._forget(now)
         self._young[address] = full_at + self._interval
         self._young[network] = network_full_at + self._network_interval
         return 0
+
+    def _forget(self, now: float) -> None:
+        """Forget what is full again; of the rest, if that is too much, what was not used for longest."""
+        young = {key: full_at for key, full_at in self._young.items() if full_at > now}
+        if len(young) * 4 > self._half * 3:
+            self._old, self._young = young, {}
+        else:
+            self._old = {key: full_at for key, full_at in self._old.items() if full_at > now}
+            self._young = young
+        self._look_at = min(max(LOOK_AT, 2 * len(self._young)), self._half)
 
     def give_back(self, origin: Origin) -> None:
         """Count one call less: it was none of those that are counted."""

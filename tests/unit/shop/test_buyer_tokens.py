@@ -19,10 +19,12 @@ BUYER = "b" * 22
 
 @pytest.fixture(autouse=True)
 def fresh_signers() -> Iterator[None]:
-    """Let each test read the keys of its own settings."""
-    buyers.token_signer.cache_clear()
+    """Let each test read the keys and days of its own settings."""
+    for cached in (buyers.token_signer, buyers.first_days):
+        cached.cache_clear()
     yield
-    buyers.token_signer.cache_clear()
+    for cached in (buyers.token_signer, buyers.first_days):
+        cached.cache_clear()
 
 
 def token_under(key: str) -> str:

@@ -8,7 +8,7 @@ from django.test import override_settings
 
 from shop.client_address import Origin, address_of, network_of, origin_of
 from shop.gate.server import rates
-from shop.gate.server.rates import ADDRESSES_OF_A_NETWORK, MAX_KEPT, Rates
+from shop.gate.server.rates import ADDRESSES_OF_A_NETWORK, LOOK_AT, MAX_KEPT, Rates
 
 HOME: Origin = ("192.0.2.1", "192.0.2")
 NEIGHBOUR: Origin = ("192.0.2.2", "192.0.2")
@@ -104,10 +104,21 @@ def test_the_oldest_are_forgotten_and_who_calls_on_is_not(clock: Clock) -> None:
     assert limits.take(HOME) == 0
 
 
+def test_what_is_full_again_is_not_kept(clock: Clock) -> None:
+    """The control: where nothing comes back, every one of them is."""
+    for per_second, most in ((2, 3 * LOOK_AT), (0.001, 8 * LOOK_AT)):
+        limits = Rates(5, per_second)
+        for number in range(4 * LOOK_AT):
+            limits.take((f"10.{number}", f"net-{number}"))
+            clock.now += 0.001
+        assert 0 < len(limits) <= most
+        assert (len(limits) == 8 * LOOK_AT) is (per_second < 1)
+
+
 def test_a_million_addresses_take_no_more_memory_than_they_may() -> None:
     process = psutil.Process()
     before = process.memory_info().rss
-    limits = Rates(1000, 100, most=MAX_KEPT)
+    limits = Rates(1000, 0.001, most=MAX_KEPT)  # none is full again before the end
     for number in range(MAX_KEPT):
         limits.take((f"{number >> 16}.{number >> 8 & 255}.{number & 255}.1", f"{number >> 16}.{number >> 8 & 255}"))
     assert MAX_KEPT // 2 <= len(limits) <= MAX_KEPT
@@ -163,6 +174,9 @@ def test_a_number_of_proxies_is_so_many_hops(proxies: int, found: str) -> None:
 
 @override_settings(TRUSTED_PROXIES=TRUSTED)
 def test_a_call_is_counted_by_address_and_network() -> None:
-    assert origin_of(b"192.0.2.1", connection="127.0.0.1") == HOME
-    assert origin_of(None, connection="192.0.2.2") == NEIGHBOUR
-    assert origin_of(b"2001:db8:1:2::77", connection="::1") == ("20010db800010002", "20010db80001")
+    assert origin_of(b"192.0.2.1", connection="127.0.0.1", proxies=TRUSTED) == HOME
+    assert origin_of(b"192.0.2.1", connection="192.0.2.2", proxies=TRUSTED) == NEIGHBOUR
+    assert origin_of(b"rubbish", connection="127.0.0.1", proxies=TRUSTED) == ("127.0.0.1", "127.0.0")
+    assert origin_of(b"9.9.9.9, 192.0.2.1 ", connection="127.0.0.1", proxies=1) == HOME
+    assert origin_of(None, connection="192.0.2.2", proxies=TRUSTED) == NEIGHBOUR
+    assert origin_of(b"2001:db8:1:2::77", connection="::1", proxies=TRUSTED) == ("20010db800010002", "20010db80001")
