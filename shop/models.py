@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import RangeOperators
@@ -189,6 +189,9 @@ class Sale(models.Model):
 class Order(models.Model):
     """One decided request. Its id rises in the order of decisions, so seq and id agree within a SKU (I8)."""
 
+    # Which columns say something about a person: shop/orders/personal_data.py exports and forgets them.
+    personal: ClassVar = ("buyer",)
+
     request_id = models.CharField(max_length=40)
     # Triggers keep the reference, once a statement: a foreign key checks each row. Its own index would be the beginning
     # of the one on sale and buyer.
@@ -292,6 +295,8 @@ class Contact(models.Model):
     The row stays without an address when it was deleted, so that the mails of one request stay few.
     """
 
+    personal: ClassVar = ("address", "language", "root")
+
     request_id = models.CharField(max_length=40)
     address = models.EmailField(blank=True)
     language = models.CharField(max_length=10, blank=True)
@@ -318,6 +323,8 @@ class Contact(models.Model):
 
 class DeliveryAddress(models.Model):
     """Where the goods of one request go. Personal data: nothing else keeps it, and it is deleted as a whole row."""
+
+    personal: ClassVar = ("name", "lines", "postcode", "city", "country")
 
     request_id = models.CharField(max_length=40)
     name = models.CharField(max_length=100)

@@ -1,0 +1,255 @@
+"""One buyer is given everything that is kept of them, and forgotten: no row of any table names them any more, and the
+books are as right as before. Real stores.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from io import StringIO
+from secrets import token_hex
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import DatabaseError, connection, models, transaction
+from django.db.models import F
+
+from inventory import redis
+from inventory.redis import keys
+from shop.models import Contact, Order, Sale, StaffAct
+from shop.orders import deliveries, mails, personal_data, ticket_links
+from shop.orders.numbers import order_number
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.staff import retiring
+from tests.support import road
+from tests.support.shopkeeping import assert_books_balance, close_sale, make_sale, pay
+
+pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
+
+OTHER = "somebody-else-00000000"
+
+
+@dataclass(frozen=True)
+class Person:
+    """A buyer of one test: nobody else of this database has their id, their name or their addresses."""
+
+    buyer: str
+    mail: str
+    name: str
+    street: str
+
+    @property
+    def traces(self) -> tuple[str, ...]:
+        return self.buyer, self.mail, self.name, self.street
+
+    @property
+    def delivery(self) -> dict[str, str]:
+        return {"name": self.name, "lines": self.street, "postcode": "10815", "city": "Oldtown", "country": "DE"}
+
+
+@pytest.fixture
+def ada() -> Person:
+    mark = token_hex(8)
+    return Person(f"ada-{mark}", f"ada.{mark}@shop.example", f"Ada {mark}", f"Lane {mark}")
+
+
+@pytest.fixture
+def card(new_sku: Callable[[], str]) -> SaleCard:
+    card = make_sale(new_sku(), units=4, limit=3)
+    Sale.objects.filter(pk=card.sale_id).update(ships=True)
+    catalogue.prime_sale(card.slug)
+    return catalogue.find_sale(card.slug)
+
+
+def buy(card: SaleCard, ada: Person) -> str:
+    """Let the buyer buy a unit, leave every trace that a buyer can, and be followed by somebody else; return the id."""
+    name, other = road.queue(card, ada.buyer, OTHER)
+    road.settle_line(card)
+    mails.keep_address(name, ada.mail, language="en", root="http://127.0.0.1")
+    deliveries.keep_address(name, ada.delivery)
+    pay(name, other)
+    return name
+
+
+def ask_again(card: SaleCard, ada: Person) -> str:
+    """Let the buyer ask for another unit; return the id."""
+    asked = road.ask(card, ada.buyer, key="again")
+    road.admit(card, asked)
+    return asked.request_id
+
+
+def number_of(name: str) -> str:
+    return order_number(Order.objects.get(request_id=name).pk)
+
+
+def over(card: SaleCard) -> None:
+    close_sale(card)
+    road.settle_line(card)
+    retiring.retire(card.slug, actor="anna")
+
+
+def tables_with(text: str) -> set[str]:
+    """Return every table of the database in which some row has `text`."""
+    with connection.cursor() as cursor:
+        names = [name for name in connection.introspection.table_names(cursor) if name]
+        found = set()
+        for name in names:
+            query = f'SELECT EXISTS (SELECT FROM "{name}" t WHERE t::text LIKE %s)'  # noqa: S608 - a name of the schema
+            cursor.execute(query, [f"%{text}%"])
+            if cursor.fetchone()[0]:
+                found.add(name)
+    return found
+
+
+def manage(*words: str) -> str:
+    out = StringIO()
+    call_command(*words, stdout=out)
+    return out.getvalue()
+
+
+def forget(name: str) -> str:
+    return manage("forget_buyer", number_of(name), "--reason", "asked for it", "--actor", "anna")
+
+
+def test_a_buyer_who_was_forgotten_stands_in_no_row(card: SaleCard, ada: Person) -> None:
+    name = buy(card, ada)
+    over(card)
+    secret = ticket_links.secret_of(name)
+    traces = {text: tables_with(text) for text in ada.traces}
+    assert all(traces.values()), traces  # the control: before, each of them is found
+    report = forget(name)
+    assert "Not retired" not in report
+    assert {text: tables_with(text) for text in ada.traces} == {text: set() for text in ada.traces}
+    assert not ticket_links.opens(name, secret)
+    act = StaffAct.objects.first()
+    assert act is not None
+    assert (act.act, act.actor, act.reason) == ("forget_buyer", "anna", "asked for it")
+    order = Order.objects.get(request_id=name)
+    assert (order.state, order.quantity, order.events.count()) == ("paid", 1, 2)
+    assert_books_balance(card)
+
+
+def test_all_orders_of_one_who_was_forgotten_stay_one_buyers(card: SaleCard, ada: Person) -> None:
+    """So the audit goes on to see who had more than the limit; other buyers stay who they are."""
+    name = buy(card, ada)
+    road.settle_line(card)
+    second = ask_again(card, ada)
+    road.settle_line(card)
+    pay(second)
+    over(card)
+    forget(name)
+    buyers = dict(Order.objects.filter(sale_id=card.sale_id).values_list("request_id", "buyer"))
+    assert buyers[name] == buyers[second]
+    assert buyers[name].startswith(personal_data.FORGOTTEN)
+    assert sorted(buyers.values())[-1] == OTHER
+    assert_books_balance(card)
+
+
+def test_a_sale_that_goes_on_keeps_the_id_and_nothing_else(card: SaleCard, ada: Person) -> None:
+    name = buy(card, ada)
+    assert "Run this again after they are." in forget(name)
+    assert tables_with(ada.mail) == tables_with(ada.street) == set()
+    assert Order.objects.get(request_id=name).buyer == ada.buyer
+    over(card)
+    forget(name)
+    assert tables_with(ada.buyer) == set()
+
+
+def test_what_waits_in_line_is_exported_and_its_addresses_forgotten(card: SaleCard, ada: Person) -> None:
+    name = buy(card, ada)
+    waiting = ask_again(card, ada)
+    mails.keep_address(waiting, ada.mail, language="en", root="http://127.0.0.1")
+    kept = json.loads(manage("export_buyer", number_of(name)))
+    assert [each["request_id"] for each in kept["waiting"]] == [waiting]
+    assert kept["waiting"][0]["contact"][0]["address"] == ada.mail
+    forget(name)
+    assert tables_with(ada.mail) == set()
+
+
+def test_an_export_has_every_trace(card: SaleCard, ada: Person) -> None:
+    name = buy(card, ada)
+    text = manage("export_buyer", number_of(name))
+    kept: dict[str, Any] = json.loads(text)
+    assert all(trace in text for trace in ada.traces)
+    assert "somebody-else" not in text
+    (order,) = kept["orders"]
+    assert (order["number"], order["sale"], order["state"]) == (number_of(name), card.slug, "paid")
+    assert [each["to_state"] for each in order["history"]] == ["held", "paid"]
+    assert len(order["mails"]) == 1
+
+
+def test_forgetting_is_whole_or_nothing(card: SaleCard, ada: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = buy(card, ada)
+    over(card)
+
+    def die(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StaffAct.objects, "create", die)
+        with pytest.raises(KeyboardInterrupt):
+            forget(name)
+    assert mails.find_address(name) == ada.mail
+    forget(name)
+    assert tables_with(ada.mail) == tables_with(ada.buyer) == set()
+
+
+def test_no_order_becomes_another_buyers(card: SaleCard, ada: Person) -> None:
+    """The control of the trigger: an id of one who was forgotten may stand there."""
+    name = buy(card, ada)
+    orders = Order.objects.filter(request_id=name)
+    with pytest.raises(DatabaseError, match="what was agreed"), transaction.atomic():
+        orders.update(buyer=OTHER)
+    assert orders.update(buyer=f"{personal_data.FORGOTTEN}{'x' * 16}") == 1
+    with pytest.raises(DatabaseError, match="what was agreed"), transaction.atomic():
+        orders.update(quantity=F("quantity") + 1)
+
+
+@pytest.mark.parametrize("command", [("export_buyer",), ("forget_buyer", "--reason", "x")])
+@pytest.mark.parametrize("number", ["FD-1-0", "rubbish", ""])
+def test_a_number_of_no_order_is_said_so(command: tuple[str, ...], number: str) -> None:
+    with pytest.raises(CommandError, match="no order with this number"):
+        manage(command[0], number, *command[1:])
+
+
+def test_the_line_forgets_the_id_with_its_sale(card: SaleCard, ada: Person) -> None:
+    name = buy(card, ada)
+    (records,) = redis.run_commands(redis.connect(), [("HEXISTS", keys.records(card.sku), name)])
+    assert records  # the control
+    over(card)
+    forget(name)
+    (records,) = redis.run_commands(redis.connect(), [("HEXISTS", keys.records(card.sku), name)])
+    assert not records
+
+
+# Columns with texts that say nothing of a buyer: of goods, sales and staff, and the shop's own names and numbers.
+OF_THE_SHOP = {
+    "slug", "sku", "title", "title_zh", "tagline", "tagline_zh", "description", "description_zh", "picture", "currency",
+    "switch", "pause_reason", "request_key", "name", "request_id", "reference", "provider", "event_id", "kind", "act",
+    "actor", "role", "reason", "detail", "result", "state", "from_state", "to_state", "origin", "checkpoint",
+    "versions", "lost", "restored", "session_id",
+}  # fmt: skip
+# Of staff (accounts, second factors), of Django and of the sandbox that stands for a provider; post_office has the
+# mails, which go with the address.
+OTHER_APPS = {
+    "auth", "admin", "contenttypes", "sessions", "axes", "post_office", "passkeys", "sandbox", "otp_totp", "otp_static",
+}  # fmt: skip
+
+
+def test_every_column_with_text_is_marked_as_personal_or_known_not_to_be() -> None:
+    """The control: a column of Contact that loses its mark is found."""
+    ours = [each for each in apps.get_models() if each._meta.app_label not in OTHER_APPS]
+    assert {"shop", "inventory", "salelog"} <= {each._meta.app_label for each in ours}
+    assert [unmarked(each, marked=getattr(each, "personal", ())) for each in ours] == [set()] * len(ours)
+    assert unmarked(Contact, marked=("language", "root")) == {"address"}
+
+
+def unmarked(model: type[models.Model], *, marked: Collection[str]) -> set[str]:
+    known = {*marked, *(OF_THE_SHOP if "name" not in marked else OF_THE_SHOP - {"name"})}
+    texts = (models.CharField, models.TextField, models.JSONField, models.GenericIPAddressField)
+    return {each.name for each in model._meta.concrete_fields if isinstance(each, texts)} - known
