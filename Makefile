@@ -129,6 +129,10 @@ audit: $(VENV)/load.stamp ## check every invariant of every sale of the running 
 pins: $(VENV)/dev.stamp ## compile requirements/*.in into hash-pinned requirements/*.txt
 	cd requirements && for name in base load dev bench; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done
 
+.PHONY: digests
+digests: ## write the digest of each image's tag into Dockerfile and docker-compose.yml (needs Docker and its registry)
+	@docker/digests.sh
+
 .PHONY: audit-dependencies
 audit-dependencies: $(VENV)/dev.stamp ## ask a source of advisories about every pin; fails, with 3, when none answers (ADVISORIES=)
 	@exec env PYTHON=$(RUN) $(if $(ADVISORIES),ADVISORIES="$(ADVISORIES)") requirements/audit.sh

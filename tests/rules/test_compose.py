@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from django.core.management import get_commands, load_command_class
 
 from tests.rules.environment import ROOT, variables_of_example, variables_of_settings
 from workers.database_rights import KINDS, role_of
+from workers.embedded.postgres import SETTINGS
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -175,3 +177,66 @@ def test_only_the_migrator_has_the_owners_password_and_no_process_the_operators(
         for name, text in ((name, json.dumps(SERVICES[name])) for name in OURS)
     }
     assert {name: words for name, words in secret.items() if words} == {"migrate": {"FAIRDROP_DB_PASSWORD"}}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_what_a_container_writes_fills_no_disk(name: str) -> None:
+    logging = SERVICES[name]["logging"]
+    assert logging["driver"] == "local"
+    assert logging["options"].keys() == {"max-size", "max-file"}
+
+
+def test_neither_the_proxy_nor_the_database_writes_what_the_shops_own_lines_hide() -> None:
+    proxy = (ROOT / "docker" / "nginx.conf").read_text()
+    assert re.findall(r"^\s*((?:access|error)_log .*)$", proxy, re.M) == ["access_log off;", "error_log stderr crit;"]
+    command = " ".join(SERVICES["postgres"]["command"])
+    for option in ("log_min_error_statement", "log_error_verbosity"):
+        assert f"{option}={SETTINGS[option]}" in command
+
+
+# A version in full, and for the rest of the name what it is made on.
+EXACT = re.compile(r"(?:python|nginx|valkey/valkey):[0-9]+\.[0-9]+\.[0-9]+-[a-z-]+|postgres:[0-9]+\.[0-9]+-[a-z]+")
+DIGEST = "sha256:" + "5e" * 32
+
+
+def images(folder: Path) -> list[str]:
+    """Return the images of others that are named in a folder's two files."""
+    text = (folder / "Dockerfile").read_text() + (folder / "docker-compose.yml").read_text()
+    return re.findall(r"^(?:FROM|    image:) (\S+:\S+)", text, re.M)
+
+
+def test_each_image_is_an_exact_version() -> None:
+    found = [image.partition("@")[0] for image in images(ROOT)]
+    assert len(found) == 4
+    assert [image for image in found if not EXACT.fullmatch(image)] == []
+    assert not EXACT.fullmatch("nginx:1.29-alpine")  # the control
+
+
+def make_digests(folder: Path, *, docker: str) -> subprocess.CompletedProcess[str]:
+    """Run what `make digests` runs in a folder that has our files, with a `docker` that does as it is told."""
+    for name in ("Dockerfile", "docker-compose.yml"):
+        (folder / name).write_text((folder / name if (folder / name).exists() else ROOT / name).read_text())
+    (folder / "docker").write_text(f"#!/bin/sh\n{docker}\n")
+    (folder / "docker").chmod(0o755)
+    return subprocess.run(
+        [ROOT / "docker" / "digests.sh"], cwd=folder, capture_output=True, text=True, timeout=60,
+        env={"PATH": f"{folder}:{os.environ['PATH']}"},
+    )  # fmt: skip
+
+
+def test_digests_are_written_where_the_registry_answers(tmp_path: Path) -> None:
+    for digest in (DIGEST, DIGEST.replace("5e", "a7")):  # also in place of others
+        made = make_digests(tmp_path, docker=f"echo {digest}")
+        assert made.returncode == 0, made.stderr
+        assert images(tmp_path) == [f"{image.partition('@')[0]}@{digest}" for image in images(ROOT)]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["Dockerfile", "docker", "docker-compose.yml"]
+    assert len(yaml.safe_load((tmp_path / "docker-compose.yml").read_text())["services"]) == len(SERVICES)
+
+
+NO_NGINX = f"case $6 in nginx*) exit 1; esac; echo {DIGEST}"
+
+
+@pytest.mark.parametrize("docker", ["echo no such host >&2; exit 1", "echo nothing", NO_NGINX])
+def test_without_an_answer_no_digest_is_written(tmp_path: Path, docker: str) -> None:
+    assert make_digests(tmp_path, docker=docker).returncode != 0
+    assert images(tmp_path) == images(ROOT)

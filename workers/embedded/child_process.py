@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from workers.embedded.private_files import open_private
+
 POLL_SECONDS = 0.02
+MAX_LOG_BYTES = 10 * 1024 * 1024
 # What a group may take to disappear from the process table after SIGKILL.
 KILL_GRACE_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -72,7 +76,7 @@ class ChildProcess:
 
     def start(self) -> ChildProcess:
         """Start the child and return it; its output goes to the log file, its input is empty."""
-        output = self.log_path.open("ab") if self.log_path else None
+        output = open_private(self.log_path) if self.log_path else None
         try:
             # preexec_fn is safe only in a parent with one thread: supervisors here have no other.
             self._group_gone = False
@@ -125,6 +129,20 @@ class ChildProcess:
         if self.log_path is None or not self.log_path.exists():
             return "(empty)"
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def bound_log(self) -> None:
+        """Make what its log has, once that is more than MAX_LOG_BYTES, the older one, which ends in .1. Call it often.
+
+        The child goes on writing into the same file. What it writes while that is copied may be in neither.
+        """
+        path = self.log_path
+        if path is None or not path.exists() or path.stat().st_size <= MAX_LOG_BYTES:
+            return
+        older = path.with_name(f"{path.name}.1")
+        older.unlink(missing_ok=True)
+        with path.open("rb") as written, open_private(older) as copy:
+            shutil.copyfileobj(written, copy)
+        os.truncate(path, 0)
 
     def ask_to_stop(self) -> None:
         """Send the leader its stop signal; the leader ends its own children."""

@@ -38,6 +38,9 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_statement": "none",
+    # No statement and no row of an error in its log: they may have what our own lines hide.
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
 }
 
 

@@ -47,9 +47,10 @@ class Supervisor:
         return child
 
     def restart_the_dead(self) -> None:
-        """Start again every child that died and whose pause is over. Call it often."""
+        """Start again every child that died and whose pause is over, and keep their logs short. Call it often."""
         now = time.monotonic()
         for member in self._members:
+            member.child.bound_log()
             if member.child.running:
                 continue
             if member.restart_at is None:

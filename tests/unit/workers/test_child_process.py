@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from workers.embedded import child_process
 from workers.embedded.child_process import ChildProcess, adopt_orphans
 
 # A leader with one child; both write a line when they are ready, and both are deaf to SIGTERM.
@@ -66,3 +69,63 @@ def test_wait_ends_early_when_told(family: tuple[ChildProcess, list[psutil.Proce
     child, _ = family
     assert child.wait(timeout_seconds=60, until=lambda: True) is False
     child.stop()
+
+
+def test_a_log_is_for_its_owner_alone_also_if_it_was_not(tmp_path: Path) -> None:
+    log_path = tmp_path / "log"
+    log_path.write_text("of before\n")
+    log_path.chmod(0o644)
+    before = os.umask(0)  # the control: a file that is opened in any other way
+    try:
+        (tmp_path / "open").touch()
+        write_lines(log_path, count=1)
+        write_lines(tmp_path / "new", count=1)
+    finally:
+        os.umask(before)
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("log", "new", "open")}
+    assert modes == {"log": 0o600, "new": 0o600, "open": 0o666}
+    assert log_path.read_text() == "of before\nline 0\n"
+
+
+def test_a_log_that_grows_ends_and_keeps_what_was_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "MAX_LOG_BYTES", 100)
+    log_path, older = tmp_path / "log", tmp_path / "log.1"
+    written = write_lines(log_path, count=20)
+    assert log_path.stat().st_size > 100  # the control: by itself it goes on growing
+    written.bound_log()
+    assert (log_path.read_text(), older.read_text()) == ("", "".join(f"line {number}\n" for number in range(20)))
+    assert older.stat().st_mode & 0o777 == 0o600
+    written.bound_log()
+    assert older.exists()
+    write_lines(log_path, count=30).bound_log()
+    assert older.read_text().splitlines()[-1] == "line 29"
+
+
+def test_a_child_goes_on_writing_into_a_log_that_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_process, "MAX_LOG_BYTES", 10)
+    log_path = tmp_path / "log"
+    child = ChildProcess(name="writer", arguments=[sys.executable, "-u", "-c", TWO_LINES], log_path=log_path).start()
+    wait_until(lambda: log_path.stat().st_size > 10, what="it writes")
+    child.bound_log()
+    child.ask_to_stop()
+    assert child.wait(timeout_seconds=PATIENCE_SECONDS)
+    child.stop()
+    assert log_path.read_text() == "after the signal\n"
+
+
+TWO_LINES = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("before the signal")
+signal.pause()
+print("after the signal")
+"""
+
+
+def write_lines(log_path: Path, *, count: int) -> ChildProcess:
+    """Let a child write so many lines, and end."""
+    code = f"for number in range({count}): print('line', number)"
+    child = ChildProcess(name="writer", arguments=[sys.executable, "-c", code], log_path=log_path).start()
+    assert child.wait(timeout_seconds=PATIENCE_SECONDS)
+    child.stop()
+    return child
