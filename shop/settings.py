@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import logging
 import os
 import secrets
 from datetime import timedelta
@@ -233,7 +234,7 @@ MIDDLEWARE = [
     "django_otp.middleware.OTPMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_structlog.middlewares.RequestMiddleware",
+    "shop.web.request_lines.RequestLines",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -420,8 +421,9 @@ if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
 
-# The gate gives each request an id and puts it into the header, whatever came in.
+# The gate gives each request an id and puts it into the header, whatever came in. One line a request: its end.
 DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True
+DJANGO_STRUCTLOG_STATUS_START_LOG_LEVEL = logging.DEBUG
 SECRETS = [
     *(SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS, *(key.partition("=")[2] for key in LOG_KEYS)),
     *(AUDIT_TOKEN, SANDBOX_SECRET, STRIPE_KEY, STRIPE_WEBHOOK_SECRET),

@@ -1,5 +1,5 @@
-"""Proves that no log line shows a secret, whatever event it belongs to and wherever the secret stands in it, and that
-each line is one line: JSON in production.
+"""Proves that no log line shows a secret, whatever event it belongs to and wherever the secret stands in it, that each
+line is one line, JSON in production from the first one on, and that a repeated fault writes a bounded number of them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import ast
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from inventory.records import Ticket, sign_ticket
 from inventory.signing import Signer
 from shop import logs
 from shop.buyers import issue_buyer
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -43,7 +45,16 @@ SECRETS = {
     "redis://:p4ssw0rd@10.0.0.1:6379/0": "p4ssw0rd",
     f"Sandbox-Signature: t=1795343956,v1={SIGNATURE}": SIGNATURE,
     f"key {KEY} is in use": KEY,
+    "host=db.example user=shop password=p4ssw0rd dbname=shop": "p4ssw0rd",
+    "POST csrfmiddlewaretoken=f0rmt0k3n&otp_token=271828 refused": "271828",
+    "otpauth://totp/Fairdrop:anna?secret=JBSWY3DPEHPK3PXP&issuer=Fairdrop": "JBSWY3DPEHPK3PXP",
+    "Invalid API Key provided: sk_live_51HxQ2abcdefgh": "51HxQ2abcdefgh",
+    "rk_test_51HxQ2abcdefgh and whsec_9mXcbaabcdefgh": "9mXcbaabcdefgh",
+    "pi_3MtwBwLkdIwHu7ix_secret_YrKJUKribcBjcG8HVhfZluoGH": "YrKJUKribcBjcG8HVhfZluoGH",
+    "null value in column\nDETAIL:  Failing row contains (7, Anna O'Brien, Mill Lane 3, null).": "Mill Lane 3",
 }
+# The fields of a delivery address (shop/orders/deliveries.py), which nothing but its table has.
+ADDRESS_FIELDS = {"name", "lines", "postcode", "city", "country", "street", "phone", "email"}
 
 
 def events() -> Iterator[tuple[str, str, list[str]]]:
@@ -131,13 +142,26 @@ def test_control_without_the_processors_each_secret_is_shown() -> None:
         assert all(secret in line for line in write_everywhere(lines, "event", ["field"], text))
 
 
-@pytest.mark.parametrize("name", ["password", "Authorization", "buyer_token", "ticket", "set_cookie", "session_key"])
+def test_no_event_has_a_field_of_a_delivery_address() -> None:
+    found = {(where.partition(":")[0], name) for where, _, names in events() for name in ADDRESS_FIELDS & set(names)}
+    # The name of a difference between the books.
+    assert found == {("workers/reconciler/report.py", "name")}
+
+
+SECRET_NAMES = (
+    *("password", "Authorization", "buyer_token", "ticket", "set_cookie", "session_key", "otp_token", "recovery_codes"),
+    *("credential", "challenge", "email", "postcode", "client_secret"),
+)
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
 def test_a_field_that_is_named_as_a_secret_is_hidden_whatever_it_is(name: str) -> None:
     lines = Lines(as_json=True)
-    lines.shop.warning("event", **{name: "hunter2", "more": {name: "hunter2", "n": 1}}, tickets=3)
+    more = {name: ["hunter2"], "n": 1, "each": [{name: "hunter2"}]}
+    lines.shop.warning("event", **{name: "hunter2", "more": more}, tickets=3)
     assert json.loads(lines.take()) | {"timestamp": ""} == {
-        "event": "event", name: "...", "more": {name: "...", "n": 1}, "tickets": 3, "level": "warning",
-        "logger": "library", "timestamp": "",
+        "event": "event", name: "...", "more": {name: "...", "n": 1, "each": [{name: "..."}]}, "tickets": 3,
+        "level": "warning", "logger": "library", "timestamp": "",
     }  # fmt: skip
 
 
@@ -177,3 +201,102 @@ def test_a_workers_first_line_and_the_servers_own_are_json() -> None:
     )
     lines = [json.loads(line) for line in ran.stderr.splitlines()]
     assert [line["event"] for line in lines] == ["worker started", "two\nlines"]
+
+
+REPEATED = """
+import logging.config, structlog, sys
+from shop.logs import logging_config
+config = logging_config(level="INFO", as_json=True)
+if "unbounded" in sys.argv:
+    del config["handlers"]["console"]["filters"]
+logging.config.dictConfig(config)
+log = structlog.get_logger("workers.settler")
+for number in range(500):
+    log.warning("away", action="settle_retry", number=number)
+    log.info("looked")
+    logging.getLogger("library").error("%s failed", number)
+log.warning("another place", action="lock_lost")
+"""
+
+
+def test_a_repeated_fault_writes_so_many_lines_and_then_how_many_more_there_were() -> None:
+    lines = json_lines("-c", REPEATED)
+    written = [line for line in lines if line.get("action") == "settle_retry"]
+    assert [line["number"] for line in written] == list(range(logs.REPEATED_LINES))
+    assert sum(line["event"].endswith(" failed") for line in lines) == logs.REPEATED_LINES
+    # What an operator asked for, and what another place says, is written.
+    assert sum(line["event"] == "looked" for line in lines) == 500
+    assert [line["event"] for line in lines if line.get("action") == "lock_lost"] == ["another place"]
+    left_out = {line["of"]: (line["about"], line["left_out"]) for line in lines if line["event"] == "lines left out"}
+    more = 500 - logs.REPEATED_LINES
+    assert left_out == {"workers.settler": ("settle_retry", more), "library": ("%s failed", more)}
+
+
+def test_control_without_the_bound_every_line_is_written() -> None:
+    lines = json_lines("-c", REPEATED, "unbounded")
+    assert sum(line.get("action") == "settle_retry" for line in lines) == 500
+
+
+def test_after_a_while_a_place_may_write_again_and_what_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, bound = 100.0, logs.Bounded(most=2, seconds=60.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    record = logging.LogRecord("any", logging.WARNING, "settler.py", 7, "away", None, None)
+    assert [bound.filter(record) for _ in range(4)] == [True, True, False, False]
+    now = 160.0
+    assert [bound.filter(record) for _ in range(3)] == [True, True, False]
+    with structlog.testing.capture_logs() as told:
+        bound.report()
+        bound.report()
+    assert [(each["about"], each["left_out"]) for each in told] == [("away", 3)]
+
+
+def test_what_was_left_out_is_said_by_itself() -> None:
+    bound = logs.Bounded(most=1, seconds=0.01)
+    record = logging.LogRecord("any", logging.ERROR, "settler.py", 7, "away", None, None)
+    with structlog.testing.capture_logs() as told:
+        assert [bound.filter(record), bound.filter(record)] == [True, False]
+        wait_until(lambda: [each for each in told if each.get("action") == "lines_left_out"], what="it says so")
+
+
+def json_lines(*command: str, **changes: str) -> list[dict[str, Any]]:
+    """Run Python with `command` in production; return what it wrote, each line of which must be JSON."""
+    ran = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "FAIRDROP_ENV": "production", **changes},
+    )  # fmt: skip
+    return [json.loads(line) for line in (ran.stdout + ran.stderr).splitlines()]
+
+
+@pytest.mark.parametrize("command", [["run_worker", "settler"], ["run_web"]])
+def test_a_process_that_cannot_read_its_settings_says_so_in_one_line(command: list[str]) -> None:
+    (line,) = json_lines("manage.py", *command, SECRET_KEY="short")
+    assert (line["level"], line["action"]) == ("critical", "process_failed")
+    assert "SECRET_KEY must have at least 50 characters" in line["exception"]
+
+
+def test_control_a_command_that_people_give_fails_as_python_does() -> None:
+    ran = subprocess.run(
+        [sys.executable, "manage.py", "migrate"], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "FAIRDROP_ENV": "production", "SECRET_KEY": "short"},
+    )  # fmt: skip
+    assert ran.stderr.startswith("Traceback (most recent call last):\n")
+
+
+FAILURES = """
+import sys, threading, warnings
+from shop.logs import logging_config, write_failures
+write_failures()
+def fail(): raise ValueError("a ticket=abcdef was refused")
+thread = threading.Thread(target=fail)
+thread.start()
+thread.join()
+warnings.warn("no folder\\nfor pictures")
+fail()
+"""
+
+
+def test_what_ends_a_thread_or_the_process_is_one_line_without_secrets() -> None:
+    *lines, last = json_lines("-W", "always", "-c", FAILURES)
+    assert [line["action"] for line in (lines[0], last)] == ["process_failed"] * 2
+    assert all("ticket=... was refused" in line["exception"] for line in (lines[0], last))
+    assert [line["logger"] for line in lines[1:]] == ["py.warnings"]
