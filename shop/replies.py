@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 REFUSED: Counter[str] = Counter()
 Header: TypeAlias = tuple[bytes, bytes]
 Headers: TypeAlias = Mapping[bytes, bytes]
+NO_HEADERS: Headers = {}
 # In turns: a crowd that is told the same second comes back as the same crowd.
 CROWD_RETRY_SECONDS = (1, 2, 3, 4)
 _CROWD_RETRY = cycle(CROWD_RETRY_SECONDS)
@@ -58,10 +59,12 @@ ID_PREFIX = b"%b-" % secrets.token_hex(4).encode()
 ID_NUMBERS = count(1)
 
 
-def request_id_of(headers: Headers) -> bytes:
-    """Return the id that came with a request if it is well-formed, else a new one."""
+def request_id_of(headers: Headers, own: bytes = b"") -> bytes:
+    """Return the id that came with a request if it is well-formed, else `own`, and without that a new one."""
     given = headers.get(REQUEST_ID)
-    return given if given is not None and GIVEN_ID.fullmatch(given) else b"%b%x" % (ID_PREFIX, next(ID_NUMBERS))
+    if given is not None and GIVEN_ID.fullmatch(given):
+        return given
+    return own or b"%b%x" % (ID_PREFIX, next(ID_NUMBERS))
 
 
 class Head:
@@ -86,8 +89,11 @@ ACCEPTED = Head(202, JSON_HEADERS)
 class Reply(Protocol):
     """Where the answer to one call goes."""
 
-    def send(self, head: Head, body: bytes) -> None:
-        """Send the whole answer. Does nothing when the caller has left. Call it once."""
+    def send(self, head: Head, body: bytes, own_id: bytes = b"") -> None:
+        """Send the whole answer. Does nothing when the caller has left. Call it once.
+
+        own_id: the X-Request-ID of the answer to a call that brought none; b"" for a new one.
+        """
 
 
 # Answers a call: gets the reply, what was found for it, the headers by lower-case name, and the body.
@@ -101,8 +107,10 @@ class AwaitedReply:
     def __init__(self) -> None:
         self._answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()
 
-    def send(self, head: Head, body: bytes) -> None:
+    def send(self, head: Head, body: bytes, own_id: bytes = b"") -> None:
         """Send the whole answer."""
+        if own_id:
+            head = Head(head.status, [*head.headers, (REQUEST_ID, own_id)])
         if not self._answer.done():
             self._answer.set_result((head, body))
 
@@ -117,27 +125,34 @@ class LateAnswers:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def find(self, reply: Reply, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work`, which sends the answer; an error that it raises is the answer instead."""
-        task = asyncio.get_running_loop().create_task(_answered(reply, work))
+    def find(self, reply: Reply, work: Coroutine[Any, Any, None], headers: Headers) -> None:
+        """Run `work`, which answers a call that has `headers`; an error that it raises is the answer instead."""
+        task = asyncio.get_running_loop().create_task(_answered(reply, work, headers))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _answered(reply: Reply, work: Coroutine[Any, Any, None]) -> None:
+async def _answered(reply: Reply, work: Coroutine[Any, Any, None], headers: Headers) -> None:
     try:
         await work
     except Exception as error:
-        refuse(reply, error)
+        refuse(reply, error, headers)
 
 
-def refuse(reply: Reply, error: Exception) -> None:
-    """Answer with `error` as a problem, and count it; one that is not ours is logged and shown as Unavailable."""
+def refuse(reply: Reply, error: Exception, headers: Headers = NO_HEADERS) -> None:
+    """Answer with `error` as a problem, and count it; one that is not ours is logged and shown as Unavailable.
+
+    headers: those of the call, by lower-case name. What is logged has the id that the answer has.
+    """
+    own_id = b""
     if not isinstance(error, FairdropError):
-        log.error("unexpected error in the gate", action="gate_error", exc_info=error)
+        # A call that came through ASGI has one already, and every line about it.
+        bound = structlog.contextvars.get_contextvars().get("request_id")
+        own_id = bound.encode() if bound else request_id_of(headers)
+        log.error("unexpected error in the gate", action="gate_error", exc_info=error, request_id=own_id.decode())
         error = Unavailable()
     REFUSED[error.code] += 1
-    reply.send(*problem_answer(error))
+    reply.send(*problem_answer(error), own_id)
 
 
 def refuse_crowd(reply: Reply, error: FairdropError) -> None:

@@ -11,7 +11,7 @@ from itertools import islice
 
 import psycopg
 import structlog
-from structlog.contextvars import bound_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars
 
 from inventory.exceptions import LineNotTold
 from inventory.fault_injection import fault_point
@@ -23,8 +23,6 @@ log = structlog.get_logger(__name__)
 # Many together: one transaction and one fsync; not so many that payments wait long for the row.
 BATCH = 500
 MAX_A_ROUND = 5_000
-# So many holds of a SKU are named in each line that is logged while they are ended.
-MAX_NAMED = 100
 # Most rounds look at what ended lately: before a vacuum the index keeps the entries of all holds that have ended.
 RECENT_SECONDS = 60
 WHOLE_SWEEP_SECONDS = 30.0
@@ -50,8 +48,8 @@ class Expirer:
         return sum(self._end_all(sku, names) for sku, names in due.items())
 
     def _end_all(self, sku: str, names: Sequence[str]) -> int:
-        """End the holds of one SKU; its trouble never stops the others, and every line about it names them."""
-        with bound_contextvars(sku=sku, requests=list(names[:MAX_NAMED])):
+        """End the holds of one SKU; its trouble never stops the others, and every line about it names its batch."""
+        with bound_contextvars(sku=sku, requests=[]):
             return self._try_to_end(sku, names)
 
     def _try_to_end(self, sku: str, names: Sequence[str]) -> int:
@@ -90,6 +88,7 @@ class Expirer:
         while batch := list(islice(left, BATCH)):
             if self._stopping():
                 break
+            bind_contextvars(requests=batch)
             fault_point("before_expire")
             with self._database.get().transaction(), self._database.get().cursor() as cursor:
                 # Who works under this row will be done soon, or not for seconds: then the other SKUs come first.

@@ -50,4 +50,7 @@ def end_open_payments(*, before_each: Callable[[], object] = lambda: None) -> li
 def left_open() -> list[Drift]:
     """Return an alarm for each payment that its provider has not answered for days."""
     detail = f"open for more than {recovery.MAX_OPEN.days} days: its provider does not answer, or nobody asks it"
-    return [Drift(LEFT_OPEN, "", reference, detail, ALARM) for reference in recovery.find_left_open()]
+    return [
+        Drift(LEFT_OPEN, "", reference, f"of request {request_id}: {detail}", ALARM)
+        for reference, request_id in recovery.find_left_open()
+    ]

@@ -31,8 +31,9 @@ PROBE_SECONDS = 10.0
 MAX_PROBES_A_ROUND = 10
 # A head that Redis thought could be decided, and the database did not, is not taken again for so long.
 UNDECIDED_SECONDS = 0.25
-# So many requests of a batch are named in each line that is logged while it is worked.
-MAX_NAMED = 100
+# So many requests of a batch are named in each line that is logged while it is worked: all of one of the usual size, in
+# a line that Docker keeps in one piece (16 KiB).
+MAX_NAMED = 500
 # How long to wait before asking the database again when it is away.
 DATABASE_RETRY_SECONDS = 0.25
 

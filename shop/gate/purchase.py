@@ -6,10 +6,12 @@ buyer hangs up is decided all the same.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import structlog
 from django.conf import settings
 
 from inventory.exceptions import FairdropError, InvalidRequest, LineFull, MemoryFull, SaleNotPrimed, SoldOut
@@ -36,6 +38,7 @@ from shop.replies import (
     OK,
     OVERLOADED,
     REFUSED,
+    REQUEST_ID,
     Head,
     Headers,
     LateAnswers,
@@ -44,7 +47,10 @@ from shop.replies import (
     problem_answer,
     refuse,
     refuse_crowd,
+    request_id_of,
 )
+
+log = structlog.get_logger(__name__)
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
@@ -134,6 +140,8 @@ class Purchases:
 
     def __init__(self, client: AsyncClient, board: Board, late: LateAnswers, *, rates: Rates) -> None:
         self._rates = rates
+        # At INFO, an ask that brought an id of its own has a line with both.
+        self._is_noted = logging.getLogger(__name__).isEnabledFor(logging.INFO)
         self._client = client
         self._board = board
         self._late = late
@@ -158,7 +166,7 @@ class Purchases:
             else:
                 self._ask(reply, entry, origin, headers, body)
         except Exception as error:
-            refuse(reply, error)
+            refuse(reply, error, headers)
 
     def _ask(self, reply: Reply, entry: SaleEntry, origin: Origin, headers: Headers, body: bytes) -> None:
         buyer = buyer_of(headers, unsafe=True)
@@ -170,12 +178,14 @@ class Purchases:
             return _refuse_from_memory(reply, entry)
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
         asked = Asked(reply, entry, Ask(name, buyer, quantity, terms_version, standby, origin[1]), origin)
+        if self._is_noted and REQUEST_ID in headers:
+            log.info("asked", action="asked", requests=[name], request_id=request_id_of(headers).decode())
         if ticket:
-            return self._late.find(reply, self._restore(asked, ticket))
+            return self._late.find(reply, self._restore(asked, ticket), headers)
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=clocks.now())
         if card.retired_at is not None:
-            return self._late.find(reply, self._look_up(asked))
+            return self._late.find(reply, self._look_up(asked), headers)
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
         return self._coalescer(entry).submit(asked)
@@ -249,7 +259,8 @@ class Purchases:
             f'"ticket":"{ticket}","status_url":"{url}","events_url":"{url}/events",'
             f'"poll_after_ms":{poll_after_ms(0 if on_standby else position, seq)}}}'
         )
-        reply.send(ACCEPTED if is_new else OK, body.encode())
+        # Settlers and expirers name the request in their lines: so the answer's own id is found there.
+        reply.send(ACCEPTED if is_new else OK, body.encode(), ask.request_id.encode())
 
     def _coalescer(self, entry: SaleEntry) -> Coalescer[Asked, Answer]:
         sale_id = entry.card.sale_id

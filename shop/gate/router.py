@@ -228,16 +228,22 @@ class Gate:
 
 
 def with_request_id(scope: Scope, send: Send) -> tuple[Scope, Send]:
-    """Give the request its id, for the log and for Django, and have every answer bear it and SECURITY_HEADERS."""
-    name = request_id_of(dict(scope["headers"]))
+    """Give the request its id, for the log and for Django, and have every answer bear an id and SECURITY_HEADERS.
+
+    The answer to a request that brought no id may have one of its own: the id of what was asked.
+    """
+    given = dict(scope["headers"])
+    name = request_id_of(given)
     structlog.contextvars.bind_contextvars(request_id=name.decode())
     fields = [field for field in scope["headers"] if field[0] != REQUEST_ID]
 
     def send_marked(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
-            own = {field[0].lower() for field in message["headers"]}
-            missing = [field for field in SECURITY_HEADERS if field[0] not in own]
-            message["headers"] = [*message["headers"], *missing, (REQUEST_ID, name)]
+            own = {field[0].lower(): field for field in message["headers"]}
+            own_id = own.pop(REQUEST_ID, (REQUEST_ID, name))
+            marks = [*SECURITY_HEADERS, (REQUEST_ID, request_id_of(given, own_id[1]))]
+            kept = [field for field in message["headers"] if field[0].lower() != REQUEST_ID]
+            message["headers"] = [*kept, *(field for field in marks if field[0] not in own)]
         return send(message)
 
     return {**scope, "headers": [*fields, (REQUEST_ID, name)]}, send_marked

@@ -79,7 +79,7 @@ class Statuses:
                 if isinstance(place, FairdropError):
                     refuse(reply, place)
                 elif place is None:
-                    self._late.find(reply, self._answer_forgotten(reply, entry, request_id, buyer))
+                    self._late.find(reply, self._answer_forgotten(reply, entry, request_id, buyer), headers)
                 elif place.record.buyer != buyer:
                     refuse(reply, RequestNotFound())
                 else:
@@ -87,7 +87,7 @@ class Statuses:
 
             self._coalescer(entry.card.sku).submit((request_id, tell))
         except Exception as error:
-            refuse(reply, error)
+            refuse(reply, error, headers)
 
     async def _answer_forgotten(self, reply: Reply, entry: SaleEntry, request_id: str, buyer: str) -> None:
         send_json(reply, await self._look_up(look_up_forgotten, entry, request_id, buyer=buyer))

@@ -11,6 +11,7 @@ from uuid import uuid4
 import structlog
 from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
+from structlog.contextvars import bound_contextvars
 
 from inventory import ledger
 from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
@@ -109,6 +110,11 @@ def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     payment of ours is meant; LineNotTold when it is in the books and must be sent again.
     """
     target = find_target(notice, provider_name=provider_name)
+    with bound_contextvars(payment=notice.reference, request=target.request_id):
+        return _take(notice, target, provider_name=provider_name)
+
+
+def _take(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult:
     if target.result:
         catch_up(Order.objects.select_related("sale__stock").get(pk=target.order_id))
         return target.result

@@ -16,6 +16,7 @@ from django.db import Error as DatabaseError
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
+from structlog.contextvars import bound_contextvars
 
 from inventory.audit.run import ANSWER_GRACE_SECONDS
 from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
@@ -53,22 +54,25 @@ def bring_on(
         over = _over().filter(provider=name)[:max_at_once]
         silent = _silent(first_question).filter(provider=name)[:max_at_once]
         owed = _owed().filter(provider=name)[:max_at_once]
-        questions = [("lost_notice", partial(_look_up, each)) for each in dict.fromkeys((*over, *silent))]
-        questions += [("refund_due", partial(ask_refund, each.reference)) for each in owed]
-        try:
-            for kind, question in questions:
-                before_each()
-                found[kind] += _ask(question)
-        except Unavailable as error:
-            log.warning("provider not asked", action="look_up_retry", provider=name, error=repr(error))
+        questions = [("lost_notice", each, partial(_look_up, each)) for each in dict.fromkeys((*over, *silent))]
+        questions += [("refund_due", each, partial(ask_refund, each.reference)) for each in owed]
+        for kind, payment, question in questions:
+            before_each()
+            with bound_contextvars(payment=payment.reference, request=payment.order.request_id):
+                try:
+                    found[kind] += _ask(question)
+                except Unavailable as error:
+                    log.warning("provider not asked", action="look_up_retry", provider=name, error=repr(error))
+                    break
     return found
 
 
-def find_left_open() -> list[str]:
-    """Return the references of payments that have been open for longer than MAX_OPEN, some of them."""
+def find_left_open() -> list[tuple[str, str]]:
+    """Return references and request ids of payments that have been open for longer than MAX_OPEN, some of them."""
     pending = Q(state=Payment.State.PENDING, created_at__lt=Now() - MAX_OPEN)
     owed = Q(state=Payment.State.REFUND_DUE, changed_at__lt=Now() - MAX_OPEN)
-    return list(Payment.objects.filter(pending | owed).values_list("reference", flat=True)[:MAX_AT_ONCE])
+    found = Payment.objects.filter(pending | owed)
+    return list(found.values_list("reference", "order__request_id")[:MAX_AT_ONCE])
 
 
 def _over() -> QuerySet[Payment]:
@@ -76,7 +80,8 @@ def _over() -> QuerySet[Payment]:
 
     The index payment_not_ended has this condition, so what is looked at is the size of what is being paid.
     """
-    return Payment.objects.filter(NOT_ENDED).exclude(order__state=State.HELD).order_by("?")
+    open_ones = Payment.objects.select_related("order").filter(NOT_ENDED)
+    return open_ones.exclude(order__state=State.HELD).order_by("?")
 
 
 def _silent(first_question: timedelta) -> QuerySet[Payment]:
@@ -85,7 +90,8 @@ def _silent(first_question: timedelta) -> QuerySet[Payment]:
     The index payment_asked_about has this condition and this order, so what is not due is not read.
     """
     return (
-        Payment.objects.filter(STILL_ASKED_ABOUT, changed_at__lte=Now() - first_question)
+        Payment.objects.select_related("order")
+        .filter(STILL_ASKED_ABOUT, changed_at__lte=Now() - first_question)
         .alias(next_question=NEXT_QUESTION)
         .filter(next_question__lte=InUtc(Now()))
         .order_by("next_question")
@@ -93,7 +99,7 @@ def _silent(first_question: timedelta) -> QuerySet[Payment]:
 
 
 def _owed() -> QuerySet[Payment]:
-    return Payment.objects.filter(state=Payment.State.REFUND_DUE).order_by("?")
+    return Payment.objects.select_related("order").filter(state=Payment.State.REFUND_DUE).order_by("?")
 
 
 def _ask(question: Callable[[], bool]) -> bool:

@@ -9,6 +9,7 @@ from contextlib import suppress
 import structlog
 from django.db import connection, transaction
 from django.db.models.functions import Now
+from structlog.contextvars import bound_contextvars
 
 from inventory import ledger
 from inventory.exceptions import FairdropError, LineNotTold, NotPayable
@@ -39,7 +40,8 @@ def refund_order(request_id: str, *, actor: str, reason: str, ask_now: bool = Tr
         change_payment(cursor, payment.reference, Payment.State.REFUND_DUE, reason=reason)
         changes = _take_goods_back(cursor, found, sku=sku, stock=stock, actor=actor, reason=reason)
     if ask_now:
-        refund_now(payment.reference)
+        with bound_contextvars(request=request_id):
+            refund_now(payment.reference)
     with suppress(LineNotTold):  # staff read the database; the buyer's page and calls tell the line first
         publish(changes)
 

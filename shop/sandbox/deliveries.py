@@ -68,7 +68,8 @@ def _send(event: Event) -> None:
         Event.objects.filter(pk=event.pk).update(delivered_at=Now(), last_error="")
         return
     pause = min(FIRST_PAUSE_SECONDS * 2 ** min(event.attempts - 1, 10), MAX_PAUSE_SECONDS)
-    log.info("notice not taken", action="notice_retry", notice=event.event_id, error=error)
+    payment = event.charge.reference
+    log.info("notice not taken", action="notice_retry", notice=event.event_id, payment=payment, error=error)
     with connection.cursor() as cursor:
         cursor.execute(PUT_OFF, {"pause": pause, "error": error[:200], "id": event.pk})
 

@@ -15,5 +15,7 @@ def answer_press(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     if not leads or request.headers.get("Accept") != JSON:
         return response
     told = JsonResponse({"location": response["Location"]})
+    if "X-Request-ID" in response:
+        told["X-Request-ID"] = response["X-Request-ID"]
     told.cookies = response.cookies
     return told

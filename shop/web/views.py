@@ -21,6 +21,7 @@ from django.utils import timezone, translation
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
+from structlog.contextvars import bind_contextvars
 
 from inventory import redis
 from inventory.exceptions import (
@@ -239,7 +240,8 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
     except FairdropError as error:
         return sale_page(request, card, error=error)
     address = reverse("ticket", args=[ticket.request_id])
-    response = HttpResponseRedirect(address, status=303)
+    response = HttpResponseRedirect(address, status=303, headers={"X-Request-ID": ticket.request_id})
+    bind_contextvars(requests=[ticket.request_id])  # as in the lines of settlers
     was_listed, proof = proof.startswith(f"{name}."), proof_of(ticket, buyer=buyer)
     set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
     set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)

@@ -39,6 +39,8 @@ METHOD = (
     "{rounds} rounds of {seconds:g} s a side in turns, every second round backwards, warm-up not counted; figures are "
     "medians, ratios are of this run.",
     "Two gates: the same with two processes, which share that core. A lone ask: the same loader with one connection.",
+    "Unmarked: the gate without headers for browsers and without ids. No line is written for an ask, so hiding secrets "
+    "in lines costs it nothing.",
     "No-op: an ASGI application on granian, the server of before, that reads the body and answers 202. "
     "Plain view: Django over WSGI with the shop's own middleware, doing the same admission with one script call.",
     "Settlement alone: the line is filled by the admission script, then the real settler empties it; one order a "

@@ -19,7 +19,7 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import make_fixture
 from loadtest.bench.harness.report import number
-from loadtest.bench.harness.servers import BARE, GATE, NOOP, PLAIN, Workspace, running_shop, serving
+from loadtest.bench.harness.servers import BARE, GATE, NOOP, PLAIN, UNMARKED, Workspace, running_shop, serving
 from shop.sales.catalogue import prime_sale
 from workers.embedded.server import Server
 from workers.embedded.stores import start_valkey
@@ -31,6 +31,7 @@ SERVERS = (
     ("no-op", NOOP, 1, 0),
     ("bare", BARE, 1, 0),
     ("gate", GATE, 1, 50_000),
+    ("unmarked", UNMARKED, 1, 50_000),
     ("two gates", GATE, 2, 50_000),
     ("gate everysec", GATE, 1, 50_000),
     ("plain view", PLAIN, 1, 9_000),

@@ -31,6 +31,7 @@ WSGI = ["--interface", "wsgi", "--blocking-threads", "4"]
 NOOP = [*GRANIAN, "--interface", "asgi", "--loop", "uvloop", "loadtest.bench.gate.noop_app:application"]
 BARE = ["-m", "loadtest.bench.gate.bare_server"]
 GATE = ["manage.py", "run_web"]  # as the demo starts it
+UNMARKED = ["-m", "loadtest.bench.gate.unmarked_server", "run_web"]
 PLAIN = [*GRANIAN, *WSGI, "loadtest.bench.gate.plain_wsgi:application"]
 
 

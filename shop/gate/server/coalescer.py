@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from typing import Generic, TypeVar
 
 from inventory.exceptions import FairdropError, Unavailable
@@ -48,7 +49,8 @@ class Coalescer(Generic[Item, Reply]):
             raise Unavailable("Too many are asking in this instant; your place, if you have one, is kept.")
         self._waiting.append(item)
         if self._runner is None:
-            self._runner = self._loop.create_task(self._run())
+            # What is logged of a batch belongs to no single call: not to the one that began it.
+            self._runner = self._loop.create_task(self._run(), context=Context())
 
     async def finish(self) -> None:
         """Return when nobody waits any more."""

@@ -377,7 +377,7 @@ class GateProtocol(HttpToolsProtocol):
 
     # What goes out.
 
-    def send(self, head: Head, body: bytes) -> None:
+    def send(self, head: Head, body: bytes, own_id: bytes = b"") -> None:
         """Answer the hot call that is unanswered; see Reply."""
         hot = self.hot
         if hot.response_complete:
@@ -386,14 +386,19 @@ class GateProtocol(HttpToolsProtocol):
         if self.phase == LEAVING or self.transport.is_closing():
             return
         if hot.keep_alive and head.status != NOT_MODIFIED and REQUEST_ID not in self.fields:
-            self.transport.write(
-                b"%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
-                % (head.wire, self.clock.made, next(ID_NUMBERS), len(body), body)
-            )
+            if own_id:
+                self.transport.write(
+                    b"%b%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head.wire, self.clock.date, own_id, len(body), body)
+                )
+            else:
+                self.transport.write(
+                    b"%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
+                    % (head.wire, self.clock.made, next(ID_NUMBERS), len(body), body)
+                )
         else:
             length = b"" if head.status == NOT_MODIFIED else b"content-length: %d\r\n" % len(body)
             end = b"" if hot.keep_alive else b"connection: close\r\n"
-            name = request_id_of(self.fields)
+            name = request_id_of(self.fields, own_id)
             self.transport.write(b"%b%b%b\r\n%b%b\r\n%b" % (head.wire, self.clock.date, name, length, end, body))
         if not hot.keep_alive:
             self._leave()

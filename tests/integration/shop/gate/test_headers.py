@@ -87,9 +87,10 @@ def missing(answers: dict[str, Answer], wanted: dict[str, str]) -> list[tuple[st
 def test_every_answer_under_tls_has_the_headers_and_an_id_of_its_own(tls_shop: tuple[Caller, SaleCard]) -> None:
     answers = answers_of_every_kind(*tls_shop)
     assert not missing(answers, {**SECURITY, **HSTS})
-    names = [answer.headers["x-request-id"] for answer in answers.values()]
-    assert all(REQUEST_ID.fullmatch(name) for name in names)
-    assert len(set(names)) == len(names)
+    names = {what: answer.headers["x-request-id"] for what, answer in answers.items()}
+    assert len(set(names.values())) == len(names)
+    assert names.pop("202") == answers["202"].json()["request_id"]
+    assert all(REQUEST_ID.fullmatch(name) for name in names.values())
 
 
 def test_without_tls_nobody_is_told_to_use_it(web: Caller, shown_sale: Callable[..., SaleCard]) -> None:
@@ -127,6 +128,40 @@ def test_an_id_that_came_with_the_request_is_kept_if_it_is_well_formed(
     for given in ("", "a b", "a\tb", "x" * 65, "<script>", "\xff", "a;b"):
         made = web.get(path, headers={"X-Request-ID": given}).headers["x-request-id"]
         assert REQUEST_ID.fullmatch(made), given
+
+
+def test_an_ask_that_brings_no_id_gets_that_of_its_request(web: Caller, shown_sale: Callable[..., SaleCard]) -> None:
+    slug = shown_sale(units=9).slug
+    path = f"/api/v1/sales/{slug}/requests"
+
+    def ask(body: bytes | str | Iterator[bytes], **headers: str) -> Answer:
+        buyer = web.new_buyer()
+        return web.call("POST", path, body=body, headers={**JSON, **buyer.headers, **headers})
+
+    hot, ordinary = ask('{"quantity":1}'), ask(iter([b'{"quantity":1}']))  # one in chunks takes the ordinary road
+    for answer in (hot, ordinary):
+        assert (answer.status, answer.headers["x-request-id"]) == (202, answer.json()["request_id"])
+    buyer = web.new_buyer()
+    answers = [web.ask(slug, buyer) for _ in range(2)]  # a press that is sent again is the same request
+    assert [answer.status for answer in answers] == [202, 200]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == 1
+    # Controls: one that it brought is kept on both roads, and one that was refused has no request.
+    for body in ('{"quantity":1}', iter([b'{"quantity":1}'])):
+        assert ask(body, **{"X-Request-ID": "of-a-proxy"}).headers["x-request-id"] == "of-a-proxy"
+    assert REQUEST_ID.fullmatch(ask("{}").headers["x-request-id"])
+
+
+def test_a_press_on_the_page_gets_the_id_of_its_request(web: Caller, shown_sale: Callable[..., SaleCard]) -> None:
+    slug, buyer = shown_sale(units=3).slug, web.new_buyer()
+    for accept in ("text/html", "application/json"):  # the form's own press, and that of its script
+        headers = {"Cookie": f"buyer={buyer.token}", "Sec-Fetch-Site": "same-origin", "Accept": accept}
+        body = "quantity=1&idempotency_key=first-key"
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        answer = web.call("POST", f"/sales/{slug}/", body=body, headers={**headers, **form})
+        location = answer.headers.get("location") or answer.json()["location"]
+        assert location == f"/requests/{answer.headers['x-request-id']}/"
+        given = web.call("POST", f"/sales/{slug}/", body=body, headers={**headers, **form, "X-Request-ID": "given"})
+        assert given.headers["x-request-id"] == "given"
 
 
 def test_the_log_has_the_id_of_the_answer(process_environment: dict[str, str], tmp_path: Path) -> None:
