@@ -70,7 +70,7 @@ class Sent:
     def __init__(self) -> None:
         self.answers: list[tuple[Head, bytes]] = []
 
-    def send(self, head: Head, body: bytes) -> None:
+    def send(self, head: Head, body: bytes, own_id: bytes = b"") -> None:
         self.answers.append((head, body))
 
 
