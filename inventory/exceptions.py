@@ -5,6 +5,8 @@ FairdropError
 ├── InvalidRequest          400 invalid_request
 ├── Unauthenticated         401 unauthenticated
 ├── ForbiddenOrigin         403 forbidden_origin
+├── PassRequired            403 pass_required
+├── CodeRequired            403 code_required
 ├── SaleNotFound            404 sale_not_found
 ├── RequestNotFound         404 request_not_found
 ├── MethodNotAllowed        405 invalid_request
@@ -19,6 +21,7 @@ FairdropError
 ├── SaleNotOpen             425 sale_not_open
 ├── RateLimited             429 rate_limited
 │   ├── NetworkLimited          one network has as many units of a sale as one may have
+│   ├── GuessesLimited          one network sent too many wrong access codes
 │   └── PaymentsLimited         too many payments were declined
 └── Unavailable             503 unavailable
     ├── RedisUnavailable        Redis did not answer in time
@@ -67,6 +70,18 @@ class ForbiddenOrigin(FairdropError):
     """This call came from another site."""
 
     code, status = "forbidden_origin", 403
+
+
+class PassRequired(FairdropError):
+    """This sale asks for a pass: solve its challenge first, or wait for one. Nothing was asked for."""
+
+    code, status = "pass_required", 403
+
+
+class CodeRequired(FairdropError):
+    """This sale asks for an access code. Nothing was asked for."""
+
+    code, status = "code_required", 403
 
 
 class SaleNotFound(FairdropError):
@@ -155,6 +170,13 @@ class NetworkLimited(RateLimited):
 
     limited = "network"
     retry_after_seconds = 30
+
+
+class GuessesLimited(RateLimited):
+    """Too many wrong access codes came from your network: try again later."""
+
+    limited = "codes"
+    retry_after_seconds = 600
 
 
 class PaymentsLimited(RateLimited):

@@ -28,6 +28,7 @@ from shop.staff.actions import ACTS, action_for
 from shop.staff.control_room import ControlRoom
 from shop.staff.lists.sale_list import SALE_COLUMNS
 from shop.staff.sale_form import NEW_PRODUCT, NewSaleForm, SaleForm
+from shop.staff.setup.codes_page import CodesPage
 from shop.staff.setup.pictures import PictureAdmin, ProductAdmin
 from shop.staff.setup.preview import Previews
 from shop.staff.setup.terms import TERMS, keep_terms, keeps_terms
@@ -42,7 +43,7 @@ admin.site.index_title = "Control room"
 admin.site.index_template = "admin/shop/index.html"
 
 # What a sale has of its own beyond the terms that can be kept under a name; another sale may begin with it all.
-OF_THE_SALE = ("per_network_limit", "ships")
+OF_THE_SALE = ("per_network_limit", "pass_mode", "pass_rush", "codes_required", "ships")
 COPIED = ("title", "title_zh", *TERMS, *OF_THE_SALE)
 
 
@@ -62,7 +63,7 @@ admin.site.register(Product, ProductAdmin)
 
 
 @admin.register(Sale)
-class SaleAdmin(Previews, PictureAdmin, ControlRoom):
+class SaleAdmin(Previews, CodesPage, PictureAdmin, ControlRoom):
     """When, at what price, how many a person. A sale is closed, never deleted: its orders stay explained."""
 
     class Media:

@@ -112,6 +112,11 @@ class Sale(models.Model):
         PAUSED = "paused", "paused"
         CLOSED = "closed", "closed"
 
+    class PassMode(models.TextChoices):
+        NEVER = "never", "never"
+        ALWAYS = "always", "always"
+        RUSH = "rush", "in a rush"
+
     slug = models.SlugField(max_length=60, unique=True)
     product = models.ForeignKey(Product, on_delete=models.PROTECT, related_name="sales")
     stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="sales")
@@ -125,6 +130,12 @@ class Sale(models.Model):
     # Units for which one network (/24 of IPv4, /48 of IPv6) is let in, whatever becomes of them. NULL: as many as
     # shop.sales.catalogue.network_limit says; 0: any number.
     per_network_limit = models.PositiveIntegerField(null=True, blank=True)
+    # Whether a request needs a pass; a rush is from so many requests or new tokens a second in one web process.
+    pass_mode = models.CharField(
+        "pass", max_length=6, choices=PassMode.choices, default=PassMode.NEVER, db_default=PassMode.NEVER
+    )
+    pass_rush = models.PositiveIntegerField(default=50, db_default=50, validators=[MinValueValidator(1)])
+    codes_required = models.BooleanField("an access code is needed", db_default=False, default=False)
     hold_seconds = models.PositiveIntegerField(default=600, validators=[MinValueValidator(1)])
     # Units that may queue beyond the stock, so that a request the database refuses leaves no unit unsold.
     room = models.PositiveIntegerField(default=200)
@@ -155,6 +166,7 @@ class Sale(models.Model):
             ("discard_dead_letter", "Can discard dead letters"),
             ("reconcile_sale", "Can have a sale's stores compared and mended"),
             ("retire_sale", "Can retire a sale that is over"),
+            ("make_codes", "Can make access codes for a sale"),
         ]
         # Read by every web process once a second: what is retired costs it nothing.
         indexes = [
@@ -184,6 +196,43 @@ class Sale(models.Model):
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
         return sale_state(self.switch, opens=self.opens_at, closes=self.closes_at, moment=moment)
+
+
+class AccessCode(models.Model):
+    """A code that lets into a sale, as its HMAC alone: what was handed out is kept nowhere."""
+
+    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="access_codes")
+    digest = models.CharField(max_length=64)
+    # What its uses are counted in: requests, or the units of them.
+    counts_units = models.BooleanField(default=False)
+    uses = models.PositiveIntegerField()
+    left = models.PositiveIntegerField()
+    batch = models.CharField(max_length=60)
+    made_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["sale", "digest"], name="code_once_per_sale"),
+            models.CheckConstraint(condition=Q(left__lte=F("uses")), name="code_left_at_most_its_uses"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.batch} {self.pk}"
+
+
+class CodeUse(models.Model):
+    """A request that a code was shown for; it keeps its uses, whatever becomes of it."""
+
+    code = models.ForeignKey(AccessCode, on_delete=models.PROTECT, related_name="shown_for")
+    request_id = models.CharField(max_length=40)
+    uses = models.PositiveIntegerField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["request_id"], name="one_code_per_request")]
+
+    def __str__(self) -> str:
+        return self.request_id
 
 
 class Order(models.Model):

@@ -357,6 +357,13 @@ RATE_OF_STREAMS = rate("FAIRDROP_RATE_OF_STREAMS", default="4000:400")
 BUYER_DAYS = env.int("FAIRDROP_BUYER_DAYS", default=180)
 if not 1 <= BUYER_DAYS <= 3650:
     raise ImproperlyConfigured("FAIRDROP_BUYER_DAYS must be from 1 to 3650")
+# Passes: how many tries a challenge takes at least (twice as many at most), how long a pass lives after its challenge,
+# and how long a page without script waits for one.
+PASS_WORK = env.int("FAIRDROP_PASS_WORK", default=600)
+PASS_SECONDS = env.int("FAIRDROP_PASS_SECONDS", default=900)
+PASS_WAIT_SECONDS = env.int("FAIRDROP_PASS_WAIT_SECONDS", default=60)
+if not (1 <= PASS_WORK <= 1_000_000 and 60 <= PASS_SECONDS <= 86_400 and 1 <= PASS_WAIT_SECONDS <= 3600):
+    raise ImproperlyConfigured("FAIRDROP_PASS_WORK, _SECONDS and _WAIT_SECONDS: 1 to 1000000, 60 to 86400, 1 to 3600")
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
 LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)
 SETTLE_BATCH = env.int("FAIRDROP_SETTLE_BATCH", default=500)

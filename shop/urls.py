@@ -14,7 +14,7 @@ from shop.salelog import views as salelog
 from shop.staff.lists.revenue_page import revenue_page
 from shop.staff.setup.pictures import may_upload
 from shop.staff.stock import stock_live
-from shop.web import languages, mail_pages, my_tickets, opening_calendar, ticket_actions, views
+from shop.web import languages, mail_pages, my_tickets, opening_calendar, pass_pages, ticket_actions, views
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
 FAVICON = lazy(static, str)("shop/favicon.svg")
@@ -24,6 +24,7 @@ urlpatterns = [
     path("past/", views.past_sales, name="past-sales"),
     path("sales/<slug:slug>/", views.sale, name="sale"),
     path("sales/<slug:slug>/opening.ics", opening_calendar.opening_file, name="sale-calendar"),
+    path("sales/<slug:slug>/pass/", pass_pages.pass_page, name="sale-pass"),
     path("tickets/", my_tickets.my_tickets, name="my-tickets"),
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),

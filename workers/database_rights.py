@@ -44,6 +44,8 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     # Inserting an order locks its sale against deletion, which needs the right to update some column of it.
     "shop_sale": (ALL, "web", "web settler(ordinal_base) reconciler(ordinal_base retired_at)", ""),
     "shop_saleterms": (ALL, "web", "", ""),
+    "shop_accesscode": ("web", "web", "web(left)", ""),
+    "shop_codeuse": ("web", "web", "", ""),
     "shop_order": (
         ALL,
         "web settler",

@@ -34,13 +34,15 @@ MAX_ENDED_REQUESTS = 20
 MAX_STANDBY = 1000
 # A line that was full opens so much later: longer than any process answers "sold out" from memory.
 REOPENING_US = 300_000
+NO_PASS, NO_CODE = "-", "!"
 
 
 class Ask(NamedTuple):
     """One buyer's wish, as the script gets it. terms_version: of the terms they were shown, 0 when they named none.
 
     standby: without room in the line, it waits on standby for what comes back. network: from which it came, '' when
-    that is not known: then no network is counted.
+    that is not known: then no network is counted. pass_id: of the pass that lets it in, NO_PASS when it needs one and
+    has none that is good, NO_CODE when that is so of a code, '' when it needs none.
     """
 
     request_id: str
@@ -49,6 +51,7 @@ class Ask(NamedTuple):
     terms_version: int = 0
     standby: bool = False
     network: str = ""
+    pass_id: str = ""
 
 
 class Code(IntEnum):
@@ -68,6 +71,9 @@ class Code(IntEnum):
     LINE_FULL = 12
     ON_STANDBY = 13
     NETWORK_LIMITED = 14
+    PASS_REQUIRED = 15
+    PASS_SPENT = 16
+    CODE_REQUIRED = 17
     KNOWN_BEFORE = 100
 
 
@@ -104,14 +110,15 @@ def state_of(code: int) -> State | None:
 
 def _script_keys(line: SaleLine) -> list[str]:
     makers = (keys.sales, keys.stock, keys.line, keys.in_flight, keys.records, keys.live_units, keys.ended_requests)
-    return [*(make(line.sku) for make in makers), keys.networks(line.sku)]
+    return [*(make(line.sku) for make in makers), keys.networks(line.sku), keys.passes(line.sku)]
 
 
 def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
     # One text for the whole batch: packing four arguments a request costs more than everything else here.
-    names, buyers, quantities, versions, standbys, networks = zip(*asks, strict=True)
+    names, buyers, quantities, versions, standbys, networks, passes = zip(*asks, strict=True)
     places = [place for place, standby in enumerate(standbys, 1) if standby] if any(standbys) else []
-    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks])
+    needed = passes if any(passes) else []
+    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks, needed])
     limits: list[Argument] = [MAX_ENDED_REQUESTS, REOPENING_US, MAX_STANDBY, line.network_limit]
     return [line.sale_id, line.sku, keys.wake_channel(), *limits, wishes]
 

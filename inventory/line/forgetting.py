@@ -121,8 +121,9 @@ def _forget_requests(client: Client, sku: str, names: Sequence[str]) -> int:
 
 
 def _forget_units(client: Client, sku: str, sale_ids: Collection[int]) -> None:
-    """Remove live units that no record bears out any more, and the sales themselves."""
-    for key in (keys.live_units(sku), keys.ended_requests(sku), keys.sales(sku)):
+    """Remove live units that no record bears out any more, what was counted for a sale, and the sales themselves."""
+    makers = (keys.live_units, keys.ended_requests, keys.networks, keys.passes, keys.sales)
+    for key in (make(sku) for make in makers):
         for page in pages(client, "HSCAN", key, size=PAGE):
             fields = [field for field, _ in page if int(field.partition(":")[0]) in sale_ids]
             if fields:

@@ -65,6 +65,11 @@ def networks(sku: str) -> str:
     return f"fd:{{{sku}}}:networks"
 
 
+def passes(sku: str) -> str:
+    """hash, "sale_id:pass id" → the request that a pass let in. Lives as long as the SKU."""
+    return f"fd:{{{sku}}}:passes"
+
+
 def hand_outs(sku: str) -> str:
     """hash, request_id → how often it was handed out again after a crash. Emptied by settle."""
     return f"fd:{{{sku}}}:handouts"
@@ -98,6 +103,7 @@ def all_of(sku: str) -> list[str]:
         live_units,
         ended_requests,
         networks,
+        passes,
         hand_outs,
         dead_letters,
         dead_letter_notes,

@@ -14,13 +14,23 @@ from typing import NamedTuple
 import structlog
 from django.conf import settings
 
-from inventory.exceptions import FairdropError, InvalidRequest, LineFull, MemoryFull, SaleNotPrimed, SoldOut
+from inventory.exceptions import (
+    FairdropError,
+    InvalidRequest,
+    LineFull,
+    MemoryFull,
+    SaleNotPrimed,
+    SoldOut,
+)
 from inventory.line import admission
 from inventory.line.admission import Answer, Ask, Code, SaleLine
 from inventory.records import Ticket, request_id, sign_ticket
 from inventory.redis import AsyncClient, clocks
 from inventory.redis.memory import WATCH
 from inventory.states import State
+from shop.access import codes, passes
+from shop.access.codes import NOT_SHOWN
+from shop.access.passes import NOT_ASKED, Worth
 from shop.buyers import ticket_signer
 from shop.client_address import Origin
 from shop.gate.sales.cache import Board
@@ -29,6 +39,7 @@ from shop.gate.server.coalescer import Coalescer
 from shop.gate.server.rates import Rates
 from shop.gate.server.threads import ThreadPool
 from shop.http import buyer_of, check_json_content_type, read_json_object
+from shop.models import Sale
 from shop.orders.refusals import full_retry_seconds, not_open, refusal
 from shop.orders.requests import MAX_KEY_LENGTH, MAX_UNITS
 from shop.orders.restoring import restore_asked
@@ -57,6 +68,7 @@ EARLY_SECONDS = 2.0
 MAX_VERSION = 2**53
 # To look a member of an enumeration up costs more than the comparison.
 ADMITTED, ON_STANDBY = int(Code.ADMITTED), int(Code.ON_STANDBY)
+NEVER = str(Sale.PassMode.NEVER)
 SOLD_OUT = problem_answer(SoldOut())
 LINE_FULL = LineFull()
 TERMS_CODES = (Code.TERMS_CHANGED, Code.TERMS_UNKNOWN)
@@ -65,18 +77,19 @@ TERMS_CODES = (Code.TERMS_CHANGED, Code.TERMS_UNKNOWN)
 class Wish(NamedTuple):
     """What a body asks for. terms_version: of the terms that were shown, 0 when none is named; ticket: '' for none.
 
-    standby: without room in the line, wait on standby for what comes back.
+    standby: without room in the line, wait on standby for what comes back. code: the access code, '' for none.
     """
 
     quantity: int
     terms_version: int = 0
     ticket: str = ""
     standby: bool = False
+    code: str = ""
 
 
 @lru_cache(maxsize=256)
 def read_wish(body: bytes) -> Wish:
-    """Return what `body` asks for: "quantity" from 1 to 1000, perhaps "terms_version", "ticket", "standby".
+    """Return what `body` asks for: "quantity" from 1 to 1000, perhaps "terms_version", "ticket", "standby", "code".
 
     Raises InvalidRequest. Cached: a sale's bodies are the same few bytes thousands of times over. Errors are not kept.
     """
@@ -95,7 +108,10 @@ def read_wish(body: bytes) -> Wish:
     standby = wish.get("standby", False)
     if type(standby) is not bool:
         raise InvalidRequest("standby must be true or false")
-    return Wish(quantity, version, ticket, standby)
+    code = wish.get("code", "")
+    if not isinstance(code, str) or len(code) > codes.MAX_TYPED:
+        raise InvalidRequest(f"code must be a text of at most {codes.MAX_TYPED} characters")
+    return Wish(quantity, version, ticket, standby, code)
 
 
 def read_idempotency_key(headers: Headers) -> str:
@@ -133,6 +149,7 @@ class Asked(NamedTuple):
     ask: Ask
     origin: Origin
     is_repeat: bool = False  # the database was asked for the terms already
+    refusal: FairdropError | None = None  # what is wrong with its pass or code, should it need one
 
 
 class Purchases:
@@ -148,6 +165,7 @@ class Purchases:
         self._coalescers: dict[int, Coalescer[Asked, Answer]] = {}
         self._looks: dict[int, Coalescer[tuple[Asked, Answer], Answer]] = {}
         self._threads = ThreadPool("tickets", threads=2, most_waiting=64)
+        self._codes = ThreadPool("codes", threads=4, most_waiting=settings.GATE_MAX_WAITING)
 
     async def stop(self) -> None:
         """Let what was handed over be decided, and end the threads."""
@@ -155,6 +173,7 @@ class Purchases:
         await asyncio.gather(*(each.finish() for each in self._looks.values()))
         await asyncio.gather(*(each.finish() for each in self._coalescers.values()))  # who was asked again
         self._threads.close()
+        self._codes.close()
 
     def handle(self, reply: Reply, asked: tuple[SaleEntry, Origin], headers: Headers, body: bytes) -> None:
         """Answer one POST, now or when its batch is back; an error is answered as a problem."""
@@ -171,13 +190,17 @@ class Purchases:
     def _ask(self, reply: Reply, entry: SaleEntry, origin: Origin, headers: Headers, body: bytes) -> None:
         buyer = buyer_of(headers, unsafe=True)
         check_json_content_type(headers)
-        quantity, terms_version, ticket, standby = read_wish(body)
+        quantity, terms_version, ticket, standby, code = read_wish(body)
         key = read_idempotency_key(headers)
         card = entry.card
         if not ticket and not standby and entry.is_surely_sold_out(buyer):
             return _refuse_from_memory(reply, entry)
         name = request_id(sale_id=card.sale_id, request_key=entry.request_key, buyer=buyer, idempotency_key=key)
-        asked = Asked(reply, entry, Ask(name, buyer, quantity, terms_version, standby, origin[1]), origin)
+        sent = NOT_ASKED
+        if card.pass_mode != NEVER:
+            sent = passes.check(headers.get(b"fairdrop-pass", b"").decode("latin-1"), card, buyer=buyer)
+        ask = Ask(name, buyer, quantity, terms_version, standby, origin[1], sent.pass_id)
+        asked = Asked(reply, entry, ask, origin, refusal=sent.refusal)
         if self._is_noted and REQUEST_ID in headers:
             log.info("asked", action="asked", requests=[name], request_id=request_id_of(headers).decode())
         if ticket:
@@ -188,7 +211,19 @@ class Purchases:
             return self._late.find(reply, self._look_up(asked), headers)
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
+        if card.codes_required:
+            return self._late.find(reply, self._show_code(asked, code), headers)
         return self._coalescer(entry).submit(asked)
+
+    async def _show_code(self, asked: Asked, code: str) -> None:
+        """Send an ask on with what its code is worth. Raises GuessesLimited, Unavailable."""
+        ask, card = asked.ask, asked.entry.card
+        sent = await self._codes.read(
+            codes.check, code, card, request_id=ask.request_id, quantity=ask.quantity, network=ask.network,
+            sent=Worth(ask.pass_id, asked.refusal),
+        )  # fmt: skip
+        shown = asked._replace(ask=ask._replace(pass_id=sent.pass_id), refusal=sent.refusal)
+        self._coalescer(asked.entry).submit(shown)
 
     async def _restore(self, asked: Asked, ticket: str) -> None:
         """Answer with the place that a ticket names, as the admission script would. Raises what restore_asked does."""
@@ -237,12 +272,14 @@ class Purchases:
 
     def _answer(self, asked: Asked, answer: Answer) -> None:
         code, seq, position, terms_version, ordinal = answer
-        reply, entry, ask, origin, _ = asked
+        reply, entry, ask, origin, _, not_shown = asked
         is_new = code in (ADMITTED, ON_STANDBY)
         if not is_new and code <= Code.KNOWN_BEFORE:
             if code == Code.NOT_PRIMED:
                 self._board.prime_soon(entry)
                 raise SaleNotPrimed
+            if not_shown is not None and code in NOT_SHOWN:
+                raise not_shown
             raise refusal(code, entry.card, now=clocks.now()) or SaleNotPrimed
         if is_new:
             entry.note_admission()

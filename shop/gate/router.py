@@ -15,11 +15,13 @@ from django.conf import settings
 from inventory import redis
 from inventory.exceptions import MethodNotAllowed, RateLimited
 from inventory.records import sale_id_of
+from shop.access.rush import RUSHES
 from shop.buyers import issue_buyer, set_cookie_header
 from shop.client_address import Origin, origin_of
 from shop.gate import metrics
 from shop.gate.page_cache import SALE_PATH, FrontPages, is_shared, send_page
 from shop.gate.pages import Pages
+from shop.gate.passes import Passes
 from shop.gate.purchase import Purchases
 from shop.gate.readiness import Readiness
 from shop.gate.sales.cache import Board
@@ -62,6 +64,7 @@ from shop.replies import (
 )
 
 API = "/api/v1/"
+CREATED = Head(201, JSON_HEADERS)
 SALES, ASKS, REQUESTS, ALL_SALES = b"/api/v1/sales/", b"/requests", b"/api/v1/requests/", b"/api/v1/sales"
 
 
@@ -167,6 +170,8 @@ class Gate:
             case ["sales", slug]:
                 allow(scope, "GET")
                 await send_value(send, sale_answer(await self._board.find(slug)))
+            case ["sales", slug, "challenge" | "passes" as wanted]:
+                await self._give_pass(wanted, slug, scope, receive, send)
             case ["payments", provider_name, "notices"]:
                 allow(scope, "POST")
                 await send_value(send, await self._notices.handle(provider_name, headers_of(scope), receive))
@@ -176,6 +181,19 @@ class Gate:
                 await issue(headers_of(scope), send)
             case _:
                 await self._behind(scope, receive, send)
+
+    async def _give_pass(self, wanted: str, slug: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """GET /challenge and POST /passes of a sale; both are counted with new tokens, because they cost as little."""
+        allow(scope, "GET" if wanted == "challenge" else "POST")
+        limit(self._tokens, origin_of_scope(scope))
+        headers = headers_of(scope)
+        buyer = buyer_of(headers, unsafe=wanted == "passes")
+        card = (await self._board.find(slug)).card
+        if wanted == "challenge":
+            return await send_value(send, await self._passes.challenge(card, buyer=buyer))
+        check_json_content_type(headers)
+        given = await self._passes.redeem(card, await read_body(receive, headers), buyer=buyer)
+        return await send_answer(send, CREATED, json.dumps(given.shown()).encode())
 
     async def _ask(self, asked: tuple[SaleEntry, Origin], headers: Headers, receive: Receive, send: Send) -> None:
         """Answer a purchase that takes the ordinary road: in every word as a hot one."""
@@ -198,6 +216,7 @@ class Gate:
         self._purchases = Purchases(self._client, self._board, late, rates=self._asks)
         self._statuses = Statuses(self._client, self._board, late)
         self._notices = Notices()
+        self._passes = Passes()
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
         self._readiness = Readiness(self._client)
@@ -221,6 +240,7 @@ class Gate:
             await self._board.stop()
             self._statuses.close()
             self._notices.close()
+            self._passes.close()
             self._readiness.close()
             self._behind.close()
             await redis.close_async(self._client)
@@ -280,6 +300,7 @@ def too_often(wait_seconds: int) -> RateLimited:
 async def issue(headers: Headers, send: Send) -> None:
     """POST /api/v1/buyers: give a new buyer a token, in the body and as the cookie."""
     check_origin(headers, required=False)
+    RUSHES.note_token()
     buyer, token = issue_buyer()
     body = f'{{"buyer":"{buyer}","token":"{token}"}}'.encode()
     await send_answer(send, Head(201, [*JSON_HEADERS, (b"set-cookie", set_cookie_header(token))]), body)

@@ -6,12 +6,14 @@ import math
 from datetime import datetime
 
 from inventory.exceptions import (
+    CodeRequired,
     FairdropError,
     IdempotencyMismatch,
     InvalidRequest,
     LimitReached,
     LineFull,
     NetworkLimited,
+    PassRequired,
     SaleClosed,
     SaleNotOpen,
     SaleNotPrimed,
@@ -87,5 +89,11 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
             return LimitReached(f"{ended}; it takes no more of you.")
         case Code.NETWORK_LIMITED:
             return NetworkLimited()
+        case Code.PASS_REQUIRED:
+            return PassRequired()
+        case Code.PASS_SPENT:
+            return PassRequired("This pass let another request in: get a new one.")
+        case Code.CODE_REQUIRED:
+            return CodeRequired()
         case _:
             return None

@@ -19,6 +19,7 @@ from inventory.exceptions import (
 from inventory.line import admission, reading
 from inventory.redis import clocks, memory
 from inventory.states import State
+from shop.access import codes, passes
 from shop.models import Order
 from shop.orders import holds
 from shop.orders.numbers import order_number
@@ -62,13 +63,15 @@ def ask(
     terms_version: int = 0,
     standby: bool = False,
     network: str = "",
+    pass_text: str = "",
+    code: str = "",
 ) -> RequestView:
     """Put `buyer`'s wish for `quantity` units into the line of `card`; a repeated key is the same request (I14).
 
     terms_version: of the terms the buyer was shown, 0 when none is named. standby: without room in the line, wait on
-    standby for what comes back. network: from which the wish came, '' when that is not known. Raises SoldOut,
-    LineFull, LimitReached, NetworkLimited, TermsChanged, SaleNotOpen, SaleClosed,
-    IdempotencyMismatch, InvalidRequest, Unavailable.
+    standby for what comes back. network: from which the wish came, '' when that is not known. pass_text: the pass that
+    came with it, code: the access code; '' for none. Raises SoldOut, LineFull, LimitReached, NetworkLimited,
+    PassRequired, CodeRequired, TermsChanged, SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
     """
     if not 1 <= quantity <= MAX_UNITS:
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
@@ -79,15 +82,17 @@ def ask(
         return find_asked(name, quantity=quantity)
     if memory.look(redis.connect(), card.sku):
         raise MemoryFull
-    wish = admission.Ask(name, buyer, quantity, terms_version, standby, network)
+    sent = passes.check(pass_text, card, buyer=buyer)
+    if card.codes_required:
+        sent = codes.check(code, card, request_id=name, quantity=quantity, network=network, sent=sent)
+    wish = admission.Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id)
     answer = _admit(card, wish)
     if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
         card = catalogue.find_sale_by_id(card.sale_id)
         catalogue.prime_card(card)
         answer = _admit(card, wish)
-    error = refusal(answer.code, card, now=clocks.now())
-    if error is not None:
-        raise error
+    if error := refusal(answer.code, card, now=clocks.now()):
+        raise sent.refusal if answer.code in codes.NOT_SHOWN and sent.refusal else error
     return _view_of_answer(wish, answer, card=card)
 
 

@@ -74,6 +74,9 @@ class SaleCard(priming.SaleTerms):
     tagline_zh: str = ""
     description_zh: str = ""
     ships: bool = False
+    pass_mode: str = Sale.PassMode.NEVER.value
+    pass_rush: int = 50
+    codes_required: bool = False
 
     @property
     def network_limit(self) -> int:

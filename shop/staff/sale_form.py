@@ -61,10 +61,14 @@ class SaleForm(TermsForm):
             "ships": "Then buyers give a delivery address before they pay on their ticket.",
             "per_network_limit": "How many units the buyers of one network (/24, of IPv6 /48) are let in for. Empty: "
             "a twentieth of the units, and 10 at least; 0: any number. Many people may share one address.",
+            "pass_mode": "Whether buyers need a pass. It costs their device some seconds of work before the opening, "
+            "or a minute of waiting without script, and makes many false buyers dear.",
+            "pass_rush": "In a rush: a pass is needed from so many requests or new tokens a second in one web process.",
+            "codes_required": "Then a request needs a code; once it is saved, a link below makes them.",
             "opens_at": "UTC.",
             "closes_at": "UTC.",
         }
-        labels = {**LABELS, "per_network_limit": "Limit per network"}
+        labels = {**LABELS, "per_network_limit": "Limit per network", "pass_mode": "Pass", "pass_rush": "Rush from"}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -73,6 +77,18 @@ class SaleForm(TermsForm):
             # The admin shows one label for two inputs, which a screen reader hears for neither.
             for part, widget in zip(("date", "time"), self.fields[name].widget.widgets, strict=True):
                 widget.attrs["aria-label"] = f"{self.fields[name].label}, {part} (UTC)"
+        for name in self.fields.keys() & {"pass_mode", "pass_rush"}:
+            self.fields[name].required = False
+
+    def clean_pass_mode(self) -> str:
+        """Return whether a pass is needed; what the sale has already when nothing was chosen."""
+        chosen: str = self.cleaned_data["pass_mode"] or self.instance.pass_mode
+        return chosen
+
+    def clean_pass_rush(self) -> int:
+        """Return from what pace it is a rush; what the sale has already when nothing was typed."""
+        typed: int = self.cleaned_data["pass_rush"] or self.instance.pass_rush
+        return typed
 
     def clean(self) -> dict[str, Any]:
         """Give the sale its stock before the database's own rules (no overlap) are checked."""

@@ -41,6 +41,7 @@ from inventory.records import Ticket, sign_ticket
 from inventory.redis import clocks
 from inventory.states import WAITING_STATES, State
 from shop import buyers
+from shop.access.codes import MAX_TYPED
 from shop.client_address import client_address, network_of
 from shop.http import PAGE_NUMBER, check_origin
 from shop.models import OrderEvent
@@ -62,6 +63,8 @@ TERMS_VERSION = re.compile(r"[0-9]{1,15}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
 # Keeps, for one sale's path only, the signed ticket that this browser got there; the same press again shows it.
 TICKET_COOKIE = "ticket"
+# Keeps the pass that this browser waited for on one sale's path; one that was worked for comes with the form.
+PASS_COOKIE = "pass"  # noqa: S105
 # Keeps the signed ticket on its own page's path, so that the page brings a lost place back also without script.
 PROOF_COOKIE = "proof"
 # Keeps the secret of a ticket's link on that ticket's path, in a browser that was opened by the link.
@@ -234,6 +237,8 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
                 terms_version=terms_version,
                 standby=request.POST.get("standby") == "1",
                 network=network_of(client_address(request)),
+                code=request.POST.get("code", ""),
+                pass_text=request.POST.get("pass") or request.COOKIES.get(PASS_COOKIE, ""),
             )
     except TermsChanged as error:
         return sale_page(request, catalogue.find_sale(card.slug), error=error)
@@ -245,6 +250,8 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
     was_listed, proof = proof.startswith(f"{name}."), proof_of(ticket, buyer=buyer)
     set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
     set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)
+    if PASS_COOKIE in request.COOKIES:  # it let this request in
+        response.delete_cookie(PASS_COOKIE, path=reverse("sale", args=[card.slug]))
     if not was_listed:
         last = ASKED_TURNS.find(request.COOKIES.get(LAST_ASKED_COOKIE, "none"))
         turn = ASKED_TURNS[(last + 1) % len(ASKED_TURNS)]
@@ -307,6 +314,7 @@ def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: Fairdrop
         "quantity": read_quantity(request),
         "idempotency_key": kept_key(request, error=error),
         "standby": takes_standby(request, face, error=error),
+        "code": request.POST.get("code", "")[:MAX_TYPED],
         "ticket": ticket if REQUEST_ID.fullmatch(ticket) else "",
     }
     return show(request, "shop/sale.html", context, error=error)

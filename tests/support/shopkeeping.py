@@ -44,6 +44,7 @@ def make_sale(
     hold_seconds: int = 600,
     switch: str = "on",
     network_limit: int | None = 0,
+    pass_mode: str = "never",  # noqa: S107
 ) -> SaleCard:
     """Make a sale of `units` new units of `sku`, put it into Redis, and return it; seconds count from now.
 
@@ -67,6 +68,7 @@ def make_sale(
             room=ROOM if room is None else room,
             switch=switch,
             per_network_limit=network_limit,
+            pass_mode=pass_mode,
         )
     catalogue.prime_sale(sale.slug)
     return catalogue.find_sale(sale.slug)

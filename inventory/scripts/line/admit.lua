@@ -1,18 +1,21 @@
 -- Admit a batch of requests of one sale into the SKU's line, in the order given.
 -- KEYS  1 sales   2 stock   3 line   4 in flight   5 records   6 live units   7 ended requests
---       8 networks
+--       8 networks   9 passes
 -- ARGV  1 sale_id   2 sku   3 wake channel   4 most requests of a buyer that may end unsold   5 reopening delay in µs
 --       6 most requests on standby   7 for how many units of the sale one network is let in, 0: for any number
 --       8 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, all
 --         of them texts; terms version "0": none was named; a list of the places in these lists, from 1, of those
---         that take standby where the line has no room; a list of networks, "": it is not known
+--         that take standby where the line has no room; a list of networks, "": it is not known; a list of passes, "":
+--         none is asked for, "-": one is, and none that is good came, "!": a code is, and none came; empty when no
+--         request needs one
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed, or not since this server was started: it may have lost the last ordinals it gave
 --         8 same id, other quantity            9 the terms became worse since that version
 --         10 a terms version that is not known here     11 too many requests of the buyer ended unsold
 --         12 no room now, but units may still come free; or standby was asked for, and is full   13 on standby now
---         14 its network was let in for as many units as one may be
+--         14 its network was let in for as many units as one may be   15 it needs a pass   16 its pass let another one in
+--         17 it needs a code
 --         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
 --         nothing changed
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU,
@@ -20,12 +23,12 @@
 -- record names the terms of this moment (I23); a buyer's live units never pass the limit (I7); units in line never pass
 -- what may still be had plus the room (I15), but for those on standby; while anybody is on standby nobody else is let in,
 -- so who is on standby never gets a later place; a line that was full opens only when no process can still remember it
--- as full; a network is let in for no more than its limit, on standby too, whatever became of the units. TIME of the
--- server is the only clock.
+-- as full; a network is let in for no more than its limit, on standby too, whatever became of the units; a pass lets in
+-- one id. TIME of the server is the only clock.
 -- Shared: head_waits
 local answer = {}
 -- C code, where a pattern takes 3 us a request
-local ids, buyers, quantities, versions, standbys, networks = unpack(cjson.decode(ARGV[8]))
+local ids, buyers, quantities, versions, standbys, networks, passes = unpack(cjson.decode(ARGV[8]))
 local count, fields, sale = #ids, {}, ARGV[1] .. ':'
 for i = 1, count do fields[i] = sale .. buyers[i] end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
@@ -36,6 +39,12 @@ local network_limit, units_before, network_units, to_networks = tonumber(ARGV[7]
 if network_limit > 0 then
   for i = 1, count do networks[i] = sale .. networks[i] end
   units_before = redis.call('HMGET', KEYS[8], unpack(networks))
+end
+-- Of each pass: the id that it let in.
+local spent, spent_now, to_passes = {}, {}, {}
+if #passes > 0 then
+  for i = 1, count do if #passes[i] > 1 then passes[i] = sale .. passes[i] end end
+  spent = redis.call('HMGET', KEYS[9], unpack(passes))
 end
 local found = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ':ordinals')
 local state, opens_us, closes_us, limit_text, room_text, terms =
@@ -132,6 +141,11 @@ for i = 1, count do
         if takes_standby[i] then on_standby = standing < tonumber(ARGV[6]) end
         if not on_standby then code = (takes_standby[i] or available + held > 0) and 12 or 2 end
       end
+      local pass = passes[i] or ''
+      if not code and pass ~= '' then
+        local let_in = spent_now[pass] or spent[i]
+        if pass == '-' then code = 15 elseif pass == '!' then code = 17 elseif let_in and let_in ~= id then code = 16 end
+      end
       if not code and units_before[i] ~= nil and networks[i] ~= sale then
         of_network = (network_units[networks[i]] or tonumber(units_before[i] or '0')) + units
         if of_network > network_limit then code = 14 end
@@ -156,6 +170,10 @@ for i = 1, count do
         local m = #to_networks
         network_units[networks[i]], to_networks[m + 1], to_networks[m + 2] = of_network, networks[i], of_network
       end
+      if (passes[i] or '') ~= '' then
+        local m = #to_passes
+        spent_now[passes[i]], to_passes[m + 1], to_passes[m + 2] = id, passes[i], id
+      end
       room, queued = room - units, queued + units
       answer_with(i, on_standby and 13 or 1, last_seq, ahead + admitted, tonumber(terms), ordinal)
     end
@@ -167,6 +185,7 @@ if admitted > 0 then
   redis.call('HSET', KEYS[5], unpack(to_records))
   redis.call('HSET', KEYS[6], unpack(to_live))
   if #to_networks > 0 then redis.call('HSET', KEYS[8], unpack(to_networks)) end
+  if #to_passes > 0 then redis.call('HSET', KEYS[9], unpack(to_passes)) end
   redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals', string.format('%.0f', ordinal) .. '|' .. base .. '|' .. run_id)
   redis.call('HSET', KEYS[2], 'queued', queued, 'last_seq', string.format('%.0f', last_seq),
     'changes', string.format('%.0f', tonumber(stock[7] or '0') + 1))

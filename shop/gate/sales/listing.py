@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 from inventory.exceptions import InvalidRequest
 from inventory.line.reading import LineFigures
 from inventory.redis import clocks
+from shop.access.rush import asks_for_pass
 from shop.gate.sales.state import SaleEntry
 from shop.http import PAGE_NUMBER
 from shop.sales.catalogue import SaleCard
@@ -59,6 +60,7 @@ def _answer(card: SaleCard, *, stock: LineFigures | SaleCard, queued: int) -> di
         "per_buyer_limit": card.per_buyer_limit,
         "hold_seconds": card.hold_seconds,
         "terms_version": card.terms_version,
+        "requires": [*(["pass"] if asks_for_pass(card) else []), *(["code"] if card.codes_required else [])],
         "opens_at": card.opens_at.isoformat(),
         "closes_at": card.closes_at.isoformat(),
         "server_time": now.isoformat(),

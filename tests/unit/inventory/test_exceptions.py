@@ -16,6 +16,8 @@ CONTRACT = {
     "invalid_request": 400,
     "unauthenticated": 401,
     "forbidden_origin": 403,
+    "pass_required": 403,
+    "code_required": 403,
     "sale_not_found": 404,
     "request_not_found": 404,
     "sold_out": 409,

@@ -1,0 +1,123 @@
+"""Makes access codes and counts what they are shown for, in the database: a Redis that was lost gives no use back.
+A code has 60 random bits, and only its HMAC is kept. Never says whether a code that is not good was ever one.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+
+from django.conf import settings
+from django.core.cache import cache as counts
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from inventory.exceptions import CodeRequired, GuessesLimited
+from inventory.line.admission import NO_CODE, NO_PASS, Code
+from inventory.redis import clocks
+from shop.access.passes import Worth
+from shop.models import AccessCode, CodeUse
+from shop.sales.catalogue import SaleCard
+
+# Crockford's digits: none of them is taken for another one.
+DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+LENGTH, GROUP = 12, 4
+MISREAD = str.maketrans("OILU", "011V", "- ")
+WRITTEN = re.compile(rf"[{DIGITS}]{{{LENGTH}}}")
+MAX_TYPED = 40
+EARLY_SECONDS = 2.0
+# So many wrong codes one network may send in one sale and so many seconds.
+MAX_GUESSES, GUESS_SECONDS = 50, 600
+NOT_GOOD = "This is not a code for this sale, or it has been used up. Nothing was asked for."
+# The answers of the admission script that say that something was not shown.
+NOT_SHOWN = (Code.PASS_REQUIRED, Code.CODE_REQUIRED)
+
+
+def make_codes(sale_id: int, *, number: int, uses: int, counts_units: bool, batch: str) -> list[str]:
+    """Make `number` new codes of `uses` each, and return them: this is the only time that anybody sees them."""
+    made = [_new_code() for _ in range(number)]
+    AccessCode.objects.bulk_create(
+        (
+            AccessCode(
+                sale_id=sale_id,
+                digest=_digests(sale_id, _plain(code))[0],
+                counts_units=counts_units,
+                uses=uses,
+                left=uses,
+                batch=batch,
+            )
+            for code in made
+        ),
+        batch_size=1_000,
+    )
+    return made
+
+
+def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network: str, sent: Worth) -> Worth:
+    """Return what the code that came with a request is worth: `sent`, what its pass is, when it is good.
+
+    Reads and writes the database unless the pass already stands in the way. Whether it is refused the admission script
+    says: a request that is in line needs no code. Raises GuessesLimited.
+    """
+    if sent.pass_id == NO_PASS:
+        return sent
+    # Well before the opening the line lets nobody in, and nothing is counted.
+    if not text or (card.opens_at - clocks.now()).total_seconds() > EARLY_SECONDS:
+        return Worth(NO_CODE, CodeRequired())
+    if CodeUse.objects.filter(request_id=request_id, code__sale_id=card.sale_id).exists():
+        return sent
+    guesses = f"guesses:{card.sale_id}:{network}"
+    if (counts.get(guesses) or 0) >= MAX_GUESSES:
+        raise GuessesLimited
+    if _use(text, card, request_id=request_id, quantity=quantity):
+        return sent
+    if not counts.add(guesses, 1, timeout=GUESS_SECONDS):
+        _count_up(guesses)
+    return Worth(NO_CODE, CodeRequired(NOT_GOOD))
+
+
+def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:
+    """Count a use of the code `text` for a request; say False, and count nothing, when it is none or has too few left.
+
+    The same request again finds its use, also when both come in the same instant.
+    """
+    plain = _plain(text)
+    if not WRITTEN.fullmatch(plain):
+        return False
+    found = AccessCode.objects.filter(sale_id=card.sale_id, digest__in=_digests(card.sale_id, plain)).first()
+    if found is None:
+        return False
+    uses = quantity if found.counts_units else 1
+    try:
+        with transaction.atomic():
+            if not AccessCode.objects.filter(pk=found.pk, left__gte=uses).update(left=F("left") - uses):
+                return False
+            CodeUse.objects.create(code=found, request_id=request_id, uses=uses)
+    except IntegrityError:
+        return CodeUse.objects.filter(request_id=request_id, code__sale_id=card.sale_id).exists()
+    return True
+
+
+def _count_up(name: str) -> None:
+    try:
+        counts.incr(name)
+    except ValueError:
+        counts.set(name, 1, timeout=GUESS_SECONDS)  # it ended a moment ago
+
+
+def _new_code() -> str:
+    digits = "".join(secrets.choice(DIGITS) for _ in range(LENGTH))
+    return "-".join(digits[at : at + GROUP] for at in range(0, LENGTH, GROUP))
+
+
+def _plain(text: str) -> str:
+    """Return a code as it is hashed: without hyphens and spaces, and with what is easily misread."""
+    return text[:MAX_TYPED].upper().translate(MISREAD)
+
+
+def _digests(sale_id: int, plain: str) -> Sequence[str]:
+    """Return the HMAC of a code with each key, the first key's first: a code outlives a rotation of keys."""
+    keys = (hmac.digest(key.encode(), b"access code", "sha256") for key in settings.TOKEN_KEYS)
+    return [hmac.digest(key, f"{sale_id} {plain}".encode(), "sha256").hex() for key in keys]

@@ -1,0 +1,110 @@
+"""Signs passes and reads them. A pass names when it ends and an id of its own; its signature binds it to one sale and
+one buyer. That it lets in one request alone is kept by the admission script. Never stores anything.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from functools import cache
+from typing import NamedTuple
+
+from django.conf import settings
+
+from inventory.exceptions import FairdropError, PassRequired
+from inventory.line.admission import NO_PASS
+from inventory.redis import clocks
+from inventory.signing import Signer
+from shop.access.rush import RUSHES, asks_for_pass
+from shop.models import Sale
+from shop.sales.catalogue import SaleCard
+
+# p: work was done for it, or its buyer waited; c: it was given in a calm, and is good only in one.
+PROVED, CALM = "p", "c"
+PASS = re.compile(r"([pc])([0-9]{1,11})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{22})", re.ASCII)
+NOT_OURS = "This is not a pass of yours for this sale."
+
+
+class Pass(NamedTuple):
+    """A pass as a buyer is given it. expires_at: whole seconds since 1970."""
+
+    text: str
+    expires_at: int
+
+    def shown(self) -> dict[str, str]:
+        """Return it as the contract shows it."""
+        return {"pass": self.text, "expires_at": datetime.fromtimestamp(self.expires_at, UTC).isoformat()}
+
+
+class Worth(NamedTuple):
+    """What a request's pass, or code, comes to. pass_id: as an Ask has it; refusal: what to say should it be needed."""
+
+    pass_id: str
+    refusal: FairdropError | None = None
+
+
+NOT_ASKED = Worth("")
+
+
+@cache
+def _signer() -> Signer:
+    return Signer(settings.TOKEN_KEYS, purpose="pass")
+
+
+@cache
+def _namer() -> Signer:
+    return Signer(settings.TOKEN_KEYS[-1:], purpose="pass id")
+
+
+def make_pass(card: SaleCard, *, buyer: str, proof: str, until: int, kind: str = PROVED) -> Pass:
+    """Return the pass of `buyer` for what they showed; the same proof gives the same pass.
+
+    proof: a text that nobody can make up; until: the seconds since 1970 from which the life of the pass counts.
+    """
+    expires_at = until + settings.PASS_SECONDS
+    text = f"{kind}{expires_at}.{_namer().sign(f'{card.sale_id} {buyer} {proof}')}"
+    return Pass(f"{text}.{_signer().sign(_signed(text, card, buyer))}", expires_at)
+
+
+def make_calm_pass(card: SaleCard, *, buyer: str) -> Pass:
+    """Return the pass of a sale that asks for none now. Raises PassRequired when it does."""
+    if asks_for_pass(card):
+        raise PassRequired
+    now = int(clocks.seconds())
+    return make_pass(card, buyer=buyer, proof=str(now), until=now, kind=CALM)
+
+
+def check(text: str, card: SaleCard, *, buyer: str) -> Worth:
+    """Return what the pass that came with a request is worth, and count the request; '' when none came.
+
+    Whether it is refused the admission script says: who is in line already needs no pass.
+    """
+    if card.pass_mode == Sale.PassMode.NEVER:
+        return NOT_ASKED
+    if card.pass_mode == Sale.PassMode.RUSH:
+        RUSHES.note_ask(card)
+        if not asks_for_pass(card):
+            return NOT_ASKED
+    try:
+        return Worth(_id_of(text, card, buyer=buyer))
+    except PassRequired as error:
+        return Worth(NO_PASS, error)
+
+
+def _id_of(text: str, card: SaleCard, *, buyer: str) -> str:
+    """Return the id of a good pass. Raises PassRequired: missing, forged, another's, calm or over."""
+    if not text:
+        raise PassRequired
+    found = PASS.fullmatch(text)
+    # One word for all that the signature does not bear out: nobody learns from it what was wrong.
+    if found is None or not _signer().verify(_signed(text.rpartition(".")[0], card, buyer), found[4]):
+        raise PassRequired(NOT_OURS)
+    if int(found[2]) <= clocks.seconds():
+        raise PassRequired("This pass has ended: get a new one.")
+    if found[1] == CALM:
+        raise PassRequired("This pass was given without a proof, before many came: solve the challenge.")
+    return found[3]
+
+
+def _signed(text: str, card: SaleCard, buyer: str) -> str:
+    return f"{text} {card.sale_id} {buyer}"

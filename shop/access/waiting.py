@@ -1,0 +1,56 @@
+"""A pass for who can solve no challenge: they wait, in a page that reloads itself, and one network is given few.
+When a wait began is in a signed text that the browser keeps; the cache counts what each network was given.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from django.conf import settings
+from django.core.cache import cache as counts
+
+from inventory.redis import clocks
+from inventory.signing import Signer
+from shop.access.passes import Pass, make_pass
+from shop.sales.catalogue import SaleCard
+
+# So many passes one network is given for waiting, in one sale and one life of a pass.
+MAX_OF_A_NETWORK = 10
+WAIT = re.compile(r"([0-9]{1,11})\.([A-Za-z0-9_-]{22})", re.ASCII)
+
+
+@cache
+def _signer() -> Signer:
+    return Signer(settings.TOKEN_KEYS, purpose="wait")
+
+
+def begin_wait(card: SaleCard, *, buyer: str) -> str:
+    """Return the text that says that `buyer` waits from now on."""
+    now = int(clocks.seconds())
+    return f"{now}.{_signer().sign(_signed(now, card, buyer))}"
+
+
+def seconds_left(wait: str, card: SaleCard, *, buyer: str) -> int | None:
+    """Return how long `buyer` has still to wait, 0 when it is over; None for no wait of theirs, or an old one."""
+    found = WAIT.fullmatch(wait)
+    if found is None or not _signer().verify(_signed(int(found[1]), card, buyer), found[2]):
+        return None
+    left = int(found[1]) + settings.PASS_WAIT_SECONDS - int(clocks.seconds())
+    return max(0, left) if left > -settings.PASS_SECONDS else None
+
+
+def give_pass(wait: str, card: SaleCard, *, buyer: str, network: str) -> Pass | None:
+    """Return the pass for a wait that is over, the same one each time; None when the network was given too many."""
+    began = int(wait.partition(".")[0])
+    name = f"waited:{card.sale_id}:{network}"
+    counts.add(name, 0, timeout=settings.PASS_SECONDS)
+    mine = f"{name}:{wait}"
+    if counts.add(mine, 1, timeout=settings.PASS_SECONDS) and counts.incr(name) > MAX_OF_A_NETWORK:
+        counts.delete(mine)
+        return None
+    return make_pass(card, buyer=buyer, proof=wait, until=began + settings.PASS_WAIT_SECONDS)
+
+
+def _signed(began: int, card: SaleCard, buyer: str) -> str:
+    return f"{began} {card.sale_id} {buyer}"

@@ -1,0 +1,196 @@
+"""Access codes over HTTP: one lets in what it is good for, however many press at once, and whatever is no good code is
+refused in the same words and changes nothing. A Redis that was lost gives no use back. Uses a real web process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from django.core.cache import cache
+from django.test.utils import override_settings
+
+from inventory import redis
+from inventory.redis import keys
+from shop.access import codes
+from shop.models import AccessCode, CodeUse, Sale
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from tests.races.crowd import at_once
+from tests.support.http_calls import JSON, Answer, Buyer, Caller
+from tests.support.road import run
+from tests.support.waiting import wait_until
+
+MakeSale = Callable[..., SaleCard]
+FORM = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
+PRESSES = 200
+
+
+@pytest.fixture
+def make(web: Caller, shown_sale: MakeSale) -> MakeSale:
+    """Return a function that makes a sale that asks for a code, and waits until the web process knows."""
+
+    def make_guarded(**terms: object) -> SaleCard:
+        card = shown_sale(**{"units": 300, "limit": 5, **terms})
+        Sale.objects.filter(pk=card.sale_id).update(codes_required=True)
+        wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").json()["requires"] == ["code"])
+        return catalogue.find_sale(card.slug)
+
+    return make_guarded
+
+
+def new_codes(card: SaleCard, number: int = 1, *, uses: int = 1, counts_units: bool = False) -> list[str]:
+    return codes.make_codes(card.sale_id, number=number, uses=uses, counts_units=counts_units, batch="of a test")
+
+
+def press(
+    web: Caller, card: SaleCard, buyer: Buyer, code: object = None, *, quantity: int = 1, key: str = ""
+) -> Answer:
+    headers = {**JSON, **buyer.headers, **({"Idempotency-Key": key} if key else {})}
+    body = json.dumps({"quantity": quantity, **({} if code is None else {"code": code})})
+    return web.call("POST", f"/api/v1/sales/{card.slug}/requests", body=body, headers=headers)
+
+
+def assert_refused(answer: Answer) -> None:
+    assert (answer.status, answer.json()["code"]) == (403, "code_required"), answer
+
+
+def left(card: SaleCard) -> list[int]:
+    return list(AccessCode.objects.filter(sale_id=card.sale_id).order_by("pk").values_list("left", flat=True))
+
+
+def forget_guesses(card: SaleCard) -> None:
+    cache.delete(f"guesses:{card.sale_id}:127.0.0")
+
+
+def test_a_code_for_one_request_lets_in_one(web: Caller, make: MakeSale) -> None:
+    card, ann, bob = make(), web.new_buyer(), web.new_buyer()
+    (code,) = new_codes(card)
+    placed = press(web, card, ann, code)
+    assert placed.status == 202
+    for again in (press(web, card, ann, code), press(web, card, ann), press(web, card, ann, "WRONG")):
+        assert (again.status, again.json()["seq"]) == (200, placed.json()["seq"])
+    assert_refused(press(web, card, bob, code))
+    assert_refused(press(web, card, ann, code, key="another"))
+    assert left(card) == [0]
+
+
+def test_a_code_for_some_requests_and_one_for_some_units(web: Caller, make: MakeSale) -> None:
+    card = make()
+    (three,), (five_units,) = new_codes(card, uses=3), new_codes(card, uses=5, counts_units=True)
+    assert [press(web, card, web.new_buyer(), three, quantity=2).status for _ in range(4)] == [202] * 3 + [403]
+    found = [press(web, card, web.new_buyer(), five_units, quantity=quantity).status for quantity in (3, 3, 2, 1)]
+    assert found == [202, 403, 202, 403]
+    assert left(card) == [0, 0]
+
+
+BAD = (None, "", "rubbish", "0" * 12, "x" * 40, "\u0000", "é" * 12, "' OR 1=1 --", "%s")
+
+
+@pytest.mark.parametrize("number", range(len(BAD)))
+def test_what_is_no_code_is_refused_in_the_same_words_and_changes_nothing(
+    number: int, web: Caller, make: MakeSale
+) -> None:
+    """The control is a good one."""
+    card, other, ann = make(), make(), web.new_buyer()
+    (good,), (of_other,) = new_codes(card), new_codes(other)
+    forget_guesses(card)
+    answer = press(web, card, ann, BAD[number])
+    assert_refused(answer)
+    if BAD[number]:
+        assert answer.json() == press(web, card, ann, of_other).json()
+    page = web.call(
+        "POST", f"/sales/{card.slug}/", body=f"quantity=1&idempotency_key=first-press&code={number}",
+        headers={**FORM, "Cookie": f"buyer={ann.token}"},
+    )  # fmt: skip
+    assert (page.status, b"An access code is needed here" in page.body) == (403, True)
+    assert (left(card), left(other)) == ([1], [1])
+    assert run(("ZCARD", keys.line(card.sku)), ("HLEN", keys.records(card.sku))) == [0, 0]
+    assert press(web, card, ann, good).status == 202
+
+
+@pytest.mark.parametrize("code", [1, ["x"], True, "x" * 41], ids=range(4))
+def test_a_code_that_is_no_short_text_is_a_bad_request(code: object, web: Caller, make: MakeSale) -> None:
+    assert press(web, make(), web.new_buyer(), code).status == 400
+
+
+def test_a_code_is_read_as_people_write_it(web: Caller, make: MakeSale) -> None:
+    card = make()
+    (code,) = new_codes(card)
+    written = code.replace("-", " ").lower().replace("0", "o").replace("1", "l")
+    assert press(web, card, web.new_buyer(), f" {written} ").status == 202
+
+
+def test_a_press_of_the_page_takes_its_code(web: Caller, make: MakeSale) -> None:
+    card, ann = make(), web.new_buyer()
+    (code,) = new_codes(card)
+    body, headers = f"quantity=1&idempotency_key=first-press&code={code}", {**FORM, "Cookie": f"buyer={ann.token}"}
+    assert [web.call("POST", f"/sales/{card.slug}/", body=body, headers=headers).status for _ in range(2)] == [303] * 2
+    assert left(card) == [0]
+
+
+def test_a_code_pressed_at_once_by_two_hundred_lets_one_in(web: Caller, make: MakeSale) -> None:
+    card, buyers = make(), [web.new_buyer() for _ in range(PRESSES)]
+    (code,) = new_codes(card)
+    found = Counter(at_once(lambda number: press(web, card, buyers[number], code).status, PRESSES))
+    assert found[202] == 1
+    # Those who are too late are refused, by their code or as guesses, or asked to come again; nobody else is let in.
+    assert found.keys() <= {202, 403, 429, 503}
+    assert (left(card), CodeUse.objects.filter(code__sale_id=card.sale_id).count()) == ([0], 1)
+    assert run(("ZCARD", keys.line(card.sku))) == [1]
+
+
+def test_one_request_pressed_at_once_uses_its_code_once(web: Caller, make: MakeSale) -> None:
+    card, ann = make(), web.new_buyer()
+    (code,) = new_codes(card, uses=PRESSES)
+    found = Counter(at_once(lambda _number: press(web, card, ann, code).status, 40))
+    assert found[202] == 1
+    assert found.keys() <= {200, 202, 503}
+    assert left(card) == [PRESSES - 1]
+
+
+def test_a_redis_that_was_lost_gives_no_use_back(web: Caller, make: MakeSale) -> None:
+    card, ann = make(), web.new_buyer()
+    (code,) = new_codes(card)
+    assert press(web, card, ann, code).status == 202
+    redis.run_commands(redis.connect(), [("UNLINK", *keys.all_of(card.sku))])
+    wait_until(lambda: press(web, card, web.new_buyer(), code).status == 403, what="the sale is primed again")
+    assert press(web, card, ann, code, key="another").status == 403
+    assert press(web, card, ann, code).status in (200, 202)  # its own request
+    assert left(card) == [0]
+
+
+def test_before_the_opening_nothing_is_counted(web: Caller, make: MakeSale) -> None:
+    card = make(opens_in_seconds=900)
+    (code,) = new_codes(card)
+    assert press(web, card, web.new_buyer(), code).status == 425
+    assert left(card) == [1]
+
+
+def test_guesses_of_one_network_are_bounded(web: Caller, make: MakeSale) -> None:
+    card = make()
+    (code,) = new_codes(card)
+    found = Counter(
+        press(web, card, web.new_buyer(), f"GUESS{number}").status for number in range(codes.MAX_GUESSES + 3)
+    )
+    assert found == {403: codes.MAX_GUESSES, 429: 3}
+    limited = press(web, card, web.new_buyer(), code)
+    assert (limited.status, int(limited.headers["retry-after"])) == (429, 600)
+    forget_guesses(card)
+    assert press(web, card, web.new_buyer(), code).status == 202
+
+
+def test_nothing_is_kept_of_a_code_and_it_outlives_a_rotation(web: Caller, make: MakeSale) -> None:
+    card = make()
+    (code,) = new_codes(card)
+    row = AccessCode.objects.get(sale_id=card.sale_id)
+    plain = code.replace("-", "")
+    assert all(plain not in str(value) for value in vars(row).values())
+    with override_settings(TOKEN_KEYS=["new", "newer"]):
+        assert row.digest not in codes._digests(card.sale_id, plain)
+    from django.conf import settings
+
+    with override_settings(TOKEN_KEYS=["new", *settings.TOKEN_KEYS]):
+        assert row.digest in codes._digests(card.sale_id, plain)
