@@ -51,10 +51,15 @@ def keyed(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
     return hashlib.sha256(block.translate(INNER)), hashlib.sha256(block.translate(OUTER))
 
 
-def mac_text(key: bytes, text: str) -> str:
-    """Return 128 bits of HMAC-SHA-256 of `text` under `key`, as 22 URL-safe characters."""
+def mac(key: bytes, text: str) -> bytes:
+    """Return HMAC-SHA-256 of `text` under `key`, 32 bytes."""
     began, ended = keyed(key)
     inner, outer = began.copy(), ended.copy()
     inner.update(text.encode("utf-8", "surrogatepass"))  # forged text may hold anything; it must be refused, not fail
     outer.update(inner.digest())
-    return b2a_base64(outer.digest()[:MAC_BYTES], newline=False)[:MAC_LENGTH].translate(URL_SAFE).decode()
+    return outer.digest()
+
+
+def mac_text(key: bytes, text: str) -> str:
+    """Return 128 bits of HMAC-SHA-256 of `text` under `key`, as 22 URL-safe characters."""
+    return b2a_base64(mac(key, text)[:MAC_BYTES], newline=False)[:MAC_LENGTH].translate(URL_SAFE).decode()

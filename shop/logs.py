@@ -46,8 +46,9 @@ SECRET_TEXTS = [
         ),
         r"\1" + HIDDEN,
     ),
-    # Buyers' tokens and tickets: the signature, after a number or a buyer.
+    # Buyers' tokens and tickets of before: the signature, after a number or a buyer.
     (re.compile(r"((?:\.[0-9]{1,20}|[\w-]{22})\.)[\w-]{22}(?![\w-])", re.ASCII), r"\1" + HIDDEN),
+    (re.compile(r"\b(fdt2\.)[\w-]+(?:\.[\w-]*)?", re.ASCII), r"\1" + HIDDEN),
     (re.compile(r"\b(v1=)[0-9a-f]{64}"), r"\1" + HIDDEN),
     # Stripe's keys, those of endpoints, and what opens one payment.
     (re.compile(r"\b([sr]k_(?:live|test)_|whsec_)\w+"), r"\1" + HIDDEN),

@@ -27,8 +27,9 @@ from shop.models import Order
 from shop.salelog import sales, store
 from shop.salelog.changes import Change, Request, read_changes
 from shop.salelog.models import SaleLog
-from shop.salelog.notes import Checkpoint, LogOff, log_keys, read_note
+from shop.salelog.notes import Checkpoint, read_note
 from shop.salelog.publisher import LogState, Publisher
+from shop.tickets.keys import LogOff, log_keys
 
 log = structlog.get_logger(__name__)
 

@@ -62,7 +62,7 @@ def close_books(books: ClosingBooks, *, files: int) -> int:
     print(render(asdict(verdict), colour=sys.stdout.isatty()), flush=True)
     if stages := write_stages(books.folder):
         print("", stages_table(stages), sep="\n", flush=True)
-    logs = [check_log(books.api, slug, audit=book["after"]) for slug, book in books.sales.items()]
+    logs = [check_log(books.api, slug, audit=book["after"], folder=books.folder) for slug, book in books.sales.items()]
     (books.folder / LOGS_FILE).write_text("".join(f"{text}\n" for _, text in logs))
     print("", *(text for _, text in logs), sep="\n", flush=True)
     return 0 if verdict.ok and all(is_sound for is_sound, _ in logs) else 1

@@ -22,6 +22,7 @@ from loadtest.plan import options
 from loadtest.plan.arrivals import Arrivals, Stage
 from loadtest.record.history import clear_history
 from loadtest.record.sampling import Sampler
+from loadtest.record.tickets import clear_tickets
 from loadtest.run import books as closing
 from loadtest.run import web_tab
 from loadtest.run.companions import end_with_parent, measure_load
@@ -125,6 +126,7 @@ class FloodRun:
         """Make room for the record of this run; nothing of an earlier one stays. The plan goes in at once."""
         folder.mkdir(parents=True, exist_ok=True)
         clear_history(folder)
+        clear_tickets(folder)
         clear_progress(folder)
         clear_load(folder)
         (folder / PLAN_FILE).unlink(missing_ok=True)

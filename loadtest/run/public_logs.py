@@ -1,10 +1,14 @@
-"""Checks the public log of each flooded sale with the script that any stranger may use. Never asks the shop's books."""
+"""Checks the public log of each flooded sale, and the tickets that its buyers were given, with the script that any
+stranger may use. Never asks the shop's books.
+"""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
+from loadtest.record.tickets import read_tickets
 from loadtest.shop_api import NotThere, ShopApi, ShopError
 from loadtest.verify.verify_sale import Verifier
 
@@ -13,16 +17,20 @@ PATIENCE_SECONDS = 60.0
 TICK_SECONDS = 0.5
 
 
-def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None) -> tuple[bool, str]:
+def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: Path) -> tuple[bool, str]:
     """Return whether the log of a sale that is at rest holds by every rule, and a sentence about it.
 
-    audit: of the sale at rest; the log is waited for until it has as many decisions. A shop without logs passes.
+    audit: of the sale at rest; the log is waited for until it has as many decisions. folder: where the run kept its
+    tickets. A shop without logs passes.
     """
     verifier = Verifier(api.fetch, slug)
     decided = int((audit or {}).get("counts", {}).get("decided") or 0)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, tickets = time.monotonic() + PATIENCE_SECONDS, 0
     try:
         verifier.read_keys()
+        for ticket in read_tickets(folder, sale=slug):
+            verifier.show(ticket)
+            tickets += 1
         verifier.round()
         while _decided(verifier) < decided and not verifier.replay.faults and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
@@ -35,11 +43,11 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None) -> tuple
     faults = [f"{rule}: {found[0]}" for rule, found in verifier.replay.faults.items()]
     if _decided(verifier) < decided:
         faults.append(f"{_decided(verifier):,} of {decided:,} decisions are published")
-    read = f"{verifier.tree.size:,} leaves, {len(verifier.replay.places):,} places"
+    read = f"{verifier.replay.size:,} leaves, {len(verifier.replay.places):,} places, {tickets:,} tickets"
     if faults:
         return False, f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
     return True, f"An independent script has checked the public log of {slug}: {read}, every rule holds."
 
 
 def _decided(verifier: Verifier) -> int:
-    return sum(place.state != "waits" for place in verifier.replay.places.values())
+    return sum(place["state"] != "waits" for place in verifier.replay.places.values())

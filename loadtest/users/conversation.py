@@ -108,13 +108,15 @@ class Conversation:
             )
             answer = self._send_ask(operation, wish)
             if operation.outcome == OK:
+                ticket = str(answer.fields.get("ticket", ""))
+                self._crowd.keep_ticket(ticket, sale=wish.sale)
                 self._crowd.remember_request(
                     operation.request_id,
                     sale=wish.sale,
                     buyer=self._buyer,
                     state=operation.state,
                     buyer_kind=self._visit.kind,
-                    ticket=str(answer.fields.get("ticket", "")),
+                    ticket=ticket,
                 )
                 return
             if operation.outcome == FAIL and not is_come_again(operation):

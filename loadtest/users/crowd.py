@@ -11,6 +11,7 @@ from pathlib import Path
 
 from loadtest.plan.population import SHOPPER, Population, Visit
 from loadtest.record.history import HistoryWriter, Operation
+from loadtest.record.tickets import TicketWriter
 
 PROGRESS_PREFIX = "progress-"
 
@@ -56,6 +57,7 @@ class Crowd:
         self._visits: Iterator[Visit] | None = population.visits(part=part, parts=parts)
         self._tokens: dict[str, str] = {}
         self._history = HistoryWriter(folder)
+        self._tickets = TicketWriter(folder)
         name = self._history.path.stem.removeprefix("history-")
         self._progress_path = folder / f"{PROGRESS_PREFIX}{name}.json"
 
@@ -90,6 +92,10 @@ class Crowd:
         self.counters.admitted += 1
         self.follow(known, state)
 
+    def keep_ticket(self, ticket: str, *, sale: str) -> None:
+        """Keep a ticket that a buyer was given, to be checked at the end; also one that was given again."""
+        self._tickets.add(ticket, sale=sale)
+
     def next_card(self, sale: str, kind: str, *, buyer_kind: str = SHOPPER) -> str:
         """Draw what the next buyer of `sale` does who is held a unit, or waitlisted (see population.DECKS)."""
         key = (sale, kind, buyer_kind)
@@ -115,6 +121,7 @@ class Crowd:
     def close(self) -> None:
         """Finish the history; what is recorded after this is not part of the run."""
         self.write_progress()
+        self._tickets.close()
         self._history.close()
 
 

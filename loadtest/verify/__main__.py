@@ -13,7 +13,7 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from loadtest.verify.signed_log import OTHER_KEY, SLUG, SignedLog, checkpoint_of, root_of, write
+from loadtest.verify.signed_log import OTHER_KEY, SLUG, SignedLog, checkpoint_of, root_of, tickets_of, write
 from loadtest.verify.tamperings import TAMPERINGS, Leaves, Tampering, copy_of
 from loadtest.verify.verify_sale import Verifier
 
@@ -30,12 +30,16 @@ def recorded(path: Path = RECORDED) -> Leaves:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def judge(log: SignedLog, *, kept: Sequence[bytes] | None = None, off: Collection[str] = ()) -> set[str]:
-    """Return the rules that a log breaks. kept: the leaves of which a checkpoint was kept before."""
+def judge(
+    log: SignedLog, *, kept: Sequence[bytes] | None = None, tickets: Sequence[str] = (), off: Collection[str] = ()
+) -> set[str]:
+    """Return the rules that a log breaks. kept: leaves of which a checkpoint was kept; tickets: that buyers kept."""
     verifier = Verifier(log.get, SLUG, off=off)
     if kept is not None:
         verifier.kept = {len(kept): root_of(kept)}
     verifier.read_keys()
+    for ticket in tickets:
+        verifier.show(ticket)
     verifier.round()
     verifier.replay.finish(verifier.replay.at + 3600 * 1_000_000)
     return set(verifier.replay.faults)
@@ -44,17 +48,25 @@ def judge(log: SignedLog, *, kept: Sequence[bytes] | None = None, off: Collectio
 def try_out(tampering: Tampering, leaves: Leaves) -> tuple[str, list[str]]:
     """Return what a tampering is named by, and what is not as it must be."""
     honest, tampered = write(leaves), write(tampering.change(copy_of(leaves)))
-    alone = judge(SignedLog(tampered))
+    tickets = all_tickets(leaves) if tampering.needs_tickets else []
+    alone = judge(SignedLog(tampered), tickets=tickets)
     with_kept = judge(SignedLog(tampered), kept=honest)
     wrong = []
     if tampering.rule not in {"", *(with_kept if tampering.needs_kept else alone)}:
         wrong.append(f"{tampering.name}: not named by {tampering.rule}, but by {sorted(alone | with_kept)}")
     if tampering.needs_kept or not tampering.rule:
         wrong += [f"{tampering.name}: named by {sorted(alone)} alone"] if alone else []
-    without = judge(SignedLog(tampered), kept=honest if tampering.needs_kept else None, off={tampering.rule})
+    kept = honest if tampering.needs_kept else None
+    without = judge(SignedLog(tampered), kept=kept, tickets=tickets, off={tampering.rule})
     wrong += [f"{tampering.name}: named by {sorted(without)} without its rule"] if without else []
     named = f"✓ {tampering.rule}" if tampering.rule else "– not seen"
-    return named + (", with a checkpoint kept before" if tampering.needs_kept else ""), wrong
+    by = ", with a checkpoint kept before" if tampering.needs_kept else ""
+    return named + by + (", with the buyer's ticket" if tampering.needs_tickets else ""), wrong
+
+
+def all_tickets(leaves: Leaves) -> list[str]:
+    """Return the tickets of all places of a log."""
+    return tickets_of([leaf for leaf in leaves if leaf["kind"] == "admitted"])
 
 
 def try_signatures(leaves: Leaves) -> list[str]:
@@ -72,7 +84,8 @@ def try_signatures(leaves: Leaves) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Try every tampering out; print the table."""
     leaves = recorded(Path(arguments[0])) if arguments else recorded()
-    wrong = [f"untampered: named by {rule}" for rule in sorted(judge(SignedLog(write(leaves)), kept=write(leaves)))]
+    untampered = judge(SignedLog(write(leaves)), kept=write(leaves), tickets=all_tickets(leaves))
+    wrong = [f"untampered: named by {rule}" for rule in sorted(untampered)]
     wrong += try_signatures(leaves)
     print(f"{len(leaves):,} leaves, untampered: no fault\n")
     for tampering in TAMPERINGS:

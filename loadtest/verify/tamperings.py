@@ -15,7 +15,7 @@ Leaves = list[Leaf]
 class Tampering(NamedTuple):
     """One tampering. rule: which names it; '' for one that cannot be seen. needs_kept: by a checkpoint only.
 
-    why: what a verifier can and cannot know of it.
+    needs_tickets: by those that the buyers kept. why: what a verifier can and cannot know of it.
     """
 
     name: str
@@ -23,6 +23,7 @@ class Tampering(NamedTuple):
     rule: str
     needs_kept: bool = False
     why: str = ""
+    needs_tickets: bool = False
 
 
 def where(leaves: Leaves, kind: str, *, after: int = -1, **words: Any) -> int:
@@ -174,6 +175,8 @@ TAMPERINGS = (
     Tampering("a winner is replaced by a friend, everywhere", replace_winner, "kept", True, KEPT),
     Tampering("a buyer is removed", drop_place, "admitted"),
     Tampering("a buyer is removed, and all ordinals close up", remove_and_close_up, "kept", True, KEPT),
+    Tampering("the place of a ticket is given to a friend", replace_winner, "ticket", needs_tickets=True),
+    Tampering("the place of a ticket is removed, and all close up", remove_and_close_up, "ticket", needs_tickets=True),
     Tampering("two decisions are swapped", swap_decisions, "order"),
     Tampering("a unit that came back goes to a friend further back", favour_a_friend, "order"),
     Tampering("a holder gets more than the limit", pass_the_limit, "limit"),

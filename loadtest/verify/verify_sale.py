@@ -1,11 +1,10 @@
 """Checks the public log of a sale of any Fairdrop shop: who stood where, who was decided when, what became of units.
 
-    python verify_sale.py https://shop.example/sales/lantern-drop/ [--keep FOLDER] [--follow]
+    python verify_sale.py https://shop.example/sales/lantern-drop/ [--keep FOLDER] [--follow] [--ticket FILE]
 
-Needs Python 3.11, `cryptography`, and no other file. It fetches every leaf, checks the signature of the checkpoint, that
-the leaves are the tree that was signed, and that the log has grown from each checkpoint that an earlier run has kept in
-FOLDER; then it replays the sale by the rules below. Exit code: 0 all rules hold, 1 one is broken, 2 the log could not be
-read. docs/checkable-line.md says what each leaf means, and what no log can show.
+Needs Python 3.11, `cryptography`, and no other file. It fetches every leaf, checks that they are the tree that the shop
+has signed, and replays the sale by the rules below. Exit code: 0 all hold, 1 one is broken, 2 the log could not be read.
+docs/checkable-line.md says what each leaf and a ticket means, and what no log can show.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ import urllib.request
 from base64 import b64decode, urlsafe_b64decode
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from functools import lru_cache, reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 WIDTH = 256
+PATIENCE_US = 120_000_000
 RULES = {
     "signed": "every checkpoint is signed by a key that the shop published",
     "tree": "the leaves are those that the checkpoint signs",
@@ -43,37 +41,53 @@ RULES = {
     "limit": "nobody has more than the limit, and nobody was refused below it",
     "pause": "nobody was decided while the sale was paused",
     "answered": "everybody had an answer two minutes after the end of the sale",
+    "ticket": "each ticket shown here is signed, and the log gives its place to it alone",
 }
-# Outcome → the states that it may follow, and the state after it.
-ENDS = {"paid": ("held", "paid"), "expired": ("held", "expired"), "cancelled": ("held", "cancelled"),
-        "left": ("waits", "left"), "retaken": ("expired", "paid"),
-        "refunded": ("paid expired cancelled", "refunded")}  # fmt: skip
+# Outcome → the states that it may follow; after it the request has that state, or is paid when it was retaken.
+DECIDED = {"held": "waits", "sold_out": "waits", "refused": "waits"}
+ENDED = {"left": "waits", "paid": "held", "expired": "held", "cancelled": "held", "retaken": "expired",
+         "refunded": "paid expired cancelled"}  # fmt: skip
+ON_TICKETS = ("ordinal", "seq", "quantity", "request", "holder", "terms")
 Leaf = dict[str, Any]
-Get = Callable[[str], bytes]
 
 
-@dataclass(slots=True)
-class Place:
-    """One admitted request. may_be_late: it was lost or put back, so later ones may be decided before it."""
+@lru_cache(maxsize=4096)
+def signs(public: bytes, signature: bytes, text: bytes) -> bool:
+    """Say whether the owner of a key signed `text`."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except InvalidSignature:
+        return False
+    return True
 
-    holder: str
-    quantity: int
-    limit: int
-    may_be_late: bool
-    standby: bool  # after all in line, until enough comes back for it
-    state: str = "waits"
+
+def node(left: bytes, right: bytes) -> bytes:
+    """Return the hash of two hashes (RFC 6962); that of a leaf begins with a 0."""
+    return sha256(b"\1" + left + right).digest()
+
+
+def root_by(path: list[bytes], leaf: bytes, index: int, size: int) -> bytes:
+    """Return the root to which the path of a leaf leads in a tree of `size` leaves."""
+    if size == 1:
+        return sha256(b"\0" + leaf).digest() if index == 0 and not path else b""
+    left = 1 << (size - 1).bit_length() - 1
+    if index < left:
+        return node(root_by(path[:-1], leaf, index, left), path[-1])
+    return node(path[-1], root_by(path[:-1], leaf, index - left, size - left))
 
 
 class Replay:
     """Replays leaves one by one. faults: what was found, by rule. off: rules that are not applied."""
 
     def __init__(self, off: Collection[str] = ()) -> None:
-        self.off, self.faults, self.counts = off, dict[str, list[str]](), Counter[str]()
-        self.places, self.line = dict[str, Place](), deque[str]()  # the line: who waits, in its order
-        self.standing = list[str]()  # those on standby
+        self.off, self.faults, self.counts, self.parts = off, dict[str, list[str]](), Counter[str](), list[bytes]()
+        # A place is its leaf with its limit, its state, and whether it may be late: it was lost or put back.
+        self.places, self.line = dict[str, Leaf](), deque[str]()  # the line: who waits, in its order
+        self.standing = list[str]()  # on standby: after all in line, until enough comes back
         self.passed = dict[str, str]()  # who was passed over, until the log says why
         self.live = Counter[str]()  # holder → units held or paid
         self.terms, self.lost, self.restored = dict[int, Leaf](), list[list[int]](), set[str]()
+        self.tickets = dict[int, Leaf]()  # ordinal → what a ticket says of a place that was not published yet
         self.size = self.at = self.ordinal = self.seq = self.free = self.held = self.closed_at = 0
         self.is_open = self.is_paused = False
 
@@ -85,8 +99,8 @@ class Replay:
         try:
             leaf = json.loads(raw)
             written = json.dumps(leaf, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-            self.expect("format", written == raw, "not written as agreed")
-            self.expect("format", leaf["n"] == self.size and leaf["at"] >= self.at, "out of its order, or back-dated")
+            is_next = leaf["n"] == self.size and leaf["at"] >= self.at
+            self.expect("format", written == raw and is_next, "not written as agreed, out of its order, or back-dated")
             self.at = leaf["at"]
             self.expect("life", self.is_open or leaf["kind"] == "opened", "before the sale was opened")
             self.counts[leaf["kind"]] += 1
@@ -94,6 +108,12 @@ class Replay:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             self.expect("format", False, f"cannot be read: {error!r}")
         self.size += 1
+        self.parts.append(sha256(b"\0" + raw).digest())  # the roots of the perfect trees over all leaves
+        for _ in range((self.size & -self.size).bit_length() - 1):
+            self.parts[-2:] = [node(*self.parts[-2:])]
+
+    def root(self) -> bytes:
+        return reduce(lambda right, left: node(left, right), reversed(self.parts)) if self.size else sha256().digest()
 
     def on_opened(self, leaf: Leaf) -> None:
         self.expect("life", not self.is_open, "opened twice")
@@ -105,19 +125,24 @@ class Replay:
         due = self.ordinal + 1
         for first, last in self.lost:
             due = last + 1 if first <= due <= last else due
-        if not (came_back and any(first <= ordinal <= last for first, last in [[0, 0], *self.lost])):
+        if not (came_back and self.is_lost(ordinal)):
             self.expect("admitted", ordinal == due, f"place {ordinal} follows place {self.ordinal}")
             self.ordinal = max(self.ordinal, ordinal)
         self.expect("admitted", came_back or leaf["seq"] > self.seq, f"seq {leaf['seq']} is not above {self.seq}")
         self.seq = max(self.seq, leaf["seq"])
         self.expect("terms", leaf["terms"] in self.terms, f"under version {leaf['terms']}, which was not published")
+        said = self.tickets.pop(ordinal, leaf)
+        is_as_said = all(said[each] == leaf[each] for each in ON_TICKETS)
+        self.expect("ticket", is_as_said, f"place {ordinal}, of {said['request']} by its ticket, is given to {name}")
         known = self.places.get(name)  # after a loss the same request may ask again
         self.expect("admitted", known is None or bool(self.lost), f"{name} is admitted twice")
-        if known is None or known.state == "waits":
+        if known is None or known["state"] == "waits":
             limit = self.terms.get(leaf["terms"], {"limit": 0})["limit"]
-            place = Place(leaf["holder"], leaf["quantity"], limit, came_back, leaf.get("standby", False))
-            self.places[name] = place
-            (self.standing if place.standby else [] if came_back else self.line).append(name)
+            self.places[name] = {"standby": False, **leaf, "limit": limit, "is_late": came_back, "state": "waits"}
+            (self.standing if leaf.get("standby") else [] if came_back else self.line).append(name)
+
+    def is_lost(self, ordinal: int) -> bool:
+        return any(first <= ordinal <= last for first, last in [[0, 0], *self.lost])
 
     def on_recovered(self, leaf: Leaf) -> None:
         for first, last in leaf["lost"]:
@@ -125,55 +150,16 @@ class Replay:
             self.lost.append([first, last])
         self.restored |= {*leaf["restored"]}
         # After a loss all who wait may be lost, and may come back late.
-        self.come_late([*leaf["restored"], *(self.line if leaf["lost"] else ())])
+        for name in (*leaf["restored"], *(self.line if leaf["lost"] else ())):
+            self.on_requeued({"request": name})
 
     def on_requeued(self, leaf: Leaf) -> None:
-        self.come_late([leaf["request"]])
-
-    def come_late(self, names: Collection[str]) -> None:
-        for name in names:
-            self.passed.pop(name, None)
-            if name in self.places:
-                self.places[name].may_be_late = True
+        self.passed.pop(leaf["request"], None)
+        if leaf["request"] in self.places:
+            self.places[leaf["request"]]["is_late"] = True
 
     def on_stock(self, leaf: Leaf) -> None:
         self.move("", leaf["change"])
-
-    def next_in_line(self) -> str:
-        while self.line and (self.places[self.line[0]].state != "waits" or self.places[self.line[0]].may_be_late):
-            self.line.popleft()
-        return self.line[0] if self.line else ""
-
-    def on_decided(self, leaf: Leaf) -> None:
-        name, outcome, reason = leaf["request"], leaf["outcome"], leaf.get("reason", "")
-        place = self.places.get(name)
-        if place is None or place.state != "waits":
-            self.expect("life", False, f"{name} is decided, and did not wait")
-            return
-        in_turn = not place.may_be_late and not (outcome == "refused" and reason != "limit_reached")
-        ahead = self.next_in_line()
-        if in_turn and ahead not in ("", name):
-            self.passed.setdefault(ahead, f"leaf {self.size}: {name} was decided before {ahead}")
-        self.expect("order", not (name in self.passed and in_turn), f"{name} was passed over before")
-        if place.standby and in_turn and outcome == "held":
-            before = [self.places[each] for each in self.standing[: self.standing.index(name)]]
-            first = [each for each in before if (each.state, each.may_be_late) == ("waits", False)]
-            smaller = [each for each in first if each.quantity <= place.quantity]
-            self.expect("order", not smaller, f"{name} was decided before {len(smaller)} on standby")
-        self.passed.pop(name, None)
-        self.expect("pause", not (self.is_paused and in_turn) or self.closed_at > 0, f"{name} was decided")
-        above = self.live[place.holder] + place.quantity > place.limit
-        if outcome == "held":
-            self.expect("limit", not above, f"{place.holder} gets more than {place.limit}")
-            self.move(place.holder, -place.quantity)
-            self.held += place.quantity
-        elif outcome == "sold_out":
-            may_come = 0 if self.closed_at else self.held
-            self.expect("sold_out", place.quantity > self.free + may_come, f"{self.free} were free for {name}")
-        else:
-            self.expect("life", outcome == "refused", f"decided as {outcome}")
-            self.expect("limit", above or reason != "limit_reached", f"{name} was refused below {place.limit}")
-        place.state = outcome
 
     def move(self, holder: str, units: int) -> None:
         """Change the free units by those that a holder gives back (or takes, when negative)."""
@@ -181,21 +167,44 @@ class Replay:
         self.live[holder] -= units
         self.expect("units", self.free >= 0, f"{-self.free} units were not free")
 
-    def on_ended(self, leaf: Leaf) -> None:
-        name, outcome, place = leaf["request"], leaf["outcome"], self.places.get(leaf["request"])
-        before, after = ENDS[outcome]
-        if place is None or place.state not in before.split():
-            self.expect("life", False, f"{name} ended as {outcome}, and is {place}")
+    def on_decided(self, leaf: Leaf) -> None:
+        """Check a decision, or what ended a hold or an order."""
+        name, outcome, reason = leaf["request"], leaf["outcome"], leaf.get("reason", "")
+        place, is_decided = self.places.get(name, {"state": "unknown"}), leaf["kind"] == "decided"
+        if place["state"] not in (DECIDED if is_decided else ENDED)[outcome].split():
+            self.expect("life", False, f"{name} is {leaf['kind']} as {outcome}, and was {place['state']}")
             return
-        gives = outcome in ("expired", "cancelled") or place.state == "paid"
-        back = place.quantity * (gives - (outcome == "retaken"))
-        self.expect("units", leaf["units"] == back, f"{name} gave back {leaf['units']} and not {back} units")
-        self.held -= place.quantity if place.state == "held" else 0
-        self.move(place.holder, back)
-        over = outcome == "retaken" and self.live[place.holder] > place.limit
-        self.expect("limit", not over, f"{place.holder} gets more than {place.limit}")
-        place.state = after
+        if is_decided and not place["is_late"] and (outcome != "refused" or reason == "limit_reached"):
+            self.check_turn(name, place, outcome)
         self.passed.pop(name, None)
+        takes, gives = outcome in ("held", "retaken"), outcome in ("expired", "cancelled") or place["state"] == "paid"
+        quantity, holder = place["quantity"], place["holder"]
+        back = quantity * (gives - takes)
+        told = back if is_decided else leaf["units"]
+        self.expect("units", told == back, f"{name} gave back {told} and not {back} units")
+        may_come = 0 if self.closed_at else self.held
+        self.expect("sold_out", outcome != "sold_out" or quantity > self.free + may_come, f"{self.free} were free")
+        is_above = self.live[holder] + quantity > place["limit"]
+        self.expect("limit", not (takes and is_above), f"{holder} gets more than {place['limit']}")
+        self.expect("limit", is_above or reason != "limit_reached", f"{name} was refused below {place['limit']}")
+        self.held += quantity * ((outcome == "held") - (place["state"] == "held"))
+        self.move(holder, back)
+        place["state"] = "paid" if outcome == "retaken" else outcome
+
+    on_ended = on_decided
+
+    def check_turn(self, name: str, place: Leaf, outcome: str) -> None:
+        """Find out whether anybody ahead is passed over by a decision; why, the log may say later."""
+        while self.line and (self.places[self.line[0]]["state"] != "waits" or self.places[self.line[0]]["is_late"]):
+            self.line.popleft()
+        if self.line and self.line[0] != name:
+            self.passed.setdefault(self.line[0], f"leaf {self.size}: {name} was decided before {self.line[0]}")
+        self.expect("order", name not in self.passed, f"{name} was passed over before")
+        if place["standby"] and outcome == "held":
+            before = [self.places[each] for each in self.standing[: self.standing.index(name)]]
+            first = [each["quantity"] for each in before if each["state"] == "waits" and not each["is_late"]]
+            self.expect("order", min(first, default=1001) > place["quantity"], f"{name} was not first on standby")
+        self.expect("pause", not self.is_paused or self.closed_at > 0, f"{name} was decided")
 
     def on_act(self, leaf: Leaf) -> None:
         if "terms" in leaf:
@@ -211,74 +220,62 @@ class Replay:
         """Judge what only the end shows."""
         if self.passed and "order" not in self.off:
             self.faults.setdefault("order", []).extend(self.passed.values())
-        if self.closed_at and now_us - self.closed_at > 120_000_000:
-            waits = [name for name, each in self.places.items() if each.state == "waits" and not each.may_be_late]
+        if self.closed_at and now_us - self.closed_at > PATIENCE_US:
+            waits = [name for name, each in self.places.items() if each["state"] == "waits" and not each["is_late"]]
             self.expect("answered", not waits, f"{len(waits)} had no answer, the first {waits[:1]}")
-
-
-class Tree:
-    """The root of a growing tree (RFC 6962), by the roots of its perfect parts."""
-
-    def __init__(self) -> None:
-        self.size, self.parts = 0, list[bytes]()
-
-    def add(self, leaf: bytes) -> None:
-        self.parts.append(sha256(b"\0" + leaf).digest())
-        self.size += 1
-        for _ in range((self.size & -self.size).bit_length() - 1):
-            right = self.parts.pop()
-            self.parts.append(sha256(b"\1" + self.parts.pop() + right).digest())
-
-    def root(self) -> bytes:
-        root = self.parts[-1] if self.parts else sha256(b"").digest()
-        for part in self.parts[-2::-1]:
-            root = sha256(b"\1" + part + root).digest()
-        return root
+        for ordinal, said in self.tickets.items():
+            may_come = now_us - said["seq"] < PATIENCE_US or self.is_lost(ordinal)
+            self.expect("ticket", may_come, f"place {ordinal} of {said['request']} is not in the log")
 
 
 class Verifier:
-    """One log. get: fetches a path of the shop; kept: root by size, of earlier runs."""
+    """One log. get: fetches a path of the shop; kept: root by size, of checkpoints that were seen before."""
 
-    def __init__(self, get: Get, slug: str, *, off: Collection[str] = ()) -> None:
-        self.get, self.slug, self.replay, self.tree = get, slug, Replay(off), Tree()
-        self.origin, self.keys, self.kept = "", dict[str, str](), dict[int, bytes]()
+    def __init__(self, get: Callable[[str], bytes], slug: str, *, off: Collection[str] = ()) -> None:
+        self.get, self.slug, self.replay, self.origin, self.note = get, slug, Replay(off), "", ""
+        self.log, self.keys, self.kept = f"/api/v1/sales/{slug}/log", dict[str, bytes](), dict[int, bytes]()
 
     def read_keys(self) -> None:
-        found = {each["key"]: each["public"] for each in json.loads(self.get("/.well-known/fairdrop-keys"))}
-        for key, public in self.keys.items():
-            self.replay.expect("kept", found.get(key) == public, f"the shop's key {key} is not what it was")
-        self.keys |= found
+        found = json.loads(self.get("/.well-known/fairdrop-keys"))
+        self.keys = {each["key"]: urlsafe_b64decode(each["public"] + "=") for each in found}
 
-    def checkpoint(self) -> tuple[int, bytes]:
-        """Fetch the checkpoint and check its signature; return size and root."""
-        note = self.get(f"/api/v1/sales/{self.slug}/log/checkpoint").decode()
-        text, _, signatures = note.partition("\n\n")
+    def read_note(self, note: str, *, rule: str) -> tuple[int, bytes]:
+        """Check who signed a checkpoint (C2SP signed-note, tlog-checkpoint); return its size and root."""
+        text, _, lines = note.partition("\n\n")
         origin, size, root = text.split("\n")
-        self.replay.expect("kept", self.origin in ("", origin), f"the log is that of {origin}, not of {self.origin}")
+        ids = {sha256(origin.encode() + b"\n\1" + key).digest()[:4]: key for key in self.keys.values()}
+        signed = [b64decode(line.split(" ")[2]) for line in lines.splitlines() if line.startswith(f"— {origin} ")]
+        is_signed = any(raw[:4] in ids and signs(ids[raw[:4]], raw[4:], f"{text}\n".encode()) for raw in signed)
+        is_own = origin.endswith(f"/sales/{self.slug}") and self.origin in ("", origin)
+        self.replay.expect(rule, is_own and is_signed, f"no key of the shop signed a checkpoint of {origin}")
         self.origin = origin
-        is_signed = any(self.is_signed(f"{text}\n".encode(), line) for line in signatures.splitlines())
-        is_own = origin.endswith(f"/sales/{self.slug}")
-        self.replay.expect("signed", is_signed and is_own, f"no key of the shop signed this, as {origin}")
         return int(size), b64decode(root)
 
-    def is_signed(self, text: bytes, line: str) -> bool:
-        dash, name, raw = *line.split(" ")[:2], b64decode(line.rpartition(" ")[2])
-        for public in (urlsafe_b64decode(key + "=") for key in self.keys.values()):
-            key_id = sha256(name.encode() + b"\n\x01" + public).digest()[:4]
-            if (dash, name, key_id) == ("—", self.origin, raw[:4]):
-                with suppress(InvalidSignature):
-                    Ed25519PublicKey.from_public_bytes(public).verify(raw[4:], text)
-                    return True
-        return False
+    def show(self, ticket: str) -> None:
+        """Check the signature and the path of a ticket, and from now on look for its place."""
+        try:
+            raw, proof = (urlsafe_b64decode(f"{part}==") for part in ticket.removeprefix("fdt2.").split("."))
+            said, found = json.loads(raw), json.loads(proof)
+            path = [urlsafe_b64decode(f"{each}=") for each in found["path"]]
+            text = b"fairdrop-batch-v1\n%b\n%d" % (root_by(path, raw, found["index"], found["size"]), found["size"])
+            signature = urlsafe_b64decode(f"{found['sig']}==")
+            if found["key"] not in self.keys or not signs(self.keys[found["key"]], signature, text):
+                raise ValueError("no key of the shop signed it")
+            if said["sale"] != self.slug:
+                raise ValueError(f"it is of the sale {said['sale']}")
+            said = {each: said[each] for each in ON_TICKETS}
+            is_one = self.replay.tickets.setdefault(said["ordinal"], said) == said
+            self.replay.expect("ticket", is_one, f"place {said['ordinal']} is on two tickets")
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            self.replay.expect("ticket", False, f"a ticket is cut short, altered or foreign: {error!r}")
 
     def leaves(self, begin: int, end: int) -> Iterator[bytes]:
         """Fetch the leaves from `begin` to before `end`: tiles of 256, each leaf after its length in two bytes."""
-        log = f"/api/v1/sales/{self.slug}/log"
         for number in range(begin // WIDTH, (end + WIDTH - 1) // WIDTH):
-            last, *others = [f"{number // 1000**i % 1000:03d}" for i in range((len(str(number)) + 2) // 3)]
             width = min(end - number * WIDTH, WIDTH)
-            path = "/".join([*(f"x{each}" for each in reversed(others)), last + f".p/{width}" * (width < WIDTH)])
-            data, at = self.get(f"{log}/tile/entries/{path}"), 0
+            *others, last = (f"{int(group):03d}" for group in f"{number:,}".split(","))
+            path = "".join(f"x{group}/" for group in others) + last + f".p/{width}" * (width < WIDTH)
+            data, at = self.get(f"{self.log}/tile/entries/{path}"), 0
             for index in range(number * WIDTH, number * WIDTH + width):
                 first = at + 2
                 at = first + int.from_bytes(data[at:first], "big")
@@ -287,71 +284,61 @@ class Verifier:
 
     def round(self) -> None:
         """Fetch what is new and check all of it."""
-        size, root = self.checkpoint()
-        longest = max([self.tree.size, *self.kept])
-        self.replay.expect("kept", size >= longest, f"the log has {size} leaves, and had {longest}")
-        for leaf in self.leaves(self.tree.size, max(size, self.tree.size)):
-            self.tree.add(leaf)
-            self.replay.add(leaf)
-            same = self.kept.get(self.tree.size) in (None, self.tree.root() if self.tree.size in self.kept else None)
-            self.replay.expect("kept", same, f"the first {self.tree.size} leaves are not those that were kept")
-        is_whole = (self.tree.size, self.tree.root()) == (size, root) or size < self.tree.size
-        self.replay.expect("tree", is_whole, "the leaves have another root than the checkpoint")
+        self.note, replay = self.get(f"{self.log}/checkpoint").decode(), self.replay
+        size, root = self.read_note(self.note, rule="signed")
+        replay.expect("kept", size >= max([replay.size, *self.kept]), f"the log has {size} leaves, and had more")
+        for leaf in self.leaves(replay.size, max(size, replay.size)):
+            replay.add(leaf)
+            same = replay.size not in self.kept or self.kept[replay.size] == replay.root()
+            replay.expect("kept", same, f"the first {replay.size} leaves are not those that were kept")
+        replay.expect("tree", size < replay.size or root == replay.root(), "the leaves have another root")
         self.kept.setdefault(size, root)
 
 
-def report(verifier: Verifier) -> None:
-    """Print a sentence a rule, and what cannot be checked further."""
+def run(verifier: Verifier, *, keep: Path | None = None, follow: bool = False, ticket: Path | None = None) -> int:
+    """Check once, or again and again; keep the checkpoint of a log in which nothing was found wrong."""
+    verifier.read_keys()
+    for file in keep.glob("*") if keep else ():
+        size, root = verifier.read_note(file.read_text(), rule="kept")
+        verifier.replay.expect("kept", verifier.kept.setdefault(size, root) == root, f"two logs of {size} leaves")
+    if ticket:
+        verifier.show(ticket.read_text().strip())
+    verifier.round()
+    while follow and not verifier.replay.faults:
+        print(f"{time.strftime('%H:%M:%S')} {verifier.replay.size:,} leaves, no fault", flush=True)
+        time.sleep(1)
+        verifier.round()
     replay = verifier.replay
+    replay.finish(time.time_ns() // 1000)
     print(f"{verifier.origin}: {replay.size:,} leaves, {len(replay.places):,} places")
     for rule, sentence in RULES.items():
         found = replay.faults.get(rule, [])
         print(f"  {'✗' if found else '✓'} {sentence}", *found[:3], sep="\n      ")
     lost = sum(last - first + 1 for first, last in replay.lost)
-    if lost or replay.restored or replay.counts["requeued"]:
-        back = f"{len(replay.restored):,} places brought back, {replay.counts['requeued']:,} put back in line"
-        print(f"  ! declared, and to be believed: {lost:,} ordinals lost or never given, {back}")
-
-
-def run(verifier: Verifier, *, file: Path | None, follow: bool) -> int:
-    """Check once, or again and again; keep the checkpoints of a log in which nothing was found wrong."""
-    if file and file.exists():
-        kept = json.loads(file.read_text())
-        verifier.origin, verifier.keys = kept["origin"], kept["keys"]
-        verifier.kept = {int(size): bytes.fromhex(root) for size, root in kept["roots"].items()}
-    verifier.read_keys()
-    verifier.round()
-    while follow and not verifier.replay.faults:
-        print(f"{time.strftime('%H:%M:%S')} {verifier.tree.size:,} leaves, no fault", flush=True)
-        time.sleep(1)
-        verifier.round()
-    verifier.replay.finish(time.time_ns() // 1000)
-    report(verifier)
-    if file and not verifier.replay.faults:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        roots = {str(size): root.hex() for size, root in verifier.kept.items()}
-        file.write_text(json.dumps({"origin": verifier.origin, "keys": verifier.keys, "roots": roots}))
-    return 1 if verifier.replay.faults else 0
+    back = f"{len(replay.restored):,} brought back, {replay.counts['requeued']:,} put back in line"
+    print(f"  – declared, and to be believed: {lost:,} places lost or never given, {back}")
+    if keep and not replay.faults:
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / str(replay.size)).write_text(verifier.note)
+    return 1 if replay.faults else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Check the public log of a sale.")
     parser.add_argument("sale", help="address of the sale, as https://shop.example/sales/lantern-drop/")
-    parser.add_argument("--keep", type=Path, help="where checkpoints are kept, to compare the next time")
+    parser.add_argument("--keep", type=Path, help="where checkpoints are kept, yours and others', to compare")
     parser.add_argument("--follow", action="store_true", help="go on until a rule is broken, or Ctrl-C")
+    parser.add_argument("--ticket", type=Path, help="a file with your ticket, to see that the log has your place")
     options = parser.parse_args(arguments)
-    parts = urlsplit(options.sale)
-    slug = parts.path.rstrip("/").rpartition("/")[2]
-    if parts.scheme not in ("http", "https") or not parts.netloc or not slug:
-        parser.error("the address of a sale begins with http:// or https:// and ends with its name")
+    shop, _, slug = options.sale.rstrip("/").rpartition("/sales/")
+    keep = options.keep and options.keep / f"{shop.partition('://')[2].replace(':', '_')}_{slug}"
 
     def get(path: str) -> bytes:
-        with urllib.request.urlopen(f"{parts.scheme}://{parts.netloc}{path}", timeout=20) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{shop}{path}", timeout=20) as answer:  # noqa: S310
             return bytes(answer.read())
 
-    name = f"{parts.netloc.replace(':', '_')}_{slug}.json"
     try:
-        return run(Verifier(get, slug), file=options.keep and options.keep / name, follow=options.follow)
+        return run(Verifier(get, slug), keep=keep, follow=options.follow, ticket=options.ticket)
     except (OSError, ValueError, KeyError, TypeError) as error:
         print(f"The log could not be read: {error!r}", file=sys.stderr)
         return 2

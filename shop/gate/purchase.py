@@ -24,14 +24,13 @@ from inventory.exceptions import (
 )
 from inventory.line import admission
 from inventory.line.admission import Answer, Ask, Code, SaleLine
-from inventory.records import Ticket, request_id, sign_ticket
+from inventory.records import Ticket, request_id
 from inventory.redis import AsyncClient, clocks
 from inventory.redis.memory import WATCH
 from inventory.states import State
 from shop.access import codes, passes
 from shop.access.codes import NOT_SHOWN
 from shop.access.passes import NOT_ASKED, Worth
-from shop.buyers import ticket_signer
 from shop.client_address import Origin
 from shop.gate.sales.cache import Board
 from shop.gate.sales.state import SaleEntry
@@ -60,6 +59,7 @@ from shop.replies import (
     refuse_crowd,
     request_id_of,
 )
+from shop.tickets.signing import sign_tickets
 
 log = structlog.get_logger(__name__)
 
@@ -69,6 +69,7 @@ MAX_VERSION = 2**53
 # To look a member of an enumeration up costs more than the comparison.
 ADMITTED, ON_STANDBY = int(Code.ADMITTED), int(Code.ON_STANDBY)
 NEVER = str(Sale.PassMode.NEVER)
+STANDBY_CODES = (ON_STANDBY, Code.KNOWN_BEFORE + ord(State.STANDBY.letter))
 SOLD_OUT = problem_answer(SoldOut())
 LINE_FULL = LineFull()
 TERMS_CODES = (Code.TERMS_CHANGED, Code.TERMS_UNKNOWN)
@@ -152,6 +153,27 @@ class Asked(NamedTuple):
     refusal: FairdropError | None = None  # what is wrong with its pass or code, should it need one
 
 
+class Told(NamedTuple):
+    """What the admission script said of one ask, and its ticket: '' where it has no place."""
+
+    answer: Answer
+    ticket: str = ""
+
+
+def with_tickets(batch: Sequence[Asked], answers: Sequence[Answer]) -> list[Told]:
+    """Return the answers of one script call with the tickets of those that have a place, all by one signature."""
+    placed = [
+        Ticket(ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal, code in STANDBY_CODES)
+        for ask, (code, seq, _, terms_version, ordinal) in zip([each.ask for each in batch], answers, strict=True)
+        if seq
+    ]
+    if not placed:
+        return [Told(answer) for answer in answers]
+    entry = batch[0].entry
+    tickets = iter(sign_tickets(placed, slug=entry.card.slug, request_key=entry.request_key))
+    return [Told(answer, next(tickets) if answer.seq else "") for answer in answers]
+
+
 class Purchases:
     """The admission door of one process: a coalescer for each sale. rates: counted each ask before it came here."""
 
@@ -162,7 +184,7 @@ class Purchases:
         self._client = client
         self._board = board
         self._late = late
-        self._coalescers: dict[int, Coalescer[Asked, Answer]] = {}
+        self._coalescers: dict[int, Coalescer[Asked, Told]] = {}
         self._looks: dict[int, Coalescer[tuple[Asked, Answer], Answer]] = {}
         self._threads = ThreadPool("tickets", threads=2, most_waiting=64)
         self._codes = ThreadPool("codes", threads=4, most_waiting=settings.GATE_MAX_WAITING)
@@ -233,25 +255,28 @@ class Purchases:
         )
         first = Code.ON_STANDBY if view.state is State.STANDBY else Code.ADMITTED
         code = first if restored else Code.KNOWN_BEFORE + ord(view.state.letter)
-        self._answer(asked, Answer(code, view.seq, view.position or 0, view.terms_version, view.ordinal))
+        answer = Answer(code, view.seq, view.position or 0, view.terms_version, view.ordinal)
+        self._answer(asked, with_tickets([asked], [answer])[0])
 
     async def _look_up(self, asked: Asked) -> None:
         """Answer for a retired sale what admission would say of a request that it has let in before."""
         view = await self._board.past.find_asked(asked.ask.request_id, quantity=asked.ask.quantity)
-        self._answer(asked, Answer(Code.KNOWN_BEFORE + ord(view.state.letter), view.seq, 0))
+        code = Code.KNOWN_BEFORE + ord(view.state.letter)
+        self._answer(asked, with_tickets([asked], [Answer(code, view.seq, 0, view.terms_version, view.ordinal)])[0])
 
-    def _tell(self, asked: Asked, answer: Answer | FairdropError) -> None:
+    def _tell(self, asked: Asked, told: Told | FairdropError) -> None:
         """Pass on what the admission script said of one ask."""
-        if isinstance(answer, FairdropError):
-            refuse_crowd(asked.reply, answer)  # it is told to the whole batch
-        elif answer.code == ADMITTED:
-            self._answer(asked, answer)
+        if isinstance(told, FairdropError):
+            refuse_crowd(asked.reply, told)  # it is told to the whole batch
+        elif told.answer.code == ADMITTED:
+            self._answer(asked, told)
         else:
             try:
+                answer = told.answer
                 if answer.code in TERMS_CODES and self._may_know_more(asked, answer):
                     self._look(asked.entry).submit((asked, answer))
                 else:
-                    self._answer(asked, answer)
+                    self._answer(asked, told)
             except FairdropError as error:
                 refuse(asked.reply, error)
 
@@ -264,14 +289,14 @@ class Purchases:
         """Go on with one ask after its sale's terms were read again."""
         asked = looked[0]._replace(is_repeat=True)
         if isinstance(answer, FairdropError) or answer.code != Code.TERMS_UNKNOWN:
-            return self._tell(asked, answer)
+            return self._tell(asked, answer if isinstance(answer, FairdropError) else Told(answer))
         try:
             self._coalescer(asked.entry).submit(asked)
         except FairdropError as error:
             refuse(asked.reply, error)
 
-    def _answer(self, asked: Asked, answer: Answer) -> None:
-        code, seq, position, terms_version, ordinal = answer
+    def _answer(self, asked: Asked, told: Told) -> None:
+        (code, seq, position, _, _), ticket = told
         reply, entry, ask, origin, _, not_shown = asked
         is_new = code in (ADMITTED, ON_STANDBY)
         if not is_new and code <= Code.KNOWN_BEFORE:
@@ -287,8 +312,6 @@ class Purchases:
             self._rates.give_back(origin)  # a press that is sent again is no second one
         state = "queued" if code == ADMITTED else admission.state_of(code)
         on_standby = state is State.STANDBY
-        place = Ticket(ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal, on_standby)
-        ticket = sign_ticket(ticket_signer(), place)
         url = f"/api/v1/requests/{ask.request_id}"
         # Written by hand: every part is a number or made of URL-safe letters, and this is the hottest line of all.
         body = (
@@ -299,15 +322,16 @@ class Purchases:
         # Settlers and expirers name the request in their lines: so the answer's own id is found there.
         reply.send(ACCEPTED if is_new else OK, body.encode(), ask.request_id.encode())
 
-    def _coalescer(self, entry: SaleEntry) -> Coalescer[Asked, Answer]:
+    def _coalescer(self, entry: SaleEntry) -> Coalescer[Asked, Told]:
         sale_id = entry.card.sale_id
         coalescer = self._coalescers.get(sale_id)
         if coalescer is None:
 
-            async def admit(batch: Sequence[Asked]) -> Sequence[Answer]:
+            async def admit(batch: Sequence[Asked]) -> Sequence[Told]:
                 card = batch[-1].entry.card  # a limit may have changed since
                 line = SaleLine(sale_id, card.sku, card.network_limit)
-                return await admission.admit_async(self._client, line, [each.ask for each in batch])
+                answers = await admission.admit_async(self._client, line, [each.ask for each in batch])
+                return with_tickets(batch, answers)
 
             coalescer = self._coalescers[sale_id] = Coalescer(
                 admit, self._tell, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING

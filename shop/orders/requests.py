@@ -35,7 +35,7 @@ MAX_KEY_LENGTH = 100
 class RequestView:
     """A request as its page shows it. seq in µs; position 1 is next, None when it does not wait.
 
-    order_number: '' as long as there is no order; terms_version, ordinal: of one that waits, as in its ticket.
+    order_number: '' as long as there is no order; terms_version, ordinal: as in its ticket, 0 when not known.
     on_standby: it waits on standby, or did so until it was decided.
     """
 
@@ -181,7 +181,9 @@ def _view_of_order(order: Order, *, buyer: str) -> RequestView:
         order.decided_at,
         order.reason,
         order_number(order.pk),
-        on_standby=order.standby,
+        order.terms_version or 0,
+        order.ordinal or 0,
+        order.standby,
     )
 
 

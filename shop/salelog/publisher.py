@@ -4,7 +4,6 @@ docs/checkable-line.md says what each leaf promises.
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,9 +12,8 @@ from typing import Any
 
 from inventory.states import Reason, State
 from shop.salelog.changes import Change, OrderChange, Request, StockEvent
-from shop.salelog.notes import encode
+from shop.tickets.signing import holder_of
 
-HOLDER_LENGTH = 22
 REASONS: dict[str, str] = {
     Reason.LIMIT_REACHED: "limit_reached",
     Reason.DEAD_LETTER: "dead_letter",
@@ -68,11 +66,6 @@ class LogState:
     leaves: list[dict[str, Any]] = field(default_factory=list)
     # For each leaf: the last ordinal that was published in its order when it was added.
     ordinals: list[int] = field(default_factory=list)
-
-
-def holder_of(key: bytes, buyer: str) -> str:
-    """Return the pseudonym of a buyer in the sale with this request key."""
-    return encode(hmac.digest(key, f"holder:{buyer}".encode(), "sha256"))[:HOLDER_LENGTH]
 
 
 def leaf_text(leaf: Mapping[str, Any], *, index: int, at_us: int) -> bytes:

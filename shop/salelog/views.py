@@ -21,8 +21,8 @@ from shop.api.views import api_call, problem_response
 from shop.http import buyer_of
 from shop.models import Order, Sale
 from shop.salelog import store
-from shop.salelog.notes import encode, log_keys
 from shop.salelog.tree import ENTRIES, HASH_BYTES, WIDTH
+from shop.tickets.keys import encode, log_keys
 
 log = structlog.get_logger(__name__)
 

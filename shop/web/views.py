@@ -51,6 +51,7 @@ from shop.orders.requests import RequestView
 from shop.payments import checkout
 from shop.sales import catalogue
 from shop.sales.decision_rates import RATES
+from shop.tickets.signing import sign_tickets
 from shop.web.delivery_form import DeliveryForm, form_of
 from shop.web.languages import LANGUAGES, QUANTITY, language_of
 from shop.web.presses import answer_press
@@ -279,10 +280,19 @@ def refuse_foreign_press(request: HttpRequest) -> None:
 
 
 def proof_of(view: RequestView, *, buyer: str) -> str:
-    """Return the signed ticket of `buyer`'s request."""
+    """Return the ticket of `buyer`'s request for a cookie: in the short form, because it comes back with every call."""
+    return sign_ticket(buyers.ticket_signer(), place_of(view, buyer=buyer))
+
+
+def place_of(view: RequestView, *, buyer: str) -> Ticket:
+    """Return the place of `buyer`'s request, as its ticket says it."""
     waits_so = view.state is State.STANDBY
-    place = Ticket(view.request_id, buyer, view.quantity, view.seq, view.terms_version, view.ordinal, waits_so)
-    return sign_ticket(buyers.ticket_signer(), place)
+    return Ticket(view.request_id, buyer, view.quantity, view.seq, view.terms_version, view.ordinal, waits_so)
+
+
+def ticket_of(view: RequestView, card: catalogue.SaleCard, *, buyer: str) -> str:
+    """Return the ticket of `buyer`'s request, for them to keep."""
+    return sign_tickets([place_of(view, buyer=buyer)], slug=card.slug, request_key=card.request_id_key())[0]
 
 
 def read_form(request: HttpRequest) -> tuple[int, str, int]:
@@ -373,7 +383,7 @@ def ticket_page(
         figures=figures,
         decided_per_second=RATES.seen(card.sku, decided=figures.decided) if figures else 0.0,
         events=tuple(OrderEvent.objects.filter(order__request_id=request_id)) if not waits else (),
-        proof=proof_of(found, buyer=buyer) if waits and is_own else "",
+        proof=ticket_of(found, card, buyer=buyer) if waits and is_own else "",
         link=ticket_links.link_to(request_id, root=checkout.root_of(request)),
         by_link=not is_own,
         mail_address=mails.find_address(request_id) if settings.MAIL_ON and is_own else "",

@@ -99,7 +99,8 @@ def test_every_variable_is_explained_and_every_secret_is_demanded() -> None:
 
 
 def test_the_shop_is_given_only_variables_it_reads() -> None:
-    assert set(COMPOSE["x-shop"]["environment"]) - variables_of_settings() == set()
+    given = {*COMPOSE["x-shop"]["environment"], *COMPOSE["x-log-keys"]}
+    assert given - variables_of_settings() == set()
 
 
 def test_the_image_copies_only_what_exists() -> None:
@@ -167,6 +168,12 @@ def test_each_kind_of_process_logs_in_to_both_stores_as_itself() -> None:
             "REDIS_URL": f"redis://{kind}:{password}@redis:6379/0",
         }
     assert {*KINDS, "migrate"} == OURS
+
+
+def test_only_web_and_the_notary_can_sign() -> None:
+    """Tickets, and checkpoints of public logs; the control: both of them do have the key."""
+    assert {name for name in SERVICES if "LOG_KEY" in json.dumps(SERVICES[name])} == {"web", "notary"}
+    assert COMPOSE["x-log-keys"] == {"FAIRDROP_LOG_KEYS": "${FAIRDROP_LOG_KEYS:-}"}
 
 
 def test_only_the_migrator_has_the_owners_password_and_no_process_the_operators() -> None:

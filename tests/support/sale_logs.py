@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connection
@@ -45,11 +45,13 @@ def read(path: str) -> bytes:
     return bytes(answer.content)
 
 
-def verifier_of(card: SaleCard, *, kept: Mapping[int, bytes] | None = None) -> Verifier:
-    """Return a verifier that has read all of a sale's log."""
+def verifier_of(card: SaleCard, *, kept: Mapping[int, bytes] | None = None, tickets: Sequence[str] = ()) -> Verifier:
+    """Return a verifier that has read all of a sale's log. tickets: of its buyers."""
     verifier = Verifier(read, card.slug)
     verifier.kept = dict(kept or {})
     verifier.read_keys()
+    for ticket in tickets:
+        verifier.show(ticket)
     verifier.round()
     verifier.replay.finish(now_us=time.time_ns() // 1000)
     return verifier

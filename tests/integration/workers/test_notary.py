@@ -17,10 +17,10 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.line import writing
-from inventory.records import Ticket, sign_ticket
+from inventory.records import Ticket
 from inventory.redis import keys
 from loadtest.verify.verify_sale import Replay
-from shop.buyers import ticket_signer, token_of
+from shop.buyers import token_of
 from shop.models import Order, Sale
 from shop.orders import holds
 from shop.orders.restoring import restore
@@ -29,6 +29,7 @@ from shop.salelog.models import SaleLog, Tile
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import line_actions, retiring, sale_control
+from shop.tickets.signing import sign_tickets
 from tests.support import road
 from tests.support.paying import begin, happen, hear
 from tests.support.sale_logs import checked, get, leaves, publish, told, verifier_of
@@ -59,12 +60,14 @@ def expire(card: SaleCard, name: str) -> None:
     holds.publish(changes)
 
 
-def tickets_of(card: SaleCard, *buyers: str) -> dict[str, str]:
-    """Let each buyer ask for one unit; return their tickets."""
+def tickets_of(card: SaleCard, *buyers: str, quantity: int = 1) -> dict[str, str]:
+    """Let each buyer ask for one unit; return their tickets. quantity: what these say."""
     asks = [road.ask(card, buyer) for buyer in buyers]
     found = zip(asks, road.admit(card, *asks), strict=True)
-    tickets = [Ticket(ask.request_id, ask.buyer, 1, each.seq, each.terms_version, each.ordinal) for ask, each in found]
-    return {ticket.buyer: sign_ticket(ticket_signer(), ticket) for ticket in tickets}
+    places = [
+        Ticket(ask.request_id, ask.buyer, quantity, each.seq, each.terms_version, each.ordinal) for ask, each in found
+    ]
+    return dict(zip(buyers, sign_tickets(places, slug=card.slug, request_key=card.request_id_key()), strict=True))
 
 
 def test_a_sale_from_its_opening_to_its_end(card: SaleCard) -> None:
@@ -88,7 +91,7 @@ def test_a_sale_from_its_opening_to_its_end(card: SaleCard) -> None:
         ("act", "close", "none"), ("closed",),
     ]  # fmt: skip
     assert verifier.replay.counts["admitted"] == 6
-    assert len({place.holder for place in verifier.replay.places.values()}) == 6
+    assert len({place["holder"] for place in verifier.replay.places.values()}) == 6
 
 
 def test_nothing_happens_twice_and_nothing_changes_when_nothing_happened(card: SaleCard) -> None:
@@ -168,7 +171,7 @@ def test_standby_is_named_and_held_to_its_order(new_sku: Callable[[], str]) -> N
     found = [json.loads(leaf) for leaf in leaves(card)]
     places = [leaf for leaf in found if leaf["kind"] == "admitted"]
     assert [leaf.get("standby", False) for leaf in places] == [False, True, True, True]
-    assert [place.state for place in verifier.replay.places.values()] == ["refunded", "waits", "held", "waits"]
+    assert [place["state"] for place in verifier.replay.places.values()] == ["refunded", "waits", "held", "waits"]
     replay = Replay()
     for leaf in found:
         name = leaf.get("request")
@@ -221,6 +224,22 @@ def test_places_that_redis_lost_are_declared_and_come_back_by_their_tickets(card
     close_sale(card)
     road.settle_line(card)
     assert len(checked(card).replay.restored) == 3
+    assert verifier_of(card, tickets=[*tickets.values(), *late_tickets.values()]).replay.faults == {}
+
+
+def test_the_place_of_each_ticket_is_in_the_log_or_declared_lost(card: SaleCard) -> None:
+    tickets = tickets_of(card, "ann", "bob")
+    publish()
+    lost = tickets_of(card, "gus")  # admitted, and not published before the loss
+    road.forget(card)
+    catalogue.prime_sale(card.slug)
+    again = tickets_of(card, "gus")  # asked for without the ticket: another place
+    checked(card)
+    verifier = verifier_of(card, tickets=[*tickets.values(), *lost.values(), *again.values()])
+    verifier.replay.finish(now_us=verifier.replay.at + 3_600_000_000)
+    assert (verifier.replay.faults, [*verifier.replay.tickets]) == ({}, [3])
+    (wrong,) = tickets_of(card, "gus", quantity=2).values()
+    assert "ticket" in verifier_of(card, tickets=[wrong]).replay.faults  # the control: it says two units
 
 
 def test_a_redis_that_was_started_again_and_lost_nothing(card: SaleCard) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from loadtest.verify.__main__ import judge, main, recorded, try_out, try_signatures
-from loadtest.verify.signed_log import SignedLog, write
-from loadtest.verify.tamperings import TAMPERINGS, Tampering
+from loadtest.verify.__main__ import all_tickets, judge, main, recorded, try_out, try_signatures
+from loadtest.verify.signed_log import ORIGIN, OTHER_KEY, SLUG, SignedLog, tickets_of, write
+from loadtest.verify.tamperings import TAMPERINGS, Tampering, publish_version_again
 from loadtest.verify.verify_sale import RULES, Verifier, run
 from loadtest.verify.verify_sale import main as verify
 
@@ -32,10 +34,70 @@ def test_every_rule_has_a_tampering() -> None:
 def test_a_checkpoint_that_was_kept_is_compared_the_next_time(
     tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts, file = write(recorded()), tmp_path_factory.mktemp("kept") / "folder" / "log.json"
+    texts, keep = write(recorded()), tmp_path_factory.mktemp("kept") / "folder"
     for served, code in ((texts[:30], 0), (texts, 0), (texts[:30], 1), (texts, 0)):
-        assert run(Verifier(SignedLog(served).get, "copy"), file=file, follow=False) == code
+        assert run(Verifier(SignedLog(served).get, SLUG), keep=keep) == code
     assert "✗ the log has grown from every checkpoint" in capsys.readouterr().out
+    assert sorted(file.name for file in keep.iterdir()) == ["30", str(len(texts))]
+
+
+def test_two_views_are_named_when_their_checkpoints_come_together(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One buyer gives another their checkpoint: a file in the folder."""
+    mine, keep = write(recorded()), tmp_path_factory.mktemp("kept")
+    yours = write(publish_version_again(recorded()))
+    verifier = Verifier(SignedLog(yours).get, SLUG)
+    verifier.read_keys()
+    verifier.round()
+    keep.joinpath("yours").write_text(verifier.note)
+    assert run(Verifier(SignedLog(mine).get, SLUG), keep=keep) == 1
+    assert run(Verifier(SignedLog(mine).get, SLUG)) == 0  # the control: without it nobody sees
+
+
+@pytest.mark.parametrize("note", ["", "nothing", f"{ORIGIN}\n3\nAAAA\n\n— {ORIGIN} AAAA\n"])
+def test_a_checkpoint_of_nobody_is_not_believed(note: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    keep = tmp_path_factory.mktemp("kept")
+    (keep / "1").write_text(note)
+    verifier = Verifier(SignedLog(write(recorded())).get, SLUG)
+    with suppress(ValueError):  # told as one that cannot be read
+        assert run(verifier, keep=keep) == 1
+    assert [file.name for file in keep.iterdir()] == ["1"]
+
+
+def test_the_tickets_of_a_log_are_in_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+    texts, folder = write(recorded()), tmp_path_factory.mktemp("ticket")
+    for number, ticket in enumerate(all_tickets(recorded())):
+        file = folder / str(number)
+        file.write_text(f"{ticket}\n")
+        assert run(Verifier(SignedLog(texts).get, SLUG), ticket=file) == 0
+
+
+@pytest.mark.parametrize("why", ["another key", "another sale", "another size", "cut", "two for one place", "no place"])
+def test_what_is_wrong_with_a_ticket_is_named(why: str) -> None:
+    log, place = SignedLog(write(recorded())), next(leaf for leaf in recorded() if leaf["kind"] == "admitted")
+    shown = {
+        "another key": tickets_of([place], key=OTHER_KEY),
+        "another sale": tickets_of([place], sale="other"),
+        "another size": tickets_of([place], size=2),
+        "cut": [all_tickets(recorded())[0][:-5]],
+        "two for one place": tickets_of([place, {**place, "request": "friend"}]),
+        "no place": tickets_of([{**place, "ordinal": 10**6}]),
+    }[why]
+    assert judge(log, tickets=shown) == {"ticket"}
+    assert judge(log, tickets=shown, off={"ticket"}) == set()  # the control
+
+
+def test_a_place_of_this_moment_may_still_be_published() -> None:
+    leaves = recorded()
+    verifier = Verifier(SignedLog(write(leaves)).get, SLUG)
+    verifier.read_keys()
+    place = next(leaf for leaf in leaves if leaf["kind"] == "admitted")
+    now_us = leaves[-1]["at"]
+    verifier.show(tickets_of([{**place, "ordinal": 10**6, "seq": now_us}])[0])
+    verifier.round()
+    verifier.replay.finish(now_us + 1_000_000)
+    assert verifier.replay.faults == {}
+    verifier.replay.finish(now_us + 3_600_000_000)
+    assert set(verifier.replay.faults) == {"ticket"}
 
 
 def test_the_lab_prints_its_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,8 +108,9 @@ def test_the_lab_prints_its_table(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_no_log_is_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(["http://127.0.0.1:9/sales/none/"]) == 2
     assert "could not be read" in capsys.readouterr().err
+    assert verify(["none"]) == 2
     with pytest.raises(SystemExit):
-        verify(["none"])
+        verify([])
 
 
 @pytest.mark.parametrize(

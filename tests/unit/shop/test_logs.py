@@ -31,11 +31,14 @@ KEY = "a signing key of this shop, 40 characters"
 BUYER, TOKEN = issue_buyer()
 TICKET = sign_ticket(Signer([KEY], purpose="ticket"), Ticket(f"2a-{'q' * 22}", BUYER, 1, 1_795_343_956_000_001, 3, 7))
 SIGNATURE = "0f" * 32
+SIGNED_TICKET = f"fdt2.{'p' * 250}.{'s' * 400}"
 # Each with the part of it that nobody may see.
 SECRETS = {
     f"buyer {TOKEN} came": TOKEN.rpartition(".")[2],
     f"{BUYER}.{TOKEN.rpartition('.')[2]}": TOKEN.rpartition(".")[2],
     f"ticket {TICKET}": TICKET.rpartition(".")[2],
+    f"ticket {SIGNED_TICKET}": "p" * 20,
+    f"with {SIGNED_TICKET}": "s" * 20,
     f"GET /links/2a-{'b' * 22}/0.{'c' * 22}/ HTTP": "c" * 22,
     f"POST /mail/stop/2a-{'b' * 22}/{'c' * 22}/ HTTP": "c" * 22,
     "Authorization: Bearer some-audit-token": "some-audit-token",

@@ -12,11 +12,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from django.test.utils import override_settings
 
 from loadtest.verify import verify_sale
-from shop.salelog.notes import Checkpoint, LogOff, decode, encode, log_keys, note_key_id, read_note, sign
-from shop.salelog.publisher import holder_of
+from shop.salelog.notes import Checkpoint, note_key_id, read_note, sign
 from shop.salelog.store import bundle_of, leaves_of
 from shop.salelog.tree import EMPTY_ROOT, Tree, grow, leaf_hash, node_hash
 from shop.salelog.views import NUMBER, number_path
+from shop.tickets.keys import LogOff, decode, encode, log_keys
+from shop.tickets.signing import holder_of
 from tests.rules.sources import ROOT
 
 VECTORS: dict[str, Any] = json.loads((ROOT / "docs" / "checkable-line.json").read_text())
@@ -49,7 +50,7 @@ def root_by_path(leaf: bytes, *, index: int, size: int, path: list[bytes]) -> by
 
 def test_the_tree_is_that_of_rfc_6962() -> None:
     leaves = [bytes.fromhex(leaf) for leaf in RFC["leaves"]]
-    tree, stranger = tree_of(leaves), verify_sale.Tree()
+    tree, stranger = tree_of(leaves), verify_sale.Replay()
     assert (tree.root(0).hex(), EMPTY_ROOT.hex()) == (RFC["empty_root"],) * 2
     assert stranger.root().hex() == RFC["empty_root"]
     for size, root in enumerate(RFC["roots"], start=1):
@@ -62,7 +63,7 @@ def test_the_tree_is_that_of_rfc_6962() -> None:
 @pytest.mark.parametrize("steps", [1, 7, 256, 300, 70_000])
 def test_a_tree_of_many_tiles_has_one_root_however_it_grew(steps: int) -> None:
     leaves = [b"%d" % number for number in range(66_000)]
-    tree, stranger = tree_of(leaves, steps=steps), verify_sale.Tree()
+    tree, stranger = tree_of(leaves, steps=steps), verify_sale.Replay()
     for size, leaf in enumerate(leaves, start=1):
         stranger.add(leaf)
         if size in (255, 256, 257, 511, 65_535, 65_536, 65_537, 66_000):

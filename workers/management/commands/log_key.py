@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from shop.salelog.notes import encode
+from shop.tickets.keys import encode
 
 
 class Command(BaseCommand):

@@ -24,6 +24,7 @@ from shop.orders.restoring import restore
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
+from shop.tickets.signing import sign_tickets
 from tests.support import road
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay_all
 from tests.support.waiting import wait_until
@@ -39,14 +40,17 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
     return make_sale(new_sku(), units=2, room=len(BUYERS) - 2)
 
 
-def let_in(card: SaleCard, *buyers: str) -> dict[str, str]:
-    """Let each buyer ask for one unit; return their tickets."""
+def let_in(card: SaleCard, *buyers: str, signed: bool = False) -> dict[str, str]:
+    """Let each buyer ask for one unit; return their tickets, of before or signed for anybody."""
     asks = [road.ask(card, buyer) for buyer in buyers]
     answers = road.admit(card, *asks)
     tickets = [
-        Ticket(ask.request_id, ask.buyer, ask.quantity, answer.seq) for ask, answer in zip(asks, answers, strict=True)
+        Ticket(ask.request_id, ask.buyer, ask.quantity, answer.seq, answer.terms_version, answer.ordinal)
+        for ask, answer in zip(asks, answers, strict=True)
     ]
-    return {ticket.buyer: sign_ticket(ticket_signer(), ticket) for ticket in tickets}
+    if signed:
+        return dict(zip(buyers, sign_tickets(tickets, slug=card.slug, request_key=card.request_id_key()), strict=True))
+    return {ticket.buyer: sign_ticket(ticket_signer(), ticket._replace(ordinal=0)) for ticket in tickets}
 
 
 def lose(card: SaleCard) -> None:
@@ -79,8 +83,9 @@ def test_without_their_tickets_the_places_are_lost(card: SaleCard) -> None:
     assert Order.objects.filter(sale_id=card.sale_id).count() == 0
 
 
-def test_tickets_bring_the_places_back_in_their_old_order(card: SaleCard) -> None:
-    tickets = let_in(card, *BUYERS)
+@pytest.mark.parametrize("signed", [True, False], ids=["signed for anybody", "of before"])
+def test_tickets_bring_the_places_back_in_their_old_order(card: SaleCard, signed: bool) -> None:
+    tickets = let_in(card, *BUYERS, signed=signed)
     before = road.run(("ZRANGE", keys.line(card.sku), 0, -1, "WITHSCORES"))
     lose(card)
     assert restore_all(tickets) == [True] * len(BUYERS)
@@ -185,6 +190,29 @@ def test_one_that_is_decided_while_it_is_restored_is_answered_as_it_was_decided(
     assert place is not None
     assert place.record.state is State.HELD
     assert assert_books_balance(card)["units_held"] == 1
+
+
+def test_a_signed_ticket_brings_nothing_back_for_another_buyer_or_shop(card: SaleCard) -> None:
+    tickets = let_in(card, *BUYERS[:2], signed=True)
+    lose(card)
+    before = road.snapshot(card)
+    with pytest.raises(RequestNotFound):
+        restore(tickets["buyer-0"], buyer="buyer-1")
+    seed = "A" * 43
+    with (
+        override_settings(LOG_KEYS=[f"2026-01-01T00:00:00Z={seed}"]),
+        pytest.raises(InvalidRequest, match="a key that this shop does not have"),
+    ):
+        restore(tickets["buyer-0"], buyer="buyer-0")
+    assert road.snapshot(card) == before
+    assert restore(tickets["buyer-0"], buyer="buyer-0")[1]  # the control
+
+
+def test_a_signed_ticket_is_good_without_logs_too(card: SaleCard) -> None:
+    tickets = let_in(card, "ann", signed=True)
+    lose(card)
+    with override_settings(SALE_LOG=False):
+        assert restore(tickets["ann"], buyer="ann")[1]
 
 
 def test_no_ticket_but_the_buyers_own_brings_anything_back(card: SaleCard) -> None:
