@@ -13,11 +13,12 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from inventory.exceptions import FairdropError
-from inventory.records import Ticket, sign_ticket
+from inventory.records import Ticket
 from shop.api.views import problem_response
-from shop.buyers import ticket_signer, verify_token
+from shop.buyers import verify_token
 from shop.orders import requests
 from shop.sales import catalogue
+from shop.tickets.signing import sign_tickets
 
 find_sale = cache(catalogue.find_sale)
 
@@ -33,19 +34,19 @@ def ask(request: HttpRequest, slug: str) -> JsonResponse:
         place = requests.ask(card, buyer=buyer, quantity=quantity, idempotency_key="")
     except FairdropError as error:
         return problem_response(error)
-    return JsonResponse(answer(place, buyer=buyer), status=202)
+    return JsonResponse(answer(place, card, buyer=buyer), status=202)
 
 
-def answer(place: requests.RequestView, *, buyer: str) -> dict[str, object]:
+def answer(place: requests.RequestView, card: catalogue.SaleCard, *, buyer: str) -> dict[str, object]:
     """Return what the gate answers, of the same parts."""
-    ticket = Ticket(request_id=place.request_id, buyer=buyer, quantity=place.quantity, seq=place.seq)
+    said = Ticket(place.request_id, buyer, place.quantity, place.seq, place.terms_version, place.ordinal)
     url = f"/api/v1/requests/{place.request_id}"
     return {
         "request_id": place.request_id,
         "state": place.state,
         "position": place.position,
         "seq": place.seq,
-        "ticket": sign_ticket(ticket_signer(), ticket),
+        "ticket": sign_tickets([said], slug=card.slug, request_key=card.request_id_key())[0],
         "status_url": url,
         "events_url": f"{url}/events",
         "poll_after_ms": 1000,

@@ -44,6 +44,7 @@ ADMISSION_SIDES = (
     ("gate", "gate, one core, appendfsync always", "admissions/s"),
     ("gate everysec", "gate, one core, appendfsync everysec", "admissions/s"),
     ("unmarked", "gate without headers for browsers and ids, one core", "admissions/s"),
+    ("plain tickets", "gate, one core, tickets that only the shop can check", "admissions/s"),
     ("sold out", "sold-out answer, one core", "answers/s"),
     ("sale page", "sale page from memory, one core", "pages/s"),
     ("two gates", "two web processes on the same core, appendfsync always", "admissions/s"),
@@ -60,6 +61,7 @@ ADMISSION_RATIOS = (
     ("gate", "plain view", 30.0, None),
     # Headers and ids may cost two of a hundred; one turn differs from the next by as much.
     ("gate", "unmarked", 0.95, 0.98),
+    ("gate", "plain tickets", 0.8, 0.9),
     ("sale page", "no-op", 1.2, None),
 )
 

@@ -34,6 +34,7 @@ SERVERS = (
     ("unmarked", UNMARKED, 1, 50_000),
     ("two gates", GATE, 2, 50_000),
     ("gate everysec", GATE, 1, 50_000),
+    ("plain tickets", GATE, 1, 50_000),
     ("plain view", PLAIN, 1, 9_000),
 )
 
@@ -73,7 +74,9 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
         servers = {}
         for name, application, workers, _ in SERVERS:
             url = stores["everysec" if "everysec" in name else "always"].url
-            server = serving(name, application, place=place, redis_url=url, slug=slug, workers=workers)
+            logs = {"FAIRDROP_SALE_LOG": str(name != "plain tickets").lower()}
+            its_place = replace(place, environment={**place.environment, **logs})
+            server = serving(name, application, place=its_place, redis_url=url, slug=slug, workers=workers)
             servers[name] = stack.enter_context(server)
         pin(servers.values(), server_core=server_core)
         with override_settings(REDIS_URL=stores["always"].url):
