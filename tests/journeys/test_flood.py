@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,7 @@ def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
         worker_process("payments", environment, folder=folder),
         worker_process("reconciler", environment, folder=folder),
         worker_process("sandbox", environment, folder=folder),
+        worker_process("notary", environment, folder=folder),
         web_process(environment, folder=folder) as caller,
     ):
         yield caller
@@ -112,6 +114,8 @@ def test_a_flood_of_the_real_shop_ends_green(
         assert min(sale["results"][end] for end in ("expired", "cancelled", "refunded", "sold_out")) > 0
         assert min(sale["moved_up"], sale["paid_late"]) > 0
     assert len(list(tmp_path.glob("history-*.jsonl"))) == processes
+    logs = (tmp_path / "public_logs.txt").read_text()
+    assert len(re.findall(r"[1-9][0-9,]* tickets, every rule holds", logs)) == len(cards), logs
     assert done.stdout.splitlines()[-1] == f"Report: {tmp_path / 'report.html'}"
     assert_watched(tmp_path, {card.slug for card in cards})
     for card in cards:
