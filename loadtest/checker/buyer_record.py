@@ -57,6 +57,11 @@ class AskedWish:
         return any(ask.outcome in (OK, UNKNOWN) for ask in self.asks)
 
     @property
+    def network(self) -> str:
+        """The network that it came from, '' when that was not written down."""
+        return self.asks[0].network
+
+    @property
     def last_no(self) -> str:
         """The code of the last definite refusal ("" when there is none)."""
         codes = [ask.code for ask in self.asks if ask.outcome == FAIL]

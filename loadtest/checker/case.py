@@ -31,6 +31,7 @@ class Case:
     testimony: Testimony
     sku: str = ""
     per_buyer_limit: int = 1  # units; 0: not known, and left to the books
+    per_network_limit: int = 0  # units; 0: none, or not known
     expects: frozenset[str] = FULL_SET  # what the run must have shown
     margin_ns: int | None = None  # between times of two clocks that may be compared; None: they may not
     before: dict[str, Any] = field(default_factory=dict)

@@ -155,6 +155,17 @@ def limit_broken(case: Case) -> Iterator[Fault]:
             yield Fault(f"buyer {buyer} had {count} units, the limit is {limit}", count - limit)
 
 
+def network_limit_broken(case: Case) -> Iterator[Fault]:
+    """No network was let in for more units than the sale allows one, whatever became of them."""
+    let_in: dict[str, int] = defaultdict(int)
+    for place in case.testimony.places.values():
+        let_in[place.wishes[0].network] += place.units
+    limit = case.per_network_limit
+    for network, units in let_in.items():
+        if network and limit and units > limit:
+            yield Fault(f"network {network} was let in for {units} units, the limit is {limit}", units - limit)
+
+
 CHECKS: dict[str, Check] = {
     "oversold": oversold,
     "sold twice": sold_twice,
@@ -166,6 +177,7 @@ CHECKS: dict[str, Check] = {
     "unaccounted": unaccounted,
     "charged for nothing": charged_for_nothing,
     "limit broken": limit_broken,
+    "network limit broken": network_limit_broken,
     "hold ended twice": hold_ended_twice,
     "unforeseen answer": unexpected,
     "vacuous": vacuous,

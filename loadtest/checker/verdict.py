@@ -133,6 +133,7 @@ def _case(slug: str, book: dict[str, Any], *, history: History, facts: RunFacts)
         ),
         sku=str(book.get("sku", slug)),
         per_buyer_limit=int(book.get("per_buyer_limit", 1)),
+        per_network_limit=int(book.get("per_network_limit", 0)),
         expects=facts.expects,
         margin_ns=history.clocks.margin_ns(facts.wall_error_ms),
         before=book.get("before") or {},

@@ -39,6 +39,8 @@ KIND_DECKS: dict[str, dict[str, tuple[str, ...]]] = {
     LATE_PAYER: {"held": (PAYS_LATE,), "waitlisted": (STAYS,)},
 }
 BOT_KEYS = 4
+# All bots come from so few addresses, each with a network of its own; every other buyer has both alone.
+BOT_NETWORKS = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Operation:
     request_id: str = ""
     seq: int = 0
     state: str = ""
+    network: str = ""  # of an ask: from which simulated network it came
     number: int = 0  # of the operation in its file, from 1
     clock: str = ""  # whose clock the times are on; filled in when read
     client_died: bool = False  # its process left no last line, so nobody went on asking; filled in when read

@@ -44,6 +44,7 @@ def open_books(api: ShopApi, *, wanted: Wanted) -> ClosingBooks:
         books.sales[slug] = {
             "sku": sale.get("sku", slug),
             "per_buyer_limit": sale.get("per_buyer_limit", 1),
+            "per_network_limit": sale.get("per_network_limit", 0),
             "before": api.audit(slug) if wanted.audit_token else None,
             "after": None,
         }

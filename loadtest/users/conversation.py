@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import gevent
 
-from loadtest.plan.population import AGAIN, DOUBLE, FIRST, WATCHER, Visit, Wish
+from loadtest.plan.population import AGAIN, BOT, BOT_NETWORKS, DOUBLE, FIRST, WATCHER, Visit, Wish
 from loadtest.record.history import FAIL, OK, Operation, now_ns
-from loadtest.users.addresses import coming_from
+from loadtest.users.addresses import coming_from, network_in
 from loadtest.users.calls import Answer, Calls, bearer
 from loadtest.users.contract import is_come_again
 from loadtest.users.sse import listen
@@ -78,6 +78,8 @@ class Conversation:
             if operation.outcome == OK:
                 self._buyer, token = str(answer.fields.get("buyer", "")), str(answer.fields.get("token", ""))
                 self._headers = bearer(token)
+                if self._visit.kind == BOT:
+                    self._headers |= coming_from(f"bots {self._visit.number % BOT_NETWORKS}")
                 self._crowd.remember_buyer(self._buyer, token=token)
                 return True
             gevent.sleep(answer.wait_seconds)
@@ -105,6 +107,7 @@ class Conversation:
                 quantity=wish.quantity,
                 click=click,
                 planned_ns=due_ns,
+                network=network_in(self._headers),
             )
             answer = self._send_ask(operation, wish)
             if operation.outcome == OK:

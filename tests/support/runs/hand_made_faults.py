@@ -193,6 +193,14 @@ def over_the_limit(run: Run) -> None:
             operation.buyer = "b1"
 
 
+def over_the_limit_of_a_network(run: Run) -> None:
+    """b1, b5 and b7 come from one network, which may be let in for two units."""
+    run.book["per_network_limit"] = 2
+    for operation in run.operations:
+        if operation.kind == "ask":
+            operation.network = "192.0.2" if operation.buyer in ("b1", "b5", "b7") else f"of {operation.buyer}"
+
+
 def a_server_error(run: Run) -> None:
     """An answer that no contract foresees, though the retry was served."""
     run.operations.insert(0, replace(run.operations[0], outcome=UNKNOWN, status=500, request_id="", seq=0, state=""))
@@ -304,6 +312,7 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (passed_over, {"out of order": 1}),
     (over_the_limit, {"limit broken": 1}),
     (two_holds_at_once, {"limit broken": 1}),
+    (over_the_limit_of_a_network, {"network limit broken": 1}),
     (given_up_and_lapsed, {"hold ended twice": 1}),
     (paid_and_lapsed, {"hold ended twice": 1}),
     (a_hold_taken_back, {"told wrongly": 1, "unaccounted": 1}),
