@@ -7,12 +7,14 @@ FairdropError
 ├── ForbiddenOrigin         403 forbidden_origin
 ├── PassRequired            403 pass_required
 ├── CodeRequired            403 code_required
+├── NetworkRevoked          403 network_revoked
 ├── SaleNotFound            404 sale_not_found
 ├── RequestNotFound         404 request_not_found
 ├── MethodNotAllowed        405 invalid_request
 ├── SoldOut                 409 sold_out
 ├── LineFull                409 line_full
 ├── LimitReached            409 limit_reached
+│   └── EndedTooOften           too many requests of the buyer ended unsold
 ├── TermsChanged            409 terms_changed
 ├── NotPayable              409 not_payable
 ├── SaleClosed              410 sale_closed
@@ -72,6 +74,12 @@ class ForbiddenOrigin(FairdropError):
     code, status = "forbidden_origin", 403
 
 
+class NetworkRevoked(FairdropError):
+    """The shop takes no more requests from your network in this sale. What you have in it stays yours."""
+
+    code, status = "network_revoked", 403
+
+
 class PassRequired(FairdropError):
     """This sale asks for a pass: solve its challenge first, or wait for one. Nothing was asked for."""
 
@@ -120,6 +128,12 @@ class LimitReached(FairdropError):
     code, status = "limit_reached", 409
 
 
+class EndedTooOften(LimitReached):
+    """Too many of your requests in this sale ended unsold; it takes no more of you."""
+
+    limited = "ended"
+
+
 class TermsChanged(FairdropError):
     """The price rose, or the limit fell, since the terms that this request names; nothing was asked for."""
 
@@ -166,7 +180,7 @@ class RateLimited(FairdropError):
 
 
 class NetworkLimited(RateLimited):
-    """Your network has been given as many units of this sale as one network may have."""
+    """Your network was let in for as many units of this sale as one may be; those that came back count."""
 
     limited = "network"
     retry_after_seconds = 30

@@ -18,8 +18,8 @@ ID_PATTERN = re.compile(rf"([0-9a-f]{{1,12}})-[A-Za-z0-9_-]{{{MAC_LENGTH}}}")
 
 
 class Record(NamedTuple):
-    """What Redis keeps of a request: "letter|seq|quantity|sale_id|buyer|terms_version.ordinal"; of a hold also
-    "|its end in ms", and of one that waits at a place its ticket brought back "|r".
+    """What Redis keeps of a request: "letter|seq|quantity|sale_id|buyer|terms_version.ordinal"; as long as it waits,
+    also ".network" if that is known; of a hold "|its end in ms", and of a place its ticket brought back "|r".
 
     One from before there were versions has neither version nor ordinal: both are 0.
     """
@@ -33,6 +33,7 @@ class Record(NamedTuple):
     restored: bool = False
     terms_version: int = 0  # of the terms under which the place was given
     ordinal: int = 0  # how many were admitted to the sale before it, and one
+    network: str = ""  # from which it was asked, as the door names it
 
     @property
     def score(self) -> int:
@@ -42,6 +43,7 @@ class Record(NamedTuple):
     def text(self) -> str:
         """Return the record as Redis stores it."""
         version = f"|{self.terms_version}.{self.ordinal}" if self.terms_version or self.ordinal else ""
+        version += f".{self.network}" if version and self.network else ""
         end = f"|{self.hold_expires_ms}" if self.hold_expires_ms is not None else "|r" if self.restored else ""
         return f"{self.state.letter}|{self.seq}|{self.quantity}|{self.sale_id}|{self.buyer}{version}{end}"
 
@@ -58,7 +60,8 @@ class StockFigures(NamedTuple):
 def read_record(text: str) -> Record:
     """Return the record that `text` holds. Raises ValueError or KeyError when it is none."""
     letter, seq, quantity, sale_id, buyer, *extra = text.split("|")
-    version, _, ordinal = extra.pop(0).partition(".") if extra and "." in extra[0] else ("0", "", "0")
+    version, _, rest = extra.pop(0).partition(".") if extra and "." in extra[0] else ("0", "", "0")
+    ordinal, _, network = rest.partition(".")
     restored = extra == ["r"]
     return Record(
         state=STATE_OF_LETTER[letter],
@@ -70,6 +73,7 @@ def read_record(text: str) -> Record:
         restored=restored,
         terms_version=int(version),
         ordinal=int(ordinal),
+        network=network,
     )
 
 

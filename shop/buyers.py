@@ -13,6 +13,7 @@ from django.conf import settings
 
 from inventory.exceptions import Unauthenticated
 from inventory.signing import MAC_LENGTH, Signer
+from shop.client_address import network_mark
 
 COOKIE_NAME = f"{settings.COOKIE_PREFIX}buyer"
 # Under TLS too, before the prefix: read until the last of those cookies has ended.
@@ -21,8 +22,9 @@ DAY_SECONDS = 24 * 3600
 COOKIE_MAX_AGE_SECONDS = settings.BUYER_DAYS * DAY_SECONDS
 # Tokens from before they had a day count as signed on this one: 2026-11-23, the last on which there were any.
 UNDATED_DAY = 20_780
-# The buyer and the day, counted from 1970, on which the token was signed. One from before tokens had a day has none.
-SIGNED_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(?:\.([0-9]{1,6}))?")
+# The buyer, the day, counted from 1970, on which the token was signed, and the mark of the network to which it was
+# given. One from before tokens had a day, or a mark, has none.
+SIGNED_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(?:\.([0-9]{1,6})(?:\.([0-9a-f]{12}))?)?")
 
 
 @cache
@@ -37,25 +39,40 @@ def ticket_signer() -> Signer:
     return Signer(settings.TOKEN_KEYS, purpose="ticket")
 
 
-def issue_buyer() -> tuple[str, str]:
-    """Return a new buyer (128 random bits as 22 characters) and the token that proves it."""
+def issue_buyer(network: str = "") -> tuple[str, str]:
+    """Return a new buyer (128 random bits as 22 characters) and the token that proves it.
+
+    network: to which it is given, '' when that is not known.
+    """
     buyer = secrets.token_urlsafe(16)
-    return buyer, token_of(buyer)
+    return buyer, token_of(buyer, mark=network_mark(network) if network else "")
 
 
-def replace_buyer(token: str, *, key: str) -> tuple[str, str]:
+def replace_buyer(token: str, *, key: str, network: str = "") -> tuple[str, str]:
     """Return the new buyer of a browser whose `token` cannot be verified, and the token that proves it.
 
-    key: the idempotency key of the press, so that a press that is sent again is the same buyer's.
+    key: the idempotency key of the press, so that a press that is sent again is the same buyer's. network: as in
+    issue_buyer.
     """
     buyer = Signer(settings.TOKEN_KEYS, purpose="new buyer").sign(f"{token} {key}")
-    return buyer, token_of(buyer)
+    return buyer, token_of(buyer, mark=network_mark(network) if network else "")
 
 
-def token_of(buyer: str) -> str:
-    """Return a token for `buyer`, signed today by the first key."""
-    text = f"{buyer}.{today()}"
+def token_of(buyer: str, *, mark: str = "") -> str:
+    """Return a token for `buyer`, signed today by the first key. mark: of the network to which it is given."""
+    text = f"{buyer}.{today()}.{mark}" if mark else f"{buyer}.{today()}"
     return f"{text}.{token_signer().sign(text)}"
+
+
+def mark_in(token: str) -> str:
+    """Return the mark of the network to which a sound token was given, '' when it has none."""
+    found = SIGNED_TEXT.fullmatch(token.rpartition(".")[0])
+    return (found[3] or "") if found else ""
+
+
+def new_token() -> str:
+    """Return the token of a new buyer."""
+    return issue_buyer()[1]
 
 
 def today() -> int:
@@ -85,8 +102,10 @@ def verify_token(token: str) -> str:
     return found[1]
 
 
-def token_to_set(token: str) -> str:
+def token_to_set(token: str, *, issue: Callable[[], str] = new_token) -> str:
     """Return the token that a page gives to who sent `token`: '' when that is kept, a newer one, or a new buyer's.
+
+    issue: returns the token of a new buyer, or '' when this reader gets none.
 
     A well-formed token is never replaced by another buyer's, even if this process cannot verify it: during a key
     rotation another process can, and that buyer's place in line depends on it. One that has ended is.
@@ -94,15 +113,15 @@ def token_to_set(token: str) -> str:
     text, _, signature = token.rpartition(".")
     found = SIGNED_TEXT.fullmatch(text)
     if found is None or len(signature) != MAC_LENGTH:
-        return issue_buyer()[1]
+        return issue()
     signer = token_signer()
     is_newest = found[2] is not None and hmac.compare_digest(signer.sign(text).encode(), signature.encode())
     if not is_newest and not signer.verify(text, signature):
         return ""
     if has_ended(found[2]):
-        return issue_buyer()[1]
+        return issue()
     is_young = is_newest and int(found[2]) >= first_days(today())[1]
-    return "" if is_young else token_of(found[1])
+    return "" if is_young else token_of(found[1], mark=found[3] or "")
 
 
 def token_sent(cookie: Callable[[str], str]) -> str:
@@ -110,10 +129,10 @@ def token_sent(cookie: Callable[[str], str]) -> str:
     return cookie(COOKIE_NAME) or cookie(OLD_COOKIE_NAME)
 
 
-def cookie_to_set(cookie: Callable[[str], str]) -> str:
+def cookie_to_set(cookie: Callable[[str], str], *, issue: Callable[[], str] = new_token) -> str:
     """As token_to_set, for a browser's cookies: a token of OLD_COOKIE_NAME is given again, under the new name."""
     token = token_sent(cookie)
-    newer = token_to_set(token)
+    newer = token_to_set(token, issue=issue)
     if newer or cookie(COOKIE_NAME):
         return newer
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+import re
 import socket
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
@@ -10,10 +12,16 @@ from typing import TypeAlias
 from django.conf import settings
 from django.http import HttpRequest
 
+from inventory.exceptions import InvalidRequest
+
 # More proxies in a row than anybody has; what stands before them is never read.
 MAX_HOPS = 16
 IPV4_IN_IPV6 = bytes(10) + b"\xff\xff"
 IPV6_BYTES = 16
+# The prefix of a network, by version.
+COUNTED_BITS = {4: 24, 6: 48}
+MARK_LENGTH = 12
+MARK = re.compile(rf"[0-9a-f]{{{MARK_LENGTH}}}")
 
 
 # By what a call is counted: its address, of IPv6 the /64, and its network, the /24 of IPv4 and the /48 of IPv6.
@@ -73,6 +81,36 @@ def network_of(address: str) -> str:
     return _origin(address)[1]
 
 
+def network_mark(network: str) -> str:
+    """Return what stands for `network` where one is kept: nobody can find the network from it without our key.
+
+    Another one after a new first key (settings.TOKEN_KEYS): network_marks has those of all keys.
+    """
+    return _mark(network, settings.TOKEN_KEYS[0])
+
+
+def network_marks(network: str) -> set[str]:
+    """Return the marks of `network` by every key that this shop knows."""
+    return {_mark(network, key) for key in settings.TOKEN_KEYS}
+
+
+def read_mark(text: str) -> str:
+    """Return the mark that staff mean by `text`: a mark, an address, or a network. Raises InvalidRequest."""
+    if MARK.fullmatch(text):
+        return text
+    try:
+        found = ip_network(text.strip(), strict=False)
+    except ValueError as error:
+        raise InvalidRequest("name a network, an address, or the mark of a network") from error
+    if found.prefixlen < (COUNTED_BITS[found.version]):
+        raise InvalidRequest("a network is a /24 of IPv4 or a /48 of IPv6, no larger one")
+    return network_mark(network_of(str(found.network_address)))
+
+
+def _mark(network: str, key: str) -> str:
+    return hmac.digest(key.encode(), f"network:{network}".encode(), "sha256").hex()[:MARK_LENGTH]
+
+
 def _origin(address: str) -> Origin:
     if ":" not in address:
         return address, address.rpartition(".")[0] or f"?{address}"
@@ -82,8 +120,13 @@ def _origin(address: str) -> Origin:
     return _origin(".".join(map(str, packed))) if packed else (address, f"?{address}")
 
 
-def origin_of(forwarded_for: bytes | None, *, connection: str, proxies: int | tuple[str, ...]) -> Origin:
-    """Return by what a call is counted. forwarded_for: all of the header, None without one; proxies: those of ours."""
+def origin_of(forwarded_for: bytes | None, *, connection: str, proxies: int | tuple[str, ...] | None = None) -> Origin:
+    """Return by what a call is counted. forwarded_for: all of the header, None without one.
+
+    proxies: those of ours, from a caller who has read the settings.
+    """
+    if proxies is None:
+        proxies = settings.TRUSTED_PROXIES
     if forwarded_for is None or not _is_proxy(connection, 0, proxies):
         return _origin(connection)
     text = forwarded_for.decode("latin-1")

@@ -14,6 +14,7 @@ from django.http.request import split_domain_port, validate_host
 
 from inventory.exceptions import ForbiddenOrigin, InvalidRequest, TooLarge, Unauthenticated
 from shop.buyers import token_sent, verify_token
+from shop.client_address import Origin, origin_of
 from shop.logs import Seldom
 from shop.replies import Head, Headers
 
@@ -85,16 +86,28 @@ def buyer_of(headers: Headers, *, unsafe: bool) -> str:
 
     Raises Unauthenticated, ForbiddenOrigin (an unsafe call with the cookie from another site).
     """
-    authorization = headers.get(b"authorization")
-    if authorization is not None:
-        scheme, _, token = authorization.partition(b" ")
-        if scheme.lower() != b"bearer":
-            raise Unauthenticated
-        return verify_token(token.decode("latin-1"))
-    token_text = token_sent(partial(cookie, headers))
-    if unsafe and token_text:
+    token = token_in(headers)
+    if unsafe and token and b"authorization" not in headers:
         check_origin(headers, required=True)
-    return verify_token(token_text)
+    return verify_token(token)
+
+
+def token_in(headers: Headers) -> str:
+    """Return the token that a call shows, by bearer token or cookie; '' for none. Raises Unauthenticated."""
+    authorization = headers.get(b"authorization")
+    if authorization is None:
+        return token_sent(partial(cookie, headers))
+    scheme, _, token = authorization.partition(b" ")
+    if scheme.lower() != b"bearer":
+        raise Unauthenticated
+    return token.decode("latin-1")
+
+
+def origin_of_scope(scope: Scope) -> Origin:
+    """Return by what a call that came through ASGI is counted."""
+    forwarded_for = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+    connection = scope["client"][0] if scope.get("client") else ""
+    return origin_of(b",".join(forwarded_for) if forwarded_for else None, connection=connection)
 
 
 def cookie(headers: Headers, name: str) -> str:

@@ -143,6 +143,8 @@ class Sale(models.Model):
     pause_reason = models.CharField(max_length=200, blank=True)
     # Then the ticket asks for a delivery address before it leads to the payment page.
     ships = models.BooleanField("goods are shipped", db_default=False, default=False)
+    # Marks of the networks from which nobody is let in any more, nor with a token given there; spaces between.
+    revoked_networks = models.TextField(blank=True, default="", db_default="", editable=False)
     # Rises with every change of this row (a trigger), so that Redis is never given an older row for a newer one.
     revision = models.BigIntegerField(default=1, editable=False)
     # Rises when price, currency, limit or hold time change (a trigger): what was promised is a row of SaleTerms.
@@ -161,6 +163,7 @@ class Sale(models.Model):
             ("open_sale", "Can open a sale before its time"),
             ("pause_sale", "Can pause and resume a sale"),
             ("close_sale", "Can close a sale for good"),
+            ("revoke_network", "Can revoke the tokens of a network in a sale"),
             ("change_stock", "Can restock and adjust the stock of a sale"),
             ("retry_dead_letter", "Can put dead letters back in line"),
             ("discard_dead_letter", "Can discard dead letters"),
@@ -268,12 +271,16 @@ class Order(models.Model):
     # requests had them.
     terms_version = models.BigIntegerField(null=True)
     ordinal = models.BigIntegerField(null=True)
+    # Personal data: a mark of the network that asked, of one that got units; '': it is not known, or was deleted
+    # (orders/marks.py).
+    network = models.CharField(max_length=12, blank=True, default="", db_default="")
 
     class Meta:
         ordering = ["-id"]
         permissions = [
             ("cancel_order", "Can cancel a held order"),
             ("refund_order", "Can refund a paid order"),
+            ("void_order", "Can void orders before shipping, and look for what belongs together"),
             ("mail_order", "Can send an order's link to its buyer, and delete their address"),
         ]
         constraints = [
@@ -292,6 +299,8 @@ class Order(models.Model):
             models.Index(fields=["sale", "buyer"], name="order_by_sale_and_buyer"),
             # For the page of what a buyer has. An order that never had units costs it nothing.
             models.Index(fields=["buyer", "id"], condition=HAS_UNITS, name="order_with_units_by_buyer"),
+            # For the page of what belongs together, and for the deletion of marks.
+            models.Index(fields=["sale", "network"], condition=~Q(network=""), name="order_with_network_by_sale"),
             # The sweep's: small, because a hold leaves it when it ends.
             models.Index(fields=["hold_expires_at"], condition=Q(state="held"), name="order_held_by_its_end"),
             # For the first end of each sale's holds, which every web process reads once a second.
@@ -497,6 +506,9 @@ class Payment(models.Model):
     currency = models.CharField(max_length=3)
     state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
     reason = models.CharField(max_length=200, blank=True)
+    # Personal data: the provider's fingerprint of the card, the same for the same card; '' where it gives none. Deleted
+    # as addresses are (orders/marks.py).
+    card = models.CharField(max_length=64, blank=True, default="", db_default="")
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 
@@ -514,6 +526,8 @@ class Payment(models.Model):
             models.Index(NEXT_QUESTION, condition=STILL_ASKED_ABOUT, name="payment_asked_about"),
             models.Index(fields=["changed_at"], condition=Q(state="refund_due"), name="payment_refund_due"),
             models.Index(fields=["order"], condition=NOT_ENDED, name="payment_not_ended"),
+            # For the deletion of fingerprints.
+            models.Index(fields=["created_at"], condition=~Q(card=""), name="payment_with_card"),
         ]
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from inventory.allocation import Decision
 from inventory.postgres import Cursor, array
 from inventory.records import Record
 from inventory.states import State
+from shop.client_address import network_mark
 
 # A sale as it is now, with each version of its terms.
 TERMS = """
@@ -41,16 +42,16 @@ GROUP BY o.sale_id, o.buyer
 INSERT = """
 INSERT INTO shop_order
     (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, actor, reason, unit_price, currency,
-     hold_expires_at, decided_at, changed_at, restored, standby, terms_version, ordinal)
+     hold_expires_at, decided_at, changed_at, restored, standby, terms_version, ordinal, network)
 SELECT d.request_id, d.sale_id, d.buyer, d.quantity, t.per_buyer_limit, d.seq, d.state, %(actor)s,
        coalesce(d.reason, ''), t.price, t.currency,
        CASE WHEN d.state = 'held' THEN %(moment)s + make_interval(secs => t.hold_seconds) END, %(moment)s, %(moment)s,
-       d.restored, d.standby, t.version, nullif(d.ordinal, 0)
+       d.restored, d.standby, t.version, nullif(d.ordinal, 0), coalesce(d.network, '')
 FROM unnest(%(request_ids)s::text[], %(sale_ids)s::bigint[], %(buyers)s::text[], %(quantities)s::int[],
             %(seqs)s::bigint[], %(states)s::text[], %(reasons)s::text[], %(restored)s::bool[],
-            %(standbys)s::bool[], %(terms_versions)s::bigint[], %(ordinals)s::bigint[])
+            %(standbys)s::bool[], %(terms_versions)s::bigint[], %(ordinals)s::bigint[], %(networks)s::text[])
     WITH ORDINALITY AS d (request_id, sale_id, buyer, quantity, seq, state, reason, restored, standby, terms_version,
-                          ordinal, place)
+                          ordinal, network, place)
     LEFT JOIN shop_saleterms t ON t.sale_id = d.sale_id AND t.version = d.terms_version
 ORDER BY d.place
 """
@@ -184,5 +185,12 @@ def insert_orders(
         "standbys": array("t" if record.state is State.STANDBY else "f" for record in records),
         "terms_versions": array(terms[name].version for name in names),
         "ordinals": array(record.ordinal for record in records),
+        "networks": array(_network_of(decision) or "NULL" for decision in decisions),
     }
     cursor.execute(INSERT, values)
+
+
+def _network_of(decision: Decision) -> str:
+    """Return the mark of the network that got units, '' for one that got none: nobody needs to judge that."""
+    network = decision.claim.record.network
+    return network_mark(network) if network and decision.state is State.HELD else ""

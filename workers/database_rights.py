@@ -56,7 +56,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "shop_payment": (
         "web payments reconciler",
         "web",
-        "web(state reason changed_at) payments(state reason changed_at)",
+        "web(state reason changed_at card) payments(state reason changed_at card) reconciler(card)",
         "",
     ),
     "shop_paymentnotice": ("web payments", "web payments", "", ""),

@@ -155,4 +155,4 @@ def _outcomes(
 
 def _settled(name: str, record: Record, state: State, hold_end: datetime | None) -> Settled:
     ends_ms = order_rows.end_ms(state, hold_end)
-    return Settled(name, record._replace(state=state, hold_expires_ms=ends_ms, restored=False))
+    return Settled(name, record._replace(state=state, hold_expires_ms=ends_ms, restored=False, network=""))

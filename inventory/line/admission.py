@@ -28,8 +28,9 @@ from inventory.states import STATE_OF_LETTER, State
 
 # One script call stays short, so that nobody behind it waits long (pitfall Q15).
 MAX_PER_CALL = 1000
-# So many requests of one buyer may end unsold in one sale, however they end: what Redis keeps of a buyer is bounded.
-MAX_ENDED_REQUESTS = 20
+# So many requests of one buyer may end unsold in one sale, however they end: to hold for nothing costs, and what Redis
+# keeps of a buyer is bounded. Of a network every unit that it is let in for counts, also one that came back.
+MAX_ENDED_REQUESTS: int = settings.MAX_ENDED_REQUESTS
 # So many requests of one line may be on standby: whenever a unit is free, all of them may have to be looked at.
 MAX_STANDBY = 1000
 # A line that was full opens so much later: longer than any process answers "sold out" from memory.
@@ -37,12 +38,17 @@ REOPENING_US = 300_000
 NO_PASS, NO_CODE = "-", "!"
 
 
+# Stands for a network from which nobody is let in any more; a request of before is answered as before.
+REVOKED = "!"
+
+
 class Ask(NamedTuple):
     """One buyer's wish, as the script gets it. terms_version: of the terms they were shown, 0 when they named none.
 
     standby: without room in the line, it waits on standby for what comes back. network: from which it came, '' when
-    that is not known: then no network is counted. pass_id: of the pass that lets it in, NO_PASS when it needs one and
-    has none that is good, NO_CODE when that is so of a code, '' when it needs none.
+    that is not known: then no network is counted; REVOKED: one of which nobody is let in. pass_id: of the pass that
+    lets it in, NO_PASS when it needs one and has none that is good, NO_CODE when that is so of a code, '' when it needs
+    none.
     """
 
     request_id: str
@@ -74,6 +80,7 @@ class Code(IntEnum):
     PASS_REQUIRED = 15
     PASS_SPENT = 16
     CODE_REQUIRED = 17
+    NETWORK_REVOKED = 18
     KNOWN_BEFORE = 100
 
 

@@ -81,6 +81,7 @@ class Replay:
 
     def __init__(self, off: Collection[str] = ()) -> None:
         self.off, self.faults, self.counts, self.parts = off, dict[str, list[str]](), Counter[str](), list[bytes]()
+        self.voided = Counter[str]()
         # A place is its leaf with its limit, its state, and whether it may be late: it was lost or put back.
         self.places, self.line = dict[str, Leaf](), deque[str]()  # the line: who waits, in its order
         self.standing = list[str]()  # on standby: after all in line, until enough comes back
@@ -210,6 +211,8 @@ class Replay:
         if "terms" in leaf:
             known = self.terms.setdefault(leaf["terms"]["version"], leaf["terms"])
             self.expect("terms", known == leaf["terms"], f"version {known['version']} of the terms has changed")
+        if leaf["act"] == "void_order":
+            self.voided[leaf["reason"]] += 1
         self.is_paused = {"pause": True, "resume": False}.get(leaf["act"], self.is_paused)
 
     def on_closed(self, leaf: Leaf) -> None:
@@ -314,6 +317,9 @@ def run(verifier: Verifier, *, keep: Path | None = None, follow: bool = False, t
     for rule, sentence in RULES.items():
         found = replay.faults.get(rule, [])
         print(f"  {'✗' if found else '✓'} {sentence}", *found[:3], sep="\n      ")
+    if replay.voided:
+        voided = ", ".join(f"{count:,} {reason}" for reason, count in sorted(replay.voided.items()))
+        print(f"  ! voided by the shop before shipping: {voided}")
     lost = sum(last - first + 1 for first, last in replay.lost)
     back = f"{len(replay.restored):,} brought back, {replay.counts['requeued']:,} put back in line"
     print(f"  – declared, and to be believed: {lost:,} places lost or never given, {back}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -17,14 +17,16 @@ from django.conf import settings
 
 from inventory.exceptions import SaleNotFound, Unavailable
 from inventory.redis import clocks
-from shop.buyers import cookie_to_set, set_cookie_header
+from shop.buyers import cookie_to_set, issue_buyer, set_cookie_header
+from shop.client_address import Origin, origin_of
 from shop.gate.pages import Pages
 from shop.gate.sales.cache import Board
 from shop.gate.sales.state import SaleEntry
-from shop.http import NOT_MODIFIED, Scope, Send, cookie, send_answer
+from shop.gate.server.rates import Rates
+from shop.http import NOT_MODIFIED, Scope, Send, cookie, headers_of, origin_of_scope, send_answer
 from shop.replies import SECURITY_NAMES, Head, Header, Headers, Reply
 from shop.web.languages import LANGUAGE_COOKIE, best_language
-from shop.web.views import TICKET_COOKIE
+from shop.web.views import NO_TOKEN, TICKET_COOKIE
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +42,10 @@ COUNTING_SECONDS = 30
 OWN_HEADERS = {b"set-cookie", b"cache-control", b"expires", b"vary", b"content-length", *SECURITY_NAMES}
 # Begins the query of a reader who chose a quantity and then another language.
 CHOSEN = b"quantity="
+# Stands for a token that would be given.
+NEW = "new"
+# Returns the token of a new buyer, '' when their address gets none.
+Issue = Callable[[], str]
 CACHING: list[Header] = [(b"cache-control", b"private, no-cache"), (b"vary", b"Accept-Language, Cookie")]
 
 
@@ -57,16 +63,20 @@ class Page:
 
 
 class FrontPages:
-    """The front door of one process. behind: Django's pages."""
+    """The front door of one process. behind: Django's pages; tokens: counts those that pages give to new buyers."""
 
-    def __init__(self, board: Board, behind: Pages) -> None:
+    def __init__(self, board: Board, behind: Pages, *, tokens: Rates) -> None:
+        self._tokens = tokens
         self._board = board
         self._behind = behind
         self._pages: dict[tuple[str, str], Page] = {}
         self._making: dict[tuple[str, str], asyncio.Task[Page | None]] = {}
 
-    def ready(self, path: str, headers: Headers) -> tuple[Page, bool] | None:
-        """Return a front page that is in memory and may be shown now, and whether it gives its reader a buyer."""
+    def ready(self, path: str, headers: Headers, connection: str) -> tuple[Page, Issue | None] | None:
+        """Return a front page that is in memory and may be shown now, and what gives its reader a buyer, or None.
+
+        connection: the address at its other end.
+        """
         found = SALE_PATH.fullmatch(path)
         if not (found or path == "/") or not may_be_shared(headers):
             return None
@@ -79,7 +89,22 @@ class FrontPages:
         key, state = what_is_shown(entry)
         if not self._may_be_shown(page, key, state):
             return None
-        return page, entry is not None
+        return page, partial(self._issue, headers, connection) if entry is not None else None
+
+    def _issue(self, headers: Headers, connection: str) -> str:
+        return self._token_for(origin_of(headers.get(b"x-forwarded-for"), connection=connection))
+
+    def _token_for(self, origin: Origin) -> str:
+        """Return the token of a new buyer, '' when too many went there: a page is shown all the same, and a press
+        makes the token."""
+        return "" if self._tokens.take(origin) else issue_buyer(origin[1])[1]
+
+    def counted(self, scope: Scope) -> Scope:
+        """Return the call of a reader whom Django answers; where too many tokens went, it says that none is given."""
+        would_issue = cookie_to_set(partial(cookie, headers_of(scope)), issue=lambda: NEW) == NEW
+        if not would_issue or not self._tokens.take(origin_of_scope(scope)):
+            return scope
+        return {**scope, "headers": [*scope["headers"], (NO_TOKEN.encode(), b"1")]}
 
     async def answer(self, scope: Scope, headers: Headers, send: Send) -> bool:
         """Answer a reader of a front page; say False when it is not one, or when Django must answer it."""
@@ -98,7 +123,8 @@ class FrontPages:
         page = await self._page(path, language_of(headers), entry, scope)
         if page is None:
             return False
-        await send_answer(send, *page_answer(page, headers, with_buyer=entry is not None))
+        issue = partial(self._token_for, origin_of_scope(scope)) if entry is not None else None
+        await send_answer(send, *page_answer(page, headers, issue=issue))
         return True
 
     def _may_be_shown(self, page: Page, key: Hashable, state: str) -> bool:
@@ -179,17 +205,17 @@ def language_of(headers: Headers) -> str:
     return best_language(cookie(headers, LANGUAGE_COOKIE), headers.get(b"accept-language", b"").decode("latin-1"))
 
 
-def send_page(reply: Reply, shown: tuple[Page, bool], headers: Headers, _body: bytes) -> None:
+def send_page(reply: Reply, shown: tuple[Page, Issue | None], headers: Headers, _body: bytes) -> None:
     """Answer with a page that is ready."""
-    page, with_buyer = shown
-    reply.send(*page_answer(page, headers, with_buyer=with_buyer))
+    page, issue = shown
+    reply.send(*page_answer(page, headers, issue=issue))
 
 
-def page_answer(page: Page, headers: Headers, *, with_buyer: bool) -> tuple[Head, bytes]:
-    """Return a page, or 304 for a reader who has it; a sale's page gives a token to readers who need one."""
+def page_answer(page: Page, headers: Headers, *, issue: Issue | None) -> tuple[Head, bytes]:
+    """Return a page, or 304 for a reader who has it. issue: gives a token to readers who need one."""
     head = page.head
     is_known = page.etag in headers.get(b"if-none-match", b"")
-    token = cookie_to_set(partial(cookie, headers)) if with_buyer else ""
+    token = cookie_to_set(partial(cookie, headers), issue=issue) if issue else ""
     if is_known or token:
         fields = [*head.headers, (b"set-cookie", set_cookie_header(token))] if token else head.headers
         head = Head(NOT_MODIFIED if is_known else head.status, fields)

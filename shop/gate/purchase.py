@@ -31,13 +31,14 @@ from inventory.states import State
 from shop.access import codes, passes
 from shop.access.codes import NOT_SHOWN
 from shop.access.passes import NOT_ASKED, Worth
+from shop.buyers import mark_in
 from shop.client_address import Origin
 from shop.gate.sales.cache import Board
 from shop.gate.sales.state import SaleEntry
 from shop.gate.server.coalescer import Coalescer
 from shop.gate.server.rates import Rates
 from shop.gate.server.threads import ThreadPool
-from shop.http import buyer_of, check_json_content_type, read_json_object
+from shop.http import buyer_of, check_json_content_type, read_json_object, token_in
 from shop.models import Sale
 from shop.orders.refusals import full_retry_seconds, not_open, refusal
 from shop.orders.requests import MAX_KEY_LENGTH, MAX_UNITS
@@ -221,7 +222,10 @@ class Purchases:
         sent = NOT_ASKED
         if card.pass_mode != NEVER:
             sent = passes.check(headers.get(b"fairdrop-pass", b"").decode("latin-1"), card, buyer=buyer)
-        ask = Ask(name, buyer, quantity, terms_version, standby, origin[1], sent.pass_id)
+        network = origin[1]
+        if card.revoked_networks and card.revokes(network, mark=mark_in(token_in(headers))):
+            network = admission.REVOKED
+        ask = Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id)
         asked = Asked(reply, entry, ask, origin, refusal=sent.refusal)
         if self._is_noted and REQUEST_ID in headers:
             log.info("asked", action="asked", requests=[name], request_id=request_id_of(headers).decode())

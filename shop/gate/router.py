@@ -42,6 +42,7 @@ from shop.http import (
     check_origin,
     headers_of,
     is_own_host,
+    origin_of_scope,
     read_body,
     send_answer,
 )
@@ -103,7 +104,7 @@ class Gate:
             if target == ALL_SALES:
                 return show_sales, self._board
             path = target.decode("latin-1")
-            page = self._front.ready(path, headers)
+            page = self._front.ready(path, headers, connection)
             if page is not None:
                 return send_page, page
             if self._behind.is_full and is_page(path) and not is_shared(path, headers):
@@ -133,8 +134,11 @@ class Gate:
             if path.startswith(API):
                 await self._route_api(path[len(API) :].split("/"), scope, receive, send)
             elif not await self._front.answer(scope, headers_of(scope), send):
-                if scope["method"] == "POST" and SALE_PATH.fullmatch(path):
-                    limit(self._asks, origin_of_scope(scope))
+                if SALE_PATH.fullmatch(path):
+                    if scope["method"] == "POST":
+                        limit(self._asks, origin_of_scope(scope))
+                    else:
+                        scope = self._front.counted(scope)
                 await self._behind(scope, receive, send)
         except Exception as error:
             reply = AwaitedReply()
@@ -178,7 +182,7 @@ class Gate:
             case ["buyers"]:
                 allow(scope, "POST")
                 limit(self._tokens, origin_of_scope(scope))
-                await issue(headers_of(scope), send)
+                await issue(headers_of(scope), send, network=origin_of_scope(scope)[1])
             case _:
                 await self._behind(scope, receive, send)
 
@@ -220,7 +224,7 @@ class Gate:
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
         self._readiness = Readiness(self._client)
-        self._front = FrontPages(self._board, self._behind)
+        self._front = FrontPages(self._board, self._behind, tokens=self._tokens)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -275,14 +279,6 @@ def allow(scope: Scope, method: str) -> None:
         raise MethodNotAllowed(f"this address takes {method} only")
 
 
-def origin_of_scope(scope: Scope) -> Origin:
-    """Return by what a call that came through ASGI is counted."""
-    forwarded_for = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
-    connection = scope["client"][0] if scope.get("client") else ""
-    joined = b",".join(forwarded_for) if forwarded_for else None
-    return origin_of(joined, connection=connection, proxies=settings.TRUSTED_PROXIES)
-
-
 def limit(rates: Rates, origin: Origin) -> None:
     """Count one call of `origin`. Raises RateLimited when there were too many."""
     wait_seconds = rates.take(origin)
@@ -297,11 +293,11 @@ def too_often(wait_seconds: int) -> RateLimited:
     return error
 
 
-async def issue(headers: Headers, send: Send) -> None:
-    """POST /api/v1/buyers: give a new buyer a token, in the body and as the cookie."""
+async def issue(headers: Headers, send: Send, *, network: str) -> None:
+    """POST /api/v1/buyers: give a new buyer of `network` a token, in the body and as the cookie."""
     check_origin(headers, required=False)
     RUSHES.note_token()
-    buyer, token = issue_buyer()
+    buyer, token = issue_buyer(network)
     body = f'{{"buyer":"{buyer}","token":"{token}"}}'.encode()
     await send_answer(send, Head(201, [*JSON_HEADERS, (b"set-cookie", set_cookie_header(token))]), body)
 

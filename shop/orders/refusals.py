@@ -7,12 +7,14 @@ from datetime import datetime
 
 from inventory.exceptions import (
     CodeRequired,
+    EndedTooOften,
     FairdropError,
     IdempotencyMismatch,
     InvalidRequest,
     LimitReached,
     LineFull,
     NetworkLimited,
+    NetworkRevoked,
     PassRequired,
     SaleClosed,
     SaleNotOpen,
@@ -86,7 +88,7 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
             return InvalidRequest("terms_version must be one that this sale has had")
         case Code.TOO_MANY_ENDED:
             ended = f"{MAX_ENDED_REQUESTS} of your requests in this sale ended unsold"
-            return LimitReached(f"{ended}; it takes no more of you.")
+            return EndedTooOften(f"{ended}; it takes no more of you.")
         case Code.NETWORK_LIMITED:
             return NetworkLimited()
         case Code.PASS_REQUIRED:
@@ -95,5 +97,7 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
             return PassRequired("This pass let another request in: get a new one.")
         case Code.CODE_REQUIRED:
             return CodeRequired()
+        case Code.NETWORK_REVOKED:
+            return NetworkRevoked()
         case _:
             return None

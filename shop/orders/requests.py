@@ -65,13 +65,16 @@ def ask(
     network: str = "",
     pass_text: str = "",
     code: str = "",
+    mark: str = "",
 ) -> RequestView:
     """Put `buyer`'s wish for `quantity` units into the line of `card`; a repeated key is the same request (I14).
 
     terms_version: of the terms the buyer was shown, 0 when none is named. standby: without room in the line, wait on
-    standby for what comes back. network: from which the wish came, '' when that is not known. pass_text: the pass that
-    came with it, code: the access code; '' for none. Raises SoldOut, LineFull, LimitReached, NetworkLimited,
-    PassRequired, CodeRequired, TermsChanged, SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
+    standby for what comes back. network: from which the wish came, '' when that is not known; mark: of the one to which
+    the buyer's token was given. pass_text: the pass that came with it, code: the access code; '' for none.
+
+    Raises SoldOut, LineFull, LimitReached, NetworkLimited, NetworkRevoked, PassRequired, CodeRequired, TermsChanged,
+    SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
     """
     if not 1 <= quantity <= MAX_UNITS:
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
@@ -82,6 +85,7 @@ def ask(
         return find_asked(name, quantity=quantity)
     if memory.look(redis.connect(), card.sku):
         raise MemoryFull
+    network = admission.REVOKED if card.revokes(network, mark=mark) else network
     sent = passes.check(pass_text, card, buyer=buyer)
     if card.codes_required:
         sent = codes.check(code, card, request_id=name, quantity=quantity, network=network, sent=sent)

@@ -110,6 +110,8 @@ def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     payment of ours is meant; LineNotTold when it is in the books and must be sent again.
     """
     target = find_target(notice, provider_name=provider_name)
+    if notice.card:
+        Payment.objects.filter(reference=notice.reference, card="").update(card=notice.card)
     with bound_contextvars(payment=notice.reference, request=target.request_id):
         return _take(notice, target, provider_name=provider_name)
 

@@ -42,12 +42,14 @@ class Notice:
     reference: str
     amount: Decimal
     currency: str
+    # The provider's fingerprint of the card, '' where it gives none.
+    card: str = ""
 
     def __post_init__(self) -> None:
         """Raise InvalidRequest for a field that the database could not keep: a signature does not make it right."""
-        names = (self.event_id, self.reference)
+        names = (self.event_id, self.reference, *([self.card] if self.card else []))
         if not all(isinstance(name, str) and EVENT_NAME.fullmatch(name) for name in names):
-            raise InvalidRequest("id and reference must be 1 to 64 printable ASCII characters")
+            raise InvalidRequest("id, reference and card must be 1 to 64 printable ASCII characters")
         if not isinstance(self.currency, str) or not CURRENCY.fullmatch(self.currency):
             raise InvalidRequest("currency must be three capital letters")
         if not self.amount.is_finite() or not 0 <= self.amount < MAX_AMOUNT:

@@ -76,7 +76,7 @@ class LineEvent(models.Model):
     change = models.IntegerField()  # of the free units
     act = models.CharField(max_length=20, blank=True)
     role = models.CharField(max_length=8, blank=True)
-    reason = models.CharField(max_length=8, blank=True)
+    reason = models.CharField(max_length=32, blank=True)
     terms_version = models.BigIntegerField(null=True)  # of the sale after the act
     at = models.DateTimeField(db_default=Now())
 

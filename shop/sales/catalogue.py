@@ -25,6 +25,7 @@ from inventory.line.writing import live_field
 from inventory.records import Record, StockFigures
 from inventory.redis import keys
 from inventory.states import LIVE_STATES, State
+from shop.client_address import network_marks
 from shop.models import InUtc, Order, Sale, SaleTerms, in_reader_language, sale_state
 from shop.order_rows import record_of
 
@@ -77,6 +78,12 @@ class SaleCard(priming.SaleTerms):
     pass_mode: str = Sale.PassMode.NEVER.value
     pass_rush: int = 50
     codes_required: bool = False
+    revoked_networks: str = ""
+
+    def revokes(self, network: str, *, mark: str) -> bool:
+        """Say whether staff revoked `network`, or the one to which the token was given. mark: of that one, or ''."""
+        revoked = self.revoked_networks.split()
+        return bool(revoked) and (mark in revoked or not network_marks(network).isdisjoint(revoked))
 
     @property
     def network_limit(self) -> int:

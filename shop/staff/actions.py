@@ -25,8 +25,8 @@ from shop.staff import line_actions, retiring, sale_control
 class Act(NamedTuple):
     """One act: its service, its name on the page, what it does in a sentence, its right, and what it asks for.
 
-    asks: units, letters (of the dead) or lock (who was seen holding it), alongside the reason. grave: no way back.
-    asks_password: again, unless it was given a moment ago.
+    asks: units, letters (of the dead), network or lock (who was seen holding it), alongside the reason.
+    grave: no way back. asks_password: again, unless it was given a moment ago.
     """
 
     service: Callable[..., Any]
@@ -103,6 +103,24 @@ ROOM_ACTS = ACTS | {
         reason_required=True,
         grave=True,
     ),
+    "revoke": Act(
+        sale_control.revoke_network,
+        "Revoke a network",
+        "Within a second or two this sale lets nobody in any more from that network, nor with a token that was given "
+        "there. People in line keep their place. Give its mark, an address, or the network.",
+        "shop.revoke_network",
+        asks="network",
+        reason_required=True,
+        grave=True,
+    ),
+    "unrevoke": Act(
+        sale_control.restore_network,
+        "Let a network in again",
+        "People of that network may ask again. Give its mark, an address, or the network.",
+        "shop.revoke_network",
+        asks="network",
+        reason_required=True,
+    ),
     "reconcile": Act(
         line_actions.ask_comparison,
         "Reconcile",
@@ -131,6 +149,7 @@ class ActForm(PasswordAgain):
     """Reason and, where it matters, units, letters, the lock's holder or the password again, of one act."""
 
     units = forms.IntegerField(min_value=-1_000_000, max_value=1_000_000)
+    network = forms.CharField(max_length=50, widget=forms.TextInput({"class": "vTextField"}))
     letters = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label="Dead letters")
     # Units in all when the page was made: a form that is sent twice, or lay open, changes no count.
     seen_total = forms.IntegerField(widget=forms.HiddenInput, required=False)
@@ -148,8 +167,9 @@ class ActForm(PasswordAgain):
         letters: Sequence[tuple[str, str]] = (),
         token: str = "",
         seen_total: int | None = None,
+        network: str = "",
     ) -> None:
-        shown = {"seen_token": token, "seen_total": seen_total}
+        shown = {"seen_token": token, "seen_total": seen_total, "network": network}
         super().__init__(request, data, asks_password=act.asks_password, initial=shown)
         self.fields["reason"].required = act.reason_required
         self.fields["letters"].choices = list(letters)  # type: ignore[attr-defined]
@@ -157,6 +177,7 @@ class ActForm(PasswordAgain):
             ("units", "units"),
             ("units", "seen_total"),
             ("letters", "letters"),
+            ("network", "network"),
             ("lock", "seen_token"),
         ):
             if act.asks != name:

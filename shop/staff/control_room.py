@@ -28,6 +28,7 @@ from shop.staff.lists.sale_list import SaleList
 from shop.staff.readings import MAX_LETTERS, read_room
 from shop.staff.room import history, words
 from shop.staff.shared_reading import shared
+from shop.staff.suspicion.page import VOID_RIGHT, SuspicionPage
 
 ROOM_SECONDS = 2
 # An act that could only be refused now has no button; its address still answers, with the reason.
@@ -37,6 +38,8 @@ FITS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "resume": lambda room: room["state"] == "paused",
     "close": lambda room: room["state"] != "closed",
     "retire": lambda room: room["state"] == "closed" and not room["retired"],
+    "revoke": lambda room: room["state"] != "closed",
+    "unrevoke": lambda room: room["state"] != "closed",
     "retry": lambda room: bool(room["letters"]),
     "discard": lambda room: bool(room["letters"]),
 }
@@ -56,7 +59,7 @@ PARTS = (
 TABLE_POINTS = 20
 
 
-class ControlRoom(SaleActs, SaleList, AuditPage):
+class ControlRoom(SaleActs, SaleList, SuspicionPage, AuditPage):
     """The admin of sales with a room for each."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -80,6 +83,7 @@ class ControlRoom(SaleActs, SaleList, AuditPage):
             "summary": summary(room),
             "watched": "watch" in request.GET,
             "whole": _shows_whole(request),
+            "may_judge": request.user.has_perm(VOID_RIGHT),
             "opts": self.opts,
         }
         answer = TemplateResponse(request, "admin/shop/sale/room.html", context)
@@ -196,7 +200,8 @@ def _form(request: HttpRequest, sale: Sale, act: Act) -> ActForm:
         letters = [(each.request_id, _letter_label(each)) for each in _letters(sale)]
     if act.asks == "lock" and (lock := _lock(sale)) is not None:
         token = lock.token or ""
-    return ActForm(request, act._replace(reason_required=True), data, letters=letters, token=token)
+    network = request.GET.get("network", "")
+    return ActForm(request, act._replace(reason_required=True), data, letters=letters, token=token, network=network)
 
 
 def _letters(sale: Sale) -> list[dead_letters.DeadLetter]:

@@ -147,7 +147,7 @@ class OrderAdmin(ReadOnly, OrderExport, BulkActs):
             allowed = [
                 (name, act)
                 for name, act in ORDER_ACTS.items()
-                if (act.state == order.state or (act.state is None and has_address))
+                if (order.state in act.states or (not act.states and has_address))
                 and request.user.has_perm(act.permission)
             ]
             shown = {"number": order_number(order.pk), "timeline": timeline(order), "order_acts": allowed}

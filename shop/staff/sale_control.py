@@ -19,6 +19,7 @@ from django.utils.text import Truncator
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
 from inventory.records import StockFigures
+from shop.client_address import read_mark
 from shop.models import Sale, StaffAct
 from shop.orders.holds import Changes, publish
 from shop.sales import catalogue
@@ -26,6 +27,17 @@ from shop.sales import catalogue
 log = structlog.get_logger(__name__)
 
 MAX_REASON_LENGTH = 200
+# Each ask in the sale is compared with all of them.
+MAX_REVOKED = 100
+CHANGED_BY_ACTS = (
+    "switch",
+    "pause_reason",
+    "opens_at",
+    "closes_at",
+    "price",
+    "per_buyer_limit",
+    "revoked_networks",
+)
 
 
 def open_now(slug: str, *, actor: str, reason: str = "") -> Sale:
@@ -154,6 +166,37 @@ def adjust(slug: str, *, units: int, actor: str, reason: str, seen_total: int | 
     return _change_stock(slug, "adjust", change, units=units, actor=actor, reason=reason, seen_total=seen_total)
 
 
+def revoke_network(slug: str, *, network: str, actor: str, reason: str) -> Sale:
+    """Let nobody in any more who asks from `network`, or with a token that was given there; the line stays as it is.
+
+    network: its mark, an address, or a network as people write it. Raises SaleNotFound, InvalidRequest.
+    """
+
+    def act(sale: Sale) -> str:
+        mark, revoked = read_mark(network), sale.revoked_networks.split()
+        if mark in revoked:
+            raise InvalidRequest(f"network {mark} is revoked already")
+        if len(revoked) >= MAX_REVOKED:
+            raise InvalidRequest(f"at most {MAX_REVOKED} networks of a sale; give one back first")
+        sale.revoked_networks = " ".join([*revoked, mark])
+        return f"network {mark}"
+
+    return _act(slug, "revoke", act, actor=actor, reason=reason)
+
+
+def restore_network(slug: str, *, network: str, actor: str, reason: str) -> Sale:
+    """Let people of `network` in again. Raises as revoke_network, and when it is not revoked."""
+
+    def act(sale: Sale) -> str:
+        mark, revoked = read_mark(network), sale.revoked_networks.split()
+        if mark not in revoked:
+            raise InvalidRequest(f"network {mark} is not revoked")
+        sale.revoked_networks = " ".join(each for each in revoked if each != mark)
+        return f"network {mark}"
+
+    return _act(slug, "unrevoke", act, actor=actor, reason=reason)
+
+
 def _refuse_when_closed(sale: Sale) -> None:
     if sale.state_at(timezone.now()) == "closed":
         raise InvalidRequest(f"{sale.slug} is closed")
@@ -167,7 +210,7 @@ def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason
             if sale.retired_at is not None:
                 raise InvalidRequest(f"{slug} is retired; nothing about it can be changed")
             detail = act(sale)
-            sale.save(update_fields=["switch", "pause_reason", "opens_at", "closes_at", "price", "per_buyer_limit"])
+            sale.save(update_fields=CHANGED_BY_ACTS)
             StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=detail)
     except IntegrityError as error:
         raise InvalidRequest(f"{slug} would overlap another sale of the same stock") from error

@@ -50,6 +50,8 @@ def read_event(headers: Mapping[str, str], body: bytes) -> Notice | None:
 def _notice_of_event(kind: str, event_id: str, what: dict[str, Any]) -> Notice | None:
     if kind == "checkout.session.completed":
         return captured(what, event_id=event_id)
+    if kind == "charge.succeeded":
+        return collected(what, event_id=event_id)
     if kind == "charge.refunded":
         return refunded(what, event_id=event_id)
     if kind == "refund.failed":
@@ -65,12 +67,27 @@ def captured(session: dict[str, Any], *, event_id: str = "") -> Notice | None:
     return _notice("captured", session, units=session["amount_total"], event_id=event_id)
 
 
+def collected(charge: dict[str, Any], *, event_id: str) -> Notice | None:
+    """Return the notice that a charge was collected, with its card; None when it is none of this shop's.
+
+    It says the same as its session's event, and which of the two comes first does not matter: money is taken once.
+    """
+    if not charge["captured"]:
+        return None
+    return _notice("captured", charge, units=charge["amount_captured"], event_id=event_id, card=card_of(charge))
+
+
+def card_of(charge: dict[str, Any]) -> str:
+    """Return Stripe's fingerprint of the card that paid, the same for the same card in this account; '' for none."""
+    return str(((charge.get("payment_method_details") or {}).get("card") or {}).get("fingerprint") or "")
+
+
 def refunded(charge: dict[str, Any], *, event_id: str = "") -> Notice | None:
     """Return the notice of how much of a charge was given back so far, None when it is none of this shop's."""
     return _notice("refunded", charge, units=charge["amount_refunded"], event_id=event_id)
 
 
-def _notice(kind: Kind, what: dict[str, Any], *, units: int, event_id: str) -> Notice | None:
+def _notice(kind: Kind, what: dict[str, Any], *, units: int, event_id: str, card: str = "") -> Notice | None:
     reference = (what.get("metadata") or {}).get(REFERENCE)
     if reference is None:
         return None
@@ -82,4 +99,5 @@ def _notice(kind: Kind, what: dict[str, Any], *, units: int, event_id: str) -> N
         reference,
         from_units(units, currency=currency),
         currency,
+        card,
     )

@@ -77,6 +77,8 @@ LAST_ASKED_COOKIE = "asked"
 ASKED_FOR_SECONDS = 2 * 24 * 3600
 # Anyone who has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
 FIRST_KEY = "first-press"
+# A reader's call has it when no more tokens go to their address now; a press makes one all the same.
+NO_TOKEN = "fairdrop-no-token"  # noqa: S105 - the name of a header
 # Of the sales that are over only the latest are listed; each keeps its page.
 MAX_OVER = 12
 SECTIONS = {"scheduled": "coming", "closed": "over", "sold_out": "over"}
@@ -207,21 +209,33 @@ def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
     A browser whose token cannot be verified keeps it, and gets 401 for a POST, until it posts `new_buyer`.
     """
     card = catalogue.find_sale(slug)
-    was, token = buyers.token_sent(cookies_of(request)), buyers.cookie_to_set(cookies_of(request))
+    network = network_of(client_address(request))
+    gives = request.method == "POST" or NO_TOKEN not in request.headers
+    issue = functools.partial(new_token, network) if gives else str
+    was, token = buyers.token_sent(cookies_of(request)), buyers.cookie_to_set(cookies_of(request), issue=issue)
     try:
         buyer = buyers.verify_token(token or was)
     except Unauthenticated as error:
         if request.method != "POST" or not request.POST.get("new_buyer"):
             return sale_page(request, card, error=error if request.method == "POST" else None)
-        buyer, token = buyers.replace_buyer(was, key=request.POST.get("idempotency_key", ""))
-    response = ask(request, card, buyer=buyer) if request.method == "POST" else sale_page(request, card)
+        buyer, token = buyers.replace_buyer(was, key=request.POST.get("idempotency_key", ""), network=network)
+    mark = buyers.mark_in(token or was)
+    response = ask(request, card, buyer=buyer, mark=mark) if request.method == "POST" else sale_page(request, card)
     if token:
         set_cookie(response, name=buyers.COOKIE_NAME, value=token)
     return response
 
 
-def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpResponse:
-    """Put the request in line and lead to its ticket; what stands in the way is said on the sale page."""
+def new_token(network: str) -> str:
+    """Return the token of a new buyer in `network`."""
+    return buyers.issue_buyer(network)[1]
+
+
+def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str, mark: str) -> HttpResponse:
+    """Put the request in line and lead to its ticket; what stands in the way is said on the sale page.
+
+    mark: of the network to which the buyer's token was given.
+    """
     refuse_foreign_press(request)
     try:
         quantity, key, terms_version = read_form(request)
@@ -240,6 +254,7 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str) -> HttpRe
                 network=network_of(client_address(request)),
                 code=request.POST.get("code", ""),
                 pass_text=request.POST.get("pass") or request.COOKIES.get(PASS_COOKIE, ""),
+                mark=mark,
             )
     except TermsChanged as error:
         return sale_page(request, catalogue.find_sale(card.slug), error=error)

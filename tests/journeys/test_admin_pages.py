@@ -23,7 +23,14 @@ from tests.journeys.visits import PHONE, Visit
 
 MakeSale = Callable[..., SaleCard]
 PARTS = 4
-PICTURED = {"index", "shop_sale_changelist", "shop_sale_add", "shop_product_change", "shop_order_changelist"}
+PICTURED = {
+    "index",
+    "shop_sale_changelist",
+    "shop_sale_add",
+    "shop_product_change",
+    "shop_order_changelist",
+    "suspicion",
+}
 
 
 def pages_of_models() -> Iterator[tuple[str, str]]:
@@ -47,6 +54,7 @@ def other_pages(card: SaleCard, order_id: int) -> Iterator[tuple[str, str]]:
     yield "stock-live", reverse("stock-live")
     yield "room", reverse("admin:shop_sale_room", args=[card.sale_id])
     yield "audit", reverse("admin:shop_sale_audit", args=[card.sale_id])
+    yield "suspicion", reverse("admin:shop_sale_suspicion", args=[card.sale_id])
     for act in ROOM_ACTS:
         yield f"room_{act}", reverse("admin:shop_sale_room_act", args=[card.sale_id, act])
     for act in ORDER_ACTS:
@@ -75,10 +83,14 @@ def look(visit: Visit, name: str, path: str) -> list[str]:
 def filled_shop(open_sale: MakeSale, new_sku: Callable[[], str]) -> tuple[SaleCard, int]:
     """Return a sale with an order in it, and the order's id; every list has a row."""
     card = open_sale(units=3)
-    order = Order.objects.create(
-        request_id=f"looked-at-{token_hex(8)}", sale_id=card.sale_id, buyer="looked-at", quantity=1, buyer_limit=1,
-        seq=1, state="refused", reason="Looked at", unit_price=card.price, currency=card.currency,
-    )  # fmt: skip
+    order, *_ = [
+        Order.objects.create(
+            request_id=f"looked-at-{token_hex(8)}", sale_id=card.sale_id, buyer=f"looked-at-{number}", quantity=1,
+            buyer_limit=1, seq=1 + number, state="refused", reason="Looked at", unit_price=card.price,
+            currency=card.currency, network="0123456789ab",
+        )
+        for number in range(3)
+    ]  # fmt: skip
     user = User.objects.create_user(f"looked-at-{new_sku()}"[:60], is_staff=True)
     Group.objects.get_or_create(name="viewer")
     TermsTemplate.objects.get_or_create(name="Looked at", defaults={"price": 5})

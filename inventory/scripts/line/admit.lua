@@ -5,9 +5,9 @@
 --       6 most requests on standby   7 for how many units of the sale one network is let in, 0: for any number
 --       8 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, all
 --         of them texts; terms version "0": none was named; a list of the places in these lists, from 1, of those
---         that take standby where the line has no room; a list of networks, "": it is not known; a list of passes, "":
---         none is asked for, "-": one is, and none that is good came, "!": a code is, and none came; empty when no
---         request needs one
+--         that take standby where the line has no room; a list of networks, "": it is not known, "!": it is revoked; a list of
+--         passes, "": none is asked for, "-": one is, and none that is good came, "!": a code is, and none came; empty
+--         when no request needs one
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed, or not since this server was started: it may have lost the last ordinals it gave
@@ -15,7 +15,7 @@
 --         10 a terms version that is not known here     11 too many requests of the buyer ended unsold
 --         12 no room now, but units may still come free; or standby was asked for, and is full   13 on standby now
 --         14 its network was let in for as many units as one may be   15 it needs a pass   16 its pass let another one in
---         17 it needs a code
+--         17 it needs a code   18 its network is revoked in this sale
 --         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
 --         nothing changed
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU,
@@ -36,9 +36,10 @@ local lives = redis.call('HMGET', KEYS[6], unpack(fields))
 local ended = redis.call('HMGET', KEYS[7], unpack(fields))
 -- Of each network: its units before this call, and those of this call too.
 local network_limit, units_before, network_units, to_networks = tonumber(ARGV[7]), {}, {}, {}
+local network_fields = {}
 if network_limit > 0 then
-  for i = 1, count do networks[i] = sale .. networks[i] end
-  units_before = redis.call('HMGET', KEYS[8], unpack(networks))
+  for i = 1, count do network_fields[i] = sale .. networks[i] end
+  units_before = redis.call('HMGET', KEYS[8], unpack(network_fields))
 end
 -- Of each pass: the id that it let in.
 local spent, spent_now, to_passes = {}, {}, {}
@@ -135,7 +136,8 @@ for i = 1, count do
     local code, on_standby, of_network = shut, false, nil
     if not code and versions[i] ~= '0' and versions[i] ~= terms then code = worse_than(versions[i], units) end
     if not code then
-      if live > limit then code = 3
+      if networks[i] == '!' then code = 18
+      elseif live > limit then code = 3
       elseif tonumber(ended[i] or '0') >= tonumber(ARGV[4]) then code = 11
       elseif units > room or standing > 0 then
         if takes_standby[i] then on_standby = standing < tonumber(ARGV[6]) end
@@ -146,7 +148,7 @@ for i = 1, count do
         local let_in = spent_now[pass] or spent[i]
         if pass == '-' then code = 15 elseif pass == '!' then code = 17 elseif let_in and let_in ~= id then code = 16 end
       end
-      if not code and units_before[i] ~= nil and networks[i] ~= sale then
+      if not code and units_before[i] ~= nil and networks[i] ~= '' then
         of_network = (network_units[networks[i]] or tonumber(units_before[i] or '0')) + units
         if of_network > network_limit then code = 14 end
       end
@@ -158,7 +160,7 @@ for i = 1, count do
       last_seq = math.max(last_seq + 1, now_us)
       local seq = string.format('%.0f', last_seq)
       record = (on_standby and 'b|' or 'q|') .. seq .. '|' .. quantity .. '|' .. ARGV[1] .. '|' .. buyers[i]
-        .. rest_of_record .. string.format('%.0f', ordinal)
+        .. rest_of_record .. string.format('%.0f', ordinal) .. (networks[i] == '' and '' or '.' .. networks[i])
       seen[id], position_of[id], live_units[field] = record, ahead + admitted, live
       local n = admitted * 2
       if on_standby then seq, standing = string.format('%.0f', last_seq + STANDBY), standing + 1 end
@@ -168,7 +170,7 @@ for i = 1, count do
       to_live[n - 1], to_live[n] = field, live == units and quantity or live
       if of_network then
         local m = #to_networks
-        network_units[networks[i]], to_networks[m + 1], to_networks[m + 2] = of_network, networks[i], of_network
+        network_units[networks[i]], to_networks[m + 1], to_networks[m + 2] = of_network, network_fields[i], of_network
       end
       if (passes[i] or '') ~= '' then
         local m = #to_passes

@@ -58,6 +58,7 @@ def _answer(card: SaleCard, *, stock: LineFigures | SaleCard, queued: int) -> di
         "sold": stock.sold,
         "queued": queued,
         "per_buyer_limit": card.per_buyer_limit,
+        "per_network_limit": card.network_limit,
         "hold_seconds": card.hold_seconds,
         "terms_version": card.terms_version,
         "requires": [*(["pass"] if asks_for_pass(card) else []), *(["code"] if card.codes_required else [])],

@@ -1,4 +1,4 @@
-"""Refunds or cancels many orders: what would happen to each, then one after the other, each in its own transaction.
+"""Refunds, cancels or voids many orders: what would happen to each, then one after the other, each in a transaction.
 Never does an order twice, never stops at one that fails, never waits for a payment provider.
 """
 
@@ -25,9 +25,13 @@ log = structlog.get_logger(__name__)
 MAX_AT_ONCE = 500
 # What is not reached by then is said, and done by pressing again: browsers and proxies do not wait for ever.
 BUDGET_SECONDS = 15.0
-BULK_ACTS = ("refund", "cancel")
-_DONE_STATE = {"refund": State.REFUNDED, "cancel": State.CANCELLED}
-_MORE = {"refund": {"ask_now": False}, "cancel": {}}
+BULK_ACTS = ("refund", "cancel", "void")
+_DONE_STATES = {
+    "refund": (State.REFUNDED,),
+    "cancel": (State.CANCELLED,),
+    "void": (State.REFUNDED, State.CANCELLED),
+}
+_MORE = {"refund": {"ask_now": False}, "cancel": {}, "void": {"ask_now": False}}
 
 
 class BulkReason(models.TextChoices):
@@ -47,10 +51,14 @@ class Obstacle(models.TextChoices):
     DONE_ALREADY = "done_already", gettext_lazy("it is done already")
     NOT_PAID = "not_paid", gettext_lazy("it is not paid")
     NOT_HELD = "not_held", gettext_lazy("it is not held")
+    NOT_VOIDABLE = "not_voidable", gettext_lazy("it is neither held nor paid")
     NO_PAYMENT = "no_payment", gettext_lazy("no payment of it can be given back")
     NOT_REACHED = "not_reached", gettext_lazy("the time of this press was over; press again")
     BUSY = "busy", gettext_lazy("the database was busy; press again")
     FAULT = "fault", gettext_lazy("a fault of the program, which is in its log")
+
+
+_WRONG_STATE = {"refund": Obstacle.NOT_PAID, "cancel": Obstacle.NOT_HELD, "void": Obstacle.NOT_VOIDABLE}
 
 
 class Planned(NamedTuple):
@@ -90,7 +98,7 @@ def plan(name: str, order_ids: Sequence[int]) -> BulkPlan:
     """Return what act `name` (of BULK_ACTS) would do with each order; two queries, however many they are."""
     orders = list(Order.objects.select_related("sale").filter(pk__in=order_ids).order_by("pk"))
     payments = Payment.objects.filter(order__in=orders, state=Payment.State.CAPTURED)
-    captured = set(payments.values_list("order_id", flat=True)) if name == "refund" else set()
+    captured = set(payments.values_list("order_id", flat=True)) if name != "cancel" else set()
     planned = [_planned(name, order, is_captured=order.pk in captured) for order in orders]
     return BulkPlan([each for each in planned if not each.obstacle], [each for each in planned if each.obstacle])
 
@@ -113,11 +121,11 @@ def run(name: str, order_ids: Sequence[int], *, actor: str, reason: str) -> tupl
 
 def _planned(name: str, order: Order, *, is_captured: bool) -> Planned:
     obstacle: Obstacle | None = None
-    if order.state == _DONE_STATE[name]:
+    if order.state in _DONE_STATES[name]:
         obstacle = Obstacle.DONE_ALREADY
-    elif order.state != ORDER_ACTS[name].state:
-        obstacle = Obstacle.NOT_PAID if name == "refund" else Obstacle.NOT_HELD
-    elif name == "refund" and not is_captured:
+    elif order.state not in ORDER_ACTS[name].states:
+        obstacle = _WRONG_STATE[name]
+    elif order.state == State.PAID and not is_captured:
         obstacle = Obstacle.NO_PAYMENT
     amount = order.quantity * order.unit_price
     return Planned(order, order_number(order.pk), amount, str(obstacle.label) if obstacle else "")

@@ -24,10 +24,18 @@ from shop.staff.lists.bulk_acts import BULK_ACTS, MAX_AT_ONCE, BulkPlan, BulkRea
 from shop.staff.lists.order_acts import ORDER_ACTS
 from shop.web.sale_presenter import money
 
-TITLES = {"refund": gettext_lazy("Refund several orders"), "cancel": gettext_lazy("Cancel several holds")}
+TITLES = {
+    "refund": gettext_lazy("Refund several orders"),
+    "cancel": gettext_lazy("Cancel several holds"),
+    "void": gettext_lazy("Void before shipping"),
+}
 MEANINGS = {
     "refund": gettext_lazy("The whole amount of each goes back to its buyer, and the units are free again."),
     "cancel": gettext_lazy("Each hold ends now, and its units go to the next in line."),
+    "void": gettext_lazy(
+        "Nothing of these is shipped: what was paid goes back, holds end, and the units go to the next in line. "
+        "The public log of the sale counts each, with the reason and without the note."
+    ),
 }
 MAX_ID_DIGITS = 18
 MAX_NOTE_LENGTH = 150
@@ -94,6 +102,10 @@ class BulkActs(admin.ModelAdmin):  # type: ignore[type-arg]
             raise PermissionDenied
         if request.method != "POST":
             return HttpResponseRedirect(reverse("admin:shop_order_changelist"))
+        if "why" not in request.POST:  # chosen on another page: nothing was asked yet
+            chosen = read_ids(",".join(request.POST.getlist("orders")))[:MAX_AT_ONCE]
+            intended = bulk_acts.plan(name, chosen)
+            return self.ask(request, name, form=_form(request, name, intended), intended=intended)
         form = BulkForm(request, request.POST, asks_password=ORDER_ACTS[name].asks_password)
         if not form.is_valid():
             ids = read_ids(request.POST.get("orders", ""))[:MAX_AT_ONCE]

@@ -20,7 +20,7 @@ from shop.payments import refunds
 
 
 class OrderAct(NamedTuple):
-    """One act: its service, name and meaning, the state an order must be in (None: any), and the right it needs.
+    """One act: its service, name and meaning, the states an order must be in (none: any), and the right it needs.
 
     asks_password: again, unless it was given a moment ago.
     """
@@ -28,7 +28,7 @@ class OrderAct(NamedTuple):
     service: Callable[..., str]
     title: str
     meaning: str
-    state: State | None
+    states: tuple[State, ...]
     permission: str
     asks_password: bool = False
 
@@ -53,6 +53,13 @@ def refund_order(order: Order, *, actor: str, reason: str, ask_now: bool = True)
     return "its units are free and the money went back"
 
 
+def void_order(order: Order, *, actor: str, reason: str, ask_now: bool = True) -> str:
+    """Refund a paid order, or end a hold; its units go to the next in line. Raises NotPayable, Unavailable."""
+    if order.state == State.PAID:
+        return refund_order(order, actor=actor, reason=reason, ask_now=ask_now)
+    return cancel_order(order, actor=actor, reason=reason)
+
+
 def send_link(order: Order, *, actor: str, reason: str) -> str:
     """Send the secret link again, to the address that is kept and to no other. Raises InvalidRequest without one."""
     mails.send_link_again(order)
@@ -71,29 +78,38 @@ ORDER_ACTS = {
         cancel_order,
         "Cancel",
         "The hold ends now, and its units go to the next in line.",
-        State.HELD,
+        (State.HELD,),
         "shop.cancel_order",
     ),
     "refund": OrderAct(
         refund_order,
         "Refund",
         "The whole amount goes back to the buyer, and the units are free again.",
-        State.PAID,
+        (State.PAID,),
         "shop.refund_order",
+        asks_password=True,
+    ),
+    "void": OrderAct(
+        void_order,
+        "Void before shipping",
+        "Nothing is shipped: the whole amount of a paid order goes back, a hold ends now, and the units go to the next "
+        "in line. The public log counts it, with the reason.",
+        (State.HELD, State.PAID),
+        "shop.void_order",
         asks_password=True,
     ),
     "mail": OrderAct(
         send_link,
         "Send the link",
         "The secret link goes to the address that the buyer gave, and to no other. Nobody here sees either.",
-        None,
+        (),
         "shop.mail_order",
     ),
     "forget": OrderAct(
         delete_address,
         "Delete the address",
         "The buyer's e-mail address is deleted, every mail to it that is kept or waits, and the delivery address.",
-        None,
+        (),
         "shop.mail_order",
     ),
 }
@@ -114,7 +130,7 @@ def do_act(order: Order, name: str, *, actor: str, reason: str, **more: Any) -> 
     state that its page had shown; else as the service.
     """
     act = ORDER_ACTS[name]
-    if act.state not in (None, order.state):
+    if act.states and order.state not in act.states:
         raise InvalidRequest(f"this order is {order.state.replace('_', ' ')} by now; nothing was done")
     told = act.service(order, actor=actor, reason=reason, **more)
     StaffAct.objects.create(

@@ -12,6 +12,7 @@ from django.test import override_settings
 from inventory.exceptions import Unauthenticated
 from inventory.signing import Signer
 from shop import buyers
+from shop.client_address import network_mark, network_marks
 
 OLD, NEW = "an-old-key-of-32-characters-----", "a-new-key-of-32-characters------"
 BUYER = "b" * 22
@@ -120,3 +121,34 @@ def test_a_changed_token_proves_nobody(change: tuple[int, str]) -> None:
     letters[change[0]] = change[1]
     with pytest.raises(Unauthenticated):
         buyers.verify_token("".join(letters))
+
+
+@override_settings(TOKEN_KEYS=[NEW, OLD])
+def test_a_token_names_the_network_to_which_it_was_given() -> None:
+    """The mark is signed, and stays when a page signs the token again."""
+    buyer, token = buyers.issue_buyer("192.0.2")
+    assert buyers.verify_token(token) == buyer
+    assert buyers.mark_in(token) == network_mark("192.0.2") != network_mark("198.51.100")
+    assert buyers.mark_in(buyers.issue_buyer()[1]) == ""
+    forged = token.replace(network_mark("192.0.2"), network_mark("198.51.100"))
+    with pytest.raises(Unauthenticated):
+        buyers.verify_token(forged)
+    with override_settings(TOKEN_KEYS=[OLD, NEW]):
+        buyers.token_signer.cache_clear()
+        newer = buyers.token_to_set(token)
+        assert (newer != token, buyers.verify_token(newer), buyers.mark_in(newer)) == (
+            True,
+            buyer,
+            buyers.mark_in(token),
+        )
+        assert network_marks("192.0.2") == {buyers.mark_in(token), network_mark("192.0.2")}
+
+
+@override_settings(TOKEN_KEYS=[NEW])
+def test_a_reader_who_gets_no_token_keeps_a_good_one() -> None:
+    assert buyers.token_to_set("", issue=str) == ""
+    good = buyers.token_of(BUYER)
+    assert buyers.token_to_set(good, issue=str) == ""
+    with override_settings(TOKEN_KEYS=[OLD, NEW]):
+        buyers.token_signer.cache_clear()
+        assert buyers.verify_token(buyers.token_to_set(good, issue=str)) == BUYER

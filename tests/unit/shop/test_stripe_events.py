@@ -46,6 +46,29 @@ def test_a_fresh_signature_is_believed() -> None:
     assert read_event(*signed(event())) == Notice("evt_1", "captured", REFERENCE, Decimal("15.00"), "EUR")
 
 
+CHARGE = {
+    "id": "ch_1",
+    "captured": True,
+    "amount_captured": 1500,
+    "currency": "eur",
+    "metadata": {"fairdrop_payment": REFERENCE},
+    "payment_method_details": {"card": {"fingerprint": "Xt5EWLLDS7FJjR1c"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("details", "card"),
+    [(CHARGE["payment_method_details"], "Xt5EWLLDS7FJjR1c"), ({"card": {}}, ""), ({"type": "link"}, ""), (None, "")],
+)
+def test_a_charge_that_was_collected_names_its_card(details: Any, card: str) -> None:
+    found = read_event(*signed(event("charge.succeeded", {**CHARGE, "payment_method_details": details})))
+    assert found == Notice("evt_1", "captured", REFERENCE, Decimal("15.00"), "EUR", card)
+
+
+def test_a_charge_that_is_only_authorised_says_nothing() -> None:
+    assert read_event(*signed(event("charge.succeeded", {**CHARGE, "captured": False}))) is None
+
+
 def test_a_clock_may_be_a_little_wrong() -> None:
     assert read_event(*signed(event(), moment=int(time.time()) - TOLERANCE_SECONDS + 30))
 
@@ -109,6 +132,8 @@ def test_one_of_two_signatures_is_enough_while_a_secret_is_rolled() -> None:
         event(what={**SESSION, "metadata": {"fairdrop_payment": 7}}),
         event(what={**SESSION, "metadata": "text"}),
         event("charge.refunded", SESSION),
+        event("charge.succeeded", SESSION),
+        event("charge.succeeded", {**CHARGE, "payment_method_details": {"card": {"fingerprint": "x" * 65}}}),
         {**event(), "id": "x" * 65},
         {**event(), "id": None},
     ],

@@ -240,7 +240,14 @@ def test_a_record_from_before_there_were_versions_is_read(card: SaleCard) -> Non
         assert (record.text(), record.terms_version, record.ordinal) == (text, 0, 0)
     for text in ("q|5|1|7|ann|3.12", "q|5|1|7|ann|3.12|r", "h|5|1|7|ann|3.12|99"):
         record = read_record(text)
-        assert (record.text(), record.terms_version, record.ordinal) == (text, 3, 12)
+        assert (record.text(), record.terms_version, record.ordinal, record.network) == (text, 3, 12, "")
+
+
+@pytest.mark.parametrize("network", ["192.0.2", "20010db80000", "?unix"])
+def test_a_record_that_waits_names_its_network(network: str) -> None:
+    for text in (f"q|5|1|7|ann|3.12.{network}", f"b|5|1|7|ann|3.12.{network}|r"):
+        record = read_record(text)
+        assert (record.text(), record.terms_version, record.ordinal, record.network) == (text, 3, 12, network)
 
 
 def test_ordinals_rise_by_one_and_jump_after_a_loss(card: SaleCard) -> None:
@@ -262,12 +269,12 @@ def test_one_buyer_gives_up_so_many_requests_and_no_more(card: SaleCard) -> None
         view = requests.ask(card, buyer="ann", quantity=1, idempotency_key=str(number))
         holds.cancel(view.request_id, buyer="ann")
     before = snapshot(card)
-    with pytest.raises(LimitReached, match="20 of your requests"):
+    with pytest.raises(LimitReached, match=f"{MAX_ENDED_REQUESTS} of your requests"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
     assert snapshot(card) == before
     forget(card)
     catalogue.prime_sale(card.slug)
-    with pytest.raises(LimitReached, match="20 of your requests"):
+    with pytest.raises(LimitReached, match=f"{MAX_ENDED_REQUESTS} of your requests"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
     assert admit(card, ask(card, "bob"))[0].code == Code.ADMITTED
 
@@ -283,7 +290,7 @@ def test_one_buyer_is_sold_out_so_often_and_no_more(new_sku: Callable[[], str]) 
         assert requests.look_up(view.request_id, buyer="ann").state == State.SOLD_OUT
     for _ in ("as it was", "after a loss"):
         before = snapshot(card)
-        with pytest.raises(LimitReached, match="20 of your requests"):
+        with pytest.raises(LimitReached, match=f"{MAX_ENDED_REQUESTS} of your requests"):
             requests.ask(card, buyer="ann", quantity=2, idempotency_key="another")
         assert snapshot(card) == before
         forget(card)

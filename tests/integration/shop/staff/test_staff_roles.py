@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("shop_database")
 OPERATOR_DOES = {"pause", "resume", "retry", "reconcile"}
 MAY = {"viewer": set(), "operator": OPERATOR_DOES, "manager": set(ROOM_ACTS), "none": set()}
 MAILS = {"mail", "forget"}
-MAY_WITH_ORDERS = {"viewer": set(), "operator": {"cancel"} | MAILS, "manager": {"cancel", "refund"} | MAILS}
+MAY_WITH_ORDERS = {"viewer": set(), "operator": {"cancel"} | MAILS, "manager": {"cancel", "refund", "void"} | MAILS}
 VALUES = {"reason": "because a test says so", "units": "1", "seen_act": "0"}
 
 
