@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from inventory.postgres import Cursor
+from loadtest.mutants.defences import DEFENCES, DoorGuard
 from loadtest.mutants.layers import Constraint, Function, Patch, Script, Text, Trigger
 
 ENOUGH = 10**9
@@ -253,8 +254,13 @@ GUARDS = {
 
 
 def switch_off(name: str, *, patch: Patch = setattr) -> None:
-    """Take a guard's layers out of this process; patch: as setattr. Raises ImproperlyConfigured, MutantUnmade."""
-    for layer in _guard(name).process:
+    """Take the layers of a guard or defence out of this process; patch: as setattr.
+
+    Raises ImproperlyConfigured, MutantUnmade.
+    """
+    found: Guard | DoorGuard = DEFENCES.get(name) or _guard(name)
+    _refuse_outside_tests()
+    for layer in found.process:
         layer.take_away(patch)
 
 
@@ -265,8 +271,12 @@ def switch_off_in_tables(name: str, cursor: Cursor) -> None:
 
 
 def _guard(name: str) -> Guard:
+    _refuse_outside_tests()
+    if name not in GUARDS:
+        raise ImproperlyConfigured(f"FAIRDROP_MUTANT must be one of {', '.join([*GUARDS, *DEFENCES])}; not {name!r}")
+    return GUARDS[name]
+
+
+def _refuse_outside_tests() -> None:
     if settings.ENVIRONMENT != "test":
         raise ImproperlyConfigured("a guard is switched off under the tests' settings only (FAIRDROP_ENV=test)")
-    if name not in GUARDS:
-        raise ImproperlyConfigured(f"FAIRDROP_MUTANT must be one of {', '.join(GUARDS)}; not {name!r}")
-    return GUARDS[name]

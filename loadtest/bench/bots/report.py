@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from loadtest.bench.bots.attacks import PRESSES, PlayedAttack
 from loadtest.bench.bots.crowd import LAST_SECONDS, REACTION_MEDIAN_SECONDS, REACTION_SIGMA, Plan
 from loadtest.bench.harness.report import Comparison, Figure, filled
 
@@ -15,6 +16,7 @@ MAX_REFUSED_PER_CENT = 1
 MIN_UNDEFENDED_PER_CENT = 50
 DEFENCE_NAMES = NONE, RATES, NETWORKS, DEFAULTS = "none", "calls by address", "units by network", "the defaults"
 HEAD = ("defences", "robber", "people", "of them behind shared addresses", "people refused by a limit", "p99 of people")
+ATTACK_HEAD = ("defence", "presses", "may be let in", "let in", "let in by its mutant")
 METHOD = (
     "{units} units, one a buyer, in a sale that is open when the first press comes. {people:,} people press after a "
     "reaction time from a lognormal distribution (median {median:g} s, sigma {sigma:g}, none after {last:g} s). "
@@ -24,6 +26,8 @@ METHOD = (
     "One web process with the defences of the row, one settler, Valkey with every write on disk, PostgreSQL; people "
     "and robber are a process each. Who holds a unit at the end has got it. {rounds} openings a row, each with other "
     "people; medians, and of the bounded figures the worst.",
+    "Then each defence is attacked alone, by {attack_presses} presses one after the other, and once more with that "
+    "defence switched off (a mutant, of the tests' settings alone): it must hold, and without it all must be let in.",
     "Addresses are simulated: the processes send X-Forwarded-For, and the shop trusts them as its proxy.",
     "What it does not show: a robber with many networks gets as many times the limit as it has networks.",
 )
@@ -91,6 +95,22 @@ def comparison_of(outcomes: Sequence[BotRound]) -> Comparison:
     return Comparison(title="Who got the units", head=HEAD, rows=rows)
 
 
+def figures_of_attacks(played: Sequence[PlayedAttack]) -> list[Figure]:
+    """Return how many defences were seen to matter: each holds, and each that is switched off is noticed."""
+    seen = sum(each.is_seen for each in played)
+    return [Figure("defences that hold, and are missed when they are off", value=seen, at_least=len(played))]
+
+
+def attacks_of(played: Sequence[PlayedAttack]) -> Comparison:
+    """Return the table with a row for each attack."""
+    rows = [
+        (each.name, *(str(n) for n in (each.presses, each.most, each.defended, each.undefended))) for each in played
+    ]
+    return Comparison(title="Each defence alone, and without it", head=ATTACK_HEAD, rows=rows)
+
+
 def method_of(plan: Plan) -> list[str]:
     """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan, median=REACTION_MEDIAN_SECONDS, sigma=REACTION_SIGMA, last=LAST_SECONDS)
+    return filled(
+        METHOD, plan, attack_presses=PRESSES, median=REACTION_MEDIAN_SECONDS, sigma=REACTION_SIGMA, last=LAST_SECONDS
+    )

@@ -14,8 +14,17 @@ from dataclasses import dataclass, replace
 from django.conf import settings
 from django.db import connection
 
+from loadtest.bench.bots.attacks import ATTACKS, ENVIRONMENT, PRESSES, Attack, PlayedAttack, mutant_of, play
 from loadtest.bench.bots.crowd import FULL, QUICK, Plan, Press, people_of, robber_of
-from loadtest.bench.bots.report import DEFENCE_NAMES, BotRound, comparison_of, figures_of, method_of
+from loadtest.bench.bots.report import (
+    DEFENCE_NAMES,
+    BotRound,
+    attacks_of,
+    comparison_of,
+    figures_of,
+    figures_of_attacks,
+    method_of,
+)
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.servers import GATE, WebServer, Workspace, serving
@@ -59,11 +68,26 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
             Sale.objects.filter(pk=fixture.sale_id).update(per_network_limit=defence.network_limit)
             found.append(_round(defence, number, fixture=fixture, plan=plan, place=place))
             say(f"{defence.name}: the robber got {found[-1].robber} of {found[-1].units} units")
+    played = [_play(attack, place=run.place) for attack in ATTACKS]
     return Findings(
-        figures=figures_of(found, people=plan.people),
-        samples=[vars(each) for each in found],
-        comparisons=[comparison_of(found)],
+        figures=[*figures_of(found, people=plan.people), *figures_of_attacks(played)],
+        samples=[*(vars(each) for each in found), *(vars(each) for each in played)],
+        comparisons=[comparison_of(found), attacks_of(played)],
     )
+
+
+def _play(attack: Attack, *, place: Workspace) -> PlayedAttack:
+    """Play an attack against a web process with its defence, and against one without."""
+    found = []
+    for side, more in (("on", {}), ("off", mutant_of(attack.name))):
+        fixture = make_fixture(f"attack-{attack.name.replace('_', '-')}-{side}", units=2 * PRESSES)
+        Sale.objects.filter(pk=fixture.sale_id).update(**attack.terms)
+        own = replace(place, environment={**place.environment, **ENVIRONMENT, **more})
+        probe = make_fixture(f"{fixture.sku}-probe", units=10)
+        with serving(f"web {fixture.sku}", GATE, place=own, slug=probe.slug) as web:
+            found.append(play(attack, port=web.port, slug=fixture.slug))
+    say(f"{attack.name}: {found[0]} presses were let in, {found[1]} without it")
+    return PlayedAttack(name=attack.name, presses=PRESSES, most=attack.most, defended=found[0], undefended=found[1])
 
 
 def _round(defence: Defence, number: int, *, fixture: Fixture, plan: Plan, place: Workspace) -> BotRound:

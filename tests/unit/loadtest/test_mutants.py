@@ -16,6 +16,7 @@ from django.test.utils import override_settings
 
 from inventory import ledger
 from inventory.redis import client
+from loadtest.mutants.defences import DEFENCES
 from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
 from loadtest.mutants.layers import Function, MutantUnmade, Script, Text, instead
 from loadtest.mutants.results import Outcome, green_in_a_row, report_of
@@ -23,7 +24,8 @@ from tests.rules.sources import ROOT
 from tests.unit.shop.test_settings import SAFE
 
 SEE_THE_FENCE = "import django; django.setup(); from inventory import ledger; print('fence <=' in ledger.CLAIM)"
-EVERY_MUTANT = pytest.mark.parametrize("name", GUARDS)
+EVERYTHING = {**GUARDS, **DEFENCES}
+EVERY_MUTANT = pytest.mark.parametrize("name", EVERYTHING)
 
 
 def start(folder: Path, *, environment: str, mutant: str) -> subprocess.CompletedProcess[str]:
@@ -93,7 +95,7 @@ def test_every_layer_is_found_and_changes_something(name: str, monkeypatch: pyte
         monkeypatch.setattr(owner, attribute, value)
 
     switch_off(name, patch=patch)
-    assert len(changed) == sum(2 if isinstance(layer, Script) else 1 for layer in GUARDS[name].process)
+    assert len(changed) == sum(2 if isinstance(layer, Script) else 1 for layer in EVERYTHING[name].process)
 
 
 @pytest.mark.parametrize(

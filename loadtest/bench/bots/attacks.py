@@ -1,0 +1,118 @@
+"""One attack for each defence: played against a web process, it says how many presses were let in.
+With the defence few are; without it, as its mutant, all. Never lets anybody pay or give back.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from loadtest.bench.bots.crowd import ROBBER_ADDRESS
+from loadtest.bench.load.loop import HOST
+from loadtest.bench.load.payloads import BODY, address
+from shop.buyers import issue_buyer, today, token_signer
+from shop.client_address import network_mark, network_of
+
+PRESSES = 80
+# What the web processes get: an address may press so often at once, a network four times as often; none comes back.
+AT_ONCE = 20
+ENVIRONMENT = {"FAIRDROP_RATE_OF_ASKS": f"{AT_ONCE}:0.001", "FAIRDROP_TRUSTED_PROXIES": "127.0.0.0/8"}
+NETWORK_LIMIT = 6
+ROBBER_NETWORK = network_of(ROBBER_ADDRESS)
+ADMITTED = 202
+CALL_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """name: of the defence, as its mutant's. network_limit: of the sale, 0: none.
+
+    presses: a (token, address) for each. most: how many of them the defence may let in. revoked: the robber's network
+    is, in this sale.
+    """
+
+    name: str
+    network_limit: int
+    presses: Callable[[], list[tuple[str, str]]]
+    most: int
+    revoked: bool = False
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Return the columns of a sale that is attacked."""
+        revoked = network_mark(ROBBER_NETWORK) if self.revoked else ""
+        return {"per_network_limit": self.network_limit, "revoked_networks": revoked}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayedAttack:
+    """How many presses of one attack were let in: at most, with the defence, without it; presses: there were."""
+
+    name: str
+    presses: int
+    most: int
+    defended: int
+    undefended: int
+
+    @property
+    def is_seen(self) -> bool:
+        """Say whether the defence held, and its mutant let every press in."""
+        return self.defended <= self.most < self.undefended == self.presses
+
+
+def mutant_of(name: str) -> dict[str, str]:
+    """Return what a web process gets besides, to run without the defence `name`."""
+    return {"DJANGO_SETTINGS_MODULE": "loadtest.mutants.settings", "FAIRDROP_ENV": "test", "FAIRDROP_MUTANT": name}
+
+
+def play(attack: Attack, *, port: int, slug: str) -> int:
+    """Press as the attack does, one press after the other; return how many were let in."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=CALL_SECONDS)
+    let_in = 0
+    try:
+        for token, origin in attack.presses():
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+            path = f"/api/v1/sales/{slug}/requests"
+            connection.request("POST", path, body=BODY, headers=headers | {"X-Forwarded-For": origin})
+            answer = connection.getresponse()
+            answer.read()
+            let_in += answer.status == ADMITTED
+    finally:
+        connection.close()
+    return let_in
+
+
+def old_token() -> str:
+    """Return a token that ended a day ago."""
+    text = f"{issue_buyer()[0]}.{today() - settings.BUYER_DAYS - 1}"
+    return f"{text}.{token_signer().sign(text)}"
+
+
+def _of_one_address() -> list[tuple[str, str]]:
+    return [(issue_buyer()[1], ROBBER_ADDRESS) for _ in range(PRESSES)]
+
+
+def _of_one_network() -> list[tuple[str, str]]:
+    return [(issue_buyer()[1], f"{ROBBER_NETWORK}.{number + 1}") for number in range(PRESSES)]
+
+
+def _with_old_tokens() -> list[tuple[str, str]]:
+    return [(old_token(), address(number)) for number in range(PRESSES)]
+
+
+def _with_tokens_of_a_revoked_network() -> list[tuple[str, str]]:
+    """Half of them come from elsewhere, with tokens that were given there."""
+    elsewhere = [(issue_buyer(ROBBER_NETWORK)[1], address(number)) for number in range(PRESSES // 2)]
+    return [*_of_one_network()[: PRESSES // 2], *elsewhere]
+
+
+ATTACKS = (
+    Attack(name="address_bucket", network_limit=0, presses=_of_one_address, most=AT_ONCE),
+    Attack(name="network_units", network_limit=NETWORK_LIMIT, presses=_of_one_network, most=NETWORK_LIMIT),
+    Attack(name="token_end", network_limit=0, presses=_with_old_tokens, most=0),
+    Attack(name="revocation", network_limit=0, presses=_with_tokens_of_a_revoked_network, most=0, revoked=True),
+)
