@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import lru_cache
 
 WITHOUT_DECIMALS = frozenset(
     {"BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "VND", "VUV", "XAF", "XOF", "XPF"}
@@ -17,6 +18,8 @@ def decimals_of(currency: str) -> int:
     return 3 if currency in WITH_THREE_DECIMALS else 2
 
 
+# A shop has few prices, and an export has them 100,000 times.
+@lru_cache(maxsize=1_000)
 def in_minor_units(amount: Decimal, *, currency: str) -> Decimal:
     """Return `amount` with the decimals of its currency; more when it has more, so that nothing is ever rounded away.
 

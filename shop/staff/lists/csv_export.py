@@ -47,4 +47,7 @@ def _written(rows: Iterable[Iterable[object]]) -> bytes:
 
 def _harmless(value: object) -> object:
     """Return a cell that a spreadsheet reads as text: names of machines and slugs are typed by people."""
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value
+    # No formula begins with a letter or a digit, as nearly every cell does; that is quick to see.
+    if not isinstance(value, str) or value[:1].isalnum() or not FORMULA.match(value):
+        return value
+    return f"'{value}"

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.usefixtures("shop_database")
 
 LIST, EXPORT = reverse("admin:shop_order_changelist"), reverse("admin:shop_order_export")
 MANY = 100_000
-# Of memory, so many orders and four times as many: both are many pages.
-SOME, MAX_MORE_BYTES = 5_000, 1024 * 1024
+# Of memory, so many orders and all of them: both are many pages.
+SOME, MAX_MORE_BYTES, MAX_BYTES = 5_000, 1024 * 1024, 50 * 1024 * 1024
 # Decided without units, as nearly all orders of a flood are.
 WRITE_MANY = """
 INSERT INTO shop_order (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason, unit_price, currency,
@@ -195,19 +195,30 @@ def test_100_000_orders_cost_a_page_no_query_more_and_leave_in_little_memory(vie
         lines, size = lines + part.count(b"\r\n"), size + len(part)
     print(f"{MANY} orders as CSV: {size:,} bytes in {time.perf_counter() - began:.1f} s")
     assert lines == MANY + 2
-    few_bytes, many_bytes = (peak_memory(viewer, card, below=count) for count in (SOME, 4 * SOME))
-    print(f"memory: {few_bytes:,} bytes for {SOME} orders, {many_bytes:,} for {4 * SOME}")
-    assert many_bytes < few_bytes + MAX_MORE_BYTES
+    few_bytes, many_bytes = (peak_memory(card, count=count) for count in (SOME, MANY))
+    print(f"memory: {few_bytes:,} bytes for {SOME} orders, {many_bytes:,} for {MANY}")
+    assert many_bytes < min(few_bytes + MAX_MORE_BYTES, MAX_BYTES)
 
 
-def peak_memory(browser: Client, card: SaleCard, *, below: int) -> int:
-    """Return how much memory the export of so many orders takes at most."""
-    last = Order.objects.filter(sale_id=card.sale_id).order_by("pk")[below].decided_at
+def peak_memory(card: SaleCard, *, count: int) -> int:
+    """Return how much memory the export of so many orders takes at most; each page of them must be one query."""
+    ids = Order.objects.filter(sale_id=card.sale_id).order_by("pk").values_list("pk", flat=True)
+    orders = Order.objects.filter(sale_id=card.sale_id, pk__lte=ids[count - 1])
+
+    def export() -> None:
+        for _part in csv_parts(COLUMNS, export_rows(orders)):
+            pass
+
     tracemalloc.start()
     try:
-        rows = export_rows(Order.objects.filter(sale_id=card.sale_id, decided_at__gt=last))
-        for _part in csv_parts(COLUMNS, rows):
-            pass
+        assert count_queries(export) == count // order_export.PAGE_ROWS + 1
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def test_the_control_an_export_that_keeps_its_rows_takes_far_more(card: SaleCard) -> None:
+    write_many(card, count=4 * SOME, tag=token_hex(4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order_export, "PAGE_ROWS", 10 * SOME)
+        assert peak_memory(card, count=4 * SOME) > peak_memory(card, count=SOME) + MAX_MORE_BYTES
