@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, JsonResponse
+from django.utils import translation
 
 from inventory import redis
 from inventory.exceptions import InvalidRequest, RequestNotFound, SaleNotFound, TooLarge
@@ -21,6 +22,7 @@ from shop.orders.status import status_answer
 from shop.payments import checkout, notices
 from shop.payments.providers import default_provider, provider
 from shop.sales import catalogue
+from shop.web.languages import language_of
 
 # Other companies' notices are longer than our own calls.
 MAX_NOTICE_BYTES = 16 * 1024
@@ -35,10 +37,11 @@ def pay(request: HttpRequest, request_id: str) -> JsonResponse:
     name = wish.get("provider", default_provider())
     provider(name)
     root = checkout.root_of(request)
-    if not wish.get("page"):
-        checkout.pay_at_once(request_id, buyer=buyer, provider_name=name, root=root)
-        return JsonResponse(answer(requests.look_up(request_id, buyer=buyer)))
-    url = checkout.begin_page(request_id, buyer=buyer, provider_name=name, root=root)
+    with translation.override(language_of(request)):  # the provider shows what is bought in it
+        if not wish.get("page"):
+            checkout.pay_at_once(request_id, buyer=buyer, provider_name=name, root=root)
+            return JsonResponse(answer(requests.look_up(request_id, buyer=buyer)))
+        url = checkout.begin_page(request_id, buyer=buyer, provider_name=name, root=root)
     page = {"payment_url": request.build_absolute_uri(url)} if url else {}
     return JsonResponse(answer(requests.look_up(request_id, buyer=buyer)) | page)
 

@@ -64,6 +64,7 @@ def pay_at_once(request_id: str, *, buyer: str, provider_name: str, root: str) -
 def begin_page(request_id: str, *, buyer: str, provider_name: str, root: str) -> str:
     """Return the address of the page where `buyer` pays a hold, '' when it is paid already.
 
+    The provider is given the title in the language that is active when it first hears of the payment.
     Raises RequestNotFound, NotPayable, PaymentsLimited, Unavailable.
     """
     order = find_payable(request_id, buyer=buyer)
@@ -109,7 +110,7 @@ def _charge(order: Order, payment: Payment, root: str) -> Charge:
         reference=payment.reference,
         amount=payment.amount,
         currency=payment.currency,
-        title=f"{order.quantity} × {order.sale.title}",
+        title=f"{order.quantity} × {order.sale.shown_title}",
         return_url=reverse("ticket", args=[order.request_id]),
         notice_url=root + reverse("payment-notices", args=[payment.provider]),
         ends_at=min(order.hold_expires_at or ends, ends),

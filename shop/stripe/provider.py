@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
+from zlib import crc32
 
 import stripe
 import structlog
@@ -50,9 +51,10 @@ class Stripe:
         with stripe_client() as client:
             if kept.session_id:
                 return _page_of(client.v1.checkout.sessions.retrieve(kept.session_id)) or charge.return_url
-            # The same key, the same session: also when an answer was lost, or two presses come at once.
+            # The same key, the same session: also when an answer was lost, or two presses come at once. In another
+            # language it is another wish, with a key of its own: of two sessions one is kept and handed out.
             with _another_key_after_failure(kept):
-                key = f"{charge.reference}-{kept.tries}"
+                key = f"{charge.reference}-{kept.tries}-{crc32(charge.title.encode()):x}"
                 session = client.v1.checkout.sessions.create(wish, {"idempotency_key": key})
             if not _keep(charge.reference, session.id):
                 with suppress(stripe.InvalidRequestError):  # it has ended already
@@ -128,7 +130,7 @@ class Stripe:
 def session_of(charge: Charge) -> SessionCreateParams:
     """Return what is asked of Stripe for `charge`: the same for each try, or its idempotency key would be refused.
 
-    Raises InvalidRequest for an amount that Stripe cannot collect.
+    Another title has another key. Raises InvalidRequest for an amount that Stripe cannot collect.
     """
     ticket = urljoin(charge.notice_url, charge.return_url)
     named = {REFERENCE: charge.reference}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils import translation
 from django.views.decorators.http import require_http_methods, require_safe
 
 from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
@@ -15,6 +16,7 @@ from shop.orders import deliveries, holds, requests, ticket_links
 from shop.payments import checkout
 from shop.payments.providers import default_provider
 from shop.web.delivery_form import DeliveryForm
+from shop.web.languages import language_of
 from shop.web.views import LINK_COOKIE, known_buyer, page, reader_of, set_cookie, ticket_page
 
 
@@ -28,12 +30,13 @@ def pay(request: HttpRequest, *, request_id: str) -> HttpResponse:
     if request.method != "POST" or deliveries.is_missing(request_id):
         return to_ticket(request_id)
     try:
-        url = checkout.begin_page(
-            request_id,
-            buyer=reader_of(request, request_id),
-            provider_name=default_provider(),
-            root=checkout.root_of(request),
-        )
+        with translation.override(language_of(request)):  # the provider shows what is bought in it
+            url = checkout.begin_page(
+                request_id,
+                buyer=reader_of(request, request_id),
+                provider_name=default_provider(),
+                root=checkout.root_of(request),
+            )
     except (NotPayable, PaymentsLimited) as error:
         return ticket_page(request, request_id, error=error)
     return HttpResponseRedirect(url, status=303) if url else to_ticket(request_id)

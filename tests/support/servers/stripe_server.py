@@ -48,6 +48,7 @@ class StripeServer(ThreadingHTTPServer):
         self.refunds: dict[str, Object] = {}
         self.calls: list[tuple[str, str]] = []
         self.faults: list[str] = []
+        self.titles: list[str] = []  # of each session that was made
         self.lose = 0
         self.refuse: Refused | None = None
         self.refund_status = "succeeded"
@@ -96,6 +97,7 @@ class StripeServer(ThreadingHTTPServer):
     def create_session(self, _: list[str], wish: Object) -> Object:
         (item,) = wish["line_items"]
         price, now = item["price_data"], int(time.time())
+        self.titles.append(price["product_data"]["name"])
         ends = int(wish["expires_at"])
         if not SHORTEST_SECONDS <= ends - now <= LONGEST_SECONDS:
             raise Refused(400, "invalid_request_error", "expires_at must be 30 minutes to 24 hours away.")

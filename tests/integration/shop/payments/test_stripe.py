@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
+from django.utils import translation
 
 from inventory.exceptions import InvalidRequest, RequestNotFound, Unavailable
-from shop.models import Order, Payment, PaymentNotice
+from shop.models import Order, Payment, PaymentNotice, Sale
 from shop.payments import checkout
 from shop.payments.providers import default_provider
 from shop.sales.catalogue import SaleCard
@@ -66,8 +67,27 @@ def test_an_answer_that_was_lost_is_asked_for_again_with_the_same_key(card: Sale
     (name,) = hold(card, buyers=1)
     stripe.lose = 1
     assert begin(name)
-    assert stripe.calls == [(CREATE, f"{payment_of(name).reference}-0")] * 2
+    (first, again) = stripe.calls
+    assert first == again
+    assert (first[0], first[1].rpartition("-")[0]) == (CREATE, f"{payment_of(name).reference}-0")
     assert len(stripe.sessions) == 1
+
+
+def test_the_title_is_in_the_language_of_the_first_page_that_is_handed_out(
+    card: SaleCard, stripe: StripeServer
+) -> None:
+    """Also when a press in another language got no answer: of its session nobody has the address."""
+    Sale.objects.filter(pk=card.sale_id).update(title_zh="纸风筝")
+    (name,) = hold(card, buyers=1)
+    stripe.lose = 2
+    with pytest.raises(Unavailable):
+        begin(name)
+    wait_until(lambda: len(stripe.sessions) == 1, what="the stand-in makes what was asked")
+    with translation.override("zh-hans"):
+        page = begin(name)
+    assert begin(name) == page
+    assert stripe.titles == ["1 × Paper kite", "1 × 纸风筝"]
+    assert page == stripe.sessions[CheckoutSession.objects.get(reference=payment_of(name).reference).session_id]["url"]
 
 
 def test_a_press_after_lost_answers_is_the_same_session(card: SaleCard, stripe: StripeServer) -> None:

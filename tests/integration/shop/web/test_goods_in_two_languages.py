@@ -1,5 +1,5 @@
-"""The texts of goods in the language of their reader: list, sale, ticket, my tickets, mail, calendar; and the other
-language's where one is missing. The pages that come from memory are those of a real web process.
+"""The texts of goods in the language of their reader: list, sale, ticket, my tickets, mail, payment, calendar; and the
+other language's where one is missing. The pages that come from memory are those of a real web process.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from icalendar import Calendar
 from post_office.models import Email
 
 from shop import buyers
-from shop.models import Product, Sale
+from shop.models import Payment, Product, Sale
 from shop.orders import mails
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
+from shop.sandbox.models import Charge
 from tests.support import road
 from tests.support.http_calls import Caller
 from tests.support.shopkeeping import make_sale
@@ -85,6 +86,33 @@ def test_so_are_mails(card: SaleCard, language: str, wanted: tuple[str, ...], ot
     told = Email.objects.filter(headers__contains={mails.REQUEST_HEADER: name}).get()
     assert_only(told.message, wanted[:1], other[:1])
     mails.forget_address(name)
+
+
+@pytest.mark.parametrize("pays_by", ["page", "api", "api at once"])
+@pytest.mark.parametrize(("language", "wanted"), [("en", ENGLISH), ("zh", CHINESE)])
+def test_so_is_what_a_payment_provider_shows(
+    card: SaleCard, language: str, wanted: tuple[str, ...], pays_by: str
+) -> None:
+    client = Client()
+    buyer, token = buyers.issue_buyer()
+    (name,) = road.queue(card, buyer)
+    road.settle_line(card)
+    headers = {"accept-language": IN[language]}
+    client.cookies[buyers.COOKIE_NAME] = token
+    if pays_by == "page":
+        answer = client.post(f"/requests/{name}/payment/", headers=headers)
+        assert f"1 × {wanted[0]}" in page(answer["Location"], language)
+    else:
+        body = {"page": True} if pays_by == "api" else {}
+        path = f"/api/v1/requests/{name}/payment"
+        answer = client.post(path, body, "application/json", headers={**headers, "authorization": f"Bearer {token}"})
+        assert answer.status_code == 200, answer.content
+    assert Charge.objects.get(reference__in=references(name)).title == f"1 × {wanted[0]}"
+
+
+def references(name: str) -> list[str]:
+    """Return the references of a request's payments."""
+    return list(Payment.objects.filter(order__request_id=name).values_list("reference", flat=True))
 
 
 @pytest.mark.parametrize(("language", "wanted"), [("en", ENGLISH), ("zh", CHINESE)])
