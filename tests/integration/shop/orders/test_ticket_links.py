@@ -7,17 +7,19 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from django.contrib.staticfiles import finders
 from django.http import HttpResponse
 from django.test import Client
 
 from shop import buyers
 from shop.logs import HideSecrets
-from shop.models import TicketLink
-from shop.orders import ticket_links
+from shop.models import Sale, TicketLink
+from shop.orders import deliveries, mails, ticket_links
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.paying import begin, happen, hear
@@ -209,6 +211,36 @@ def test_the_page_shows_the_link_as_text_and_as_a_drawing_and_stays_small(card: 
     assert ticket_links.qr_code(link) in answer.content.decode()
     assert len(answer.content) < TOO_LARGE_BYTES
     assert answer["Referrer-Policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("is_paid", [False, True], ids=["held", "paid"])
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_a_ticket_with_everything_on_it_is_small_with_its_scripts_and_its_style(
+    card: SaleCard, settings: Any, language: str, is_paid: bool
+) -> None:
+    """As a browser that keeps nothing loads it: only the picture of the goods is the shop's own affair."""
+    settings.MAIL_ON, settings.PUBLIC_URL = True, f"https://{'long-' * 10}shop.example"
+    Sale.objects.filter(pk=card.sale_id).update(ships=True, title="长" * 80, title_zh="长" * 80)
+    owner, page = owner_of(card)
+    owner.client.cookies["language"] = language
+    name = page.split("/")[2]
+    sizes = {"name": 100, "lines": 300, "postcode": 20, "city": 100, "country": 80}
+    deliveries.keep_address(name, {field: "长" * size for field, size in sizes.items()})
+    mails.keep_address(name, f"{'a' * 60}@{'b' * 60}.example", language=language, root=settings.PUBLIC_URL)
+    if is_paid:
+        pay(name)
+    shown = owner.get(page).content
+    text = shown.decode()
+    assert ("长" * 300 in text, "bbb.example" in text, "<svg" in text) == (True, True, True)
+    parts = [Path(finders.find(each)).read_bytes() for each in loaded_by(text)]
+    assert {"shop/ticket.js", "shop/press.js", "shop/shop.css"} <= set(loaded_by(text))
+    print(f"{len(shown):,} bytes, with scripts, style and drawings {len(shown) + sum(map(len, parts)):,}")
+    assert len(shown) + sum(map(len, parts)) < TOO_LARGE_BYTES
+
+
+def loaded_by(text: str) -> list[str]:
+    """Return the static files that a page names, each once."""
+    return sorted(set(re.findall(r'(?:src|href)="/static/([^"]+)"', text)))
 
 
 def test_the_public_address_of_the_shop_is_in_the_link(card: SaleCard, settings: Any) -> None:
