@@ -1,5 +1,6 @@
 // Follows this ticket live: server-sent events, and polling when they do not come. Keeps the signed ticket in the
-// browser and shows it when the server has lost the place. Never moves the place and never gives it up.
+// browser and shows it when the server has lost the place. What is typed and not sent outlives every change of the page's
+// parts. Never moves the place and never gives it up.
 // Loaded by the ticket page.
 
 const MAX_PAUSE_MS = 30_000;
@@ -16,6 +17,7 @@ let timer = 0;
 let failures = 0;
 let restoring = false;
 let announcedAt = Number(ticket.dataset.position) || Infinity;
+const touched = new Map(); // by form and name: the fields that were typed in since the page was loaded, or may be just now
 
 const find = (name) => ticket.querySelector(`[data-${name}]`);
 const say = (text) => { announcement.textContent = text; };
@@ -128,16 +130,36 @@ function show(answer) {
   again(stream ? QUIET_MS : answer.poll_after_ms);
 }
 
-// Focus moves for one thing only: it is yours.
+const FIELDS = "input, textarea, select";
+const nameOf = (field) => `${field.form?.action} ${field.name}`;
+
+// A form that is gone for a while, because a state has no use for it, gets its texts back with the state that has.
+function putBack() {
+  for (const field of ticket.querySelectorAll(FIELDS)) {
+    const before = touched.get(nameOf(field));
+    if (!before || before === field) continue;
+    if (before.value !== before.defaultValue) field.value = before.value;
+    touched.set(nameOf(field), field);
+    for (let part = field.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+  }
+}
+
+// Focus moves for one thing only: it is yours. Who is typing goes on at the same place even then.
 function put(fresh, title) {
   const before = ticket.dataset.state;
+  const active = ticket.contains(document.activeElement) && document.activeElement.matches(FIELDS) && document.activeElement;
+  const { selectionStart: start, selectionEnd: end } = active || {};
   ticket.replaceWith(fresh);
   ticket = fresh;
   document.title = title;
   document.dispatchEvent(new Event("parts-replaced"));
+  const field = active && touched.get(nameOf(active));
+  const isThere = Boolean(field?.isConnected);
+  if (isThere) field.focus({ preventScroll: true });
+  if (isThere && Number.isInteger(start)) field.setSelectionRange(start, end); // an e-mail address has no such places
   if (ticket.dataset.state === before) return;
   say(ticket.querySelector("h1").textContent.trim());
-  if (ticket.dataset.state === "held") find("yours").focus();
+  if (ticket.dataset.state === "held" && !isThere) find("yours").focus();
 }
 
 // Puts the page's ticket in as it is now; one that is the same stays, with whatever its reader is doing there.
@@ -223,11 +245,15 @@ document.addEventListener("visibilitychange", () => {
 addEventListener("offline", () => { if (Number(ticket.dataset.pollAfterMs) > 0) fail(0); });
 addEventListener("online", () => { if (Number(ticket.dataset.pollAfterMs) > 0) again(0); });
 addEventListener("pageshow", (event) => { if (event.persisted) load(); });
-// A refused press brought a page of its own.
+for (const event of ["focusin", "input"]) document.addEventListener(event, ({ target }) => {
+  if (target.matches(FIELDS) && ticket.contains(target)) touched.set(nameOf(target), target);
+});
 document.addEventListener("parts-replaced", () => {
-  if (ticket.isConnected) return;
-  ticket = document.querySelector("[data-ticket]");
-  begin();
+  if (!ticket.isConnected) { // a refused press brought a page of its own
+    ticket = document.querySelector("[data-ticket]");
+    begin();
+  }
+  putBack();
 });
 document.addEventListener("held-to-the-end", () => setTimeout(load, 300 + Math.random() * 700));
 begin();
