@@ -20,6 +20,7 @@ from workers.embedded.server import free_port
 CHECKOUT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
+STARTED = "worker started"
 # Each settler, and what it meets (inventory/fault_injection.py); with the first batch, if anything.
 SLEEPER, TAKER, TELLER = "sleeper", "taker", "teller"
 HEALTHY = ("healthy-1", "healthy-2")
@@ -84,7 +85,7 @@ def running(environment: Mapping[str, str], *, folder: Path) -> Iterator[Process
         stack.callback(shop.wake, *HEALTHY, SLEEPER)
         wait_for_web(web, port=port, stopping=lambda: False)
         for name in names:
-            if not seen_within(START_SECONDS, lambda name=name: shop.has_said(name, "settler started")):  # type: ignore[misc]
+            if not seen_within(START_SECONDS, lambda name=name: shop.has_said(name, STARTED)):  # type: ignore[misc]
                 raise RunSpoiled(f"settler {name} did not start; see {folder / name}.log")
         shop.freeze(*names)
         yield shop

@@ -16,6 +16,7 @@ from django.test.utils import override_settings
 
 from inventory import ledger
 from inventory.redis import client
+from loadtest.mutants import processes, trouble
 from loadtest.mutants.defences import DEFENCES
 from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
 from loadtest.mutants.layers import Function, MutantUnmade, Script, Text, instead
@@ -125,6 +126,14 @@ def test_a_changed_script_has_a_digest_of_its_own(monkeypatch: pytest.MonkeyPatc
     switch_off("limit", patch=monkeypatch.setattr)
     after = client.script_digest("admit"), client.script_digest("settle")
     assert (before[0] != after[0], before[1] == after[1]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [(processes.STARTED, "workers/management/commands/run_worker.py"), (trouble.LOCK_LOST, "workers/settler.py")],
+)
+def test_what_a_run_waits_for_is_what_the_workers_say(words: str, source: str) -> None:
+    assert f'("{words}' in (ROOT / source).read_text()
 
 
 # --- what a run came to -----------------------------------------------------------------------------------------------
