@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from loadtest.checker.buyer_record import FOLLOWERS, HOLD_ENDS, NONE_LEFT, ToldPlace
+from loadtest.checker.buyer_record import FOLLOWERS, HOLD_ENDS, ToldPlace
 from loadtest.checker.case import Case, Fault, listed
 from loadtest.record.history import OK, Operation
-from loadtest.users.contract import ADMITTED
+from loadtest.users.contract import ADMITTED, NONE_LEFT
 
 
 def told_wrongly(case: Case) -> Iterator[Fault]:

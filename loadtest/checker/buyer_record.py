@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
+from loadtest.users.contract import NONE_LEFT
 
 HELD_STATES = frozenset({"held", "paid"})  # units are with the buyer
 HOLD_ENDS = frozenset({"paid", "expired", "cancelled"})  # a hold ends in one of these, once
 ENDED_STATES = frozenset({"expired", "cancelled", "refunded"})  # a hold has ended without a sale, or a place was left
 WAITING_STATES = frozenset({"", "queued", "waitlisted", "standby"})
 UNANSWERED_STATES = frozenset({"", "queued"})
-# Sent away at the door: nothing is left, or too many wait already for what may come back.
-NONE_LEFT = frozenset({"sold_out", "line_full"})
 # Answers of the provider's page, which knows nothing of requests.
 STATELESS_KINDS = frozenset({"page", "choose"})
 # What may change a request that is in line or held; a look changes nothing.
@@ -127,7 +126,12 @@ class ToldPlace:
     @property
     def moved_up(self) -> bool:
         """Say whether it was told to wait for a unit that may come back, and got one."""
-        return self.was("waitlisted") and any(self.was(state) for state in HELD_STATES)
+        return (self.was("waitlisted") or self.stood_by) and any(self.was(state) for state in HELD_STATES)
+
+    @property
+    def stood_by(self) -> bool:
+        """Say whether it waited on standby."""
+        return self.was("standby")
 
     @property
     def charged_late(self) -> bool:

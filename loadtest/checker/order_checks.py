@@ -11,11 +11,17 @@ from itertools import accumulate
 
 from loadtest.checker.buyer_record import HELD_STATES, ToldPlace
 from loadtest.checker.case import Case, Fault
+from loadtest.plan.population import ON_STANDBY
+from loadtest.record.history import OK, Operation
+
+STANDBY = "standby"
 
 
 def out_of_order(case: Case) -> Iterator[Fault]:
-    """Who had an answer before another asked stands before them in line, and nobody was passed over."""
+    """Who had an answer before another asked stands before them in line; nobody was passed over, on standby or not."""
     yield from _passed_over(case)
+    yield from _passed_on_standby(case)
+    yield from _let_in_before_standby(case)
     by_clock: dict[str, list[ToldPlace]] = defaultdict(list)
     for place in case.testimony.places.values():
         if any(seen.seq and seen.clock == place.clock for seen in place.sightings):
@@ -63,6 +69,43 @@ def _passed_over(case: Case) -> Iterator[Fault]:
         other = last[place.units]
         if other is not None and other.first_seq > place.first_seq:
             yield Fault(f"request {place.request_id} was sold out, {other.request_id} behind it got units")
+
+
+def _passed_on_standby(case: Case) -> Iterator[Fault]:
+    """Find who still stood by after somebody that came later had got as much, or more."""
+    places = [place for place in case.testimony.places.values() if place.seqs and place.units]
+    got = [(one, seen) for one in places if (seen := next((s for s in one.sightings if s.state in HELD_STATES), None))]
+    for place in places:
+        if not place.stood_by:
+            continue
+        last = max((seen for seen in place.sightings if seen.state == STANDBY), key=_began)
+        for other, told in got:
+            later = other.first_seq > place.first_seq and told.clock == last.clock and told.ended_ns < last.began_ns
+            if later and other.units >= place.units:
+                yield Fault(f"request {place.request_id} stood by while {other.request_id} behind it got units")
+                break
+
+
+def _let_in_before_standby(case: Case) -> Iterator[Fault]:
+    """Find who was let into the line while somebody surely stood by: nobody new may be, but on standby as well."""
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for place in case.testimony.places.values():
+        told = [seen for seen in place.sightings if seen.state == STANDBY and seen.clock == place.clock]
+        if told:
+            spans[place.clock].append((min(seen.ended_ns for seen in told), max(seen.began_ns for seen in told)))
+    furthest = {clock: list(accumulate((end for _, end in sorted(found)), max)) for clock, found in spans.items()}
+    begins = {clock: [begin for begin, _ in sorted(found)] for clock, found in spans.items()}
+    for place in case.testimony.places.values():
+        asks = [ask for wish in place.wishes for ask in wish.asks]
+        earlier = bisect_left(begins.get(place.clock, []), min(wish.could_begin_ns for wish in place.wishes))
+        yes_ns = min(ask.ended_ns for ask in asks if ask.outcome == OK)
+        may_stand_by = place.stood_by or any(ask.click == ON_STANDBY for ask in asks)
+        if earlier and not may_stand_by and yes_ns < furthest[place.clock][earlier - 1]:
+            yield Fault(f"request {place.request_id} was let in while others stood by")
+
+
+def _began(seen: Operation) -> int:
+    return seen.began_ns
 
 
 def _seq(place: ToldPlace) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from loadtest.checker.buyer_record import ToldPlace
 from loadtest.checker.case import Case, Fault
 from loadtest.record.expectations import EXPECTATIONS
 from loadtest.record.history import OK, STOPPED, UNENDED, UNKNOWN, History, Operation
@@ -26,8 +27,8 @@ def vacuous(case: Case) -> Iterator[Fault]:
         "expired": any(place.was("expired") for place in places),
         "cancelled": any(place.was("held") and place.was("cancelled") for place in places),
         "paid_late": any(place.charged_late for place in places),
-        "left": any(place.was("cancelled") and not place.was("held") for place in places),
-        "moved_up": any(place.moved_up for place in places),
+        "left": any(place.was("cancelled") and not place.was("held") and not place.stood_by for place in places),
+        "moved_up": any(place.moved_up and place.was("waitlisted") for place in places),
     }
     yield from _missing(seen, expects=case.expects)
 
@@ -41,6 +42,11 @@ def no_repeats(asks: list[Operation], *, expects: frozenset[str]) -> Iterator[Fa
         "unanswered": any(ask.click == "retry" for ask in asks) and any(ask.outcome == UNKNOWN for ask in asks),
     }
     yield from _missing(seen, expects=expects)
+
+
+def no_standby(places: Iterable[ToldPlace], *, expects: frozenset[str]) -> Iterator[Fault]:
+    """Somebody on standby was held a unit."""
+    yield from _missing({"stood_by": any(place.moved_up and place.stood_by for place in places)}, expects=expects)
 
 
 def _missing(seen: dict[str, bool], *, expects: frozenset[str]) -> Iterator[Fault]:

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from loadtest.checker.answer_checks import hold_ended_twice, told_wrongly
-from loadtest.checker.buyer_record import ENDED_STATES, NONE_LEFT, WAITING_STATES, Testimony, ToldPlace
+from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, Testimony, ToldPlace
 from loadtest.checker.case import Case, Check, Fault, in_line, listed
 from loadtest.checker.intervals import units_at_once
 from loadtest.checker.order_checks import out_of_order
 from loadtest.checker.run_checks import unexpected, vacuous
-from loadtest.users.contract import NOT_FOUND
+from loadtest.users.contract import NONE_LEFT, NOT_FOUND
 
 
 def audit_given(case: Case) -> Iterator[Fault]:
@@ -61,7 +61,7 @@ def sold_twice(case: Case) -> Iterator[Fault]:
 
 
 def lost(case: Case) -> Iterator[Fault]:
-    """Everybody who was let into the line got a decision; nobody waits for a unit at the end."""
+    """Everybody who was let into the line got a decision; nobody waits for a unit at the end, on standby or not."""
     for place in case.testimony.places.values():
         # Where nobody asked on, the books alone know: it is due in them, below.
         if place.state in WAITING_STATES and not place.open_ended:

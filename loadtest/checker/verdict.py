@@ -15,7 +15,7 @@ from loadtest.checker import latency
 from loadtest.checker.buyer_record import Testimony
 from loadtest.checker.case import Case, Fault
 from loadtest.checker.load_generator import OwnLoad, load_generator, read_load
-from loadtest.checker.run_checks import no_repeats, record_gaps, unforeseen_answers
+from loadtest.checker.run_checks import no_repeats, no_standby, record_gaps, unforeseen_answers
 from loadtest.checker.stock_checks import CHECKS, faults_of
 from loadtest.record.expectations import RunFacts, read_run
 from loadtest.record.history import UNENDED, UNKNOWN, History, read_history
@@ -189,6 +189,8 @@ def _judge_whole(history: History, *, cases: list[Case], checks: dict[str, Check
     for answer, count in unforeseen_answers(o for o in history.operations if not o.sale).items():
         checks["unforeseen answer"].add(Fault(f"{count} × {answer}", count))
     for fault in no_repeats([ask for case in cases for ask in case.testimony.asks], expects=facts.expects):
+        checks["vacuous"].add(fault)
+    for fault in no_standby((one for case in cases for one in case.testimony.places.values()), expects=facts.expects):
         checks["vacuous"].add(fault)
 
 

@@ -1,4 +1,4 @@
-"""The six guards that a mutant switches off, each with all the layers that keep its promise.
+"""The seven guards that a mutant switches off, each with all the layers that keep its promise.
 Refuses to work under any settings but the tests'.
 """
 
@@ -243,6 +243,24 @@ EXPIRY = Guard(
     ),
     names=frozenset({"I10"}),
 )
+STANDBY = Guard(
+    promise="a unit that comes back goes to those on standby in their order, before anybody new",
+    process=(
+        Script(
+            says="while anybody is on standby nobody new is let in",
+            script="admit",
+            part="elseif units > room or standing > 0 then",
+            other="elseif units > room then",
+        ),
+        Script(
+            says="the first on standby is looked at first",
+            script="take",
+            part="redis.call('ZRANGEBYSCORE', KEYS[2], STANDBY, '+inf', ",
+            other="redis.call('ZREVRANGEBYSCORE', KEYS[2], '+inf', STANDBY, ",
+        ),
+    ),
+    names=frozenset({"I8"}),
+)
 GUARDS = {
     "fence": FENCE,
     "unique_id": UNIQUE_ID,
@@ -250,6 +268,7 @@ GUARDS = {
     "limit": LIMIT,
     "in_flight": IN_FLIGHT,
     "expiry": EXPIRY,
+    "standby": STANDBY,
 }
 
 

@@ -19,7 +19,8 @@ METHOD = (
     "reconciler, sandbox, five settlers. A run ends with the verdict of the standard flood (`loadtest/run_flood.py`), "
     "here "
     f"{BUYERS} buyers with {ATTEMPTS:,} attempts at three sales of {UNITS} units, held for {HOLD_SECONDS} s. One sale "
-    "allows two units a buyer, the others one.",
+    "allows two units a buyer, the others one; one has no line beyond its units, so that what comes back goes to those "
+    "on standby.",
     "Every run, mutated or not, meets the same trouble in its rush: one settler is killed with a batch in its hands, "
     "one after its COMMIT and before its answer, one is frozen with a batch, loses its lock to staff, and wakes when "
     "the others have given all units and one has come back (`loadtest/mutants/trouble.py`).",

@@ -11,14 +11,19 @@ from dataclasses import dataclass
 FIRST = "first"
 DOUBLE = "double"  # a second click alongside the first: both are on their way at once
 AGAIN = "again"  # a second click after the answer
+ON_STANDBY = "standby"  # the same wish once more, on standby, by one who was sent away
 
 # What buyers do with a unit that is held for them, and when they are told to wait for one. Cards are drawn, not dice:
 # no matter who wins, of every ten exactly so many pay.
 PAYS, LAPSES, CANCELS, PAYS_LATE = "pays", "lapses", "cancels", "pays late"
 LEAVES, STAYS = "leaves", "stays"
+# When they are told at the door that nothing is left for them. Few stand by: each looks again and again to the end.
+STANDS_BY, GOES = "stands by", "goes"
+SENT_AWAY = "sent away"
 DECKS: dict[str, tuple[str, ...]] = {
     "held": (*[PAYS] * 6, *[LAPSES] * 2, CANCELS, PAYS_LATE),
     "waitlisted": (LEAVES, *[STAYS] * 9),
+    SENT_AWAY: (STANDS_BY, *[GOES] * 24),
 }
 
 # Who comes. A shopper is the standard flood's: every kind of click and of ending in one person.
@@ -116,7 +121,7 @@ class Population:
     def cards(self, sale: str, kind: str, *, part: int = 0, buyer_kind: str = SHOPPER) -> Iterator[str]:
         """Yield without end what the buyers of a sale do one after the other when they are `kind` (see DECKS)."""
         who = "" if buyer_kind == SHOPPER else f":{buyer_kind}"
-        decks = DECKS if buyer_kind == SHOPPER else KIND_DECKS.get(buyer_kind, KIND_DECKS[HONEST])
+        decks = DECKS if buyer_kind == SHOPPER else DECKS | KIND_DECKS.get(buyer_kind, KIND_DECKS[HONEST])
         dice = random.Random(f"{self.seed}:{sale}:{kind}:{part}{who}")
         while True:
             yield from dice.sample(decks[kind], len(decks[kind]))

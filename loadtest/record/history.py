@@ -54,7 +54,8 @@ class Operation:
     sale: str = ""
     key: str = ""
     quantity: int = 0
-    click: str = ""  # of an ask: first, double (alongside the first), again (after its answer), retry (no answer)
+    # Of an ask: first, double (alongside the first), again (after its answer), standby (after a no), retry (no answer).
+    click: str = ""
     request_id: str = ""
     seq: int = 0
     state: str = ""

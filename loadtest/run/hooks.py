@@ -249,6 +249,7 @@ class FloodRun:
         crowd = self.crowd
         if crowd is None:
             return
+        crowd.is_stopping = True
         self._send_home()
         with gevent.Timeout(LEAVE_PATIENCE_SECONDS, False):
             while not self._at_end(crowd):

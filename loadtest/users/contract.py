@@ -9,6 +9,8 @@ from http import HTTPStatus
 from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
 
 OK_STATUS, ADMITTED, NOT_FOUND = HTTPStatus.OK, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND
+# Sent away at the door: nothing is left, or too many wait already for what may come back. One may still stand by.
+NONE_LEFT = frozenset({"sold_out", "line_full"})
 FORESEEN = {
     "join": {(201, "")},
     "browse": {(200, "")},

@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING
 
 import gevent
 
-from loadtest.plan.population import AGAIN, BOT, BOT_NETWORKS, DOUBLE, FIRST, WATCHER, Visit, Wish
+from loadtest.plan.population import (
+    AGAIN,
+    BOT,
+    BOT_NETWORKS,
+    DOUBLE,
+    FIRST,
+    ON_STANDBY,
+    SENT_AWAY,
+    STANDS_BY,
+    WATCHER,
+    Visit,
+    Wish,
+)
 from loadtest.record.history import FAIL, OK, Operation, now_ns
 from loadtest.users.addresses import coming_from, network_in
 from loadtest.users.calls import Answer, Calls, bearer
-from loadtest.users.contract import is_come_again
+from loadtest.users.contract import NONE_LEFT, is_come_again
 from loadtest.users.sse import listen
 
 if TYPE_CHECKING:
@@ -86,16 +98,19 @@ class Conversation:
         return False
 
     def _click(self, wish: Wish) -> None:
-        """Click once; double clicks leave at the same moment, repeats after the answer."""
+        """Click once; double clicks leave at the same moment, repeats after the answer. Some then stand by."""
         doubles = [gevent.spawn(self._ask, wish, DOUBLE) for style in wish.repeats if style == DOUBLE]
-        self._ask(wish, FIRST)
+        told = self._ask(wish, FIRST)
         gevent.joinall(doubles, raise_error=True)
         for style in wish.repeats:
             if style == AGAIN:
                 self._ask(wish, AGAIN)
+        kind = self._visit.kind
+        if told in NONE_LEFT and self._crowd.next_card(wish.sale, SENT_AWAY, buyer_kind=kind) == STANDS_BY:
+            self._ask(wish, ON_STANDBY, standby=True)
 
-    def _ask(self, wish: Wish, click: str) -> None:
-        """Ask until there is a definite answer; the key stays the same, so asking again is safe."""
+    def _ask(self, wish: Wish, click: str, *, standby: bool = False) -> str:
+        """Ask until there is a definite answer; return the code of a no. The key stays the same, so this is safe."""
         self._crowd.counters.attempts += 1
         due_ns = self._due_ns()  # of a click that must be repeated, the first time counts
         for _ in range(MAX_TRIES):
@@ -109,7 +124,7 @@ class Conversation:
                 planned_ns=due_ns,
                 network=network_in(self._headers),
             )
-            answer = self._send_ask(operation, wish)
+            answer = self._send_ask(operation, wish, standby=standby)
             if operation.outcome == OK:
                 ticket = str(answer.fields.get("ticket", ""))
                 self._crowd.keep_ticket(ticket, sale=wish.sale)
@@ -121,16 +136,18 @@ class Conversation:
                     buyer_kind=self._visit.kind,
                     ticket=ticket,
                 )
-                return
+                return ""
             if operation.outcome == FAIL and not is_come_again(operation):
-                return
+                return operation.code
             click = RETRY
             gevent.sleep(HAMMER_SECONDS if self._visit.hammers else answer.wait_seconds)
+        return ""
 
-    def _send_ask(self, operation: Operation, wish: Wish) -> Answer:
+    def _send_ask(self, operation: Operation, wish: Wish, *, standby: bool) -> Answer:
         headers = self._headers | {"Idempotency-Key": wish.key}
         path = f"/api/v1/sales/{wish.sale}/requests"
-        return self._calls.send(operation, "POST", path, headers=headers, body=f'{{"quantity":{wish.quantity}}}')
+        more = ',"standby":true' if standby else ""
+        return self._calls.send(operation, "POST", path, headers=headers, body=f'{{"quantity":{wish.quantity}{more}}}')
 
 
 def recheck(calls: Calls, known: KnownRequest) -> str:

@@ -50,6 +50,7 @@ class Crowd:
         self.counters = Counters(planned=population.clicks)
         self.known: dict[str, KnownRequest] = {}
         self.busy_users = 0
+        self.is_stopping = False  # somebody ends the run before its end: nobody waits any longer for what may come
         # Told of every new place with its state; set by the one that follows places to their end.
         self.follow: Callable[[KnownRequest, str], None] = lambda _known, _state: None
         self._part = part

@@ -1,4 +1,4 @@
-"""What a buyer does with a place in line, to its very end: wait, leave, pay, cancel, lapse, pay late, restore, listen.
+"""What a buyer does with a place, to its very end: wait, stand by, leave, pay, cancel, let it lapse, pay late, listen.
 Never takes a missing answer for a yes or a no: it looks, or asks again. One greenlet for each place.
 """
 
@@ -32,8 +32,10 @@ MIN_LOOK_SECONDS, MAX_LOOK_SECONDS = 0.3, 1.0
 REFRESHES = 3
 # A watcher who heard nothing of a decision for so long looks now and then, like everybody else.
 LISTEN_SECONDS = 30.0
-QUEUED, WAITLISTED, HELD = "queued", "waitlisted", "held"
-WAITING = ("", QUEUED, WAITLISTED)
+# On standby one looks seldom, and for so long at most.
+STANDBY_LOOK_SECONDS, STANDBY_SECONDS = 2.0, 90.0
+QUEUED, WAITLISTED, STANDBY, HELD = "queued", "waitlisted", "standby", "held"
+WAITING = ("", QUEUED, WAITLISTED, STANDBY)
 CSRF = re.compile(rb'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
@@ -48,6 +50,7 @@ class FollowUp:
         self._state = state
         self._changed_ns = now_ns()
         self._waited = False
+        self._holds_ahead: int | None = None  # units held by others that may come back, as the shop said last
 
     def run(self) -> None:
         """Live through it until nothing can happen to this place any more, or its patience is over."""
@@ -125,15 +128,29 @@ class FollowUp:
                 self._waited = True
                 if self._next_card(WAITLISTED) == LEAVES:
                     self._insist("cancel", "cancel", body="{}")
+            elif self._state == STANDBY and self._is_in_vain():
+                self._insist("cancel", "cancel", body="{}")
         return True
+
+    def _is_in_vain(self) -> bool:
+        """Say whether to stop standing by: nothing can come back any more, the run is stopped, or it takes too long."""
+        if self._crowd.is_stopping or now_ns() > self._changed_ns + int(STANDBY_SECONDS * NS):
+            return True
+        if self._holds_ahead != 0:
+            return False
+        # What is not held may be free and about to be given, as before the first decision of a sale.
+        known = self._known
+        browse = Operation(kind="browse", sale=known.sale, buyer=known.buyer)
+        sale = self._calls.send(browse, "GET", f"/api/v1/sales/{known.sale}", headers=self._headers).fields
+        return browse.outcome == OK and sale.get("available") == sale.get("held") == 0
 
     def _look(self) -> float:
         """Ask where the place stands; return how long to wait before the next look."""
         operation, answer = self._send_look()
         if operation.outcome != OK:
             return answer.wait_seconds
-        if self._state == WAITLISTED:
-            return MAX_LOOK_SECONDS
+        if self._state in (WAITLISTED, STANDBY):
+            return MAX_LOOK_SECONDS if self._state == WAITLISTED else STANDBY_LOOK_SECONDS
         asked_for = float(answer.fields.get("poll_after_ms") or 0) / 1000
         return min(MAX_LOOK_SECONDS, max(MIN_LOOK_SECONDS, asked_for))
 
@@ -141,6 +158,7 @@ class FollowUp:
         operation = self._operation("look")
         answer = self._calls.send(operation, "GET", f"/api/v1/requests/{self._known.request_id}", headers=self._headers)
         if operation.outcome == OK:
+            self._holds_ahead = answer.fields.get("holds_ahead")
             self._note(operation)
         return operation, answer
 

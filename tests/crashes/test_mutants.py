@@ -110,6 +110,19 @@ def an_eager_expirer(sku: str) -> SaleCard:
     return card
 
 
+def units_that_come_back_one_by_one(sku: str) -> SaleCard:
+    """Two stand by after the last unit, and two units come back, one after the other."""
+    card = make_sale(sku, units=1, room=0)
+    first, *_ = queue(card, BUYERS[0])
+    settle_line(card)
+    pay(first)
+    admit(card, *(ask(card, name, standby=True) for name in BUYERS[1:]))
+    for _ in range(2):
+        sale_control.restock(card.slug, units=1, actor="test")
+        settle_line(card)
+    return card
+
+
 SCENES: dict[str, Callable[[str], SaleCard]] = {
     "fence": a_late_settler,
     "unique_id": clicked_and_handed_out_twice,
@@ -117,6 +130,7 @@ SCENES: dict[str, Callable[[str], SaleCard]] = {
     "limit": one_buyer_with_two_wishes,
     "in_flight": a_settler_that_dies,
     "expiry": an_eager_expirer,
+    "standby": units_that_come_back_one_by_one,
 }
 EVERY_MUTANT = pytest.mark.parametrize("name", SCENES)
 WITH_TABLES = pytest.mark.parametrize("name", [name for name, guard in GUARDS.items() if guard.tables])

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
-from loadtest.record.expectations import FULL_SET, OF_A_SALE, OF_CLICKS, OF_TROUBLE, RunFacts
+from loadtest.record.expectations import (
+    FULL_SET,
+    OF_A_SALE,
+    OF_CLICKS,
+    OF_SHORT_LINES,
+    OF_TROUBLE,
+    RunFacts,
+)
 from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
 from tests.support.runs.hand_made_runs import SECOND, Run
 
@@ -108,6 +115,45 @@ def passed_over(run: Run) -> None:
     for operation in run.of("r7", "ask", "look", "pay", "recheck"):
         operation.seq = 90
     run.of("r8", "ask")[0].began_ns = run.of("r7", "ask")[0].began_ns
+
+
+def stands_by_for_ever(run: Run) -> None:
+    """b8 stood by, and at rest still does."""
+    stand_by(run)
+    run.rewrite("r8", was="sold_out", now="standby")
+    run.after["decided"] = 6
+
+
+def passed_on_standby(run: Run) -> None:
+    """A fourth unit came back, and went to r9, which stands behind r8 on standby."""
+    stand_by(run)
+    run.tell(9, "ask", "standby", status=202, click="standby")
+    run.tell(9, "look", "held")
+    stand_by_to_the_end(run)
+    run.tell(9, "cancel", "cancelled")
+    run.after.update(total=4, available=1)
+
+
+def let_in_before_standby(run: Run) -> None:
+    """b9 was let into the line, and left it, while b8 stood by."""
+    stand_by(run)
+    run.tell(9, "ask", "queued", status=202, click="first")
+    stand_by_to_the_end(run)
+    run.tell(9, "cancel", "cancelled")
+
+
+def stand_by(run: Run) -> None:
+    """Let b8 have stood by instead of having waited in line; nobody has come after them yet."""
+    for operation in run.of("r8", "ask", "look"):
+        operation.state = {"queued": "standby", "waitlisted": "standby"}.get(operation.state, operation.state)
+
+
+def stand_by_to_the_end(run: Run) -> None:
+    """Let b8 stand by until now, and then leave; r9 is decided as well."""
+    run.operations = [o for o in run.operations if o.request_id != "r8" or o.state != "sold_out"]
+    run.tell(8, "look", "standby")
+    run.tell(8, "cancel", "cancelled")
+    run.after["decided"] = 8
 
 
 def a_hold_taken_back(run: Run) -> None:
@@ -310,6 +356,9 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (overtaken, {"out of order": 1}),
     (the_same_place_twice, {"out of order": 1}),
     (passed_over, {"out of order": 1}),
+    (stands_by_for_ever, {"lost": 1}),
+    (passed_on_standby, {"out of order": 1}),
+    (let_in_before_standby, {"out of order": 1}),
     (over_the_limit, {"limit broken": 1}),
     (two_holds_at_once, {"limit broken": 1}),
     (over_the_limit_of_a_network, {"network limit broken": 1}),
@@ -412,6 +461,11 @@ def every_call_was_answered(run: Run) -> None:
     run.facts = RunFacts(expects=FULL_SET | {"unanswered"})
 
 
+def nobody_stood_by(run: Run) -> None:
+    """The run was to show that standby is served, and nobody stood by."""
+    run.facts = RunFacts(expects=FULL_SET | OF_SHORT_LINES.keys())
+
+
 HOLLOW: list[tuple[Callable[[Run], None], str, int]] = [
     (nobody_asked, "nobody was admitted", 2 + len(OF_A_SALE) + len(OF_CLICKS)),
     (nobody_sent_away, OF_A_SALE["sold_out"], 1),
@@ -425,4 +479,5 @@ HOLLOW: list[tuple[Callable[[Run], None], str, int]] = [
     (nobody_asked_again, OF_CLICKS["again"], 1),
     (no_repeat_met_a_place, OF_CLICKS["retry"], 1),
     (every_call_was_answered, OF_TROUBLE["unanswered"], 1),
+    (nobody_stood_by, OF_SHORT_LINES["stood_by"], 1),
 ]

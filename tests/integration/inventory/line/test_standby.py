@@ -18,7 +18,7 @@ from inventory.queues.checks import check_line
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import keys
 from inventory.states import State
-from loadtest.mutants.layers import Script
+from loadtest.mutants.guards import GUARDS
 from shop.buyers import ticket_signer
 from shop.models import Order
 from shop.orders import holds
@@ -35,12 +35,7 @@ from workers.management.commands.reconcile import run
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 # What lets nobody new in while somebody is on standby.
-NOBODY_NEW = Script(
-    says="while anybody is on standby nobody new is let in",
-    script="admit",
-    part="elseif units > room or standing > 0 then",
-    other="elseif units > room then",
-)
+NOBODY_NEW = GUARDS["standby"].process[0]
 
 
 @pytest.fixture
