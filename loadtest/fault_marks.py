@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.record.clocks import clock_name
-from loadtest.record.history import default_folder, now_ns
+from loadtest.record.history import demo_folder, now_ns
 
 FAULTS_FILE = "faults.jsonl"
 
@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
     if len(words) not in (1, 2) or not words[0].strip():
         print('usage: python -m loadtest.fault_marks "what was done" [FOLDER of the run]', file=sys.stderr)
         return 2
-    folder = Path(words[1]) if len(words) == 2 else default_folder()
+    folder = Path(words[1]) if len(words) == 2 else demo_folder()
     if not folder.is_dir():
         print(f"{folder} is no folder of a run.", file=sys.stderr)
         return 2

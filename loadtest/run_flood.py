@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import FrameType
 
@@ -22,11 +21,12 @@ from loadtest.checker.stages import STAGES_FILE, stages_table
 from loadtest.checker.table import render
 from loadtest.checker.verdict import VERDICT_FILE
 from loadtest.plan import options as arguments
-from loadtest.plan.population import MIXES
+from loadtest.plan.population import AUTO_MIX, MIXES
 from loadtest.plan.shapes import PLANS, arrivals_of
 from loadtest.record.facts import COMMAND_VARIABLE, command_line
-from loadtest.record.history import default_folder
+from loadtest.record.history import new_run_folder, runs_folder
 from loadtest.report import write_report
+from loadtest.report.index import write_index
 from loadtest.run.books import LOGS_FILE
 from loadtest.run.progress import ProgressLine
 from loadtest.shop_api import ShopApi, ShopError, check_host
@@ -53,7 +53,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--buyers", type=int, default=arguments.DEFAULT_BUYERS)
     parser.add_argument("--attempts", type=int, default=arguments.DEFAULT_ATTEMPTS)
     parser.add_argument("--shape", choices=[CLOSED, *PLANS], default=CLOSED, help="how buyers arrive; see the docs")
-    parser.add_argument("--mix", choices=[arguments.AUTO_MIX, *MIXES], default=arguments.AUTO_MIX, help="who comes")
+    parser.add_argument("--mix", choices=[AUTO_MIX, *MIXES], default=AUTO_MIX, help="who comes")
     parser.add_argument("--rate", type=float, default=0.0, help="with a shape: buyers a second")
     parser.add_argument("--knee-rate", type=float, default=0.0, help="with the shape overload: buyers a second")
     parser.add_argument("--seconds", type=float, default=0.0, help="with a shape: how long buyers keep coming")
@@ -72,14 +72,16 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=arguments.DEFAULT_SEED)
     parser.add_argument("--expects", default=arguments.FULL_WORD, help=arguments.EXPECTS_HELP)
-    parser.add_argument("--history", default=str(default_folder()), help="folder for record and verdict")
+    parser.add_argument(
+        "--history", default="", help="folder for record and verdict; none: one of its own in out/flood"
+    )
     parser.add_argument("--run-time", type=int, default=0, help="seconds after which buyers are sent home")
     parser.add_argument("--allow-remote", action="store_true", help="allow a host that is not here")
     options = parser.parse_args(_with_joined_token(sys.argv[1:] if argv is None else argv))
     options.users = options.users or (USERS if options.shape == CLOSED else SHAPE_USERS)
-    if options.artefacts:
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{options.shape}"
-        options.history = str(Path(options.artefacts) / name)
+    options.runs = options.artefacts or ("" if options.history else str(runs_folder()))
+    if options.runs:
+        options.history = str(new_run_folder(Path(options.runs), name=options.shape))
     return options
 
 
@@ -236,6 +238,8 @@ def main(argv: list[str] | None = None) -> int:
         code = run(options, sales=check(options))
         if options.artefacts:
             print(f"\nRecord, verdict, and Locust's HTML, CSV and JSON: {options.history}", flush=True)
+        if options.runs:
+            print(f"All runs: {write_index(Path(options.runs))}", flush=True)
         return code
     except ShopError as error:
         print(error, file=sys.stderr)

@@ -6,24 +6,26 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from loadtest.plan.population import EVERYBODY_MIX, MIXES, SHOPPERS_MIX, Population
+from loadtest.plan.population import AUTO_MIX, BUILT_IN, MIXES, Population, who_comes
 from loadtest.record.expectations import EXPECTATIONS, FULL_SET, UnknownExpectation, expectations_from
-from loadtest.record.history import default_folder
 from loadtest.shop_api import ShopError
 
 DEFAULT_BUYERS, DEFAULT_ATTEMPTS, DEFAULT_SEED = 3000, 20_000, 1
 # Set by run_flood: the process with which its Locust must end.
 PARENT_VARIABLE = "FAIRDROP_FLOOD_PARENT"
 AUDIT_TOKEN_VARIABLE = "FAIRDROP_AUDIT_TOKEN"  # noqa: S105 - the name of a variable
-# Shoppers when nothing is planned, everybody when a shape plans arrivals.
-AUTO_MIX = "auto"
 
 FULL_WORD = "all"
+HISTORY_HELP = (
+    "folder for the clients' record and the verdict; in it, from this page and when it is empty in out/flood, "
+    "each run has one of its own"
+)
 EXPECTS_HELP = f"what the run must have shown to prove anything, with commas between: {', '.join(EXPECTATIONS)}"
 
 
@@ -45,9 +47,7 @@ def declare(parser: Any) -> None:
         is_secret=True,
         help=f"the shop's audit token, without which no run passes; empty: {AUDIT_TOKEN_VARIABLE}",
     )
-    parser.add_argument(
-        "--history", default=str(default_folder()), help="folder for the clients' record and the verdict"
-    )
+    parser.add_argument("--history", default="", help=HISTORY_HELP)
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED, help="the same seed is the same crowd")
     parser.add_argument("--expects", default=FULL_WORD, help=EXPECTS_HELP)
     parser.add_argument(
@@ -77,7 +77,7 @@ class Wanted:
     attempts: int
     audit_token: str
     expects: frozenset[str]
-    folder: Path
+    folder: Path | None  # None: one of its own for each run
     seed: int
     mix: str
     rate: float
@@ -85,16 +85,20 @@ class Wanted:
     seconds: float
     remote: bool
 
-    def population(self, sales: tuple[str, ...], *, planned: int | None = None) -> Population:
-        """Return the crowd that floods these sales; `planned`: how many buyers a shape wants, if there is one."""
-        planned_mix = SHOPPERS_MIX if planned is None else EVERYBODY_MIX
+    def population(
+        self, sales: tuple[str, ...], *, planned: int | None = None, kinds: Mapping[str, int] | None = None
+    ) -> Population:
+        """Return the crowd that floods these sales.
+
+        planned: how many buyers a shape wants, if there is one. kinds: who comes, by weight; None: as the mix says.
+        """
         return Population(
             sales=sales,
             buyers=self.buyers if planned is None else planned,
             # Each shopper of a shape clicks as often as one of the standard flood.
             attempts=self.attempts if planned is None else planned * self.attempts // self.buyers,
             seed=self.seed,
-            mix=planned_mix if self.mix == AUTO_MIX else self.mix,
+            kinds=who_comes(BUILT_IN, mix=self.mix, planned=planned is not None) if kinds is None else kinds,
         )
 
 
@@ -120,7 +124,7 @@ def wanted_from(options: argparse.Namespace) -> Wanted:
         attempts=attempts,
         expects=_expects_from(str(options.expects or "")),
         audit_token=str(options.audit_token or os.environ.get(AUDIT_TOKEN_VARIABLE, "")),
-        folder=Path(options.history or default_folder()),
+        folder=Path(options.history) if options.history else None,
         seed=seed,
         mix=options.mix,
         rate=rate,

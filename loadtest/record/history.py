@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -34,9 +35,21 @@ def state_folder() -> Path:
     return Path(os.environ.get("FAIRDROP_STATE_DIR") or project / ".fairdrop")
 
 
-def default_folder() -> Path:
-    """Return the folder of the last flood."""
+def demo_folder() -> Path:
+    """Return the folder of the demo's own flood, which no other run writes into by itself."""
     return state_folder() / "flood"
+
+
+def runs_folder() -> Path:
+    """Return the folder in which each run that is not told another has one of its own."""
+    return Path(__file__).resolve().parents[2] / "out" / "flood"
+
+
+def new_run_folder(root: Path, *, name: str) -> Path:
+    """Return a folder in `root` that no run has yet, with the time and `name` in its own; makes nothing."""
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
+    names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+    return next(folder for folder in map(root.joinpath, names) if not folder.exists())
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from loadtest.report.index import REPORT_FILE
 from loadtest.report.page import page_of
 from loadtest.report.reading import NoRun, read_run
 
 __all__ = ["REPORT_FILE", "NoRun", "write_report"]
-
-REPORT_FILE = "report.html"
 
 
 def write_report(folder: Path) -> Path:

@@ -17,7 +17,7 @@ from loadtest.checker.table import render
 from loadtest.checker.verdict import AUDIT_FILE, judge_folder
 from loadtest.plan.options import Wanted
 from loadtest.record.expectations import write_run
-from loadtest.record.history import history_files, is_complete
+from loadtest.record.history import history_files, is_complete, new_run_folder, runs_folder
 from loadtest.run.public_logs import check_log
 from loadtest.shop_api import ShopApi, ShopError
 
@@ -35,11 +35,20 @@ class ClosingBooks:
     folder: Path
     expects: frozenset[str]
     sales: dict[str, dict[str, Any]] = field(default_factory=dict)
+    is_own_folder: bool = False  # alongside those of other runs
 
 
-def open_books(api: ShopApi, *, wanted: Wanted) -> ClosingBooks:
-    """Read the sales and their audits before anybody asks; raise ShopError if there is nothing to flood."""
-    books = ClosingBooks(api, wanted.folder, wanted.expects)
+def open_books(api: ShopApi, *, wanted: Wanted, is_one_of_many: bool, name: str) -> ClosingBooks:
+    """Read the sales and their audits before anybody asks; raise ShopError if there is nothing to flood.
+
+    is_one_of_many: the run gets a folder of its own, with `name` in its name, in the one that the operator named. It
+    gets one also when they named none.
+    """
+    if is_one_of_many or wanted.folder is None:
+        folder = new_run_folder(wanted.folder or runs_folder(), name=name)
+        books = ClosingBooks(api, folder, wanted.expects, is_own_folder=True)
+    else:
+        books = ClosingBooks(api, wanted.folder, wanted.expects)
     for slug, sale in api.open_sales(wanted.sales).items():
         books.sales[slug] = {
             "sku": sale.get("sku", slug),

@@ -13,7 +13,6 @@ from typing import Any
 
 import gevent
 import gevent.lock
-import gevent.pool
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.checker.load_generator import LoadMeter, clear_load
@@ -21,22 +20,21 @@ from loadtest.checker.stages import PLAN_FILE, write_plan
 from loadtest.plan import options
 from loadtest.plan.arrivals import Arrivals, Stage
 from loadtest.record.history import clear_history
-from loadtest.record.sampling import Sampler
 from loadtest.record.tickets import clear_tickets
 from loadtest.run import books as closing
 from loadtest.run import web_tab
 from loadtest.run.companions import end_with_parent, measure_load
-from loadtest.run.watching import end_watch, watch
+from loadtest.run.hands import choose_hands, kinds_that_come
+from loadtest.run.watching import end_unjudged, end_watch, watch
 from loadtest.shop_api import ShopApi, ShopError, check_host
 from loadtest.users.arrival_gate import ArrivalGate
-from loadtest.users.conversation import recheck
 from loadtest.users.crowd import Crowd, clear_progress
-from loadtest.users.order_life import HELD, WAITING
-from loadtest.users.poller import CONNECTIONS, Followers, open_session
+from loadtest.users.poller import Followers, open_session
 
 logger = logging.getLogger(__name__)
 
 SHARE_MESSAGE, DONE_MESSAGE, HOME_MESSAGE = "flood_share", "flood_done", "flood_go_home"
+STOP_MESSAGE = "flood_stop_early"
 # A run that cannot begin, and one that ends without a verdict.
 USAGE_ERROR = NO_VERDICT = 2
 TICK_SECONDS = 0.25
@@ -60,7 +58,9 @@ class FloodRun:
         self._books: closing.ClosingBooks | None = None
         self._closing: gevent.Greenlet | None = None
         self._finishing = gevent.lock.RLock()
-        self.sampler: Sampler | None = None
+        self._rechecking: gevent.Greenlet | None = None
+        self._is_early = False
+        self.last = web_tab.LastRun()
         self._workers_left = 0
         self._workers = 1
 
@@ -82,11 +82,13 @@ class FloodRun:
         if isinstance(runner, WorkerRunner):
             runner.register_message(SHARE_MESSAGE, self._on_share)
             runner.register_message(HOME_MESSAGE, self._on_go_home)
+            runner.register_message(STOP_MESSAGE, lambda **_: self._stop_early())
             return
         gevent.spawn(end_with_parent)
         if isinstance(runner, MasterRunner):
             runner.register_message(DONE_MESSAGE, self._on_worker_done)
-        web_tab.add_to(environment, sampler=lambda: self.sampler)
+        choose_hands(environment)
+        web_tab.add_to(environment, last=lambda: self.last)
         try:
             if environment.web_ui is None:
                 self._prepare()
@@ -99,11 +101,12 @@ class FloodRun:
     def on_test_start(self, environment: Any, **_: Any) -> None:
         """Give every process its part of the crowd and begin, once an earlier run of this page is judged."""
         self._await_closing()
+        self._is_early = False
         if isinstance(environment.runner, WorkerRunner):
             self._begin(**self._share)
             return
         try:
-            books, arrivals = self._prepare()
+            books, arrivals, kinds = self._prepare()
             self._clear(books.folder, arrivals=arrivals)
             self._books = books
         except (ShopError, OSError) as error:
@@ -111,11 +114,14 @@ class FloodRun:
             environment.process_exit_code = USAGE_ERROR
             gevent.spawn(self._end_run)
             return
-        self.sampler = watch(books, options=environment.parsed_options)
+        sampler = watch(books, options=environment.parsed_options, kinds=kinds)
+        self.last = web_tab.LastRun(sampler, books.folder)
         whole: dict[str, Any] = {
             "sales": list(books.sales),
             "begins_at_ns": time.time_ns() + int(LEAD_SECONDS * NS),
             "stages": [astuple(stage) for stage in arrivals.stages] if arrivals else None,
+            "kinds": kinds,
+            "folder": str(books.folder),
         }
         if isinstance(environment.runner, MasterRunner):
             self._share_out(environment.runner, whole=whole)
@@ -136,8 +142,8 @@ class FloodRun:
     def _wanted(self) -> options.Wanted:
         return options.wanted_from(self._environment.parsed_options)
 
-    def _prepare(self) -> tuple[closing.ClosingBooks, Arrivals | None]:
-        """Check the host, make the plan of arrivals if a shape wants one, find the sales, open the books."""
+    def _prepare(self) -> tuple[closing.ClosingBooks, Arrivals | None, dict[str, int] | None]:
+        """Check the host, make the plan of arrivals if a shape wants one, say who comes, open the books."""
         # Until the verdict says otherwise: Locust would call a run sound that nobody judged.
         self._environment.process_exit_code = NO_VERDICT
         wanted = self._wanted()
@@ -146,7 +152,15 @@ class FloodRun:
         # A shape of somebody else's may end or scale a run of the plain crowd.
         plan = getattr(self._environment.shape_class, "arrivals", None)
         arrivals = plan(wanted) if plan else None
-        return closing.open_books(ShopApi(host, audit_token=wanted.audit_token), wanted=wanted), arrivals
+        kinds = kinds_that_come(self._environment)
+        books = closing.open_books(
+            ShopApi(host, audit_token=wanted.audit_token),
+            wanted=wanted,
+            # A page may start several runs, and none of them may take the place of another.
+            is_one_of_many=self._environment.web_ui is not None,
+            name=getattr(self._environment.shape_class, "plan", "closed"),
+        )
+        return books, arrivals, kinds
 
     def _share_out(self, runner: MasterRunner, *, whole: dict[str, Any]) -> None:
         """Tell every worker which part of the crowd is its own; Locust delivers this before the order to begin."""
@@ -160,16 +174,19 @@ class FloodRun:
 
     # The run of one process
 
-    def _begin(self, *, part: int, parts: int, sales: list[str], stages: list[Any] | None, begins_at_ns: int) -> None:
+    def _begin(
+        self, *, part: int, parts: int, sales: list[str], stages: list[Any] | None, begins_at_ns: int,
+        kinds: dict[str, int] | None, folder: str,
+    ) -> None:  # fmt: skip
         wanted = self._wanted()
         arrivals = None if stages is None else Arrivals(tuple(Stage(*stage) for stage in stages), wanted.seed)
-        population = wanted.population(tuple(sales), planned=arrivals.total if arrivals else None)
-        self.crowd = Crowd(population, folder=wanted.folder, part=part, parts=parts)
+        population = wanted.population(tuple(sales), planned=arrivals.total if arrivals else None, kinds=kinds)
+        self.crowd = Crowd(population, folder=Path(folder), part=part, parts=parts)
         # The order names a moment by the wall's clock; everything is measured by this host's steady one.
         begins_ns = begins_at_ns - (time.time_ns() - time.monotonic_ns())
         instants_ns = arrivals.instants_ns(part=part, parts=parts) if arrivals else None
         self.doors = ArrivalGate(self.crowd, instants_ns=instants_ns, begins_ns=begins_ns)
-        self._meter = LoadMeter(wanted.folder, begins_ns=begins_ns)
+        self._meter = LoadMeter(Path(folder), begins_ns=begins_ns)
         session = open_session(self._environment.host, request_event=self._environment.events.request)
         self._followers = Followers(session, crowd=self.crowd)
         self.crowd.follow = self._followers.follow
@@ -182,7 +199,7 @@ class FloodRun:
         while not self._at_end(crowd):
             crowd.write_progress()
             gevent.sleep(TICK_SECONDS)
-        if not self._finish(crowd):
+        if not self._finish(crowd) or self._is_early:
             return  # the run was stopped from outside, and the one that stopped it finishes it
         if isinstance(self._environment.runner, WorkerRunner):
             self._environment.runner.send_message(DONE_MESSAGE)
@@ -204,21 +221,17 @@ class FloodRun:
                 return False
             self.crowd = self.doors = self._followers = None
             followers.stop()
-            self._recheck(crowd, followers)
+            if not self._is_early:
+                # In a greenlet of its own: who stops the run early ends it.
+                self._rechecking = gevent.spawn(self._recheck, crowd, followers)
+                self._rechecking.get()
             if self._meter:
                 self._meter.close()
             crowd.close()
             return True
 
-    def _recheck(self, crowd: Crowd, followers: Followers) -> None:
-        """Ask for the state of every known request once more; one that is not at rest is asked again for a while."""
-        moving = list(crowd.known.values())
-        with gevent.Timeout(RECHECK_PATIENCE_SECONDS, False):
-            while moving:
-                pool = gevent.pool.Pool(CONNECTIONS)
-                states = pool.map(lambda known: recheck(followers.calls, known), moving)
-                moving = [known for known, state in zip(moving, states, strict=True) if state in (*WAITING, HELD)]
-                gevent.sleep(TICK_SECONDS)
+    def _recheck(self, _crowd: Crowd, followers: Followers) -> None:
+        followers.recheck_all(seconds=RECHECK_PATIENCE_SECONDS)
 
     def _on_worker_done(self, **_: Any) -> None:
         self._workers_left -= 1
@@ -245,15 +258,31 @@ class FloodRun:
     # The end
 
     def on_test_stopping(self, **_: Any) -> None:
-        """Let nobody else in, and give those inside time to leave by themselves: a cut-off question proves nothing."""
+        """Let nobody else in, and give those inside time to leave by themselves: a cut-off question proves nothing.
+
+        Somebody who presses Stop wants an end and no proof: they do not wait for anybody.
+        """
+        if web_tab.is_stopped_by_hand():
+            self._stop_early()
         crowd = self.crowd
-        if crowd is None:
+        if crowd is None or self._is_early:
             return
         crowd.is_stopping = True
         self._send_home()
         with gevent.Timeout(LEAVE_PATIENCE_SECONDS, False):
             while not self._at_end(crowd):
                 gevent.sleep(TICK_SECONDS)
+
+    def _stop_early(self) -> None:
+        """Send everybody away at once, in every process; what they did is on record, and nobody judges it."""
+        self._is_early = True
+        if self._environment is not None and isinstance(self._environment.runner, MasterRunner):
+            self._environment.runner.send_message(STOP_MESSAGE)
+        self._send_home()
+        if self._followers is not None:
+            self._followers.stop()
+        if self._rechecking is not None:
+            self._rechecking.kill(block=False)
 
     def on_test_stop(self, environment: Any, **_: Any) -> None:
         """Close this process's record; on the process that sees the whole, have the run judged; return when it is.
@@ -273,7 +302,11 @@ class FloodRun:
         try:
             self._send_home()
             self._finish(self.crowd)
-            if books is not None:
+            if books is not None and self._is_early:
+                environment.process_exit_code = NO_VERDICT
+                self.last = self.last._replace(is_early=True)
+                end_unjudged(self.last.sampler, books=books)
+            elif books is not None:
                 self._judge(environment, books)
         except Exception:
             logger.exception("The run could not be closed or judged: it ends without a verdict.")
@@ -282,7 +315,7 @@ class FloodRun:
         if isinstance(environment.runner, MasterRunner) and self._workers_left > 0:
             environment.runner.send_message(HOME_MESSAGE)
         environment.process_exit_code = closing.close_books(books, files=self._workers)
-        end_watch(self.sampler, folder=books.folder)
+        end_watch(self.last.sampler, books=books)
 
     def on_quitting(self, environment: Any, **_: Any) -> None:
         """Judge a run that was interrupted before Locust could stop it; a worker's own code says nothing.
@@ -294,6 +327,8 @@ class FloodRun:
             self._await_closing()
             return
         if self._books is not None:
+            if getattr(environment, "web_ui", None) is not None:
+                self._stop_early()
             environment.runner.stop()
         # A runner that somebody else is stopping does nothing when it is told to.
         self.on_test_stop(environment)

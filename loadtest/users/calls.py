@@ -58,7 +58,12 @@ class Calls:
     def send(
         self, operation: Operation, method: str, path: str, *, headers: dict[str, str], body: str | None = None
     ) -> Answer:
-        """Send one call, fill `operation` in and record it; a body is JSON unless a header says otherwise."""
+        """Send one call, fill `operation` in and record it; a body is JSON unless a header says otherwise.
+
+        Raises GreenletExit when the record is closed: everybody has been sent home by then.
+        """
+        if self._crowd.is_closed:
+            raise gevent.GreenletExit
         sent = {"Accept-Encoding": "identity"} | ({"Content-Type": "application/json"} if body else {}) | headers
         operation.began_ns = now_ns()
         self._crowd.begin(operation)

@@ -74,6 +74,10 @@ class Conversation:
             for wish in visit.wishes:
                 self._click(wish)
 
+    def pause(self, *, seconds: float) -> None:
+        """Think for a while; meanwhile this user plays nobody else."""
+        gevent.sleep(seconds)
+
     def _due_ns(self) -> int:
         """When what is done now was to be done: earlier by as much as the visit began late. 0: nothing was planned."""
         return 0 if self._late_ns is None else now_ns() - self._late_ns

@@ -51,6 +51,7 @@ class Crowd:
         self.known: dict[str, KnownRequest] = {}
         self.busy_users = 0
         self.is_stopping = False  # somebody ends the run before its end: nobody waits any longer for what may come
+        self.is_closed = False
         # Told of every new place with its state; set by the one that follows places to their end.
         self.follow: Callable[[KnownRequest, str], None] = lambda _known, _state: None
         self._part = part
@@ -120,7 +121,8 @@ class Crowd:
         fresh.replace(self._progress_path)
 
     def close(self) -> None:
-        """Finish the history; what is recorded after this is not part of the run."""
+        """Finish the history; nothing is sent after this, since it would not be on record."""
+        self.is_closed = True
         self.write_progress()
         self._tickets.close()
         self._history.close()

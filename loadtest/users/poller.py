@@ -7,16 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gevent.pool import Group
+import gevent
+from gevent.pool import Group, Pool
 from locust.contrib.fasthttp import FastHttpSession
 
 from loadtest.users.calls import Calls
-from loadtest.users.order_life import FollowUp
+from loadtest.users.conversation import recheck
+from loadtest.users.order_life import HELD, WAITING, FollowUp
 
 if TYPE_CHECKING:
     from loadtest.users.crowd import Crowd, KnownRequest
 
 CONNECTIONS = 40
+TICK_SECONDS = 0.25
 CONNECT_SECONDS, ANSWER_SECONDS = 5.0, 10.0
 
 
@@ -51,6 +54,15 @@ class Followers:
     def at_work(self) -> int:
         """How many places are not at their end yet."""
         return len(self._group)
+
+    def recheck_all(self, *, seconds: float) -> None:
+        """Ask for the state of every known request once more; one that is not at rest is asked again for so long."""
+        moving = list(self._crowd.known.values())
+        with gevent.Timeout(seconds, False):
+            while moving:
+                states = Pool(CONNECTIONS).map(lambda known: recheck(self.calls, known), moving)
+                moving = [known for known, state in zip(moving, states, strict=True) if state in (*WAITING, HELD)]
+                gevent.sleep(TICK_SECONDS)
 
     def stop(self) -> None:
         """Send everybody away; what they were saying is recorded as cut off."""

@@ -38,7 +38,7 @@ def flood_csv(value: object) -> str:
     environment: Any = types.SimpleNamespace()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(web_tab, "live_rows", lambda _sampler: [shown])
-        pages = web_tab._pages(environment, guarded=lambda view: view, sampler=lambda: sampler)
+        pages = web_tab._pages(environment, guarded=lambda view: view, last=lambda: web_tab.LastRun(sampler))
         app.register_blueprint(pages, url_prefix="/fairdrop")
         text = app.test_client().get("/fairdrop/sales.csv").get_data(as_text=True)
     return list(csv.reader(io.StringIO(text, newline="")))[1][0]

@@ -160,6 +160,7 @@ class Demo:
         flood = ["-m", "loadtest.run_flood", "--host", self.url, "--sales", FLOOD_SALES]
         # The audit token is in the child's environment: on a command line every user of the machine could read it.
         flood += ["--buyers", str(self.buyers), "--attempts", str(self.attempts)]
+        flood += ["--history", str(self.state_dir / "flood")]
         child = self._child("flood", flood, stop_timeout_seconds=2.0)
         child.log_path = None
         child.start()

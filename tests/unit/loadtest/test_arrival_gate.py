@@ -11,7 +11,7 @@ import pytest
 
 from loadtest.checker import latency
 from loadtest.checker.buyer_record import Testimony
-from loadtest.plan.population import EVERYBODY_MIX, Population
+from loadtest.plan.population import BOT, EVERYBODY, HONEST, Population
 from loadtest.record.history import OK, Operation, now_ns
 from loadtest.users.arrival_gate import Arrival, ArrivalGate
 from loadtest.users.crowd import Crowd
@@ -23,7 +23,7 @@ VISITS, STEP_MS, SLOW_SECONDS = 12, 5, 0.03
 @pytest.fixture
 def crowd(tmp_path: Path) -> Iterator[Crowd]:
     """A crowd of a dozen."""
-    population = Population(sales=("a",), buyers=VISITS, attempts=VISITS, seed=1, mix=EVERYBODY_MIX)
+    population = Population(sales=("a",), buyers=VISITS, attempts=VISITS, seed=1, kinds=EVERYBODY)
     crowd = Crowd(population, folder=tmp_path)
     yield crowd
     crowd.close()
@@ -86,3 +86,47 @@ def test_closed_doors_send_away_who_waits(crowd: Crowd, opened: Callable[[], Non
     assert crowd.finished
     assert doors.enter() is None
     assert crowd.counters.arrived == crowd.counters.turned_away
+
+
+def play(doors: ArrivalGate, kind: str, *, into: list[tuple[str, str]], crowd: Crowd) -> None:
+    """Let one quick user of `kind` serve until everybody has been there: (its kind, the kind it played)."""
+    while not crowd.finished:
+        if arrival := doors.enter(kind):
+            into.append((kind, arrival.visit.kind))
+            doors.leave()
+
+
+def kinds_served(crowd: Crowd, *kinds: str) -> list[tuple[str, str]]:
+    """Let a free user of each of `kinds` wait for everybody."""
+    served: list[tuple[str, str]] = []
+    doors = ArrivalGate(
+        crowd, instants_ns=iter([n * STEP_MS * MS for n in range(VISITS)]), begins_ns=now_ns() + 20 * MS
+    )
+    users = [gevent.spawn(play, doors, kind, into=served, crowd=crowd) for kind in kinds]
+    gevent.joinall([gevent.spawn(doors.open), *users])
+    return served
+
+
+def test_a_free_user_of_its_kind_plays_each_buyer(crowd: Crowd) -> None:
+    served = kinds_served(crowd, *EVERYBODY)
+    assert len(served) == VISITS
+    assert [own for own, played in served if own != played] == []
+
+
+def test_a_kind_without_a_user_waits_for_nobody(crowd: Crowd) -> None:
+    served = kinds_served(crowd, BOT)
+    assert len(served) == VISITS
+    assert {own for own, _ in served} == {BOT}
+    assert HONEST in {played for _, played in served}
+
+
+def test_a_user_that_is_sent_away_gives_its_buyer_to_another(crowd: Crowd) -> None:
+    doors = ArrivalGate(crowd, instants_ns=iter(()))
+    gone = gevent.spawn(doors.enter, HONEST)
+    gevent.sleep(0)  # it waits
+    visit = crowd.next_visit()
+    assert visit is not None
+    gone.kill(block=False)
+    doors._let_in(Arrival(visit))
+    gone.join()
+    assert doors.enter(BOT) == Arrival(visit)

@@ -12,9 +12,11 @@ import pytest
 from loadtest.fault_marks import clear_faults, mark_fault, read_faults
 from loadtest.fault_marks import main as mark_main
 from loadtest.record.facts import command_line
+from loadtest.record.history import new_run_folder
 from loadtest.report import NoRun, write_report
 from loadtest.report.__main__ import main
 from loadtest.report.charts import STACKED, Chart, Flag, Series, nice_step, nice_top
+from loadtest.report.index import NO_VERDICT, STOPPED_EARLY, rows_of, write_index, write_unjudged
 from loadtest.report.page import charts_of
 from loadtest.report.reading import Look, Mark, Waited, read_run
 from loadtest.report.timeline import burst_end, growth_a_second, in_parts, over_time, percentile, thinned
@@ -272,3 +274,36 @@ def test_a_fault_can_be_marked_while_a_run_goes_on(tmp_path: Path) -> None:
 def test_no_token_is_written_down() -> None:
     words = ["/opt/venv/bin/python", "-m", "locust", "--audit-token", "-secret", "--audit-token=other", "--seed", "3"]
     assert command_line(words) == "python -m locust --audit-token '***' '--audit-token=***' --seed 3"
+
+
+def test_every_run_is_listed_with_how_it_ended_the_newest_first(tmp_path: Path) -> None:
+    for number, name in enumerate(("judged", "stopped", "under-way")):
+        facts = FACTS | {"began_unix_ns": (number + 1) * 1_000_000_000}
+        make_run(tmp_path / name, facts=facts | ({"stopped_early": True} if name == "stopped" else {}))
+    (tmp_path / "under-way" / "verdict.json").unlink()
+    (tmp_path / "no-run").mkdir()
+    write_report(tmp_path / "judged")
+    write_unjudged(tmp_path / "stopped")
+    rows = rows_of(tmp_path)
+    assert [(row.name, row.outcome) for row in rows] == [
+        ("under-way", NO_VERDICT), ("stopped", STOPPED_EARLY),
+        ("judged", f"{UNITS} of {UNITS} units sold, each once."),
+    ]  # fmt: skip
+    assert [row.report for row in rows] == ["", "stopped/report.html", "judged/report.html"]
+    page = write_index(tmp_path).read_text()
+    assert 'href="judged/report.html"' in page
+    assert 'href="under-way' not in page
+
+
+def test_names_in_the_list_are_text(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", facts={"host": "<script>alert(1)</script>"})
+    assert "<script>" not in write_index(tmp_path).read_text()
+
+
+def test_a_run_gets_a_folder_that_no_other_has(tmp_path: Path) -> None:
+    folders = []
+    for _ in range(3):
+        folders.append(new_run_folder(tmp_path, name="smoke"))
+        folders[-1].mkdir()
+    assert len(set(folders)) == 3
+    assert all("-smoke" in folder.name for folder in folders)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadtest.plan import options as arguments
-from loadtest.plan.population import EVERYBODY_MIX, SHOPPERS_MIX
+from loadtest.plan.population import BUILT_IN, EVERYBODY, EVERYBODY_MIX, SHOPPER
 from loadtest.shop_api import ShopError
 
 LOCUSTS_OWN = ("include_in_web_ui", "is_secret", "env_var")
@@ -62,9 +62,9 @@ def test_the_token_of_the_environment_is_used_and_never_shown(page: Page) -> Non
 
 def test_who_comes_follows_from_whether_arrivals_are_planned(page: Page) -> None:
     closed, planned = wanted(page).population(("a",)), wanted(page).population(("a",), planned=70)
-    assert (closed.mix, closed.buyers, closed.attempts) == (SHOPPERS_MIX, 3000, 20_000)
-    assert (planned.mix, planned.buyers) == (EVERYBODY_MIX, 70)
-    assert wanted(page, "--mix", "bot").population(("a",)).mix == "bot"
+    assert (closed.kinds, closed.buyers, closed.attempts) == ({SHOPPER: BUILT_IN[SHOPPER]}, 3000, 20_000)
+    assert (planned.kinds, planned.buyers) == (EVERYBODY, 70)
+    assert set(wanted(page, "--mix", "bot").population(("a",)).kinds) == {"bot"}
 
 
 @pytest.mark.parametrize(

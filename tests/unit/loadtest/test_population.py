@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from loadtest.plan.population import (
     AGAIN,
+    AUTO_MIX,
     BOT,
     BOT_KEYS,
+    BUILT_IN,
     CANCELS,
     DECKS,
     DOUBLE,
@@ -24,11 +26,13 @@ from loadtest.plan.population import (
     IMPATIENT,
     LAPSES,
     LATE_PAYER,
+    MIXES,
     PAYS,
     PAYS_LATE,
     SHOPPER,
     WATCHER,
     Population,
+    who_comes,
 )
 
 SALES = ("a", "b", "c")
@@ -76,7 +80,7 @@ def test_of_every_ten_exactly_so_many_pay_whoever_wins() -> None:
 
 def everybody(*, buyers: int = 1000, seed: int = 1, mix: str = EVERYBODY_MIX) -> Population:
     """Return a crowd of every kind, or of one."""
-    return Population(sales=SALES, buyers=buyers, attempts=buyers, seed=seed, mix=mix)
+    return Population(sales=SALES, buyers=buyers, attempts=buyers, seed=seed, kinds=MIXES[mix])
 
 
 def test_of_every_twenty_exactly_so_many_are_of_each_kind() -> None:
@@ -124,3 +128,22 @@ def test_the_standard_crowd_draws_the_cards_it_always_drew() -> None:
     assert population().visit(7).kind == SHOPPER
     first = list(islice(population().cards("a", "held"), 10))
     assert first == random.Random("1:a:held:0").sample(DECKS["held"], 10)
+
+
+def test_who_comes_is_who_was_chosen() -> None:
+    own = {"family": 10}
+    assert who_comes(BUILT_IN, mix=AUTO_MIX, planned=True) == EVERYBODY
+    assert who_comes(BUILT_IN, mix=AUTO_MIX, planned=False) == {SHOPPER: BUILT_IN[SHOPPER]}
+    assert who_comes(BUILT_IN | own, mix=AUTO_MIX, planned=True) == EVERYBODY | own
+    assert who_comes({BOT: 3, HONEST: 1}, mix=AUTO_MIX, planned=False) == {HONEST: 1, BOT: 3}
+    assert who_comes({BOT: 3, HONEST: 1}, mix=BOT, planned=False) == {BOT: 3}
+    assert who_comes({BOT: 3}, mix=HONEST, planned=True) == {}
+    # The order in which they are offered is Locust's business: the same seed is the same crowd.
+    assert list(who_comes(dict(reversed(EVERYBODY.items())), mix=EVERYBODY_MIX, planned=True)) == list(EVERYBODY)
+
+
+def test_shoppers_come_among_others_too() -> None:
+    crowd = Population(sales=SALES, buyers=60, attempts=240, seed=1, kinds={SHOPPER: 2, HONEST: 1})
+    visits = list(crowd.visits())
+    assert Counter(visit.kind for visit in visits) == {SHOPPER: 40, HONEST: 20}
+    assert crowd.clicks == sum(visit.clicks for visit in visits) == 40 * 4 + 20

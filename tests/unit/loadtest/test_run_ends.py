@@ -27,6 +27,7 @@ def judge(books, *, files):
     said.append("judged")
     return 1
 hooks.closing.close_books, hooks.end_watch = judge, lambda *a, **k: None
+hooks.end_unjudged = lambda *a, **k: said.append("unjudged")
 run = hooks.FloodRun()
 runner = Thing(stop=lambda: run.on_test_stop(environment))
 environment = Thing(runner=runner, process_exit_code=None)
@@ -99,6 +100,30 @@ gevent.sleep(0.1)
 run.on_quitting(environment)
 print(said, environment.process_exit_code)
 """
+CLOSED_FOR_TEN_MINUTES = """
+run.crowd = crowd = Thing(known={}, close=lambda: said.append("closed"))
+run._followers = Thing(stop=lambda: None)
+run._recheck = lambda *a: gevent.sleep(600)
+gevent.spawn(run._finish, crowd)
+gevent.sleep(0.1)
+"""
+STOPPED_EARLY_WHILE_CLOSED = (
+    CLOSED_FOR_TEN_MINUTES
+    + """
+run._stop_early()
+run.on_test_stopping()
+run.on_test_stop(environment)
+print(said, environment.process_exit_code)
+"""
+)
+QUIT_WITH_A_PAGE = (
+    CLOSED_FOR_TEN_MINUTES
+    + """
+environment.web_ui = Thing()
+run.on_quitting(environment)
+print(said, environment.process_exit_code)
+"""
+)
 JUDGED = ["judging", "judged"]
 
 
@@ -114,6 +139,8 @@ JUDGED = ["judging", "judged"]
         pytest.param(START_WHILE_JUDGED, [*JUDGED, "prepared"], 1, id="start while judged"),
         pytest.param(ONE_AFTER_THE_OTHER, JUDGED * 2, 1, id="one after the other"),
         pytest.param(WORKER_QUITS_WHILE_CLOSED, ["closed"], 0, id="worker quits while closed"),
+        pytest.param(STOPPED_EARLY_WHILE_CLOSED, ["closed", "unjudged"], 2, id="stopped early while closed"),
+        pytest.param(QUIT_WITH_A_PAGE, ["closed", "unjudged"], 2, id="quit with a page"),
     ],
 )
 def test_a_run_is_judged_once_and_to_its_end(case: str, told: list[str], code: int) -> None:
