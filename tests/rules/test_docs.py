@@ -249,3 +249,37 @@ def test_every_relative_link_leads_somewhere(document: Path) -> None:
 def test_the_readme_has_one_place_for_the_verdict() -> None:
     marks = re.findall(r"<!-- verdict:(begin|end) -->", text_of(ROOT / "README.md"))
     assert marks == ["begin", "end"]
+
+
+def steps_of(journey: str) -> list[str]:
+    """Return the steps of a journey, in order: the titles that are given to @step."""
+    calls = [
+        mark for node in ast.parse(journey).body if isinstance(node, ast.FunctionDef) for mark in node.decorator_list
+        if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "step"
+    ]  # fmt: skip
+    return [ast.literal_eval(call.args[0]) for call in calls]
+
+
+def test_the_first_hour_has_the_steps_that_a_test_walks_through() -> None:
+    text = text_of(ROOT / "docs" / "running-a-sale.md")
+    steps = steps_of((ROOT / "tests" / "journeys" / "test_first_hour.py").read_text())
+    assert len(steps) == 10
+    assert re.findall(r"^## (.+)$", text, flags=re.MULTILINE) == [
+        *(f"{number}. {title}" for number, title in enumerate(steps, start=1)),
+        "Where to go on",
+    ]
+
+
+def test_a_step_that_nobody_walks_would_be_found() -> None:
+    """The control: steps are read from the decorators alone, in their order."""
+    assert steps_of('@step("Two")\ndef b(): ...\n\n@step("One")\n@other\ndef a(): ...\n\ndef c(): step("Three")') == [
+        "Two",
+        "One",
+    ]
+
+
+@EVERY_DOCUMENT
+def test_every_flag_for_foreign_hosts_has_the_one_name(document: Path) -> None:
+    """The changelog says which name it had before."""
+    found = set(re.findall(r"--(?:i-own|allow)[\w-]+", text_of(document)))
+    assert found <= ({"--allow-remote", "--i-own-this-host"} if document.name == "CHANGELOG.md" else {"--allow-remote"})
