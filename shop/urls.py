@@ -11,6 +11,7 @@ from shop.api import about, actions
 from shop.api import views as api
 from shop.pictures.views import show_picture
 from shop.salelog import views as salelog
+from shop.salelog.pages import log_page
 from shop.staff.lists.revenue_page import revenue_page
 from shop.staff.setup.pictures import may_upload
 from shop.staff.stock import stock_live
@@ -25,6 +26,7 @@ urlpatterns = [
     path("sales/<slug:slug>/", views.sale, name="sale"),
     path("sales/<slug:slug>/opening.ics", opening_calendar.opening_file, name="sale-calendar"),
     path("sales/<slug:slug>/pass/", pass_pages.pass_page, name="sale-pass"),
+    path("sales/<slug:slug>/verify/", log_page, name="sale-log"),
     path("tickets/", my_tickets.my_tickets, name="my-tickets"),
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
     path("requests/<str:request_id>/payment/", ticket_actions.pay, name="ticket-pay"),

@@ -189,6 +189,25 @@ def _find(**wanted: Any) -> SaleCard:
     return SaleCard(**row)
 
 
+def keeps_logs() -> bool:
+    """Say whether this shop keeps public logs of its sales."""
+    return bool(settings.SALE_LOG and settings.LOG_KEYS)
+
+
+def places_in_log(sale_id: int) -> tuple[int, list[list[int]]] | None:
+    """Return how many places the public log of a sale has, and which ordinals it declares lost, as [first, last].
+
+    None when the shop or the sale keeps no log.
+    """
+    if not keeps_logs():
+        return None
+    row = Sale.objects.filter(pk=sale_id).values_list("log__is_kept", "log__ordinal", "log__lost").first()
+    if row is None or row[0] is False:
+        return None
+    lost = row[2] or []
+    return (row[1] or 0) - sum(last - first + 1 for first, last in lost), lost
+
+
 def prime_card(card: SaleCard) -> None:
     """Put `card` into Redis: its terms, its stock and, when Redis was empty, what its buyers hold (I18).
 

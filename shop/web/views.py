@@ -335,6 +335,7 @@ def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: Fairdrop
     face = SaleFace(card=card, now=now)
     context = {
         "face": face,
+        "has_log": catalogue.keeps_logs(),
         "now": now,
         "quantity": read_quantity(request),
         "idempotency_key": kept_key(request, error=error),
@@ -406,6 +407,7 @@ def ticket_page(
     )
     offers_mail = settings.MAIL_ON and is_own
     context = {"face": face, "now": now, "still": "still" in request.GET, "offers_mail": offers_mail}
+    context["places"] = catalogue.places_in_log(card.sale_id)
     context |= {"delivery": face.delivery, "delivery_form": delivery_form or form_of(face.delivery)}
     return show(request, "shop/ticket.html", context, error=error, status=400 if delivery_form else 200)
 

@@ -28,7 +28,10 @@ TEMPLATES = sorted(
 )
 ACCOUNTS = ROOT / "shop" / "accounts"
 SOURCES = [*sorted((ROOT / "shop" / "web").glob("*.py")), ACCOUNTS / "forms.py", ACCOUNTS / "factor_pages.py"]
-SCRIPTS = sorted((ROOT / "shop" / "static" / "shop").glob("*.js"))
+SOURCES += [ROOT / "shop" / "salelog" / name for name in ("pages.py", "words.py")]
+STATIC = ROOT / "shop" / "static" / "shop"
+# What the replay of a log says of a fault is a code for experts, the same in every language as in verify_sale.py.
+SCRIPTS = [*sorted(STATIC.glob("*.js")), *(STATIC / "log" / name for name in ("kept.js", "page.js", "place.js"))]
 MARKED = {"gettext", "ngettext", "gettext_lazy", "_"}
 # What stands on a page in every language.
 NAMES = re.compile(r"Fairdrop|UTC|404|en\b|zh-Hans|utf-8")

@@ -1,0 +1,111 @@
+// Checks this ticket's place in the public log of its sale, and says ✓ only after all of it: the leaf names this request
+// as the ticket shows it, leads to the root, a key of the shop has signed that root, and the log has grown from the one
+// that this browser saw before. Says what it could not check, and loudly what is wrong. Loaded by the ticket page.
+import { keep, keptOf } from "./kept.js";
+import { areKept, canVerify, fromBase64, isSigned, readKeys, readNote, toBase64 } from "./note.js";
+import { leafHash } from "./sha256.js";
+import { isSame, rootByPath } from "./tree.js";
+
+const NOT_PUBLISHED = "404";
+const FIRST_MS = 700; // the notary publishes about twice a second
+const LATE_MS = 60_000;
+const MAX_PAUSE_MS = 30_000;
+const LANGUAGE = document.documentElement.lang;
+const begun = performance.now();
+let shown = { part: "waits" };
+let tries = 0;
+
+class Later extends Error {}
+class Wrong extends Error {}
+
+const line = () => document.querySelector("[data-log]");
+const check = (isTrue, why) => { if (!isTrue) throw new Wrong(why); };
+
+// The page may have been put in again: what is known is shown there too.
+function show(what = shown) {
+  shown = what;
+  const here = line();
+  if (!here) return;
+  for (const part of here.querySelectorAll("[data-part]")) part.hidden = part.dataset.part !== shown.part;
+  for (const why of here.querySelectorAll("[data-why]")) why.hidden = why.dataset.why !== shown.why;
+  if (shown.ordinal) {
+    // How many ordinals were lost, and how many places there are, is the shop's word; the page of the log counts them.
+    const isBefore = ([, last]) => last < shown.ordinal;
+    const lost = JSON.parse(here.dataset.lost).filter(isBefore).map(([first, last]) => last - first + 1);
+    const place = lost.reduce((rest, each) => rest - each, shown.ordinal);
+    here.querySelector("[data-log-place]").textContent = place.toLocaleString(LANGUAGE);
+    here.querySelector("[data-log-all]").textContent = Math.max(place, here.dataset.all).toLocaleString(LANGUAGE);
+  }
+}
+
+// What breaks on the way is no word of the shop: it is asked again.
+async function get(path) {
+  try {
+    const response = await fetch(path, { cache: "no-cache", signal: AbortSignal.timeout(8000) });
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    if (response.status < 500 && response.status !== 429) return { status: response.status, bytes };
+  } catch { /* as below */ }
+  throw new Later();
+}
+
+const parsed = ({ bytes }) => JSON.parse(new TextDecoder().decode(bytes));
+
+async function checkGrowth(kept, note, slug) {
+  const { hasGrown, TileTree, tilePath } = await import("./growth.js").catch(() => { throw new Later(); });
+  const tile = async (level, number, width) => {
+    const { status, bytes } = await get(`/api/v1/sales/${slug}/log/tile/${level}/${tilePath(number, width)}`);
+    check(status === 200, "kept");
+    return bytes;
+  };
+  const path = kept.size < note.size ? await new TileTree(tile, note.size).growth(kept.size) : [];
+  const grown = { before: kept.size, rootBefore: fromBase64(kept.root), size: note.size, root: note.root, path };
+  check(hasGrown(grown), "kept");
+}
+
+async function checkProof(proof, keys, kept, { id, slug, seq, quantity }) {
+  const leaf = JSON.parse(proof.leaf);
+  const isOwn = leaf.kind === "admitted" && leaf.request === id;
+  check(isOwn && leaf.seq === Number(seq) && leaf.quantity === Number(quantity), "leaf");
+  const note = readNote(proof.checkpoint);
+  check(await isSigned(note, keys, slug), "signed");
+  const hash = leafHash(new TextEncoder().encode(proof.leaf));
+  const root = rootByPath(hash, { index: proof.index, size: note.size, path: proof.path.map(fromBase64) });
+  check(leaf.n === proof.index && root && isSame(root, note.root), "tree");
+  if (kept) {
+    check(kept.origin === note.origin && areKept(kept.keys, keys) && kept.size <= note.size, "kept");
+    await checkGrowth(kept, note, slug);
+  }
+  keep(slug, { origin: note.origin, keys, size: note.size, root: toBase64(note.root) });
+  return { part: "good", ordinal: leaf.ordinal };
+}
+
+async function look() {
+  const { dataset } = line();
+  const kept = keptOf(dataset.slug); // before the proof: another tab may keep a longer one meanwhile
+  const proof = await get(`/api/v1/requests/${dataset.id}/proof`);
+  if (proof.status === 404) throw new Later(NOT_PUBLISHED);
+  if (proof.status !== 200) return { part: "cannot" };
+  const keys = await get("/.well-known/fairdrop-keys");
+  check(keys.status === 200, "signed");
+  return checkProof(parsed(proof), readKeys(parsed(keys)), kept, dataset);
+}
+
+async function run() {
+  if (!line()) return;
+  try {
+    show(await look());
+  } catch (error) {
+    if (!(error instanceof Later)) return show({ part: "wrong", why: error instanceof Wrong ? error.message : "read" });
+    tries += 1;
+    const isLate = error.message === NOT_PUBLISHED && performance.now() - begun > LATE_MS;
+    show({ part: isLate ? "late" : "waits" });
+    setTimeout(run, Math.min(MAX_PAUSE_MS, 500 * 1.5 ** tries) * (0.75 + Math.random() / 2));
+  }
+}
+
+document.addEventListener("parts-replaced", () => show());
+show();
+if (line()) canVerify().then((can) => {
+  if (can) setTimeout(run, FIRST_MS * (1 + Math.random()));
+  else show({ part: "cannot" });
+});

@@ -1,0 +1,258 @@
+// Replays a sale from its log by the rules of docs/checkable-line.md, leaf by leaf, and names each rule that is broken:
+// the same rules as verify_sale.py, in the same order. Fetches nothing, shows nothing.
+
+// Outcome → the states that it may follow, and the state after it.
+const ENDS = {
+  paid: [["held"], "paid"], expired: [["held"], "expired"], cancelled: [["held"], "cancelled"],
+  left: [["waits"], "left"], retaken: [["expired"], "paid"], refunded: [["paid", "expired", "cancelled"], "refunded"],
+};
+const ANSWER_US = 120_000_000;
+const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+export const RULES = ["signed", "tree", "kept", "format", "admitted", "terms", "order", "life", "units", "sold_out", "limit", "pause", "answered"];
+
+// JSON with its keys sorted and no spaces, as leaves are written.
+export function written(value) {
+  if (Array.isArray(value)) return `[${value.map(written).join(",")}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  return `{${Object.keys(value).sort().map((key) => `${JSON.stringify(key)}:${written(value[key])}`).join(",")}}`;
+}
+
+// Almost every leaf has no object in it, and comes with its keys sorted: then it is written as the browser writes it.
+function isWritten(leaf, said) {
+  let before = "";
+  for (const key in leaf) {
+    if (key <= before || typeof leaf[key] === "object") return written(leaf) === said;
+    before = key;
+  }
+  return JSON.stringify(leaf) === said;
+}
+
+function number(value) {
+  if (!Number.isInteger(value)) throw new TypeError(`${value} is no number`);
+  return value;
+}
+
+function text(value) {
+  if (typeof value !== "string") throw new TypeError(`${value} is no text`);
+  return value;
+}
+
+function list(value) {
+  if (!Array.isArray(value)) throw new TypeError(`${value} is no list`);
+  return value;
+}
+
+export class Replay {
+  faults = new Map(); // rule → what was found
+  counts = new Map(); // kind → leaves
+  places = new Map(); // request → place
+  terms = new Map();
+  lost = [];
+  restored = new Set();
+  size = 0;
+  at = 0;
+  free = 0;
+  held = 0;
+  closedAt = 0;
+  isOpen = false;
+  isPaused = false;
+  #off;
+  #line = []; // who waits, in its order, from #first on
+  #first = 0;
+  #standing = []; // those on standby
+  #passed = new Map(); // who was passed over, until the log says why
+  #live = new Map(); // holder → units held or paid
+  #ordinal = 0;
+  #seq = 0;
+
+  // off: rules that are not applied.
+  constructor(off = []) {
+    this.#off = new Set(off);
+  }
+
+  expect(rule, isTrue, say) {
+    if (isTrue || this.#off.has(rule)) return;
+    const found = this.faults.get(rule) ?? [];
+    if (!found.length) this.faults.set(rule, found);
+    found.push(`leaf ${this.size}: ${say()}`);
+  }
+
+  // Takes the bytes of a leaf; returns the leaf, or null when it cannot be read.
+  add(raw) {
+    let leaf = null;
+    try {
+      const said = UTF8.decode(raw);
+      leaf = JSON.parse(said);
+      this.expect("format", isWritten(leaf, said), () => "not written as agreed");
+      this.expect("format", number(leaf.n) === this.size && number(leaf.at) >= this.at, () => "out of its order, or back-dated");
+      this.at = leaf.at;
+      this.expect("life", this.isOpen || leaf.kind === "opened", () => "before the sale was opened");
+      this.counts.set(leaf.kind, (this.counts.get(leaf.kind) ?? 0) + 1);
+      this.#take(leaf);
+    } catch (error) {
+      this.expect("format", false, () => `cannot be read: ${error.message}`);
+      leaf = null;
+    }
+    this.size += 1;
+    return leaf;
+  }
+
+  #take(leaf) {
+    switch (leaf.kind) {
+      case "opened": return this.#opened(leaf);
+      case "admitted": return this.#admitted(leaf);
+      case "decided": return this.#decided(leaf);
+      case "ended": return this.#ended(leaf);
+      case "stock": return this.#move("", number(leaf.change));
+      case "act": return this.#act(leaf);
+      case "requeued": return this.#comeLate([text(leaf.request)]);
+      case "recovered": return this.#recovered(leaf);
+      case "closed":
+        this.expect("life", !this.closedAt, () => "closed twice");
+        this.closedAt = leaf.at;
+        return undefined;
+      default: throw new TypeError(`no kind ${leaf.kind}`);
+    }
+  }
+
+  #opened(leaf) {
+    this.expect("life", !this.isOpen, () => "opened twice");
+    this.free = number(leaf.units);
+    this.isOpen = true;
+    this.#act({ act: "open", ...leaf });
+  }
+
+  #admitted(leaf) {
+    const [name, ordinal, cameBack] = [text(leaf.request), number(leaf.ordinal), this.restored.has(leaf.request)];
+    let due = this.#ordinal + 1;
+    for (const [first, last] of this.lost) if (first <= due && due <= last) due = last + 1;
+    const wasLost = ordinal === 0 || this.lost.some(([first, last]) => first <= ordinal && ordinal <= last);
+    if (!(cameBack && wasLost)) {
+      this.expect("admitted", ordinal === due, () => `place ${ordinal} follows place ${this.#ordinal}`);
+      this.#ordinal = Math.max(this.#ordinal, ordinal);
+    }
+    this.expect("admitted", cameBack || number(leaf.seq) > this.#seq, () => `seq ${leaf.seq} is not above ${this.#seq}`);
+    this.#seq = Math.max(this.#seq, number(leaf.seq));
+    this.expect("terms", this.terms.has(leaf.terms), () => `under version ${leaf.terms}, which was not published`);
+    const known = this.places.get(name); // after a loss the same request may ask again
+    this.expect("admitted", !known || this.lost.length > 0, () => `${name} is admitted twice`);
+    if (known && known.state !== "waits") return;
+    this.places.set(name, {
+      holder: text(leaf.holder), quantity: number(leaf.quantity), limit: this.terms.get(leaf.terms)?.limit ?? 0,
+      mayBeLate: cameBack, standby: Boolean(leaf.standby), state: "waits",
+    });
+    if (leaf.standby) this.#standing.push(name);
+    else if (!cameBack) this.#line.push(name);
+  }
+
+  #recovered(leaf) {
+    for (const [first, last] of list(leaf.lost)) {
+      this.expect("admitted", this.#ordinal < number(first) && first <= number(last), () => `${first} to ${last} are declared lost`);
+      this.lost.push([first, last]);
+    }
+    for (const name of list(leaf.restored)) this.restored.add(name);
+    // After a loss all who wait may be lost, and may come back late.
+    this.#comeLate(leaf.restored);
+    if (leaf.lost.length) this.#comeLate(this.#line.slice(this.#first));
+  }
+
+  #comeLate(names) {
+    for (const name of names) {
+      this.#passed.delete(name);
+      const place = this.places.get(name);
+      if (place) place.mayBeLate = true;
+    }
+  }
+
+  #nextInLine() {
+    for (; this.#first < this.#line.length; this.#first += 1) {
+      const { state, mayBeLate } = this.places.get(this.#line[this.#first]);
+      if (state === "waits" && !mayBeLate) return this.#line[this.#first];
+    }
+    return "";
+  }
+
+  #decided(leaf) {
+    const [name, outcome, reason] = [text(leaf.request), leaf.outcome, leaf.reason ?? ""];
+    const place = this.places.get(name);
+    if (place?.state !== "waits") return this.expect("life", false, () => `${name} is decided, and did not wait`);
+    const inTurn = !place.mayBeLate && !(outcome === "refused" && reason !== "limit_reached");
+    this.#checkTurn(name, { place, outcome, inTurn });
+    this.#passed.delete(name);
+    this.expect("pause", !(this.isPaused && inTurn) || this.closedAt > 0, () => `${name} was decided`);
+    const isAbove = (this.#live.get(place.holder) ?? 0) + place.quantity > place.limit;
+    if (outcome === "held") {
+      this.expect("limit", !isAbove, () => `${place.holder} gets more than ${place.limit}`);
+      this.#move(place.holder, -place.quantity);
+      this.held += place.quantity;
+    } else if (outcome === "sold_out") {
+      const mayCome = this.closedAt ? 0 : this.held;
+      this.expect("sold_out", place.quantity > this.free + mayCome, () => `${this.free} were free for ${name}`);
+    } else {
+      this.expect("life", outcome === "refused", () => `decided as ${outcome}`);
+      this.expect("limit", isAbove || reason !== "limit_reached", () => `${name} was refused below ${place.limit}`);
+    }
+    place.state = outcome;
+    return undefined;
+  }
+
+  #checkTurn(name, { place, outcome, inTurn }) {
+    const ahead = this.#nextInLine();
+    if (inTurn && ahead && ahead !== name && !this.#passed.has(ahead)) {
+      this.#passed.set(ahead, `leaf ${this.size}: ${name} was decided before ${ahead}`);
+    }
+    this.expect("order", !(this.#passed.has(name) && inTurn), () => `${name} was passed over before`);
+    if (!(place.standby && inTurn && outcome === "held")) return;
+    const smaller = this.#standing.slice(0, this.#standing.indexOf(name)).map((each) => this.places.get(each))
+      .filter((each) => each.state === "waits" && !each.mayBeLate && each.quantity <= place.quantity);
+    this.expect("order", !smaller.length, () => `${name} was decided before ${smaller.length} on standby`);
+  }
+
+  // Changes the free units by those that a holder gives back (or takes, when negative).
+  #move(holder, units) {
+    this.free += units;
+    this.#live.set(holder, (this.#live.get(holder) ?? 0) - units);
+    this.expect("units", this.free >= 0, () => `${-this.free} units were not free`);
+  }
+
+  #ended(leaf) {
+    const [name, outcome, place] = [text(leaf.request), leaf.outcome, this.places.get(leaf.request)];
+    if (!Object.hasOwn(ENDS, outcome)) throw new TypeError(`no end ${outcome}`);
+    const [before, after] = ENDS[outcome];
+    if (!before.includes(place?.state)) {
+      return this.expect("life", false, () => `${name} ended as ${outcome}, and is ${place?.state}`);
+    }
+    const gives = outcome === "expired" || outcome === "cancelled" || place.state === "paid";
+    const back = place.quantity * (gives - (outcome === "retaken"));
+    this.expect("units", number(leaf.units) === back, () => `${name} gave back ${leaf.units} and not ${back} units`);
+    if (place.state === "held") this.held -= place.quantity;
+    this.#move(place.holder, back);
+    const isOver = outcome === "retaken" && this.#live.get(place.holder) > place.limit;
+    this.expect("limit", !isOver, () => `${place.holder} gets more than ${place.limit}`);
+    place.state = after;
+    this.#passed.delete(name);
+    return undefined;
+  }
+
+  #act(leaf) {
+    if ("terms" in leaf) {
+      const { version } = leaf.terms;
+      if (!this.terms.has(number(version))) this.terms.set(version, leaf.terms);
+      const isKnown = written(this.terms.get(version)) === written(leaf.terms);
+      this.expect("terms", isKnown, () => `version ${version} of the terms has changed`);
+    }
+    if (text(leaf.act) === "pause") this.isPaused = true;
+    if (leaf.act === "resume") this.isPaused = false;
+  }
+
+  // Judges what only the end shows. nowUs: µs since 1970.
+  finish(nowUs) {
+    if (this.#passed.size && !this.#off.has("order")) {
+      this.faults.set("order", [...(this.faults.get("order") ?? []), ...this.#passed.values()]);
+    }
+    if (!this.closedAt || nowUs - this.closedAt <= ANSWER_US) return;
+    const waits = [...this.places].filter(([, each]) => each.state === "waits" && !each.mayBeLate);
+    this.expect("answered", !waits.length, () => `${waits.length} had no answer, the first ${waits[0][0]}`);
+  }
+}

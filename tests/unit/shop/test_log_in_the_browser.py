@@ -1,0 +1,133 @@
+"""The page's own replay of a log agrees with verify_sale.py, fault by fault, on every tampering and on leaves that are
+none; its tree and notes with the published vectors. Runs the page's modules in Playwright's own Node; opens no port.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import playwright
+import pytest
+
+from loadtest.verify.__main__ import recorded
+from loadtest.verify.signed_log import KEY, ORIGIN, OTHER_KEY, SLUG, SignedLog, checkpoint_of, root_of, write
+from loadtest.verify.tamperings import TAMPERINGS, copy_of
+from loadtest.verify.verify_sale import RULES, Verifier
+from tests.rules.sources import ROOT
+
+NODE = Path(playwright.__file__).parent / "driver" / "node"
+MODULES = ROOT / "shop" / "static" / "shop" / "log"
+PATIENCE_SECONDS = 120
+PUBLIC = KEY.public_key().public_bytes_raw()
+KEYS = [{"key": sha256(PUBLIC).hexdigest()[:8], "public": urlsafe_b64encode(PUBLIC).rstrip(b"=").decode()}]
+VECTORS: dict[str, Any] = json.loads((ROOT / "docs" / "checkable-line.json").read_text())
+BAD_LEAVES = (
+    b"", b"{", b"[]", b"{}", b"null", b"\xff", b'"x"', b'{"kind":"what","n":0,"at":0}',
+    b'{"at":0,"kind":"opened","n":0}', b'{"at": 0,"kind":"closed","n":0}', b'{"n":0,"at":0,"kind":"closed"}',
+)  # fmt: skip
+
+
+def run_node(program: str, *arguments: str, told: str = "") -> str:
+    """Run a module of tests/support/js in Node, on the page's own modules; return what it writes."""
+    command = [str(NODE), str(ROOT / "tests" / "support" / "js" / program), str(MODULES), *arguments]
+    done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def case(
+    texts: Sequence[bytes], *, checkpoint: str = "", kept: Sequence[bytes] = (), off: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a case for both verifiers. kept: the leaves of which a checkpoint was kept before."""
+    root = {"origin": ORIGIN, "keys": {KEYS[0]["key"]: KEYS[0]["public"]}, "size": len(kept)}
+    return {
+        "slug": SLUG,
+        "leaves": [b64encode(text).decode() for text in texts],
+        "checkpoint": checkpoint or checkpoint_of(texts),
+        "keys": KEYS,
+        "kept": {**root, "root": b64encode(root_of(kept)).decode()} if kept else None,
+        "off": list(off),
+    }
+
+
+@cache
+def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
+    """Return by its name each case, with its leaves and those that were kept."""
+    honest = write(recorded())
+    found: dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]] = {}
+
+    def put(name: str, texts: list[bytes], *, kept: Sequence[bytes] = (), **terms: Any) -> None:
+        found[name] = (case(texts, kept=kept, **terms), texts, list(kept))
+
+    for size in (1, 2, 20, len(honest) - 1, len(honest)):
+        put(f"the first {size}", honest[:size], kept=honest[: size // 2])
+    for each in TAMPERINGS:
+        tampered = write(each.change(copy_of(recorded())))
+        put(each.name, tampered)
+        put(f"{each.name}, kept", tampered, kept=honest)
+        put(f"{each.name}, without its rule", tampered, kept=honest if each.needs_kept else (), off=[each.rule])
+    altered = [*honest[:-1], honest[-1].replace(b'"at":', b'"at":1', 1)]
+    put("leaves that nobody signed", altered, checkpoint=checkpoint_of(honest))
+    put("a checkpoint of another key", honest, checkpoint=checkpoint_of(honest, key=OTHER_KEY))
+    for bad in BAD_LEAVES:
+        put(f"a first leaf of {bad!r}", [bad, *honest[1:]])
+        put(f"a tenth leaf of {bad!r}", [*honest[:9], bad, *honest[10:]])
+    return found
+
+
+@cache
+def judged_by_the_page() -> dict[str, dict[str, Any]]:
+    """Return what the page's modules find in each case."""
+    told = "\n".join(json.dumps(each) for each, _, _ in cases().values())
+    lines = run_node("judge_logs.mjs", told=told).splitlines()
+    return dict(zip(cases(), map(json.loads, lines), strict=True))
+
+
+def judged_by_the_script(name: str) -> dict[str, list[str]]:
+    """Return what verify_sale.py finds in a case."""
+    each, texts, kept = cases()[name]
+    verifier = Verifier(SignedLog(texts, checkpoint=each["checkpoint"]).get, SLUG, off=each["off"])
+    if kept:
+        verifier.kept = {len(kept): root_of(kept)}
+        verifier.origin, verifier.keys = ORIGIN, dict(each["kept"]["keys"])
+    verifier.read_keys()
+    verifier.round()
+    verifier.replay.finish(verifier.replay.at + 3600 * 1_000_000)
+    return verifier.replay.faults
+
+
+def leaves_named(faults: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return by rule at which leaf each fault was found: the words of the two need not be the same."""
+    return {rule: [text.partition(":")[0] for text in found] for rule, found in faults.items()}
+
+
+@pytest.mark.parametrize("name", cases())
+def test_the_page_finds_what_the_script_finds(name: str) -> None:
+    found = judged_by_the_page()[name]
+    assert found["canVerify"]
+    assert leaves_named(found["faults"]) == leaves_named(judged_by_the_script(name))
+
+
+def test_every_rule_is_broken_by_some_case_and_by_none_without_it() -> None:
+    """The control: the cases are such that each rule is needed, and an untampered log breaks none."""
+    assert {rule for each in judged_by_the_page().values() for rule in each["faults"]} == set(RULES)
+    assert judged_by_the_page()[f"the first {len(recorded())}"]["faults"] == {}
+    for each in TAMPERINGS:
+        assert judged_by_the_page()[f"{each.name}, without its rule"]["faults"] == {}
+
+
+def test_tree_notes_and_growth_are_those_of_the_vectors() -> None:
+    said = json.loads(run_node("log_vectors.mjs", str(ROOT / "docs" / "checkable-line.json")))
+    assert (said["empty"], said["roots"]) == (VECTORS["rfc6962"]["empty_root"], VECTORS["rfc6962"]["roots"])
+    assert said["paths"] == [True] * len(VECTORS["rfc6962"]["paths"])
+    assert (said["tiles"], said["digests"]) == (True, 300)
+    assert said["signed"] == [True, False, False]
+    assert said["proof"] == [True, False]
+    assert (said["grown"], said["forged"]) == (said["pairs"], 0)
