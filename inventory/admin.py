@@ -9,6 +9,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.forms import BaseInlineFormSet
 from django.http import HttpRequest
+from django.utils.text import format_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from inventory.balances import balances
 from inventory.models import Stock, StockMovement
@@ -38,22 +40,30 @@ class LastMovements(BaseInlineFormSet):  # type: ignore[type-arg]
         return self._newest
 
 
-class MovementInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
+class Reasons:
+    """A column with why units moved: a person's words as they are, the shop's own in the reader's language."""
+
+    @admin.display(description=gettext_lazy("reason"))
+    def why(self, obj: StockMovement) -> str:
+        return gettext(obj.reason)
+
+
+class MovementInline(ReadOnly, Reasons, admin.TabularInline):  # type: ignore[type-arg]
     model = StockMovement
     formset = LastMovements
-    fields = readonly_fields = ("created_at", "kind", "delta", "request_id", "fence", "actor", "reason")
-    verbose_name_plural = f"last {LAST_MOVEMENTS} movements, newest first"
+    fields = readonly_fields = ("created_at", "kind", "delta", "request_id", "fence", "actor", "why")
+    verbose_name_plural = format_lazy(gettext_lazy("last {n} movements, newest first"), n=LAST_MOVEMENTS)
     extra = 0
 
 
 class SellingFilter(admin.SimpleListFilter):
     """Sold out means that no unit is free and none can come back."""
 
-    title = "state"
+    title = gettext_lazy("state")
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("selling", "selling"), ("all_held", "all held"), ("sold_out", "sold out")]
+        return [("selling", gettext("selling")), ("all_held", gettext("all held")), ("sold_out", gettext("sold out"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Stock]) -> QuerySet[Stock]:
         if self.value() == "selling":
@@ -90,15 +100,15 @@ class Ledger(ChangeList):
 
 
 @admin.register(StockMovement)
-class StockMovementAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
+class StockMovementAdmin(ReadOnly, Reasons, admin.ModelAdmin):  # type: ignore[type-arg]
     """The ledger: every movement of every SKU, newest first, and how many units were free after it."""
 
-    list_display = ("at", "stock", "kind", "delta", "balance", "request_id", "actor", "reason", "fence")
+    list_display = ("at", "stock", "kind", "delta", "balance", "request_id", "actor", "why", "fence")
     list_display_links = None
     list_select_related = ("stock",)
     list_filter = ("kind",)
     search_fields = ("stock__sku__exact", "request_id__exact")
-    search_help_text = "A whole SKU or request id."
+    search_help_text = gettext_lazy("A whole SKU or request id.")
     show_full_result_count = False
     list_per_page = 50
     ordering = ("-id",)
@@ -107,10 +117,10 @@ class StockMovementAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return Ledger
 
-    @admin.display(description="at (UTC)")
+    @admin.display(description=gettext_lazy("at (UTC)"))
     def at(self, obj: StockMovement) -> str:
         return obj.created_at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
-    @admin.display(description="free after it")
+    @admin.display(description=gettext_lazy("free after it"))
     def balance(self, obj: StockMovement) -> int:
         return obj.balance  # type: ignore[attr-defined,no-any-return]

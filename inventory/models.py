@@ -80,4 +80,4 @@ class StockMovement(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.delta:+d}"
+        return f"{self.get_kind_display()} {self.delta:+d}"

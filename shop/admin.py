@@ -11,15 +11,17 @@ from urllib.parse import urlencode
 from django.contrib import admin, messages
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy
 from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
-from post_office.admin import EmailAdmin, LogInline
+from post_office.admin import EmailAdmin, LogInline, get_message_preview, requeue
 from post_office.models import Attachment, Email, EmailTemplate
 
 from inventory.exceptions import Unavailable
+from shop.accounts import people as people  # registers itself
 from shop.models import Product, Sale
 from shop.sales import catalogue
 from shop.staff import orders as orders  # registers itself
@@ -39,7 +41,7 @@ admin.site.unregister([Email, EmailTemplate, Attachment])
 admin.site.unregister([TOTPDevice, StaticDevice])
 admin.site.site_header = "Fairdrop"
 admin.site.site_title = "Fairdrop"
-admin.site.index_title = "Control room"
+admin.site.index_title = gettext_lazy("Control room")
 admin.site.index_template = "admin/shop/index.html"
 
 # What a sale has of its own beyond the terms that can be kept under a name; another sale may begin with it all.
@@ -47,11 +49,24 @@ OF_THE_SALE = ("per_network_limit", "pass_mode", "pass_rush", "codes_required", 
 COPIED = ("title", "title_zh", *TERMS, *OF_THE_SALE)
 
 
+# Its authors left these unmarked.
+get_message_preview.short_description = gettext_lazy("Message")
+requeue.short_description = gettext_lazy("Requeue selected emails")
+EmailAdmin.truncated_message_id.short_description = gettext_lazy("Message-ID")
+
+
 @admin.register(Email)
 class MailAdmin(EmailAdmin):  # type: ignore[misc]
     """The mails, to look at; without the files that none of them has."""
 
     inlines = (LogInline,)
+
+    def resend(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """As its author's, with a message that a reader of Chinese reads too."""
+        answer: HttpResponse = super().resend(request, pk)
+        list(messages.get_messages(request))
+        messages.info(request, gettext("The mail was sent again."))
+        return answer
 
 
 def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:
@@ -79,15 +94,16 @@ class SaleAdmin(Previews, CodesPage, PictureAdmin, ControlRoom):
     search_fields = ("slug", "title", "stock__sku")
     date_hierarchy = "opens_at"
 
-    @admin.display(description="more")
+    @admin.display(description=gettext_lazy("more"))
     def more(self, obj: Sale) -> str:
         """Return the ways to its form, its audit, and the form of a new sale with the same terms."""
         # A box is ticked by any text that its address has, and an empty limit is the default.
         same = {name: value for name in COPIED if (value := getattr(obj, name)) not in (False, None)}
         query = urlencode(same | {"product": obj.product_id})
         change, audit = (reverse(f"admin:shop_sale_{name}", args=[obj.pk]) for name in ("change", "audit"))
-        links = '<a href="{}">edit</a> · <a href="{}">audit</a><br><a href="{}?{}">duplicate</a>'
-        return format_html(links, change, audit, reverse("admin:shop_sale_add"), query)
+        links = '<a href="{}">{}</a> · <a href="{}">{}</a><br><a href="{}?{}">{}</a>'
+        new = reverse("admin:shop_sale_add")
+        return format_html(links, change, gettext("edit"), audit, gettext("audit"), new, query, gettext("duplicate"))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
         return ("product", "stock", "slug", "switch", "pause_reason") if obj else ()
@@ -104,9 +120,12 @@ class SaleAdmin(Previews, CodesPage, PictureAdmin, ControlRoom):
         new = (*NEW_PRODUCT, "password")
         return (
             (None, {"fields": ("title", "title_zh", "slug", "product")}),
-            ("A new product", {"fields": new, "description": "Only when no product is chosen above."}),
-            ("Terms", {"fields": (*terms, *OF_THE_SALE)}),
-            ("Window", {"fields": ("opens_at", "closes_at", "seen_version")}),
+            (
+                gettext("A new product"),
+                {"fields": new, "description": gettext("Only when no product is chosen above.")},
+            ),
+            (gettext("Terms"), {"fields": (*terms, *OF_THE_SALE)}),
+            (gettext("Window"), {"fields": ("opens_at", "closes_at", "seen_version")}),
         )
 
     def get_form(self, request: HttpRequest, obj: Sale | None = None, change: bool = False, **kwargs: Any) -> Any:
@@ -146,5 +165,7 @@ class SaleAdmin(Previews, CodesPage, PictureAdmin, ControlRoom):
         try:
             catalogue.prime_sale(slug)
         except Unavailable:
-            text = "Saved, but the line could not be reached: save again once it answers, or buyers see the old sale."
+            text = gettext(
+                "Saved, but the line could not be reached: save again once it answers, or buyers see the old sale."
+            )
             self.message_user(request, text, level=messages.WARNING)

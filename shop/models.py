@@ -15,7 +15,7 @@ from django.db import models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now, Upper
 from django.db.models.lookups import LessThan
-from django.utils.translation import get_language
+from django.utils.translation import get_language, gettext
 
 from inventory.models import Stock
 from inventory.states import State
@@ -458,7 +458,7 @@ class StaffAct(models.Model):
         ordering = ["-id"]
 
     def __str__(self) -> str:
-        return f"{self.act} by {self.actor}"
+        return gettext("%(act)s by %(actor)s") % {"act": gettext(self.act), "actor": self.actor}
 
 
 class SaleSample(models.Model):

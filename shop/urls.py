@@ -62,5 +62,6 @@ if settings.MAILBOX:
     urlpatterns.append(path("mailbox/", mail_pages.mailbox, name="mailbox"))
 
 handler400 = "shop.web.errors.bad_request"
+handler403 = "shop.web.errors.not_allowed"
 handler404 = "shop.web.errors.page_not_found"
 handler500 = "shop.web.errors.server_error"

@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
 from django.db.models.signals import post_save
 from django.http import HttpRequest
+from django.utils import translation
 
 from shop.accounts import sessions
 from shop.client_address import client_address
@@ -98,4 +99,6 @@ def _form_saved(*_: Any, instance: LogEntry, created: bool, **_more: Any) -> Non
     kind = instance.content_type
     model = kind.model if kind is not None else ""
     if created and not (model == "sale" and instance.action_flag == CHANGE):
-        note(AccountAct.FORM, actor=instance.user.get_username(), detail=f"{model}: {instance}")
+        with translation.override("en"):  # what is stored is for every reader
+            detail = f"{model}: {instance}"
+        note(AccountAct.FORM, actor=instance.user.get_username(), detail=detail)

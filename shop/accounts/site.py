@@ -18,7 +18,7 @@ from django.views.decorators.cache import never_cache
 from shop.accounts import factor_pages, passkey_pages, second_factor, sessions
 from shop.accounts.act_log import AccountAct, note
 from shop.accounts.forms import StaffLoginForm
-from shop.web.languages import in_language_of
+from shop.web.languages import LANGUAGES, in_language_of, language_of
 
 View = Callable[..., HttpResponse]
 
@@ -48,12 +48,17 @@ class StaffSite(admin.AdminSite):
     def has_permission(self, request: HttpRequest) -> bool:
         return is_let_in(request)
 
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        """As Django's, with what the switch of the language in the head of each page needs."""
+        switch = {"languages": LANGUAGES, "language": language_of(request), "path": request.get_full_path()}
+        return {**super().each_context(request), **switch}
+
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """As Django's; the session goes on while pages are used."""
+        """As Django's, in the reader's language; the session goes on while pages are used."""
 
         def used(request: HttpRequest, *args: Any, **named: Any) -> Any:
             sessions.note_use(request)
-            return view(request, *args, **named)
+            return in_language_of(request, lambda: view(request, *args, **named))
 
         return super().admin_view(update_wrapper(used, view), cacheable)
 
@@ -89,7 +94,9 @@ class StaffSite(admin.AdminSite):
 
     def _leave(self, request: HttpRequest) -> HttpResponse:
         # A login must not lead back here: this page takes POST only.
-        return self.logout(request) if is_half_in(request) else HttpResponseRedirect(reverse("admin:index"))
+        if not is_half_in(request):
+            return HttpResponseRedirect(reverse("admin:index"))
+        return in_language_of(request, lambda: self.logout(request))
 
     def _half(self, view: View) -> View:
         """Let those in who have given their password; everybody else goes to the login."""

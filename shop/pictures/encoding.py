@@ -11,6 +11,7 @@ from threading import Lock
 
 from django.core.exceptions import ValidationError
 from django.core.files import File
+from django.utils.translation import gettext
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -30,10 +31,13 @@ def encode_picture(upload: File[bytes]) -> bytes:
     """
     if upload.size > MAX_FILE_BYTES:
         most = MAX_FILE_BYTES // 1024**2
-        raise ValidationError(f"The file is too large: a picture may have {most} MB. Make it smaller first.")
+        text = gettext("The file is too large: a picture may have %(n)d MB. Make it smaller first.")
+        raise ValidationError(text % {"n": most})
     content = upload.read()
     if SVG.match(content):
-        raise ValidationError("An SVG can carry scripts, so none is taken. Save the picture as PNG, JPEG or WebP.")
+        raise ValidationError(
+            gettext("An SVG can carry scripts, so none is taken. Save the picture as PNG, JPEG or WebP.")
+        )
     with ONE_AT_A_TIME:
         return _encode(content)
 
@@ -48,9 +52,9 @@ def _encode(content: bytes) -> bytes:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise _too_many_pixels() from None
     except UnidentifiedImageError:
-        raise ValidationError("This is not a picture that can be read. Take a JPEG, PNG or WebP.") from None
+        raise ValidationError(gettext("This is not a picture that can be read. Take a JPEG, PNG or WebP.")) from None
     except Exception:  # the decoders raise many kinds of errors for broken content
-        raise ValidationError("The picture is damaged: it cannot be read to its end.") from None
+        raise ValidationError(gettext("The picture is damaged: it cannot be read to its end.")) from None
 
 
 def _check(image: Image.Image) -> None:
@@ -59,12 +63,13 @@ def _check(image: Image.Image) -> None:
         raise _too_many_pixels()
     # A phone's JPEG may bring a second picture, which is left out.
     if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
-        raise ValidationError("The picture moves. Take one that stands still.")
+        raise ValidationError(gettext("The picture moves. Take one that stands still."))
 
 
 def _too_many_pixels() -> ValidationError:
     most = MAX_PIXELS // 1_000_000
-    return ValidationError(f"The picture has too many pixels: at most {most} million are taken. Make it smaller first.")
+    text = gettext("The picture has too many pixels: at most %(n)d million are taken. Make it smaller first.")
+    return ValidationError(text % {"n": most})
 
 
 def _as_webp(image: Image.Image) -> bytes:

@@ -17,10 +17,10 @@ from django.views.decorators.http import require_safe
 from shop.payments.checkout import root_of
 from shop.salelog import store
 from shop.salelog.models import SaleLog
-from shop.salelog.notes import log_keys
 from shop.salelog.tree import ENTRIES, WIDTH_BITS
 from shop.salelog.words import RULES, SENTENCES, WORDS, word_of
 from shop.sales import catalogue
+from shop.tickets.keys import log_keys
 from shop.web.views import page, show
 
 COMMAND = ("python", "verify_sale.py", "{}", "--keep", "checkpoints")

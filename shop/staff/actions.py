@@ -15,10 +15,13 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext_noop as _
 
 from inventory.exceptions import FairdropError
 from shop.accounts.forms import PasswordAgain
 from shop.models import Sale
+from shop.names.sentences import in_words
 from shop.staff import line_actions, retiring, sale_control
 
 
@@ -41,44 +44,48 @@ class Act(NamedTuple):
 
 # Those that need nothing but the sale, its count and a reason: also offered for several sales at once, in their list.
 ACTS = {
-    "open_now": Act(sale_control.open_now, "Open now", "People may ask from this moment on.", "shop.open_sale"),
+    "open_now": Act(sale_control.open_now, _("Open now"), _("People may ask from this moment on."), "shop.open_sale"),
     "pause": Act(
         sale_control.pause,
-        "Pause",
-        "Nobody is let in and nobody in line is decided until it is resumed; holds may be paid. "
-        "Buyers read the reason.",
+        _("Pause"),
+        _(
+            "Nobody is let in and nobody in line is decided until it is resumed; holds may be paid. "
+            "Buyers read the reason."
+        ),
         "shop.pause_sale",
         reason_required=True,
     ),
-    "resume": Act(sale_control.resume, "Resume", "The line goes on where it stood.", "shop.pause_sale"),
+    "resume": Act(sale_control.resume, _("Resume"), _("The line goes on where it stood."), "shop.pause_sale"),
     "close": Act(
         sale_control.close,
-        "Close",
-        "People in line get what is free, the rest are told sold out. There is no way back.",
+        _("Close"),
+        _("People in line get what is free, the rest are told sold out. There is no way back."),
         "shop.close_sale",
         grave=True,
     ),
     "retire": Act(
         retiring.retire,
-        "Retire",
-        "Redis forgets it: from then on its pages, tickets and audit come from the database alone. Only a sale that is "
-        "over, and in which nobody waits, holds or is owed money. There is no way back.",
+        _("Retire"),
+        _(
+            "Redis forgets it: from then on its pages, tickets and audit come from the database alone. "
+            "Only a sale that is over, and in which nobody waits, holds or is owed money. There is no way back."
+        ),
         "shop.retire_sale",
         reason_required=True,
         grave=True,
     ),
     "restock": Act(
         sale_control.restock,
-        "Restock",
-        "Units that came in; they go to the head of the line.",
+        _("Restock"),
+        _("Units that came in; they go to the head of the line."),
         "shop.change_stock",
         asks="units",
         asks_password=True,
     ),
     "adjust": Act(
         sale_control.adjust,
-        "Adjust the count",
-        "Corrects the count, up or down, never below what is held and sold.",
+        _("Adjust the count"),
+        _("Corrects the count, up or down, never below what is held and sold."),
         "shop.change_stock",
         asks="units",
         reason_required=True,
@@ -88,16 +95,16 @@ ACTS = {
 ROOM_ACTS = ACTS | {
     "retry": Act(
         line_actions.retry_letters,
-        "Retry dead letters",
-        "Those that were never decided go back to their place in line; the others stay as they are.",
+        _("Retry dead letters"),
+        _("Those that were never decided go back to their place in line; the others stay as they are."),
         "shop.retry_dead_letter",
         asks="letters",
         reason_required=True,
     ),
     "discard": Act(
         line_actions.discard_letters,
-        "Discard dead letters",
-        "They leave the list; one that was never decided is refused for good.",
+        _("Discard dead letters"),
+        _("They leave the list; one that was never decided is refused for good."),
         "shop.discard_dead_letter",
         asks="letters",
         reason_required=True,
@@ -105,9 +112,11 @@ ROOM_ACTS = ACTS | {
     ),
     "revoke": Act(
         sale_control.revoke_network,
-        "Revoke a network",
-        "Within a second or two this sale lets nobody in any more from that network, nor with a token that was given "
-        "there. People in line keep their place. Give its mark, an address, or the network.",
+        _("Revoke a network"),
+        _(
+            "Within a second or two this sale lets nobody in any more from that network, nor with a token that was "
+            "given there. People in line keep their place. Give its mark, an address, or the network."
+        ),
         "shop.revoke_network",
         asks="network",
         reason_required=True,
@@ -115,23 +124,23 @@ ROOM_ACTS = ACTS | {
     ),
     "unrevoke": Act(
         sale_control.restore_network,
-        "Let a network in again",
-        "People of that network may ask again. Give its mark, an address, or the network.",
+        _("Let a network in again"),
+        _("People of that network may ask again. Give its mark, an address, or the network."),
         "shop.revoke_network",
         asks="network",
         reason_required=True,
     ),
     "reconcile": Act(
         line_actions.ask_comparison,
-        "Reconcile",
-        "The reconciler compares Redis, orders and ledger of this SKU at once, and mends what is safe.",
+        _("Reconcile"),
+        _("The reconciler compares Redis, orders and ledger of this SKU at once, and mends what is safe."),
         "shop.reconcile_sale",
         reason_required=True,
     ),
     "force_release": Act(
         line_actions.take_lock_away,
-        "Force-release the lock",
-        "Takes the SKU's lock from its holder; its fence rises, so what the old holder writes is refused.",
+        _("Force-release the lock"),
+        _("Takes the SKU's lock from its holder; its fence rises, so what the old holder writes is refused."),
         "inventory.force_release_lock",
         asks="lock",
         reason_required=True,
@@ -148,14 +157,21 @@ def may(user: AbstractBaseUser | AnonymousUser, act: Act) -> bool:
 class ActForm(PasswordAgain):
     """Reason and, where it matters, units, letters, the lock's holder or the password again, of one act."""
 
-    units = forms.IntegerField(min_value=-1_000_000, max_value=1_000_000)
-    network = forms.CharField(max_length=50, widget=forms.TextInput({"class": "vTextField"}))
-    letters = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label="Dead letters")
+    units = forms.IntegerField(label=gettext_lazy("Units"), min_value=-1_000_000, max_value=1_000_000)
+    network = forms.CharField(
+        label=gettext_lazy("Network"), max_length=50, widget=forms.TextInput({"class": "vTextField"})
+    )
+    letters = forms.MultipleChoiceField(widget=forms.CheckboxSelectMultiple, label=gettext_lazy("Dead letters"))
     # Units in all when the page was made: a form that is sent twice, or lay open, changes no count.
-    seen_total = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    seen_total = forms.IntegerField(
+        label=gettext_lazy("Units in all, as the page showed them"), widget=forms.HiddenInput, required=False
+    )
     seen_token = forms.CharField(widget=forms.HiddenInput, required=False)
     reason = forms.CharField(
-        max_length=sale_control.MAX_REASON_LENGTH, required=False, widget=forms.TextInput({"class": "vTextField"})
+        label=gettext_lazy("Reason"),
+        max_length=sale_control.MAX_REASON_LENGTH,
+        required=False,
+        widget=forms.TextInput({"class": "vTextField"}),
     )
 
     def __init__(
@@ -205,7 +221,7 @@ def action_for(name: str) -> Callable[[Any, HttpRequest, QuerySet[Sale]], HttpRe
     """Return the admin action `name`: the first call asks, the confirmed one acts."""
     act = ACTS[name]
 
-    @admin.action(description=act.title)
+    @admin.action(description=gettext_lazy(act.title))
     def run(model_admin: Any, request: HttpRequest, queryset: QuerySet[Sale]) -> HttpResponse | None:
         if not may(request.user, act):
             raise PermissionDenied
@@ -214,7 +230,7 @@ def action_for(name: str) -> Callable[[Any, HttpRequest, QuerySet[Sale]], HttpRe
         seen_total = first.stock.total if first else None
         form = ActForm(request, act, request.POST if confirmed else None, seen_total=seen_total)
         if act.asks == "units" and queryset.count() != 1:
-            model_admin.message_user(request, "Choose one sale.", level=messages.ERROR)
+            model_admin.message_user(request, gettext("Choose one sale."), level=messages.ERROR)
             return None
         if not confirmed or not form.is_valid():
             return _ask(model_admin, request, queryset, name=name, act=act, form=form)
@@ -231,7 +247,7 @@ def _ask(
 ) -> HttpResponse:
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": act.title,
+        "title": gettext(act.title),
         "act": act,
         "action": name,
         "sales": queryset.select_related("stock"),
@@ -246,6 +262,7 @@ def _do(model_admin: Any, request: HttpRequest, sale: Sale, *, act: Act, values:
     try:
         act.service(sale.slug, actor=request.user.get_username(), **values)
     except FairdropError as error:
-        model_admin.message_user(request, f"{sale.slug}: {error.detail}", level=messages.ERROR)
+        model_admin.message_user(request, f"{sale.slug}: {in_words(error.detail)}", level=messages.ERROR)
     else:
-        model_admin.message_user(request, f"{sale.slug}: {act.title.lower()}, done.", level=messages.SUCCESS)
+        told = gettext("%(name)s: %(act)s, done.") % {"name": sale.slug, "act": gettext(act.title).lower()}
+        model_admin.message_user(request, told, level=messages.SUCCESS)

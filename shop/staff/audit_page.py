@@ -9,9 +9,11 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.translation import gettext
 
 from inventory.exceptions import FairdropError
 from shop.models import Sale
+from shop.names.sentences import findings_in_words, in_words
 from shop.sales.audit import audit_sale
 
 WATCH_SECONDS = 2
@@ -29,13 +31,13 @@ class AuditPage(admin.ModelAdmin):  # type: ignore[type-arg]
         sale = self.viewed_sale(request, sale_id)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": f"Audit of {sale.slug}",
+            "title": gettext("Audit of %(name)s") % {"name": sale.slug},
             "sale": sale,
         }
         try:
-            context |= {"report": audit_sale(sale.slug), "watched": "watch" in request.GET}
+            context |= {"report": report_in_words(audit_sale(sale.slug)), "watched": "watch" in request.GET}
         except FairdropError as error:
-            context |= {"error": error.detail}
+            context |= {"error": in_words(error.detail)}
         answer = TemplateResponse(
             request, "admin/shop/sale/audit.html", context, status=503 if "error" in context else 200
         )
@@ -51,3 +53,9 @@ class AuditPage(admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.has_view_permission(request, sale):
             raise PermissionDenied
         return sale
+
+
+def report_in_words(report: dict[str, Any]) -> dict[str, Any]:
+    """Return a report of an audit in the reader's language."""
+    counts = {gettext(name): value for name, value in report["counts"].items()}
+    return {**report, "counts": counts, "invariants": findings_in_words(report["invariants"])}

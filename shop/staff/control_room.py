@@ -15,12 +15,14 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext, ngettext
 
 from inventory import redis
 from inventory.exceptions import FairdropError, RedisUnavailable
 from inventory.line import dead_letters
 from inventory.locks.report import LockReport, report_locks
 from shop.models import Sale
+from shop.names.sentences import in_words
 from shop.staff.actions import ROOM_ACTS, Act, ActForm, SaleActs, may
 from shop.staff.audit_page import AuditPage
 from shop.staff.control_room_acts import newest_act, run_act
@@ -77,7 +79,7 @@ class ControlRoom(SaleActs, SaleList, SuspicionPage, AuditPage):
         room = reading(sale)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": f"Control room: {sale.slug}",
+            "title": gettext("Control room: %(name)s") % {"name": sale.slug},
             "sale": sale,
             "parts": parts(sale, room, user=request.user),
             "summary": summary(room),
@@ -130,24 +132,25 @@ class ControlRoom(SaleActs, SaleList, SuspicionPage, AuditPage):
                     values=form.cleaned_data,
                 )  # fmt: skip
             except FairdropError as refused:
-                error = refused.detail
+                error = in_words(refused.detail)
             else:
-                self.message_user(request, f"{act.title}: {told}.", level=messages.SUCCESS)
+                self.message_user(request, f"{gettext(act.title)}: {told}.", level=messages.SUCCESS)
                 return HttpResponseRedirect(reverse("admin:shop_sale_room", args=[sale.pk]))
         return self._ask(request, sale, act=act, form=form, error=error)
 
     def _ask(self, request: HttpRequest, sale: Sale, *, act: Act, form: ActForm, error: str) -> HttpResponse:
-        newest = newest_act(sale)
+        newest, lock = newest_act(sale), _lock(sale) if act.asks == "lock" else None
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{act.title}: {sale.slug}",
+            "title": f"{gettext(act.title)}: {sale.slug}",
             "sale": sale,
             "act": act,
             "form": form,
             "error": error,
             "seen_act": newest.pk if newest else 0,
             "newest": newest,
-            "lock": _lock(sale) if act.asks == "lock" else None,
+            "lock": lock,
+            "holder": in_words(lock.holder) if lock else "",
             "opts": self.opts,
         }
         return TemplateResponse(request, "admin/shop/sale/room_act.html", context, status=409 if error else 200)
@@ -168,24 +171,24 @@ def parts(sale: Sale, room: dict[str, Any], *, user: AbstractBaseUser | Anonymou
     newest_first = [point for point in room["points"] if point[1] is not None][-TABLE_POINTS:][::-1]
     table = [(datetime.fromtimestamp(at, tz=UTC).strftime("%H:%M:%S"), *values) for at, *values in newest_first]
     people = {"time_left": words.time_left(room), "advice": words.advice(room), "revenue": words.revenue(room)}
-    context = {"sale": sale, "room": room, "table": table, "buttons": buttons, **people}
+    context = {"sale": sale, "room": words.translated(room), "table": table, "buttons": buttons, **people}
     return {name: render_to_string(f"admin/shop/room/{name}.html", context) for name in PARTS}
 
 
 def summary(room: dict[str, Any]) -> str:
     """Return the sale in one sentence; it changes only when something happened that people must hear of."""
     broken = [each["id"] for each in room["invariants"]["findings"] if not each["ok"]]
-    said = [f"The sale is {'retired' if room['retired'] else room['state']}."]
+    said = [gettext("The sale is %(state)s.") % {"state": gettext("retired" if room["retired"] else room["state"])}]
     if room["redis_error"]:
-        said.append("Redis does not answer.")
+        said.append(gettext("Redis does not answer."))
     if room.get("full"):
-        said.append(f"{room['full']}.")
+        said.append(f"{in_words(room['full'])}.")
     if broken:
-        said.append(f"Broken: {', '.join(broken)}.")
+        said.append(gettext("Broken: %(names)s.") % {"names": ", ".join(broken)})
     elif not room["invariants"]["error"]:
-        said.append("Every invariant holds.")
-    if room["line"] and room["line"]["dead"]:
-        said.append(f"{room['line']['dead']} dead letters.")
+        said.append(gettext("Every invariant holds."))
+    if room["line"] and (dead := room["line"]["dead"]):
+        said.append(ngettext("%(n)d dead letter.", "%(n)d dead letters.", dead) % {"n": dead})
     return " ".join(said)
 
 
@@ -212,7 +215,9 @@ def _letters(sale: Sale) -> list[dead_letters.DeadLetter]:
 
 
 def _letter_label(letter: dead_letters.DeadLetter) -> str:
-    return f"{letter.request_id}, handed out {letter.hand_outs} times"
+    n = letter.hand_outs
+    text = ngettext("%(name)s, handed out %(n)d time", "%(name)s, handed out %(n)d times", n)
+    return text % {"name": letter.request_id, "n": n}
 
 
 def _lock(sale: Sale) -> LockReport | None:

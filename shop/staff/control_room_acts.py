@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from inventory.exceptions import InvalidRequest
 from shop.models import Sale, StaffAct
@@ -30,13 +31,14 @@ def run_act(
     """
     if not may(user, act):
         raise PermissionDenied
-    with alone(ROOM_LOCK, sale.pk, what="another act on this sale"):
+    with alone(ROOM_LOCK, sale.pk, what=gettext("another act on this sale")):
         newest = newest_act(sale)
         if newest is not None and newest.pk != seen_act:
             at = timezone.localtime(newest.at).strftime("%H:%M:%S")
-            raise InvalidRequest(
-                f"{newest.actor} did “{newest.act}” at {at}, after this form was made, so nothing was done now. "
+            text = gettext(
+                "%(actor)s did “%(act)s” at %(time)s, after this form was made, so nothing was done now. "
                 "Look at the sale again; if it is still right, confirm once more."
             )
+            raise InvalidRequest(text % {"actor": newest.actor, "act": gettext(newest.act), "time": at})
         told = act.service(sale.slug, actor=user.get_username(), **values)
-    return told if isinstance(told, str) else "done"
+    return told if isinstance(told, str) else gettext("done")

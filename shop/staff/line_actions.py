@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from django.utils.translation import gettext
+
 from inventory import reconcile_requests, redis
 from inventory.exceptions import InvalidRequest, SaleNotFound
 from inventory.line import dead_letters
@@ -14,6 +16,7 @@ from inventory.locks import lock
 from inventory.locks.report import report_locks
 from inventory.records import record_or_none
 from shop.models import Sale, StaffAct
+from shop.names.sentences import in_words
 from shop.orders import holds
 
 MAX_DETAIL_LENGTH = 200
@@ -53,7 +56,7 @@ def ask_comparison(slug: str, *, actor: str, reason: str) -> str:
     sale = _sale(slug)
     _note(sale, "reconcile", actor=actor, reason=reason, detail=sale.stock.sku)
     reconcile_requests.ask(redis.connect(), sale.stock.sku, actor=actor)
-    return "asked; what it finds is shown here as soon as the reconciler has looked"
+    return gettext("asked; what it finds is shown here as soon as the reconciler has looked")
 
 
 def take_lock_away(slug: str, *, seen_token: str, actor: str, reason: str) -> str:
@@ -65,13 +68,15 @@ def take_lock_away(slug: str, *, seen_token: str, actor: str, reason: str) -> st
     sku, client = sale.stock.sku, redis.connect()
     (held,) = report_locks(client, [sku])
     if not held.token:
-        raise InvalidRequest("nobody holds this lock now; nothing was done")
+        raise InvalidRequest(gettext("nobody holds this lock now; nothing was done"))
     if held.token != seen_token:
-        raise InvalidRequest(
-            f"the lock went on to another holder after you had opened this page ({held.holder}); nothing was done"
+        text = gettext(
+            "the lock went on to another holder after you had opened this page (%(holder)s); nothing was done"
         )
+        raise InvalidRequest(text % {"holder": in_words(held.holder)})
     _note(sale, "force_release", actor=actor, reason=reason, detail=f"from {held.holder}, fence {held.fence}")
-    return f"taken from {held.holder}; its fence is now {lock.force_release(client, sku)}"
+    told = {"holder": in_words(held.holder), "fence": lock.force_release(client, sku)}
+    return gettext("taken from %(holder)s; its fence is now %(fence)s") % told
 
 
 def _change_letters(
@@ -79,11 +84,12 @@ def _change_letters(
 ) -> str:
     sale = _sale(slug)
     if not letters:
-        raise InvalidRequest("name at least one dead letter")
+        raise InvalidRequest(gettext("name at least one dead letter"))
     _note(sale, f"{mode}_letters", actor=actor, reason=reason, detail=f"{len(letters)}: {' '.join(letters)}")
     done = change_letters(sale.stock.sku, letters, mode=mode, actor=actor)
-    failed = [f"{each.request_id}: {each.reason}" for each in done if not each.done]
-    return "; ".join([f"{len(done) - len(failed)} of {len(done)} changed", *failed])
+    failed = [f"{each.request_id}: {gettext(each.reason)}" for each in done if not each.done]
+    changed = gettext("%(n)d of %(all)d changed") % {"n": len(done) - len(failed), "all": len(done)}
+    return "; ".join([changed, *failed])
 
 
 def _sale(slug: str) -> Sale:

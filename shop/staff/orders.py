@@ -4,6 +4,7 @@ Never changes an order itself: the services do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.text import Truncator
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from inventory import redis
 from inventory.admin import ReadOnly
@@ -25,6 +26,7 @@ from inventory.models import StockMovement
 from inventory.records import sale_id_of
 from inventory.states import WAITING_STATES
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
+from shop.names.sentences import in_words, reason_in_words
 from shop.orders import deliveries, mails
 from shop.orders.numbers import order_number
 from shop.sales import catalogue
@@ -59,29 +61,49 @@ def place_in_line(request_id: str) -> str:
         return ""
     if place is None or place.record.state not in WAITING_STATES:
         return ""
-    where = f"at place {place.position} in the line" if place.position else "with a settler"
-    return f"{request_id} is not decided yet: it is {where} of {card.slug}, for {place.record.quantity} units."
+    text = (
+        gettext("%(id)s is not decided yet: it is at place %(place)d in the line of %(name)s, for %(n)d units.")
+        if place.position
+        else gettext("%(id)s is not decided yet: it is with a settler of %(name)s, for %(n)d units.")
+    )
+    return text % {"id": request_id, "place": place.position, "name": card.slug, "n": place.record.quantity}
 
 
 def timeline(order: Order) -> list[Moment]:
     """Return what happened to `order` in the order of time: history, payments, notices, units that moved."""
     moments = [
-        Moment(each.at, f"{each.from_state or 'asked'} → {each.to_state}", each.actor, each.reason)
+        Moment(
+            each.at,
+            f"{gettext(each.from_state or 'asked')} → {gettext(each.to_state)}",
+            each.actor,
+            reason_in_words(each.reason),
+        )
         for each in OrderEvent.objects.filter(order=order)
     ]
     payments = list(Payment.objects.filter(order=order))
     for each in payments:
         amount = f"{each.amount} {each.currency}, {each.reference}"
-        moments.append(Moment(each.created_at, "payment begun", each.provider, amount))
+        moments.append(Moment(each.created_at, gettext("payment begun"), each.provider, amount))
         if each.state != Payment.State.PENDING:
-            detail = f"{each.reference} {each.reason}".strip()
-            moments.append(Moment(each.changed_at, f"payment {each.get_state_display()}", each.provider, detail))
+            detail = f"{each.reference} {reason_in_words(each.reason)}".strip()
+            what = gettext("payment %(state)s") % {"state": each.get_state_display()}
+            moments.append(Moment(each.changed_at, what, each.provider, detail))
     moments += [
-        Moment(notice.received_at, f"notice: {notice.kind}", notice.provider, notice.result)
+        Moment(
+            notice.received_at,
+            gettext("notice: %(kind)s") % {"kind": gettext(notice.kind)},
+            notice.provider,
+            gettext(notice.result),
+        )
         for notice in PaymentNotice.objects.filter(reference__in=[each.reference for each in payments])
     ]
     moments += [
-        Moment(moved.created_at, f"units: {moved.kind} {moved.delta:+d}", moved.actor, moved.reason)
+        Moment(
+            moved.created_at,
+            gettext("units: %(kind)s %(n)s") % {"kind": gettext(moved.kind), "n": f"{moved.delta:+d}"},
+            moved.actor,
+            reason_in_words(moved.reason),
+        )
         for moved in StockMovement.objects.filter(request_id=order.request_id)
     ]
     return sorted(moments, key=lambda each: each.at)
@@ -118,6 +140,13 @@ class OrderAdmin(ReadOnly, OrderExport, BulkActs):
     @admin.display(description=gettext_lazy("decided (UTC)"), ordering="id")
     def decided(self, obj: Order) -> str:
         return obj.decided_at.strftime("%Y-%m-%d %H:%M:%S")
+
+    @admin.display(description=gettext_lazy("reason"))
+    def why(self, obj: Order) -> str:
+        return reason_in_words(obj.reason)
+
+    def get_fields(self, request: HttpRequest, obj: Order | None = None) -> Any:
+        return ["why" if name == "reason" else name for name in super().get_fields(request, obj)]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
@@ -170,13 +199,15 @@ class OrderAdmin(ReadOnly, OrderExport, BulkActs):
             try:
                 told = do_act(order, name, actor=request.user.get_username(), reason=form.cleaned_data["reason"])
             except FairdropError as refused:
-                error = refused.detail
+                error = in_words(refused.detail)
             else:
-                self.message_user(request, f"{order_number(order.pk)}: {act.title.lower()}, {told}.", messages.SUCCESS)
+                done = gettext("%(name)s: %(act)s, %(told)s.")
+                said = {"name": order_number(order.pk), "act": gettext(act.title).lower(), "told": told}
+                self.message_user(request, done % said, messages.SUCCESS)
                 return HttpResponseRedirect(reverse("admin:shop_order_change", args=[order.pk]))
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{act.title} {order_number(order.pk)}",
+            "title": f"{gettext(act.title)} {order_number(order.pk)}",
             "order": order,
             "act": act,
             "form": form,
@@ -186,11 +217,32 @@ class OrderAdmin(ReadOnly, OrderExport, BulkActs):
         return TemplateResponse(request, "admin/shop/order/act.html", context, status=409 if error else 200)
 
 
+class ActFilter(admin.AllValuesFieldListFilter):
+    """The acts that there are, by name."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for each in super().choices(changelist):
+            yield {**each, "display": gettext(str(each["display"]))}
+
+
 @admin.register(StaffAct)
 class StaffActAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]
     """What staff did, to which sale, when and why."""
 
-    list_display = ("at", "sale", "act", "actor", "reason", "detail")
+    list_display = ("at", "sale", "act_text", "actor", "why", "detail_text")
+    fields = ("sale", "act_text", "actor", "why", "detail_text", "at")
     list_select_related = ("sale",)
-    list_filter = ("act",)
+    list_filter = (("act", ActFilter),)
     search_fields = ("sale__slug", "actor")
+
+    @admin.display(description=gettext_lazy("act"), ordering="act")
+    def act_text(self, obj: StaffAct) -> str:
+        return gettext(obj.act)
+
+    @admin.display(description=gettext_lazy("reason"), ordering="reason")
+    def why(self, obj: StaffAct) -> str:
+        return reason_in_words(obj.reason)
+
+    @admin.display(description=gettext_lazy("detail"), ordering="detail")
+    def detail_text(self, obj: StaffAct) -> str:
+        return in_words(obj.detail)

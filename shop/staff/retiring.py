@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from inventory import redis
 from inventory.exceptions import InvalidRequest, Unavailable
@@ -37,7 +38,7 @@ def retire(slug: str, *, actor: str, reason: str = "") -> str:
         # It is retired all the same: the reconciler lets Redis forget it once it answers.
         log.warning("retired, but Redis has not forgotten it", action="forget_failed", sale=slug, error=repr(error))
         forgotten = False
-    return "retired" if forgotten else "retired; the reconciler lets Redis forget it"
+    return gettext("retired") if forgotten else gettext("retired; the reconciler lets Redis forget it")
 
 
 def due(*, most: int, after_id: int) -> list[tuple[int, str]]:
@@ -57,13 +58,14 @@ def mark_retired(slug: str, *, actor: str, reason: str = "") -> str:
     with transaction.atomic():
         sale = locked(slug)
         if sale.retired_at is not None:
-            raise InvalidRequest(f"{slug} is retired already")
+            raise InvalidRequest(gettext("%(name)s is retired already") % {"name": slug})
         now = timezone.now()
         if sale.state_at(now) != "closed":
-            raise InvalidRequest(f"{slug} is {sale.state_at(now)}; only a sale that is over can be retired")
+            text = gettext("%(name)s is %(state)s; only a sale that is over can be retired")
+            raise InvalidRequest(text % {"name": slug, "state": gettext(sale.state_at(now))})
         why = unsettled(sale)
         if why:
-            raise InvalidRequest(f"{slug} is not settled: {why}")
+            raise InvalidRequest(gettext("%(name)s is not settled: %(why)s") % {"name": slug, "why": why})
         sale.retired_at = now
         sale.save(update_fields=["retired_at"])
         StaffAct.objects.create(sale=sale, act="retire", actor=actor, reason=reason)
@@ -74,15 +76,15 @@ def unsettled(sale: Sale) -> str:
     """Return what a sale that is over still owes to anybody, '' when nothing. Raises RedisUnavailable."""
     # The line first: what has left it is committed, so what it has become is seen by the queries after it.
     if forgetting.has_waiting(redis.connect(), sale.stock.sku, sale_id=sale.pk):
-        return "somebody waits in line, in flight, or as an undecided dead letter"
+        return gettext("somebody waits in line, in flight, or as an undecided dead letter")
     if Order.objects.filter(sale=sale, state="held").exists():
-        return "an order is held"
+        return gettext("an order is held")
     payments = Payment.objects.filter(order__sale=sale)
     if payments.filter(state=Payment.State.REFUND_DUE).exists():
-        return "a refund is due"
+        return gettext("a refund is due")
     # The provider is asked about older ones as well, and what it says is heeded after the sale is retired, too.
     if payments.filter(state=Payment.State.PENDING, created_at__gt=Now() - PAYMENT_UNDER_WAY).exists():
-        return "a payment is under way"
+        return gettext("a payment is under way")
     return ""
 
 

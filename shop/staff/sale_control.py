@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import DataError, IntegrityError, connection, transaction
 from django.utils import timezone
 from django.utils.text import Truncator
+from django.utils.translation import gettext
 
 from inventory import ledger
 from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, SaleNotFound
@@ -46,7 +47,8 @@ def open_now(slug: str, *, actor: str, reason: str = "") -> Sale:
     def act(sale: Sale) -> str:
         now = timezone.now()
         if sale.state_at(now) != "scheduled":
-            raise InvalidRequest(f"{slug} is {sale.state_at(now)}; only a scheduled sale can be opened")
+            text = gettext("%(name)s is %(state)s; only a scheduled sale can be opened")
+            raise InvalidRequest(text % {"name": slug, "state": gettext(sale.state_at(now))})
         before, sale.opens_at = sale.opens_at, now - timedelta(milliseconds=1)
         return change_in_words("opens_at", before, sale.opens_at)
 
@@ -59,7 +61,7 @@ def pause(slug: str, *, actor: str, reason: str) -> Sale:
     reason: shown to buyers. Raises SaleNotFound, InvalidRequest.
     """
     if not reason:
-        raise InvalidRequest("say why: buyers read it while they wait")
+        raise InvalidRequest(gettext("say why: buyers read it while they wait"))
 
     def act(sale: Sale) -> str:
         _refuse_when_closed(sale)
@@ -74,7 +76,7 @@ def resume(slug: str, *, actor: str, reason: str = "") -> Sale:
 
     def act(sale: Sale) -> str:
         if sale.switch != Sale.Switch.PAUSED:
-            raise InvalidRequest(f"{slug} is not paused")
+            raise InvalidRequest(gettext("%(name)s is not paused") % {"name": slug})
         before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.ON, ""
         return change_in_words("switch", before, sale.switch)
 
@@ -89,7 +91,7 @@ def close(slug: str, *, actor: str, reason: str = "") -> Sale:
 
     def act(sale: Sale) -> str:
         if sale.switch == Sale.Switch.CLOSED:
-            raise InvalidRequest(f"{slug} is closed")
+            raise InvalidRequest(gettext("%(name)s is closed") % {"name": slug})
         before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.CLOSED, ""
         changes = [change_in_words("switch", before, sale.switch)]
         now = timezone.now()
@@ -199,7 +201,7 @@ def restore_network(slug: str, *, network: str, actor: str, reason: str) -> Sale
 
 def _refuse_when_closed(sale: Sale) -> None:
     if sale.state_at(timezone.now()) == "closed":
-        raise InvalidRequest(f"{sale.slug} is closed")
+        raise InvalidRequest(gettext("%(name)s is closed") % {"name": sale.slug})
 
 
 def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason: str) -> Sale:
@@ -208,12 +210,14 @@ def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason
         with transaction.atomic():
             sale = locked(slug)
             if sale.retired_at is not None:
-                raise InvalidRequest(f"{slug} is retired; nothing about it can be changed")
+                text = gettext("%(name)s is retired; nothing about it can be changed")
+                raise InvalidRequest(text % {"name": slug})
             detail = act(sale)
             sale.save(update_fields=CHANGED_BY_ACTS)
             StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=detail)
     except IntegrityError as error:
-        raise InvalidRequest(f"{slug} would overlap another sale of the same stock") from error
+        text = gettext("%(name)s would overlap another sale of the same stock")
+        raise InvalidRequest(text % {"name": slug}) from error
     _prime(slug)
     return sale
 
@@ -236,13 +240,15 @@ def _change_stock(
             sku = sale.stock.sku
             stock = ledger.lock_stock(cursor, sku=sku)
             if seen_total not in (None, stock.available + stock.held + stock.sold):
-                raise InvalidRequest(f"the count of {sku} was changed after you had looked; look again first")
+                text = gettext("the count of %(sku)s was changed after you had looked; look again first")
+                raise InvalidRequest(text % {"sku": sku})
             figures = change(cursor, sku)
             before = stock.available + stock.held + stock.sold
             detail = f"{units:+d} units, {change_in_words('total', before, before + units)}"
             StaffAct.objects.create(sale=sale, act=name, actor=actor, reason=reason, detail=detail)
     except DataError as error:
-        raise InvalidRequest(f"{units} units are more than the books can count") from error
+        text = gettext("%(n)s units are more than the books can count")
+        raise InvalidRequest(text % {"n": units}) from error
     with suppress(LineNotTold):  # the board of every web process sees the newer figures and primes them
         publish(Changes(sku, figures, []))
     return figures

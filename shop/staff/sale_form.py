@@ -12,6 +12,7 @@ from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminTextareaW
 from django.core.validators import RegexValidator
 from django.db import connection
 from django.http import HttpRequest
+from django.utils.translation import gettext, gettext_lazy
 
 from inventory.ledger import load_stock
 from inventory.models import Stock
@@ -44,39 +45,55 @@ class SaleForm(TermsForm):
     """
 
     keep_terms_as = forms.CharField(
+        label=gettext_lazy("Keep terms as"),
         required=False,
         max_length=60,
         widget=AdminTextInputWidget,
-        help_text="A name, to begin other sales with these terms. Terms that have the name already are replaced.",
+        help_text=gettext_lazy(
+            "A name, to begin other sales with these terms. Terms that have the name already are replaced."
+        ),
     )
-    seen_version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    seen_version = forms.IntegerField(label=gettext_lazy("Version"), widget=forms.HiddenInput, required=False)
 
     class Meta:
         model = Sale
         exclude = ("stock", "switch", "pause_reason")
         help_texts = {
-            "slug": "The end of its address, like tea-set in /sales/tea-set/. It never changes.",
+            "slug": gettext_lazy("The end of its address, like tea-set in /sales/tea-set/. It never changes."),
             **HELP,
-            "title_zh": "For readers of Chinese; empty: they read the title.",
-            "ships": "Then buyers give a delivery address before they pay on their ticket.",
-            "per_network_limit": "How many units the buyers of one network (/24, of IPv6 /48) are let in for. Empty: "
-            "a twentieth of the units, and 10 at least; 0: any number. Many people may share one address.",
-            "pass_mode": "Whether buyers need a pass. It costs their device some seconds of work before the opening, "
-            "or a minute of waiting without script, and makes many false buyers dear.",
-            "pass_rush": "In a rush: a pass is needed from so many requests or new tokens a second in one web process.",
-            "codes_required": "Then a request needs a code; once it is saved, a link below makes them.",
+            "title_zh": gettext_lazy("For readers of Chinese; empty: they read the title."),
+            "ships": gettext_lazy("Then buyers give a delivery address before they pay on their ticket."),
+            "per_network_limit": gettext_lazy(
+                "How many units the buyers of one network (/24, of IPv6 /48) are let in for. Empty: "
+                "a twentieth of the units, and 10 at least; 0: any number. Many people may share one address."
+            ),
+            "pass_mode": gettext_lazy(
+                "Whether buyers need a pass. It costs their device some seconds of work before the opening, "
+                "or a minute of waiting without script, and makes many false buyers dear."
+            ),
+            "pass_rush": gettext_lazy(
+                "In a rush: a pass is needed from so many requests or new tokens a second in one web process."
+            ),
+            "codes_required": gettext_lazy("Then a request needs a code; once it is saved, a link below makes them."),
             "opens_at": "UTC.",
             "closes_at": "UTC.",
         }
-        labels = {**LABELS, "per_network_limit": "Limit per network", "pass_mode": "Pass", "pass_rush": "Rush from"}
+        labels = {
+            **LABELS,
+            "per_network_limit": gettext_lazy("Limit per network"),
+            "pass_mode": gettext_lazy("Pass"),
+            "pass_rush": gettext_lazy("Rush from"),
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial["seen_version"], self.initial["keep_terms_as"] = self.instance.revision, ""
         for name in self.fields.keys() & {"opens_at", "closes_at"}:  # staff who may only look have no fields
             # The admin shows one label for two inputs, which a screen reader hears for neither.
-            for part, widget in zip(("date", "time"), self.fields[name].widget.widgets, strict=True):
-                widget.attrs["aria-label"] = f"{self.fields[name].label}, {part} (UTC)"
+            label = self.fields[name].label
+            said = (gettext("%(field)s, date (UTC)"), gettext("%(field)s, time (UTC)"))
+            for text, widget in zip(said, self.fields[name].widget.widgets, strict=True):
+                widget.attrs["aria-label"] = text % {"field": label}
         for name in self.fields.keys() & {"pass_mode", "pass_rush"}:
             self.fields[name].required = False
 
@@ -95,13 +112,14 @@ class SaleForm(TermsForm):
         data = super().clean() or self.cleaned_data
         self._check_window(data)
         if self.instance.retired_at is not None:
-            raise forms.ValidationError("This sale is retired; nothing about it can be changed.")
+            raise forms.ValidationError(gettext("This sale is retired; nothing about it can be changed."))
         if not self.instance._state.adding:
             if data.get("seen_version") != self.instance.revision:
-                raise forms.ValidationError(
+                text = gettext(
                     "This sale was changed after you had opened this page, so nothing was saved. "
                     "Load the page again and look at the new values first."
                 )
+                raise forms.ValidationError(text)
         elif product := data.get("product"):
             self.instance.stock = product.stock
         if self.instance.stock_id:
@@ -112,9 +130,10 @@ class SaleForm(TermsForm):
         opens, closes = data.get("opens_at"), data.get("closes_at")
         # Errors of the field: without them PostgreSQL would be asked about a range that ends before it begins.
         if opens and closes and closes <= opens:
-            self.add_error("closes_at", "The sale must close after it opens.")
+            self.add_error("closes_at", gettext("The sale must close after it opens."))
         elif opens and closes and closes - opens > LONGEST_WINDOW:
-            self.add_error("closes_at", f"A sale is open for at most {LONGEST_WINDOW.days} days.")
+            text = gettext("A sale is open for at most %(n)d days.") % {"n": LONGEST_WINDOW.days}
+            self.add_error("closes_at", text)
 
     def _check_overlap(self, data: dict[str, Any]) -> None:
         opens, closes = data.get("opens_at"), data.get("closes_at")
@@ -123,11 +142,11 @@ class SaleForm(TermsForm):
         others = Sale.objects.filter(stock=self.instance.stock_id).exclude(pk=self.instance.pk)
         other = others.filter(opens_at__lt=closes, closes_at__gt=opens).first()
         if other is not None:
-            self.add_error(
-                "opens_at",
-                f"{other.slug} sells the same units from {other.opens_at:%Y-%m-%d %H:%M} to "
-                f"{other.closes_at:%Y-%m-%d %H:%M} UTC; two sales of a product must not overlap.",
+            text = gettext(
+                "%(name)s sells the same units from %(first)s to %(last)s UTC; two sales of a product must not overlap."
             )
+            first, last = (f"{each:%Y-%m-%d %H:%M}" for each in (other.opens_at, other.closes_at))
+            self.add_error("opens_at", text % {"name": other.slug, "first": first, "last": last})
 
     def _get_validation_exclusions(self) -> set[str]:
         # Django leaves out fields that are not in the form; the overlap rule needs the stock once it is known.
@@ -143,27 +162,43 @@ class NewSaleForm(SaleForm):
         required=False,
         max_length=40,
         widget=AdminTextInputWidget,
-        validators=[RegexValidator(rf"\A(?:{SKU_PATTERN.pattern})\Z", "Small letters, digits and hyphens only.")],
-        help_text="What counts its units, like tea-set-2. Small letters, digits and hyphens; it never changes.",
+        validators=[
+            RegexValidator(rf"\A(?:{SKU_PATTERN.pattern})\Z", gettext_lazy("Small letters, digits and hyphens only."))
+        ],
+        help_text=gettext_lazy(
+            "What counts its units, like tea-set-2. Small letters, digits and hyphens; it never changes."
+        ),
     )
     units = forms.IntegerField(
+        label=gettext_lazy("Units"),
         required=False,
         min_value=1,
         max_value=MAX_UNITS,
         widget=AdminIntegerFieldWidget,
-        help_text="How many units there are to sell.",
+        help_text=gettext_lazy("How many units there are to sell."),
     )
     list_price = forms.DecimalField(
-        required=False, min_value=0, max_digits=10, decimal_places=2, help_text="What it costs elsewhere; may be empty."
+        label=gettext_lazy("List price"),
+        required=False,
+        min_value=0,
+        max_digits=10,
+        decimal_places=2,
+        help_text=gettext_lazy("What it costs elsewhere; may be empty."),
     )
     tagline = forms.CharField(
-        required=False, max_length=120, widget=AdminTextInputWidget, help_text="One line under the title."
+        label=gettext_lazy("Tagline"),
+        required=False,
+        max_length=120,
+        widget=AdminTextInputWidget,
+        help_text=gettext_lazy("One line under the title."),
     )
     tagline_zh = forms.CharField(
-        label="Tagline in Chinese", required=False, max_length=120, widget=AdminTextInputWidget
+        label=gettext_lazy("Tagline in Chinese"), required=False, max_length=120, widget=AdminTextInputWidget
     )
-    description = forms.CharField(required=False, widget=AdminTextareaWidget)
-    description_zh = forms.CharField(label="Description in Chinese", required=False, widget=AdminTextareaWidget)
+    description = forms.CharField(label=gettext_lazy("Description"), required=False, widget=AdminTextareaWidget)
+    description_zh = forms.CharField(
+        label=gettext_lazy("Description in Chinese"), required=False, widget=AdminTextareaWidget
+    )
     upload = UploadField()
     picture = path_field()
     password = PasswordAgain.base_fields["password"]
@@ -171,7 +206,7 @@ class NewSaleForm(SaleForm):
     request: HttpRequest
 
     class Meta(SaleForm.Meta):
-        help_texts = {**SaleForm.Meta.help_texts, "product": "Leave it empty for a new product."}
+        help_texts = {**SaleForm.Meta.help_texts, "product": gettext_lazy("Leave it empty for a new product.")}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -198,7 +233,8 @@ class NewSaleForm(SaleForm):
         with connection.cursor() as cursor:  # the second of two clicks waits here, and then finds what the first made
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [sku])
         if Stock.objects.filter(sku=sku).exists() or Product.objects.filter(slug=sku).exists():
-            raise forms.ValidationError(f"There is a product {sku} already: choose it above, or take another SKU.")
+            text = gettext("There is a product %(sku)s already: choose it above, or take another SKU.")
+            raise forms.ValidationError(text % {"sku": sku})
         return sku
 
     def clean(self) -> dict[str, Any]:
@@ -207,20 +243,19 @@ class NewSaleForm(SaleForm):
         if data.get("product") is not None:
             for name in NEW_PRODUCT:
                 if data.get(name):
-                    self.add_error(name, "Only for a new product; leave it empty, or choose no product above.")
+                    text = gettext("Only for a new product; leave it empty, or choose no product above.")
+                    self.add_error(name, text)
             return data
         for name in ("sku", "units"):
             if not data.get(name) and name not in self.errors:
-                self.add_error(name, "A new product needs it. Or choose a product that there is.")
+                self.add_error(name, gettext("A new product needs it. Or choose a product that there is."))
         return data
 
     def make_product(self, *, actor: str) -> Product:
         """Bring the first units into the books and make their product, in the caller's transaction."""
         data = self.cleaned_data
         with connection.cursor() as cursor:
-            stock_id = load_stock(
-                cursor, sku=data["sku"], units=data["units"], actor=actor, reason=f"first units, for {data['slug']}"
-            )
+            stock_id = load_stock(cursor, sku=data["sku"], units=data["units"], actor=actor, reason="first units")
         return Product.objects.create(
             slug=data["sku"],
             title=data["title"],

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from shop.staff.lists import csv_export
 from shop.staff.stock_rows import COLUMNS, FILTERS, StockPage, StockRow, read_stock
@@ -41,23 +42,26 @@ def _page(request: HttpRequest, found: StockPage, chosen: dict[str, str]) -> Htt
     query = {name: value for name, value in chosen.items() if value}
     context: dict[str, Any] = {
         **admin.site.each_context(request),
-        "title": "Live stock",
+        "title": gettext("Live stock"),
         "body": _body(found),
         "found": found,
         "chosen": chosen,
-        "filters": [
-            (text, urlencode({**query, "state": name} if name else {k: v for k, v in query.items() if k != "state"}),
-             chosen["state"] == name)
-            for name, text in FILTERS.items()
-        ],
+        "filters": [_filter(name, query=query) for name in FILTERS],
         "query": urlencode(query),
         "watched": "watch" in request.GET,
         "at": timezone.now(),
-    }  # fmt: skip
+    }
     answer = TemplateResponse(request, "admin/inventory/stock/live.html", context)
     if "watch" in request.GET:
         answer["Refresh"] = str(LIVE_SECONDS)
     return answer
+
+
+def _filter(name: str, *, query: dict[str, str]) -> tuple[str, str, bool]:
+    """Return a filter's text, the query that chooses it, and whether it is chosen."""
+    others = {key: value for key, value in query.items() if key != "state"}
+    chosen = urlencode({**others, "state": name} if name else others)
+    return gettext(FILTERS[name]), chosen, query.get("state", "") == name
 
 
 def _body(found: StockPage) -> str:

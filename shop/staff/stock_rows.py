@@ -12,6 +12,7 @@ from typing import NamedTuple
 from django.core.paginator import Page, Paginator
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
@@ -19,6 +20,7 @@ from inventory.line import snapshot
 from inventory.line.snapshot import StockLook
 from inventory.models import Stock
 from shop.models import Sale, open_at
+from shop.names.sentences import in_words
 from shop.sales.decision_rates import Sample, measure
 
 PAGE_ROWS = 100
@@ -28,7 +30,7 @@ COLUMNS = (
     "sku", "sales", "total", "free", "held", "sold", "in_line", "waitlisted", "in_flight", "dead_letters",
     "oldest_seconds", "decisions_per_second", "fence", "lock_holder", "lock_seconds", "lock_waiters", "drift",
 )  # fmt: skip
-FILTERS = {"": "all", "running": "running", "sold_out": "sold out", "drifting": "drifting"}
+FILTERS = {"": _("all"), "running": _("running"), "sold_out": _("sold out"), "drifting": _("drifting")}
 
 
 class _Seen(NamedTuple):
@@ -52,6 +54,16 @@ class StockRow:
     rate: float | None = None
     drift: str = ""
     sales: list[tuple[int, str, str]] = field(default_factory=list)
+
+    @property
+    def drift_text(self) -> str:
+        """The drift in the reader's language."""
+        return in_words(self.drift)
+
+    @property
+    def holder_text(self) -> str:
+        """Who holds the lock, in the reader's language; '' for nobody."""
+        return in_words(self.look.lock.holder) if self.look is not None else ""
 
     def cells(self) -> dict[str, str | int | float | None]:
         """Return the row by column, for CSV and programs; what Redis did not tell is None."""

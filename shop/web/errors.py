@@ -1,4 +1,5 @@
-"""The pages for what went wrong behind every view: no such address, a form that may be forged, a fault of ours.
+"""The pages for what went wrong behind every view: no such address, no right to it, a form that may be
+forged, a fault of ours.
 Never shows anything that came with the request.
 """
 
@@ -23,6 +24,11 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer a request that cannot be read. Django's own view for it reads the form, and so would fail once more."""
     return show(request, "shop/error.html", {}, error=InvalidRequest())
+
+
+def not_allowed(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer a member of staff whose rights do not reach that far."""
+    return show(request, "shop/forbidden.html", {}, status=403)
 
 
 def form_refused(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -19,7 +19,7 @@ from shop.models import Order, Product, TermsTemplate
 from shop.sales.catalogue import SaleCard
 from shop.staff.actions import ROOM_ACTS
 from shop.staff.orders import ORDER_ACTS
-from tests.journeys.visits import PHONE, Visit
+from tests.journeys.visits import DESKTOP, PHONE, Visit
 
 MakeSale = Callable[..., SaleCard]
 PARTS = 4
@@ -149,3 +149,33 @@ def test_the_forms_of_staff_work_by_keyboard(staff: Callable[..., Visit]) -> Non
         visit.page.keyboard.press("Tab")
         seen.add(visit.page.evaluate("document.activeElement.name || document.activeElement.textContent.trim()"))
     assert {"slug", "sku", "units", "upload", "price", "opens_at_0", "Preview as buyers will see it"} <= seen
+
+
+def test_a_press_on_the_switch_is_enough_without_a_script(staff: Callable[..., Visit]) -> None:
+    visit = staff("manager", java_script_enabled=False)
+    visit.go("/admin/shop/sale/?q=kite")
+    visit.press("简体中文")
+    expect(visit.page.locator("html")).to_have_attribute("lang", "zh-hans")
+    assert visit.page.url.endswith("/admin/shop/sale/?q=kite")
+    visit.press("English")
+    expect(visit.page.locator("html")).to_have_attribute("lang", "en")
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_the_pages_in_chinese_are_ones_that_everybody_can_use(
+    filled_shop: tuple[SaleCard, int], staff: Callable[..., Visit], size: dict[str, int]
+) -> None:
+    """Those that staff use most; what their words are is held by tests/integration/shop/staff/test_chinese.py."""
+    visit = staff("superuser", reduced_motion="reduce", viewport=size, locale="zh-CN")
+    card, order_id = filled_shop
+    pages = {name: reverse(f"admin:{name}") for name in ("index", "shop_sale_changelist", "shop_sale_add")}
+    pages |= {"orders": reverse("admin:shop_order_changelist"), "acts": reverse("admin:shop_staffact_changelist")}
+    pages |= {"order": reverse("admin:shop_order_change", args=[order_id]), "stock": reverse("stock-live")}
+    pages |= {name: reverse(f"admin:shop_sale_{name}", args=[card.sale_id]) for name in ("room", "audit")}
+    for name, path in pages.items():
+        visit.go(path)
+        assert visit.page.get_attribute("html", "lang") == "zh-hans"
+        visit.check_page(preload=False)
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= size["width"], name
+        visit.picture(f"admin-zh-{name}")
+    assert visit.faults == []

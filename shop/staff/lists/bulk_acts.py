@@ -16,6 +16,7 @@ from django.utils.translation import gettext, gettext_lazy
 from inventory.exceptions import FairdropError
 from inventory.states import State
 from shop.models import Order, Payment
+from shop.names.sentences import in_words
 from shop.orders.numbers import order_number
 from shop.staff.lists.one_press import BULK_LOCK, alone
 from shop.staff.lists.order_acts import ORDER_ACTS, do_act
@@ -108,7 +109,7 @@ def run(name: str, order_ids: Sequence[int], *, actor: str, reason: str) -> tupl
 
     Safe to repeat: an order changes its state once. Raises InvalidRequest while another call is under way.
     """
-    with alone(BULK_LOCK, 0, what="another bulk act"):
+    with alone(BULK_LOCK, 0, what=gettext("another bulk act")):
         give_up_at = time.monotonic() + BUDGET_SECONDS
         intended = plan(name, order_ids)
         done, failed = list[Planned](), intended.unable
@@ -136,7 +137,7 @@ def _do(name: str, order: Order, *, actor: str, reason: str) -> str:
     try:
         do_act(order, name, actor=actor, reason=reason, **_MORE[name])
     except FairdropError as refused:
-        return refused.detail or gettext("refused")
+        return in_words(refused.detail) or gettext("refused")
     except DatabaseError as error:
         log.warning("database away or busy", action="bulk_retry", order=order.pk, error=repr(error))
         return str(Obstacle.BUSY.label)

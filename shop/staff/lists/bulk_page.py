@@ -19,6 +19,7 @@ from django.utils.translation import gettext, gettext_lazy
 from inventory.exceptions import InvalidRequest
 from shop.accounts.forms import PasswordAgain
 from shop.models import Order
+from shop.names.sentences import in_words
 from shop.staff.lists import bulk_acts
 from shop.staff.lists.bulk_acts import BULK_ACTS, MAX_AT_ONCE, BulkPlan, BulkReason, Planned
 from shop.staff.lists.order_acts import ORDER_ACTS
@@ -114,7 +115,7 @@ class BulkActs(admin.ModelAdmin):  # type: ignore[type-arg]
         try:
             done, failed = bulk_acts.run(name, ids, actor=request.user.get_username(), reason=form.reason)
         except InvalidRequest as busy:
-            self.message_user(request, busy.detail, level=messages.ERROR)
+            self.message_user(request, in_words(busy.detail), level=messages.ERROR)
             return self.ask(request, name, form=form, intended=bulk_acts.plan(name, ids))
         again = bulk_acts.plan(name, [each.order.pk for each in failed])
         left = BulkPlan(again.able, [])

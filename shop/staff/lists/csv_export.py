@@ -7,11 +7,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from django.http import StreamingHttpResponse
 from django.utils import timezone
+from django.utils.translation import gettext
 
 # What a spreadsheet takes for a formula, also after spaces, newlines and signs that nobody sees; and what it cuts off.
 FORMULA = re.compile(r"[\s\x00-\x20\u200b-\u200f\ufeff]*[=+\-@＝＋－＠]|[\t\r\n]")
@@ -21,15 +23,17 @@ CONTENT_TYPE = "text/csv; charset=utf-8"
 
 def csv_parts(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
     """Yield the table as bytes: its head, then ROWS_A_PART rows at a time. None is an empty cell."""
-    yield _written([columns])
+    head = _written([columns])
+    yield head if head.isascii() else BOM_UTF8 + head  # without it Excel reads other letters wrongly
     left = iter(rows)
     while part := list(islice(left, ROWS_A_PART)):
         yield _written(map(_harmless, row) for row in part)
 
 
 def streamed_csv(name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> StreamingHttpResponse:
-    """Return the table as a download that is called `name` and the moment, in UTC."""
-    answer = StreamingHttpResponse(csv_parts(columns, rows), content_type=CONTENT_TYPE)
+    """Return the table as a download that is called `name` and the moment, in UTC. Its head is for the reader."""
+    head = [gettext(column) for column in columns]  # now: what is streamed later is in nobody's language
+    answer = StreamingHttpResponse(csv_parts(head, rows), content_type=CONTENT_TYPE)
     answer["Content-Disposition"] = disposition(name)
     return answer
 

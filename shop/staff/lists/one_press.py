@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import connection
+from django.utils.translation import gettext
 
 from inventory.exceptions import InvalidRequest
 
@@ -23,7 +24,8 @@ def alone(kind: int, number: int, *, what: str) -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", names)
         if not cursor.fetchone()[0]:
-            raise InvalidRequest(f"{what} is under way; nothing was done now, look again")
+            text = gettext("%(what)s is under way; nothing was done now, look again")
+            raise InvalidRequest(text % {"what": what})
         try:
             yield
         finally:

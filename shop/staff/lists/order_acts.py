@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from django import forms
+from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext_noop as _
 
 from inventory.exceptions import InvalidRequest, LineNotTold
 from inventory.states import State
@@ -37,7 +39,7 @@ def cancel_order(order: Order, *, actor: str, reason: str) -> str:
     """End a hold before its time; its units are free at once. Raises NotPayable, Unavailable."""
     with suppress(LineNotTold):  # as with a refund: it is done, and staff read the database
         holds.cancel(order.request_id, buyer=order.buyer, actor=actor, reason=reason)
-    return "its units are free"
+    return gettext("its units are free")
 
 
 def refund_order(order: Order, *, actor: str, reason: str, ask_now: bool = True) -> str:
@@ -47,10 +49,10 @@ def refund_order(order: Order, *, actor: str, reason: str, ask_now: bool = True)
     """
     refunds.refund_order(order.request_id, actor=actor, reason=reason, ask_now=ask_now)
     if not ask_now:
-        return "its units are free, and the provider is asked for the money within seconds"
+        return gettext("its units are free, and the provider is asked for the money within seconds")
     if Payment.objects.filter(order=order, state=Payment.State.REFUND_DUE).exists():
-        return "its units are free; the provider does not answer, and is asked for the money again and again"
-    return "its units are free and the money went back"
+        return gettext("its units are free; the provider does not answer, and is asked for the money again and again")
+    return gettext("its units are free and the money went back")
 
 
 def void_order(order: Order, *, actor: str, reason: str, ask_now: bool = True) -> str:
@@ -63,52 +65,54 @@ def void_order(order: Order, *, actor: str, reason: str, ask_now: bool = True) -
 def send_link(order: Order, *, actor: str, reason: str) -> str:
     """Send the secret link again, to the address that is kept and to no other. Raises InvalidRequest without one."""
     mails.send_link_again(order)
-    return "queued for the address that its buyer gave"
+    return gettext("queued for the address that its buyer gave")
 
 
 def delete_address(order: Order, *, actor: str, reason: str) -> str:
     """Delete the addresses of an order's buyer, and the mails to them."""
     mails.forget_address(order.request_id)
     deliveries.forget_address(order.request_id)
-    return "no address is kept"
+    return gettext("no address is kept")
 
 
 ORDER_ACTS = {
     "cancel": OrderAct(
         cancel_order,
-        "Cancel",
-        "The hold ends now, and its units go to the next in line.",
+        _("Cancel"),
+        _("The hold ends now, and its units go to the next in line."),
         (State.HELD,),
         "shop.cancel_order",
     ),
     "refund": OrderAct(
         refund_order,
-        "Refund",
-        "The whole amount goes back to the buyer, and the units are free again.",
+        _("Refund"),
+        _("The whole amount goes back to the buyer, and the units are free again."),
         (State.PAID,),
         "shop.refund_order",
         asks_password=True,
     ),
     "void": OrderAct(
         void_order,
-        "Void before shipping",
-        "Nothing is shipped: the whole amount of a paid order goes back, a hold ends now, and the units go to the next "
-        "in line. The public log counts it, with the reason.",
+        _("Void before shipping"),
+        _(
+            "Nothing is shipped: the whole amount of a paid order goes back, a hold ends now, and the units go to the "
+            "next in line. The public log counts it, with the reason."
+        ),
         (State.HELD, State.PAID),
         "shop.void_order",
         asks_password=True,
     ),
     "mail": OrderAct(
         send_link,
-        "Send the link",
-        "The secret link goes to the address that the buyer gave, and to no other. Nobody here sees either.",
+        _("Send the link"),
+        _("The secret link goes to the address that the buyer gave, and to no other. Nobody here sees either."),
         (),
         "shop.mail_order",
     ),
     "forget": OrderAct(
         delete_address,
-        "Delete the address",
-        "The buyer's e-mail address is deleted, every mail to it that is kept or waits, and the delivery address.",
+        _("Delete the address"),
+        _("The buyer's e-mail address is deleted, every mail to it that is kept or waits, and the delivery address."),
         (),
         "shop.mail_order",
     ),
@@ -119,7 +123,9 @@ class ReasonForm(PasswordAgain):
     """Why; it stands in the order's history for ever. Some acts ask for the password again too."""
 
     reason = forms.CharField(
-        max_length=Order._meta.get_field("reason").max_length, widget=forms.TextInput({"class": "vTextField"})
+        label=gettext_lazy("Reason"),
+        max_length=Order._meta.get_field("reason").max_length,
+        widget=forms.TextInput({"class": "vTextField"}),
     )
 
 
@@ -131,7 +137,8 @@ def do_act(order: Order, name: str, *, actor: str, reason: str, **more: Any) -> 
     """
     act = ORDER_ACTS[name]
     if act.states and order.state not in act.states:
-        raise InvalidRequest(f"this order is {order.state.replace('_', ' ')} by now; nothing was done")
+        text = gettext("this order is %(state)s by now; nothing was done")
+        raise InvalidRequest(text % {"state": gettext(order.state.replace("_", " "))})
     told = act.service(order, actor=actor, reason=reason, **more)
     StaffAct.objects.create(
         sale=order.sale, act=f"{name}_order", actor=actor, reason=reason, detail=order_number(order.pk)

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
@@ -59,7 +59,7 @@ class SaleList(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=gettext_lazy("state"))
     def state(self, obj: Sale) -> str:
-        return "retired" if obj.retired_at else obj.state_at(timezone.now())
+        return gettext("retired" if obj.retired_at else obj.state_at(timezone.now()))
 
     @admin.display(description=gettext_lazy("free"))
     def free(self, obj: Sale) -> int:

@@ -7,8 +7,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, pgettext
 
+from shop.names.sentences import findings_in_words, in_words, reason_in_words
 from shop.web.sale_presenter import clock, money
 
 
@@ -25,6 +26,45 @@ def time_left(room: dict[str, Any]) -> str:
 def revenue(room: dict[str, Any]) -> str:
     """Return what the sale has earned, refunds subtracted."""
     return " + ".join(money(Decimal(amount), currency=currency) for currency, amount in room["earned"]["sums"])
+
+
+def translated(room: dict[str, Any]) -> dict[str, Any]:
+    """Return a reading, which everybody shares, with its words in the language of the one who reads."""
+    found = room["invariants"]
+    said = {**found, "error": in_words(found["error"]), "note": in_words(found["note"])}
+    acts = [
+        {
+            **each,
+            "act": gettext(each["act"]),
+            "reason": reason_in_words(each["reason"]),
+            "detail": in_words(each["detail"]),
+        }
+        for each in room["acts"]
+    ]
+    movements = [
+        {**each, "kind": gettext(each["kind"]), "reason": reason_in_words(each["reason"])} for each in room["movements"]
+    ]
+    workers = [{**each, "doing": gettext(each["doing"])} for each in room["workers"]]
+    lock = room["lock"] and {
+        **room["lock"],
+        "state": lock_state(room["lock"]["state"]),
+        "holder": in_words(room["lock"]["holder"]),
+        "waiters": [in_words(each) for each in room["lock"]["waiters"]],
+    }
+    asked = room["comparison"] and {
+        **room["comparison"],
+        "state": gettext(room["comparison"]["state"]),
+        "detail": in_words(room["comparison"]["detail"]),
+    }
+    said["findings"] = findings_in_words(found["findings"])
+    parts = {"invariants": said, "acts": acts, "movements": movements, "workers": workers}
+    return {**room, **parts, "lock": lock, "comparison": asked}
+
+
+def lock_state(state: str) -> str:
+    """Return the state of a lock: units are free and held in another sense."""
+    names = {"free": pgettext("lock", "free"), "held": pgettext("lock", "held"), "granted": pgettext("lock", "granted")}
+    return names[state]
 
 
 def advice(room: dict[str, Any]) -> list[str]:

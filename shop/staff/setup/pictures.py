@@ -13,6 +13,8 @@ from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.utils.text import format_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from shop.models import Product
 from shop.pictures.encoding import MAX_FILE_BYTES, encode_picture
@@ -33,9 +35,8 @@ def check_picture(path: str, *, before: str = "") -> str:
     Raises ValidationError when no page could show it, or when it was uploaded for another product.
     """
     if path and path != before and (is_kept(path) or not picture_url(path)):
-        raise forms.ValidationError(
-            f"There is no picture at {path}. Name a file under static/, like shop/products/lantern.svg."
-        )
+        text = gettext("There is no picture at %(path)s. Name a file under static/, like shop/products/lantern.svg.")
+        raise forms.ValidationError(text % {"path": path})
     return path
 
 
@@ -43,7 +44,8 @@ class UploadInput(forms.FileInput):
     """Lets the browser offer pictures only, and say that a file is too large before it is sent."""
 
     def __init__(self) -> None:
-        too_large = f"This file is too large to be sent: a picture may have {MAX_FILE_BYTES // 1024**2} MB."
+        most = MAX_FILE_BYTES // 1024**2
+        too_large = format_lazy(gettext_lazy("This file is too large to be sent: a picture may have {n} MB."), n=most)
         limits = {"data-most-bytes": MAX_FILE_BYTES, "data-too-large": too_large}
         super().__init__({"accept": "image/jpeg,image/png,image/webp", **limits})
 
@@ -56,8 +58,8 @@ class UploadField(forms.FileField):
     def __init__(self, **named: Any) -> None:
         super().__init__(
             required=False,
-            label="Picture",
-            help_text="JPEG, PNG or WebP, up to 8 MB. Pages show it cut to 4:3.",
+            label=gettext_lazy("Picture"),
+            help_text=gettext_lazy("JPEG, PNG or WebP, up to 8 MB. Pages show it cut to 4:3."),
             **named,
         )
 
@@ -96,9 +98,9 @@ def path_field() -> forms.CharField:
     return forms.CharField(
         required=False,
         max_length=80,
-        label="Or a static file",
+        label=gettext_lazy("Or a static file"),
         widget=AdminTextInputWidget,
-        help_text="A file under static/, like shop/products/lantern.svg.",
+        help_text=gettext_lazy("A file under static/, like shop/products/lantern.svg."),
     )
 
 
@@ -132,7 +134,7 @@ class PictureAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if content:
             product.picture = name_picture()
             Product.objects.filter(pk=product.pk).update(picture=product.picture)
-        text = "Saved, but the picture could not be kept: the storage refused it. Upload it again later."
+        text = gettext("Saved, but the picture could not be kept: the storage refused it. Upload it again later.")
         complain = partial(self.message_user, request, text, level=messages.WARNING)
         settle_picture(product, before=before, content=content, complain=complain)
 

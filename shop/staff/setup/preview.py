@@ -18,6 +18,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
+from django.utils.translation import gettext
 
 from shop.models import Product, Sale
 from shop.sales.catalogue import SaleCard
@@ -81,7 +82,7 @@ class Previews(admin.ModelAdmin):  # type: ignore[type-arg]
             is_valid = form.is_valid()
         context = {
             **self.admin_site.each_context(request),
-            "title": "Preview",
+            "title": gettext("Preview"),
             "opts": self.opts,
             "page": _page(request, form) if is_valid else "",
             "errors": [(form[name].label if name in form.fields else "", each) for name, each in form.errors.items()],

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.utils.translation import gettext, gettext_lazy
 
 from shop.models import Sale, TermsTemplate
 
@@ -29,13 +30,17 @@ _CODES = (
 )
 CURRENCIES = frozenset(_CODES.split())
 HELP = {
-    "price": "What one unit costs in this sale.",
-    "currency": "Three letters, like EUR.",
-    "per_buyer_limit": "How many units one buyer may have in this sale.",
-    "hold_seconds": "How long a buyer has to pay before the units go to the next in line.",
-    "room": "How many requests may wait in line beyond the stock, for units that come back.",
+    "price": gettext_lazy("What one unit costs in this sale."),
+    "currency": gettext_lazy("Three letters, like EUR."),
+    "per_buyer_limit": gettext_lazy("How many units one buyer may have in this sale."),
+    "hold_seconds": gettext_lazy("How long a buyer has to pay before the units go to the next in line."),
+    "room": gettext_lazy("How many requests may wait in line beyond the stock, for units that come back."),
 }
-LABELS = {"per_buyer_limit": "Limit per buyer", "hold_seconds": "Hold time in seconds", "room": "Line capacity"}
+LABELS = {
+    "per_buyer_limit": gettext_lazy("Limit per buyer"),
+    "hold_seconds": gettext_lazy("Hold time in seconds"),
+    "room": gettext_lazy("Line capacity"),
+}
 
 
 class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -45,7 +50,7 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
         """Return the code of the currency. Raises ValidationError for what is none."""
         code: str = self.cleaned_data["currency"].upper()
         if code not in CURRENCIES:
-            raise forms.ValidationError(f"{code} is not a currency of ISO 4217.")
+            raise forms.ValidationError(gettext("%(code)s is not a currency of ISO 4217.") % {"code": code})
         return code
 
     def clean_per_buyer_limit(self) -> int:
@@ -64,7 +69,8 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
         value: int = self.cleaned_data[name]
         # What a sale has already is no mistake of the person who changes something else.
         if not least <= value <= most and value != getattr(self.instance, name):
-            raise forms.ValidationError(f"Between {least:,} and {most:,}.")
+            text = gettext("Between %(least)s and %(most)s.") % {"least": f"{least:,}", "most": f"{most:,}"}
+            raise forms.ValidationError(text)
         return value
 
 

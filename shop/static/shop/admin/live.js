@@ -2,7 +2,8 @@
 // Never asks twice at once, never asks while the page is hidden. Used by stock.js and room.js.
 const EVERY_MS = 2000;
 const GIVE_UP_MS = 10000;
-const RESTS = "Rests while nobody looks.";
+// The words of the page, in the language of its reader.
+const words = document.getElementById("live-words").dataset;
 
 // watch({address: () => URL, show: answer => void, say: text => void})
 export function watch({ address, show, say }) {
@@ -18,14 +19,14 @@ export function watch({ address, show, say }) {
         signal: AbortSignal.timeout(GIVE_UP_MS),
       });
       if (answer.redirected || answer.status === 403) {
-        say("You are signed out, or may not see this any more: load the page again.");
+        say(words.signedOut);
         return; // and never again
       }
       if (!answer.ok) throw new Error(`status ${answer.status}`);
       show(await answer.json());
-      say(document.hidden ? RESTS : "Live."); // it was under way when nobody looked any more
+      say(document.hidden ? words.rests : words.live); // it was under way when nobody looked any more
     } catch {
-      say(document.hidden ? RESTS : "No answer; trying again.");
+      say(document.hidden ? words.rests : words.retrying);
     } finally {
       asking = false;
     }
@@ -34,7 +35,7 @@ export function watch({ address, show, say }) {
 
   document.addEventListener("visibilitychange", () => {
     clearTimeout(timer);
-    if (document.hidden) say(RESTS);
+    if (document.hidden) say(words.rests);
     else ask();
   });
   ask();

@@ -8,10 +8,10 @@ const SHOWN_SECONDS = 600;
 const MAX_POINTS = WHOLE ? 5000 : 1000;
 const points = []; // each: time, free, held, sold, in line, decisions a second, p50, p99
 const PLOTS = {
-  "plot-units": { columns: [1, 2, 3], names: ["free", "held", "sold"], colours: ["--free", "--held", "--sold"] },
-  "plot-line": { columns: [4], names: ["in line"], colours: ["--line"] },
-  "plot-rate": { columns: [5], names: ["a second"], colours: ["--sold"] },
-  "plot-latency": { columns: [6, 7], names: ["p50", "p99"], colours: ["--free", "--held"] },
+  "plot-units": { columns: [1, 2, 3], colours: ["--free", "--held", "--sold"] },
+  "plot-line": { columns: [4], colours: ["--line"] },
+  "plot-rate": { columns: [5], colours: ["--sold"] },
+  "plot-latency": { columns: [6, 7], colours: ["--free", "--held"] },
 };
 const plots = [];
 
@@ -23,8 +23,9 @@ const width = (element) => Math.max(240, Math.floor(element.getBoundingClientRec
 function draw() {
   if (!window.uPlot) return;
   document.getElementById("room-plots").hidden = false;
-  for (const [id, { columns: numbers, names, colours }] of Object.entries(PLOTS)) {
+  for (const [id, { columns: numbers, colours }] of Object.entries(PLOTS)) {
     const element = document.getElementById(id);
+    const names = element.dataset.names.split(", ");
     const axis = { stroke: () => colour("--body-fg"), grid: { stroke: () => colour("--hairline-color") }, ticks: { stroke: () => colour("--hairline-color") } };
     const plot = new window.uPlot(
       {
@@ -43,7 +44,7 @@ function draw() {
       element,
     );
     element.setAttribute("role", "img");
-    element.setAttribute("aria-label", `Chart of ${names.join(", ")}; the table below has its last points.`);
+    element.setAttribute("aria-label", page.dataset.chart.replace("{names}", element.dataset.names));
     plots.push({ plot, numbers, element });
   }
 }

@@ -7,7 +7,7 @@ watch({
   show(answer) {
     place(answer.parts);
     write("live-at", answer.at);
-    write("live-error", answer.error ? "Redis does not answer: what stands in line is not known." : "");
+    write("live-error", answer.error ? page.dataset.away : "");
     document.getElementById("live-error").hidden = !answer.error;
   },
   say: (text) => write("live-state", text),
