@@ -90,11 +90,7 @@ def ask(
     if card.codes_required:
         sent = codes.check(code, card, request_id=name, quantity=quantity, network=network, sent=sent)
     wish = admission.Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id)
-    answer = _admit(card, wish)
-    if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
-        card = catalogue.find_sale_by_id(card.sale_id)
-        catalogue.prime_card(card)
-        answer = _admit(card, wish)
+    card, answer = _admit_primed(card, wish)
     if error := refusal(answer.code, card, now=clocks.now()):
         raise sent.refusal if answer.code in codes.NOT_SHOWN and sent.refusal else error
     return _view_of_answer(wish, answer, card=card)
@@ -133,6 +129,16 @@ def find_asked(request_id: str, *, quantity: int) -> RequestView:
     if order.quantity != quantity:
         raise IdempotencyMismatch
     return _view_of_order(order, buyer=order.buyer)
+
+
+def _admit_primed(card: SaleCard, wish: admission.Ask) -> tuple[SaleCard, admission.Answer]:
+    """Return what the line says of `wish`, with the sale as it is: read and primed once more where Redis lacks it."""
+    answer = _admit(card, wish)
+    if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
+        card = catalogue.find_sale_by_id(card.sale_id)
+        catalogue.prime_card(card)
+        answer = _admit(card, wish)
+    return card, answer
 
 
 def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:

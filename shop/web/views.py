@@ -260,15 +260,22 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str, mark: str
         return sale_page(request, catalogue.find_sale(card.slug), error=error)
     except FairdropError as error:
         return sale_page(request, card, error=error)
-    address = reverse("ticket", args=[ticket.request_id])
-    response = HttpResponseRedirect(address, status=303, headers={"X-Request-ID": ticket.request_id})
     bind_contextvars(requests=[ticket.request_id])  # as in the lines of settlers
-    was_listed, proof = proof.startswith(f"{name}."), proof_of(ticket, buyer=buyer)
+    is_listed = proof.startswith(f"{name}.")
+    return _to_ticket(request, card, ticket.request_id, proof=proof_of(ticket, buyer=buyer), is_listed=is_listed)
+
+
+def _to_ticket(
+    request: HttpRequest, card: catalogue.SaleCard, request_id: str, *, proof: str, is_listed: bool
+) -> HttpResponse:
+    """Lead to a ticket, with the cookies that show it again. is_listed: it stands in "My tickets" already."""
+    address = reverse("ticket", args=[request_id])
+    response = HttpResponseRedirect(address, status=303, headers={"X-Request-ID": request_id})
     set_cookie(response, name=TICKET_COOKIE, value=proof, path=reverse("sale", args=[card.slug]))
     set_cookie(response, name=PROOF_COOKIE, value=proof, path=address)
     if PASS_COOKIE in request.COOKIES:  # it let this request in
         response.delete_cookie(PASS_COOKIE, path=reverse("sale", args=[card.slug]))
-    if not was_listed:
+    if not is_listed:
         last = ASKED_TURNS.find(request.COOKIES.get(LAST_ASKED_COOKIE, "none"))
         turn = ASKED_TURNS[(last + 1) % len(ASKED_TURNS)]
         set_cookie(response, name=LAST_ASKED_COOKIE, value=turn)
