@@ -74,12 +74,6 @@ class ForbiddenOrigin(FairdropError):
     code, status = "forbidden_origin", 403
 
 
-class NetworkRevoked(FairdropError):
-    """The shop takes no more requests from your network in this sale. What you have in it stays yours."""
-
-    code, status = "network_revoked", 403
-
-
 class PassRequired(FairdropError):
     """This sale asks for a pass: solve its challenge first, or wait for one. Nothing was asked for."""
 
@@ -90,6 +84,12 @@ class CodeRequired(FairdropError):
     """This sale asks for an access code. Nothing was asked for."""
 
     code, status = "code_required", 403
+
+
+class NetworkRevoked(FairdropError):
+    """The shop takes no more requests from your network in this sale. What you have in it stays yours."""
+
+    code, status = "network_revoked", 403
 
 
 class SaleNotFound(FairdropError):

@@ -59,8 +59,8 @@ DEFENCES = {
             Script(
                 says="the refusal of a revoked network at admission",
                 script="admit",
-                part="if networks[i] == '!' then code = 15",
-                other="if false then code = 15",
+                part="if networks[i] == '!' then code = 18",
+                other="if false then code = 18",
             ),
         ),
     ),

@@ -125,6 +125,7 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
             "two gates": (33_000,) * 3,
             "lone ask": (1_000,) * 3,
             "gate everysec": (45_000,) * 3,
+            "plain tickets": (40_000,) * 3,
             "unmarked": (36_500,) * 3,
             "sold out": (60_000,) * 3,
             "sale page": (50_000,) * 3,

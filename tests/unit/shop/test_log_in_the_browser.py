@@ -116,8 +116,11 @@ def test_the_page_finds_what_the_script_finds(name: str) -> None:
 
 
 def test_every_rule_is_broken_by_some_case_and_by_none_without_it() -> None:
-    """The control: the cases are such that each rule is needed, and an untampered log breaks none."""
-    assert {rule for each in judged_by_the_page().values() for rule in each["faults"]} == set(RULES)
+    """The control: the cases are such that each rule is needed, and an untampered log breaks none.
+
+    The page is shown no tickets: a ticket's own page checks its place.
+    """
+    assert {rule for each in judged_by_the_page().values() for rule in each["faults"]} == set(RULES) - {"ticket"}
     assert judged_by_the_page()[f"the first {len(recorded())}"]["faults"] == {}
     for each in TAMPERINGS:
         assert judged_by_the_page()[f"{each.name}, without its rule"]["faults"] == {}

@@ -1,10 +1,11 @@
 // Replays a sale from its log by the rules of docs/checkable-line.md, leaf by leaf, and names each rule that is broken:
 // the same rules as verify_sale.py, in the same order. Fetches nothing, shows nothing.
 
-// Outcome → the states that it may follow, and the state after it.
-const ENDS = {
-  paid: [["held"], "paid"], expired: [["held"], "expired"], cancelled: [["held"], "cancelled"],
-  left: [["waits"], "left"], retaken: [["expired"], "paid"], refunded: [["paid", "expired", "cancelled"], "refunded"],
+// Outcome → the states that it may follow; after it the request has that state, or is paid when it was retaken.
+const DECIDED = { held: ["waits"], sold_out: ["waits"], refused: ["waits"] };
+const ENDED = {
+  left: ["waits"], paid: ["held"], expired: ["held"], cancelled: ["held"], retaken: ["expired"],
+  refunded: ["paid", "expired", "cancelled"],
 };
 const ANSWER_US = 120_000_000;
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -84,8 +85,8 @@ export class Replay {
     try {
       const said = UTF8.decode(raw);
       leaf = JSON.parse(said);
-      this.expect("format", isWritten(leaf, said), () => "not written as agreed");
-      this.expect("format", number(leaf.n) === this.size && number(leaf.at) >= this.at, () => "out of its order, or back-dated");
+      const isNext = number(leaf.n) === this.size && number(leaf.at) >= this.at;
+      this.expect("format", isWritten(leaf, said) && isNext, () => "not written as agreed, out of its order, or back-dated");
       this.at = leaf.at;
       this.expect("life", this.isOpen || leaf.kind === "opened", () => "before the sale was opened");
       this.counts.set(leaf.kind, (this.counts.get(leaf.kind) ?? 0) + 1);
@@ -103,7 +104,7 @@ export class Replay {
       case "opened": return this.#opened(leaf);
       case "admitted": return this.#admitted(leaf);
       case "decided": return this.#decided(leaf);
-      case "ended": return this.#ended(leaf);
+      case "ended": return this.#decided(leaf);
       case "stock": return this.#move("", number(leaf.change));
       case "act": return this.#act(leaf);
       case "requeued": return this.#comeLate([text(leaf.request)]);
@@ -173,40 +174,47 @@ export class Replay {
     return "";
   }
 
+  // A decision, or what ended a hold or an order.
   #decided(leaf) {
     const [name, outcome, reason] = [text(leaf.request), leaf.outcome, leaf.reason ?? ""];
-    const place = this.places.get(name);
-    if (place?.state !== "waits") return this.expect("life", false, () => `${name} is decided, and did not wait`);
-    const inTurn = !place.mayBeLate && !(outcome === "refused" && reason !== "limit_reached");
-    this.#checkTurn(name, { place, outcome, inTurn });
-    this.#passed.delete(name);
-    this.expect("pause", !(this.isPaused && inTurn) || this.closedAt > 0, () => `${name} was decided`);
-    const isAbove = (this.#live.get(place.holder) ?? 0) + place.quantity > place.limit;
-    if (outcome === "held") {
-      this.expect("limit", !isAbove, () => `${place.holder} gets more than ${place.limit}`);
-      this.#move(place.holder, -place.quantity);
-      this.held += place.quantity;
-    } else if (outcome === "sold_out") {
-      const mayCome = this.closedAt ? 0 : this.held;
-      this.expect("sold_out", place.quantity > this.free + mayCome, () => `${this.free} were free for ${name}`);
-    } else {
-      this.expect("life", outcome === "refused", () => `decided as ${outcome}`);
-      this.expect("limit", isAbove || reason !== "limit_reached", () => `${name} was refused below ${place.limit}`);
+    const [isDecided, place] = [leaf.kind === "decided", this.places.get(name)];
+    const before = isDecided ? DECIDED : ENDED;
+    if (!Object.hasOwn(before, outcome)) throw new TypeError(`no outcome ${outcome}`);
+    if (!before[outcome].includes(place?.state)) {
+      return this.expect("life", false, () => `${name} is ${leaf.kind} as ${outcome}, and was ${place?.state}`);
     }
-    place.state = outcome;
+    if (isDecided && !place.mayBeLate && (outcome !== "refused" || reason === "limit_reached")) this.#checkTurn(name, place, outcome);
+    this.#passed.delete(name);
+    const takes = outcome === "held" || outcome === "retaken";
+    const gives = outcome === "expired" || outcome === "cancelled" || place.state === "paid";
+    const { quantity, holder, limit } = place;
+    const back = quantity * (gives - takes);
+    const told = isDecided ? back : number(leaf.units);
+    this.expect("units", told === back, () => `${name} gave back ${told} and not ${back} units`);
+    const mayCome = this.closedAt ? 0 : this.held;
+    this.expect("sold_out", outcome !== "sold_out" || quantity > this.free + mayCome, () => `${this.free} were free`);
+    const isAbove = (this.#live.get(holder) ?? 0) + quantity > limit;
+    this.expect("limit", !(takes && isAbove), () => `${holder} gets more than ${limit}`);
+    this.expect("limit", isAbove || reason !== "limit_reached", () => `${name} was refused below ${limit}`);
+    this.held += quantity * ((outcome === "held") - (place.state === "held"));
+    this.#move(holder, back);
+    place.state = outcome === "retaken" ? "paid" : outcome;
     return undefined;
   }
 
-  #checkTurn(name, { place, outcome, inTurn }) {
+  // Finds out whether anybody ahead is passed over by a decision; why, the log may say later.
+  #checkTurn(name, place, outcome) {
     const ahead = this.#nextInLine();
-    if (inTurn && ahead && ahead !== name && !this.#passed.has(ahead)) {
+    if (ahead && ahead !== name && !this.#passed.has(ahead)) {
       this.#passed.set(ahead, `leaf ${this.size}: ${name} was decided before ${ahead}`);
     }
-    this.expect("order", !(this.#passed.has(name) && inTurn), () => `${name} was passed over before`);
-    if (!(place.standby && inTurn && outcome === "held")) return;
-    const smaller = this.#standing.slice(0, this.#standing.indexOf(name)).map((each) => this.places.get(each))
-      .filter((each) => each.state === "waits" && !each.mayBeLate && each.quantity <= place.quantity);
-    this.expect("order", !smaller.length, () => `${name} was decided before ${smaller.length} on standby`);
+    this.expect("order", !this.#passed.has(name), () => `${name} was passed over before`);
+    if (place.standby && outcome === "held") {
+      const smaller = this.#standing.slice(0, this.#standing.indexOf(name)).map((each) => this.places.get(each))
+        .filter((each) => each.state === "waits" && !each.mayBeLate && each.quantity <= place.quantity);
+      this.expect("order", !smaller.length, () => `${name} was not first on standby`);
+    }
+    this.expect("pause", !this.isPaused || this.closedAt > 0, () => `${name} was decided`);
   }
 
   // Changes the free units by those that a holder gives back (or takes, when negative).
@@ -214,25 +222,6 @@ export class Replay {
     this.free += units;
     this.#live.set(holder, (this.#live.get(holder) ?? 0) - units);
     this.expect("units", this.free >= 0, () => `${-this.free} units were not free`);
-  }
-
-  #ended(leaf) {
-    const [name, outcome, place] = [text(leaf.request), leaf.outcome, this.places.get(leaf.request)];
-    if (!Object.hasOwn(ENDS, outcome)) throw new TypeError(`no end ${outcome}`);
-    const [before, after] = ENDS[outcome];
-    if (!before.includes(place?.state)) {
-      return this.expect("life", false, () => `${name} ended as ${outcome}, and is ${place?.state}`);
-    }
-    const gives = outcome === "expired" || outcome === "cancelled" || place.state === "paid";
-    const back = place.quantity * (gives - (outcome === "retaken"));
-    this.expect("units", number(leaf.units) === back, () => `${name} gave back ${leaf.units} and not ${back} units`);
-    if (place.state === "held") this.held -= place.quantity;
-    this.#move(place.holder, back);
-    const isOver = outcome === "retaken" && this.#live.get(place.holder) > place.limit;
-    this.expect("limit", !isOver, () => `${place.holder} gets more than ${place.limit}`);
-    place.state = after;
-    this.#passed.delete(name);
-    return undefined;
   }
 
   #act(leaf) {
