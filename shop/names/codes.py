@@ -6,19 +6,21 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop as _
 
-# Of sales, orders, payments, movements, locks, workers and comparisons.
+# Of sales, their passes, orders, payments, movements, locks, workers and comparisons.
 STATES = (
     _("scheduled"), _("open"), _("paused"), _("closed"), _("retired"), _("on"), _("queued"), _("waitlisted"),
     _("standby"), _("held"), _("paid"), _("expired"), _("cancelled"), _("sold_out"), _("sold out"), _("refused"),
     _("refunded"), _("pending"), _("captured"), _("declined"), _("refund_due"), _("refund due"), _("load"),
     _("adjust"), _("hold"), _("release"), _("retake"), _("return"), _("free"), _("working"),
     _("waiting"), _("line away"), _("silent"), _("asked"), _("running"), _("done"), _("failed"), _("unknown"),
+    _("never"), _("always"), _("rush"), _("in a rush"),
 )  # fmt: skip
 # Of the log of acts: sales, orders, exports, accounts.
 ACTS = (
     _("open"), _("pause"), _("resume"), _("close"), _("terms"), _("retire"), _("restock"), _("adjust"), _("change"),
     _("retry_letters"), _("discard_letters"), _("reconcile"), _("force_release"), _("cancel_order"),
-    _("refund_order"), _("mail_order"), _("forget_order"), _("export_orders"), _("login"), _("login_failed"),
+    _("refund_order"), _("void_order"), _("codes"), _("revoke"), _("unrevoke"), _("mail_order"),
+    _("forget_order"), _("export_orders"), _("login"), _("login_failed"),
     _("logout"), _("code_taken"), _("code_failed"), _("recovery_code_taken"), _("enrolled"),
     _("new_recovery_codes"), _("passkey_added"), _("passkey_removed"), _("passkey_taken"), _("passkey_failed"),
     _("second_factor_reset"), _("password_again"), _("password_changed"), _("form"),
@@ -92,6 +94,9 @@ RIGHTS = (
     _("Can retire a sale that is over"),
     _("Can cancel a held order"),
     _("Can refund a paid order"),
+    _("Can void orders before shipping, and look for what belongs together"),
+    _("Can revoke the tokens of a network in a sale"),
+    _("Can make access codes for a sale"),
     _("Can send an order's link to its buyer, and delete their address"),
 )
 # The columns of the exports for spreadsheets; a reader of English reads the names themselves.

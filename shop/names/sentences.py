@@ -17,6 +17,9 @@ SENTENCES = (
     _("from %(address)s"),
     _("%(units)s units, total %(old)s → %(new)s"),
     _("from %(holder)s, fence %(fence)s"),
+    _("network %(mark)s"),
+    _("%(number)s of %(uses)s units"),
+    _("%(number)s of %(uses)s requests"),
     _("%(host)s process %(id)s"),
     _("%(model)s: %(act)s"),
     _("Added “%(object)s”."),
@@ -39,6 +42,8 @@ SENTENCES = (
     _("no address is kept for this order; nothing was sent"),
     _("this shop sends no mails"),
     _("There is no sale %(name)s."),
+    _("name a network, an address, or the mark of a network"),
+    _("a network is a /24 of IPv4 or a /48 of IPv6, no larger one"),
     _("Redis %(node)s %(used)s of %(all)s bytes (maxmemory) are used; nobody new is admitted"),
     # What the tree of errors says by itself (inventory/exceptions.py).
     _("Something went wrong."),

@@ -177,9 +177,10 @@ def revoke_network(slug: str, *, network: str, actor: str, reason: str) -> Sale:
     def act(sale: Sale) -> str:
         mark, revoked = read_mark(network), sale.revoked_networks.split()
         if mark in revoked:
-            raise InvalidRequest(f"network {mark} is revoked already")
+            raise InvalidRequest(gettext("network %(mark)s is revoked already") % {"mark": mark})
         if len(revoked) >= MAX_REVOKED:
-            raise InvalidRequest(f"at most {MAX_REVOKED} networks of a sale; give one back first")
+            text = gettext("at most %(n)s networks of a sale; give one back first")
+            raise InvalidRequest(text % {"n": MAX_REVOKED})
         sale.revoked_networks = " ".join([*revoked, mark])
         return f"network {mark}"
 
@@ -192,7 +193,7 @@ def restore_network(slug: str, *, network: str, actor: str, reason: str) -> Sale
     def act(sale: Sale) -> str:
         mark, revoked = read_mark(network), sale.revoked_networks.split()
         if mark not in revoked:
-            raise InvalidRequest(f"network {mark} is not revoked")
+            raise InvalidRequest(gettext("network %(mark)s is not revoked") % {"mark": mark})
         sale.revoked_networks = " ".join(each for each in revoked if each != mark)
         return f"network {mark}"
 

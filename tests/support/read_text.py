@@ -15,7 +15,7 @@ SILENT = {"script", "style", "template", "code"}
 NAMES = {
     "Fairdrop", "English", "Redis", "PostgreSQL", "Stripe", "SKU", "CSV", "UTC", "ID", "ISO", "EUR", "IP", "IPv",
     "JPEG", "PNG", "WebP", "SVG", "MB", "QR", "settler", "expirer", "reconciler", "mailer", "notary", "payments",
-    "p50", "p99", "ms", "IPv6", "LDAP", "Control", "Mac", "Command", "sandbox",
+    "p50", "p99", "ms", "IPv4", "IPv6", "LDAP", "Control", "Mac", "Command", "sandbox",
     "Search", "True", "False",  # of Django's pictures: look.js puts words of the page in their place
 }  # fmt: skip
 # Examples, numbers of orders and invariants, moments, addresses of machines, keys, blanks for a script, and rows that

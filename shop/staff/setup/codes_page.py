@@ -15,6 +15,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.translation import gettext, gettext_lazy
 
 from shop.access import codes
 from shop.models import AccessCode, StaffAct
@@ -27,14 +28,18 @@ MAX_CODES, MAX_USES = 10_000, 1_000_000
 class CodesForm(forms.Form):
     """How many codes, and for what."""
 
-    batch = forms.CharField(max_length=60, help_text="A name by which you know them, such as the newsletter of March.")
-    number = forms.IntegerField(label="How many", min_value=1, max_value=MAX_CODES)
-    uses = forms.IntegerField(label="Uses of each", min_value=1, max_value=MAX_USES, initial=1)
+    batch = forms.CharField(
+        label=gettext_lazy("Batch"),
+        max_length=60,
+        help_text=gettext_lazy("A name by which you know them, such as the newsletter of March."),
+    )
+    number = forms.IntegerField(label=gettext_lazy("How many"), min_value=1, max_value=MAX_CODES)
+    uses = forms.IntegerField(label=gettext_lazy("Uses of each"), min_value=1, max_value=MAX_USES, initial=1)
     counts_units = forms.ChoiceField(
-        label="A use is",
-        choices=[("", "a request"), ("units", "a unit")],
+        label=gettext_lazy("A use is"),
+        choices=[("", gettext_lazy("a request")), ("units", gettext_lazy("a unit"))],
         required=False,
-        help_text="A request keeps its use, whatever becomes of it.",
+        help_text=gettext_lazy("A request keeps its use, whatever becomes of it."),
     )
 
 
@@ -62,7 +67,7 @@ class CodesPage(admin.ModelAdmin):  # type: ignore[type-arg]
         batches = AccessCode.objects.filter(sale_id=sale_id).values("batch", "counts_units").order_by("batch")
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": f"Access codes of {sale.slug}",
+            "title": gettext("Access codes of %(sale)s") % {"sale": sale.slug},
             "sale": sale,
             "form": form,
             "batches": batches.annotate(codes=Count("pk"), made=Min("made_at"), all=Sum("uses"), unused=Sum("left")),
