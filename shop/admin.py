@@ -157,7 +157,8 @@ class SaleAdmin(Previews, CodesPage, PictureAdmin, ControlRoom):
         if change:
             fields = [each for each in form.changed_data if each != "keep_terms_as"]
             changes = [(each, form.initial.get(each), form.cleaned_data[each]) for each in fields]
-            sale_control.note_change(obj, actor=actor, changes=changes)
+            # A field that was left empty may stand for what the sale has already.
+            sale_control.note_change(obj, actor=actor, changes=[each for each in changes if each[1] != each[2]])
         transaction.on_commit(lambda: self.prime(request, slug=obj.slug))
 
     def prime(self, request: HttpRequest, *, slug: str) -> None:

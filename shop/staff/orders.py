@@ -62,9 +62,9 @@ def place_in_line(request_id: str) -> str:
     if place is None or place.record.state not in WAITING_STATES:
         return ""
     text = (
-        gettext("%(id)s is not decided yet: it is at place %(place)d in the line of %(name)s, for %(n)d units.")
+        gettext("Request %(id)s is not decided yet: it is at place %(place)d in the line of %(name)s, for %(n)d units.")
         if place.position
-        else gettext("%(id)s is not decided yet: it is with a settler of %(name)s, for %(n)d units.")
+        else gettext("Request %(id)s is not decided yet: it is with a settler of %(name)s, for %(n)d units.")
     )
     return text % {"id": request_id, "place": place.position, "name": card.slug, "n": place.record.quantity}
 

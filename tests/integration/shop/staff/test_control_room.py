@@ -245,6 +245,10 @@ def test_every_act_is_logged_with_actor_and_reason(card: SaleCard, name: str, ne
     values = {"units": 2} if name in ("restock", "adjust") else {}
     if name in ("retry", "discard"):
         values = {"letters": [set_aside(card, "ann")]}
+    if name in ("revoke", "unrevoke"):
+        values = {"network": "192.0.2.0/24"}
+    if name == "unrevoke":
+        do(manager, card, "revoke", **values)
     lock = held_lock(card.sku) if name == "force_release" else None
     answer = do(manager, card, name, **values)
     assert answer.redirect_chain, answer.content.decode()
