@@ -18,6 +18,7 @@ SENTENCES = (
     _("%(units)s units, total %(old)s → %(new)s"),
     _("from %(holder)s, fence %(fence)s"),
     _("network %(mark)s"),
+    _("orders of a buyer: %(n)s"),
     _("%(number)s of %(uses)s units"),
     _("%(number)s of %(uses)s requests"),
     _("%(host)s process %(id)s"),

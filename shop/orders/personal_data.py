@@ -70,7 +70,7 @@ def forget_buyer(buyer: str, *, actor: str, reason: str) -> Forgotten:
             ticket_links.replace_link(name)
         stand_in = FORGOTTEN + secrets.token_urlsafe(12)
         Order.objects.filter(buyer=buyer, sale__retired_at__isnull=False).update(buyer=stand_in)
-        detail = f"{len(orders)} orders"
+        detail = f"orders of a buyer: {len(orders)}"
         StaffAct.objects.create(sale=None, act="forget_buyer", actor=actor, reason=reason, detail=detail)
     return Forgotten(len(orders), sorted({each.sale.slug for each in orders if each.sale.retired_at is None}))
 
