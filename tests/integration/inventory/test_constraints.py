@@ -53,7 +53,8 @@ FORBIDDEN = {
 # Django gives these to every positive number and every slug; the rules above say the same and more.
 OF_DJANGO = {"inventory_stock_total_check", "inventory_stock_available_check", "inventory_stock_held_check",
              "inventory_stock_sold_check", "shop_sale_hold_seconds_check", "shop_sale_per_buyer_limit_check",
-             "shop_sale_room_check", "shop_sale_per_network_limit_check", "shop_order_quantity_check",
+             "shop_sale_room_check", "shop_sale_per_network_limit_check", "shop_sale_pass_rush_check",
+             "shop_order_quantity_check",
              "shop_order_buyer_limit_check", "shop_sale_slug_key"}  # fmt: skip
 
 
