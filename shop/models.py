@@ -242,7 +242,7 @@ class Order(models.Model):
     """One decided request. Its id rises in the order of decisions, so seq and id agree within a SKU (I8)."""
 
     # Which columns say something about a person: shop/orders/personal_data.py exports and forgets them.
-    personal: ClassVar = ("buyer",)
+    personal: ClassVar = ("buyer", "network")
 
     request_id = models.CharField(max_length=40)
     # Triggers keep the reference, once a statement: a foreign key checks each row. Its own index would be the beginning
@@ -490,6 +490,8 @@ class SaleSample(models.Model):
 
 class Payment(models.Model):
     """One attempt to pay for an order. amount and currency are the order's own, never what a client says."""
+
+    personal: ClassVar = ("card",)
 
     class State(models.TextChoices):
         PENDING = "pending", "pending"  # begun; nothing heard

@@ -56,7 +56,7 @@ def export_buyer(buyer: str) -> dict[str, Any]:
 
 
 def forget_buyer(buyer: str, *, actor: str, reason: str) -> Forgotten:
-    """Delete a buyer's addresses, mails and links, and put an id that says nothing in their place.
+    """Delete a buyer's addresses, mails, links and marks, and put an id that says nothing in their place.
 
     In one transaction: a process that dies has forgotten nothing, and running it again ends it. reason: goes into the
     log of acts, so it must not name the person. Raises RedisUnavailable.
@@ -68,6 +68,8 @@ def forget_buyer(buyer: str, *, actor: str, reason: str) -> Forgotten:
             deliveries.forget_address(name)
             mails.forget_address(name)
             ticket_links.replace_link(name)
+        Payment.objects.filter(order__buyer=buyer).exclude(card="").update(card="")
+        Order.objects.filter(buyer=buyer).exclude(network="").update(network="")
         stand_in = FORGOTTEN + secrets.token_urlsafe(12)
         Order.objects.filter(buyer=buyer, sale__retired_at__isnull=False).update(buyer=stand_in)
         detail = f"orders of a buyer: {len(orders)}"

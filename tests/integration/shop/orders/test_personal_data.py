@@ -20,7 +20,7 @@ from django.db.models import F
 
 from inventory import redis
 from inventory.redis import keys
-from shop.models import Contact, Order, Sale, StaffAct
+from shop.models import Contact, Order, Payment, Sale, StaffAct
 from shop.orders import deliveries, mails, personal_data, ticket_links
 from shop.orders.numbers import order_number
 from shop.sales import catalogue
@@ -42,10 +42,12 @@ class Person:
     mail: str
     name: str
     street: str
+    network: str
+    card: str
 
     @property
     def traces(self) -> tuple[str, ...]:
-        return self.buyer, self.mail, self.name, self.street
+        return self.buyer, self.mail, self.name, self.street, self.network, self.card
 
     @property
     def delivery(self) -> dict[str, str]:
@@ -55,7 +57,9 @@ class Person:
 @pytest.fixture
 def ada() -> Person:
     mark = token_hex(8)
-    return Person(f"ada-{mark}", f"ada.{mark}@shop.example", f"Ada {mark}", f"Lane {mark}")
+    return Person(
+        f"ada-{mark}", f"ada.{mark}@shop.example", f"Ada {mark}", f"Lane {mark}", token_hex(6), f"card-{mark}"
+    )
 
 
 @pytest.fixture
@@ -73,6 +77,8 @@ def buy(card: SaleCard, ada: Person) -> str:
     mails.keep_address(name, ada.mail, language="en", root="http://127.0.0.1")
     deliveries.keep_address(name, ada.delivery)
     pay(name, other)
+    Order.objects.filter(request_id=name).update(network=ada.network)
+    Payment.objects.filter(order__request_id=name).update(card=ada.card)
     return name
 
 
@@ -232,7 +238,7 @@ OF_THE_SHOP = {
     "slug", "sku", "title", "title_zh", "tagline", "tagline_zh", "description", "description_zh", "picture", "currency",
     "switch", "pause_reason", "request_key", "name", "request_id", "reference", "provider", "event_id", "kind", "act",
     "actor", "role", "reason", "detail", "result", "state", "from_state", "to_state", "origin", "checkpoint",
-    "versions", "lost", "restored", "session_id",
+    "versions", "lost", "restored", "session_id", "pass_mode", "revoked_networks", "digest", "batch",
 }  # fmt: skip
 # Of staff (accounts, second factors), of Django and of the sandbox that stands for a provider; post_office has the
 # mails, which go with the address.
