@@ -62,7 +62,8 @@ def test_the_own_hold_lapses_before_ones_eyes(open_sale: MakeSale, visit: OpenVi
     card, buyer = open_sale(units=1, hold_seconds=12), visit()
     buyer.get_one(card)
     asked: list[str] = []
-    buyer.context.on("request", lambda request: asked.append(request.url) if buyer.request_id in request.url else None)
+    about_it = re.compile(rf"{buyer.request_id}/?$")  # the log is asked for its proof by itself
+    buyer.context.on("request", lambda request: asked.append(request.url) if about_it.search(request.url) else None)
     buyer.sees_state("expired")
     # The end of its own timer told it, not the poll of a held ticket, which comes three times as late.
     assert asked[0] == buyer.page.url
@@ -199,7 +200,7 @@ def test_a_place_that_the_server_lost_comes_back_by_the_kept_ticket(open_sale: M
         buyer.join(card)
         buyer.sees_state("queued")
         kept = buyer.page.evaluate("localStorage.getItem('fairdrop:ticket:' + location.pathname.split('/')[2])")
-        assert kept.startswith(buyer.request_id)
+        assert kept.startswith("fdt2.")
         with buyer.page.expect_response(lambda response: response.url.endswith("/tickets/restore")) as restored:
             road.forget(card)
         assert restored.value.status in (200, 202)

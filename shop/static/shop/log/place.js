@@ -31,7 +31,7 @@ function show(what = shown) {
   if (shown.ordinal) {
     // How many ordinals were lost, and how many places there are, is the shop's word; the page of the log counts them.
     const isBefore = ([, last]) => last < shown.ordinal;
-    const lost = JSON.parse(here.dataset.lost).filter(isBefore).map(([first, last]) => last - first + 1);
+    const lost = JSON.parse(here.dataset.gaps).filter(isBefore).map(([first, last]) => last - first + 1);
     const place = lost.reduce((rest, each) => rest - each, shown.ordinal);
     here.querySelector("[data-log-place]").textContent = place.toLocaleString(LANGUAGE);
     here.querySelector("[data-log-all]").textContent = Math.max(place, here.dataset.all).toLocaleString(LANGUAGE);
@@ -92,6 +92,8 @@ async function look() {
 
 async function run() {
   if (!line()) return;
+  // Nobody sees the line of a hidden tab, and the log does not run away.
+  if (document.hidden) return document.addEventListener("visibilitychange", run, { once: true });
   try {
     show(await look());
   } catch (error) {
