@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
+from inventory import heartbeats, redis
 from shop.buyers import issue_buyer
 from shop.models import Order, Sale
 from shop.sales.catalogue import SaleCard
@@ -196,6 +197,10 @@ def test_every_unit_is_sold_in_the_end(
     assert assert_books_balance(crowd.card)["sold"] == units
 
 
+def no_expirer_lives() -> bool:
+    return not any(each.name == "expirer" and each.alive for each in heartbeats.workers(redis.connect()))
+
+
 def test_without_an_expirer_units_stay_unsold(
     start: Callable[..., Caller], shop_database: None, new_sku: Callable[[], str]
 ) -> None:
@@ -206,6 +211,8 @@ def test_without_an_expirer_units_stay_unsold(
     wait_until(lambda: crowd.count("held") == units, timeout_seconds=PATIENCE_SECONDS, what="all units are held")
     pay_some(web, crowd, seen)
     assert crowd.count("paid") == units - len(NEVER_PAY)
+    # Nor does an expirer of another test that is still on its way out.
+    wait_until(no_expirer_lives, timeout_seconds=PATIENCE_SECONDS, what="no expirer lives")
     let_holds_end(*(name for place, name in enumerate(seen) if place in NEVER_PAY))
     # The settlers go on: who comes to another sale is served, one after another, and nothing came back meanwhile.
     always_in_stock = open_line(web, new_sku(), units=10, buyers=1)
