@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db.models import Min
 
 from inventory.line.priming import microseconds
 from inventory.postgres import Cursor
-from shop.models import OrderEvent, Sale, SaleTerms
+from shop.models import Sale, SaleTerms
 from shop.salelog.changes import Change
 from shop.salelog.models import SaleLog
 from shop.salelog.publisher import SaleFacts
 
 # A settler says that a sale's time is over a moment after it has read the clock that its decisions carry.
 CLOSING_SLACK_US = 1_000_000
+# A log begins before its sale's first event, or else after the last of its SKU.
+BEGINS_AFTER = """
+SELECT coalesce(
+    least((SELECT min(e.id)
+           FROM shop_orderevent e JOIN shop_order o ON o.id = e.order_id WHERE o.sale_id = %(sale_id)s),
+          (SELECT min(number) FROM salelog_lineevent WHERE number > %(read_to)s AND sale_id = %(sale_id)s)) - 1,
+    greatest((SELECT max(e.id)
+              FROM shop_orderevent e JOIN shop_order o ON o.id = e.order_id JOIN shop_sale s ON s.id = o.sale_id
+              WHERE e.id > %(read_to)s AND s.stock_id = %(stock_id)s),
+             (SELECT max(number) FROM salelog_lineevent WHERE number > %(read_to)s AND stock_id = %(stock_id)s),
+             %(read_to)s))
+"""
 # By how much the free units of a SKU changed after an event; movements and history agree on it (I5).
 CHANGED_SINCE = """
 SELECT coalesce((SELECT sum(CASE WHEN e.to_state = 'held' OR (e.from_state, e.to_state) = ('expired', 'paid')
@@ -38,17 +49,23 @@ def origin_of(slug: str) -> str:
 def begin_logs(cursor: Cursor, *, read_to: int) -> int:
     """Begin the log of each sale that has none; return from where events must be read. read_to: up to here all are.
 
-    In one snapshot, so that the free units of that moment, less what has changed since an event, are those at it.
+    However far reading is behind, a log opens with the units that its sale began with. In one snapshot, so that the
+    free units of that moment, less what has changed since an event, are those at it.
     """
     for sale in Sale.objects.filter(retired_at=None, log=None).select_related("stock"):
-        first = OrderEvent.objects.filter(order__sale=sale).aggregate(first=Min("id"))["first"]
-        after = min(read_to, first - 1) if first else read_to
-        cursor.execute(CHANGED_SINCE, {"after": after, "stock_id": sale.stock_id})
-        (changed,) = cursor.fetchone()
+        values = {"read_to": read_to, "sale_id": sale.pk, "stock_id": sale.stock_id}
+        after = _number(cursor, BEGINS_AFTER, values)
+        changed = _number(cursor, CHANGED_SINCE, values | {"after": after})
         log = SaleLog(sale=sale, origin=origin_of(sale.slug), cursor=after, units=sale.stock.available - changed)
         SaleLog.objects.bulk_create([log])
         read_to = min(read_to, after)
     return read_to
+
+
+def _number(cursor: Cursor, query: str, values: Mapping[str, int]) -> int:
+    cursor.execute(query, values)
+    (found,) = cursor.fetchone()
+    return int(found)
 
 
 def logs_to_grow(stock_ids: Sequence[int], sale_ids: Sequence[int]) -> list[SaleLog]:
