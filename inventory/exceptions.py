@@ -129,7 +129,7 @@ class LimitReached(FairdropError):
 
 
 class EndedTooOften(LimitReached):
-    """Too many of your requests in this sale ended unsold; it takes no more of you."""
+    """Too many of your requests in this sale ended unsold; it takes no more of yours."""
 
     limited = "ended"
 

@@ -365,7 +365,7 @@ PASS_WAIT_SECONDS = env.int("FAIRDROP_PASS_WAIT_SECONDS", default=60)
 if not (1 <= PASS_WORK <= 1_000_000 and 60 <= PASS_SECONDS <= 86_400 and 1 <= PASS_WAIT_SECONDS <= 3600):
     raise ImproperlyConfigured("FAIRDROP_PASS_WORK, _SECONDS and _WAIT_SECONDS: 1 to 1000000, 60 to 86400, 1 to 3600")
 # So many requests of one buyer may end unsold in one sale; then it takes no more of theirs.
-MAX_ENDED_REQUESTS = env.int("FAIRDROP_MAX_ENDED_REQUESTS", default=5)
+MAX_ENDED_REQUESTS = env.int("FAIRDROP_MAX_ENDED_REQUESTS", default=10)
 if not 1 <= MAX_ENDED_REQUESTS <= 1000:
     raise ImproperlyConfigured("FAIRDROP_MAX_ENDED_REQUESTS must be from 1 to 1000")
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)

@@ -88,7 +88,7 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
             return InvalidRequest("terms_version must be one that this sale has had")
         case Code.TOO_MANY_ENDED:
             ended = f"{MAX_ENDED_REQUESTS} of your requests in this sale ended unsold"
-            return EndedTooOften(f"{ended}; it takes no more of you.")
+            return EndedTooOften(f"{ended}; it takes no more of yours.")
         case Code.NETWORK_LIMITED:
             return NetworkLimited()
         case Code.PASS_REQUIRED:
