@@ -17,7 +17,7 @@ from django.db.models import F
 from inventory.exceptions import CodeRequired, GuessesLimited
 from inventory.line.admission import NO_CODE, NO_PASS, Code
 from inventory.redis import clocks
-from shop.access.passes import Worth
+from shop.access.passes import AccessCheck
 from shop.models import AccessCode, CodeUse
 from shop.sales.catalogue import SaleCard
 
@@ -55,7 +55,7 @@ def make_codes(sale_id: int, *, number: int, uses: int, counts_units: bool, batc
     return made
 
 
-def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network: str, sent: Worth) -> Worth:
+def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network: str, sent: AccessCheck) -> AccessCheck:
     """Return what the code that came with a request is worth: `sent`, what its pass is, when it is good.
 
     Reads and writes the database unless the pass already stands in the way. Whether it is refused the admission script
@@ -65,7 +65,7 @@ def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network:
         return sent
     # Well before the opening the line lets nobody in, and nothing is counted.
     if not text or (card.opens_at - clocks.now()).total_seconds() > EARLY_SECONDS:
-        return Worth(NO_CODE, CodeRequired())
+        return AccessCheck(NO_CODE, CodeRequired())
     if CodeUse.objects.filter(request_id=request_id, code__sale_id=card.sale_id).exists():
         return sent
     guesses = f"guesses:{card.sale_id}:{network}"
@@ -75,7 +75,7 @@ def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network:
         return sent
     if not counts.add(guesses, 1, timeout=GUESS_SECONDS):
         _count_up(guesses)
-    return Worth(NO_CODE, CodeRequired(NOT_GOOD))
+    return AccessCheck(NO_CODE, CodeRequired(NOT_GOOD))
 
 
 def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:

@@ -36,14 +36,14 @@ class Pass(NamedTuple):
         return {"pass": self.text, "expires_at": datetime.fromtimestamp(self.expires_at, UTC).isoformat()}
 
 
-class Worth(NamedTuple):
-    """What a request's pass, or code, comes to. pass_id: as an Ask has it; refusal: what to say should it be needed."""
+class AccessCheck(NamedTuple):
+    """What a request's pass, or code, is worth. pass_id: as an Ask has it; refusal: what to say if it is needed."""
 
     pass_id: str
     refusal: FairdropError | None = None
 
 
-NOT_ASKED = Worth("")
+NOT_ASKED = AccessCheck("")
 
 
 @cache
@@ -74,7 +74,7 @@ def make_calm_pass(card: SaleCard, *, buyer: str) -> Pass:
     return make_pass(card, buyer=buyer, proof=str(now), until=now, kind=CALM)
 
 
-def check(text: str, card: SaleCard, *, buyer: str) -> Worth:
+def check(text: str, card: SaleCard, *, buyer: str) -> AccessCheck:
     """Return what the pass that came with a request is worth, and count the request; '' when none came.
 
     Whether it is refused the admission script says: who is in line already needs no pass.
@@ -86,9 +86,9 @@ def check(text: str, card: SaleCard, *, buyer: str) -> Worth:
         if not asks_for_pass(card):
             return NOT_ASKED
     try:
-        return Worth(_id_of(text, card, buyer=buyer))
+        return AccessCheck(_id_of(text, card, buyer=buyer))
     except PassRequired as error:
-        return Worth(NO_PASS, error)
+        return AccessCheck(NO_PASS, error)
 
 
 def _id_of(text: str, card: SaleCard, *, buyer: str) -> str:

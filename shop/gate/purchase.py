@@ -30,7 +30,7 @@ from inventory.redis.memory import WATCH
 from inventory.states import State
 from shop.access import codes, passes
 from shop.access.codes import NOT_SHOWN
-from shop.access.passes import NOT_ASKED, Worth
+from shop.access.passes import NOT_ASKED, AccessCheck
 from shop.buyers import mark_in
 from shop.client_address import Origin
 from shop.gate.sales.cache import Board
@@ -237,7 +237,7 @@ class Purchases:
             return self._late.find(reply, self._look_up(asked), headers)
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
-        if card.codes_required:
+        if card.codes_required and network != admission.REVOKED:
             return self._late.find(reply, self._show_code(asked, code), headers)
         return self._coalescer(entry).submit(asked)
 
@@ -246,7 +246,7 @@ class Purchases:
         ask, card = asked.ask, asked.entry.card
         sent = await self._codes.read(
             codes.check, code, card, request_id=ask.request_id, quantity=ask.quantity, network=ask.network,
-            sent=Worth(ask.pass_id, asked.refusal),
+            sent=AccessCheck(ask.pass_id, asked.refusal),
         )  # fmt: skip
         shown = asked._replace(ask=ask._replace(pass_id=sent.pass_id), refusal=sent.refusal)
         self._coalescer(asked.entry).submit(shown)

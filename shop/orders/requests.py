@@ -87,7 +87,7 @@ def ask(
         raise MemoryFull
     network = admission.REVOKED if card.revokes(network, mark=mark) else network
     sent = passes.check(pass_text, card, buyer=buyer)
-    if card.codes_required:
+    if card.codes_required and network != admission.REVOKED:
         sent = codes.check(code, card, request_id=name, quantity=quantity, network=network, sent=sent)
     wish = admission.Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id)
     card, answer = _admit_primed(card, wish)

@@ -28,6 +28,7 @@ from inventory.states import LIVE_STATES, State
 from shop.client_address import network_marks
 from shop.models import InUtc, Order, Sale, SaleTerms, in_reader_language, sale_state
 from shop.order_rows import record_of
+from shop.tickets.keys import keeps_logs
 
 # Longer than any transaction: a change has the moment at which its transaction began.
 MAX_COMMIT = timedelta(minutes=1)
@@ -187,11 +188,6 @@ def _find(**wanted: Any) -> SaleCard:
     if row is None:
         raise SaleNotFound
     return SaleCard(**row)
-
-
-def keeps_logs() -> bool:
-    """Say whether this shop keeps public logs of its sales."""
-    return bool(settings.SALE_LOG and settings.LOG_KEYS)
 
 
 def places_in_log(sale_id: int) -> tuple[int, list[list[int]]] | None:

@@ -45,9 +45,14 @@ def decode(text: str) -> bytes:
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
+def keeps_logs() -> bool:
+    """Say whether this shop keeps public logs of its sales."""
+    return bool(settings.SALE_LOG and settings.LOG_KEYS)
+
+
 def log_keys() -> tuple[LogKey, ...]:
     """Return the keys of this shop, the one that signs first. Raises LogOff when it keeps no logs."""
-    if not settings.SALE_LOG or not settings.LOG_KEYS:
+    if not keeps_logs():
         raise LogOff
     return _read_keys(tuple(settings.LOG_KEYS))
 

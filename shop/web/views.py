@@ -51,6 +51,7 @@ from shop.orders.requests import RequestView
 from shop.payments import checkout
 from shop.sales import catalogue
 from shop.sales.decision_rates import RATES
+from shop.tickets.keys import keeps_logs
 from shop.tickets.signing import sign_tickets
 from shop.web.delivery_form import DeliveryForm, form_of
 from shop.web.languages import LANGUAGES, QUANTITY, language_of
@@ -342,7 +343,7 @@ def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: Fairdrop
     face = SaleFace(card=card, now=now)
     context = {
         "face": face,
-        "has_log": catalogue.keeps_logs(),
+        "has_log": keeps_logs(),
         "now": now,
         "quantity": read_quantity(request),
         "idempotency_key": kept_key(request, error=error),

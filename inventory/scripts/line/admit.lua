@@ -5,9 +5,9 @@
 --       6 most requests on standby   7 for how many units of the sale one network is let in, 0: for any number
 --       8 the requests (at most 1,000) as JSON: a list of request ids, of buyers, of quantities, of terms versions, all
 --         of them texts; terms version "0": none was named; a list of the places in these lists, from 1, of those
---         that take standby where the line has no room; a list of networks, "": it is not known, "!": it is revoked; a list of
---         passes, "": none is asked for, "-": one is, and none that is good came, "!": a code is, and none came; empty
---         when no request needs one
+--         that take standby where the line has no room; a list of networks, "": it is not known, "!": it is revoked;
+--         a list of passes, "": none is asked for, "-": one is, and none that is good came, "!": a code is, and none
+--         came; empty when no request needs one
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed, or not since this server was started: it may have lost the last ordinals it gave

@@ -386,15 +386,8 @@ class GateProtocol(HttpToolsProtocol):
         if self.phase == LEAVING or self.transport.is_closing():
             return
         if hot.keep_alive and head.status != NOT_MODIFIED and REQUEST_ID not in self.fields:
-            if own_id:
-                self.transport.write(
-                    b"%b%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head.wire, self.clock.date, own_id, len(body), body)
-                )
-            else:
-                self.transport.write(
-                    b"%b%b%x\r\ncontent-length: %d\r\n\r\n%b"
-                    % (head.wire, self.clock.made, next(ID_NUMBERS), len(body), body)
-                )
+            mark = self.clock.date + own_id if own_id else b"%b%x" % (self.clock.made, next(ID_NUMBERS))
+            self.transport.write(b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head.wire, mark, len(body), body))
         else:
             length = b"" if head.status == NOT_MODIFIED else b"content-length: %d\r\n" % len(body)
             end = b"" if hot.keep_alive else b"connection: close\r\n"

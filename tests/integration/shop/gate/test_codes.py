@@ -18,6 +18,7 @@ from shop.access import codes
 from shop.models import AccessCode, CodeUse, Sale
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from tests.races.crowd import at_once
 from tests.support.http_calls import JSON, Answer, Buyer, Caller
 from tests.support.road import run
@@ -167,6 +168,23 @@ def test_before_the_opening_nothing_is_counted(web: Caller, make: MakeSale) -> N
     (code,) = new_codes(card)
     assert press(web, card, web.new_buyer(), code).status == 425
     assert left(card) == [1]
+
+
+def test_a_revoked_network_uses_no_code(web: Caller, make: MakeSale) -> None:
+    """The control is the same press after the network may come again."""
+    card = make()
+    (code,) = new_codes(card)
+    act = {"network": "127.0.0.1", "actor": "ada", "reason": "one script"}
+    sale_control.revoke_network(card.slug, **act)
+    wait_until(lambda: press(web, card, web.new_buyer(), "").json()["code"] == "network_revoked")
+    assert press(web, card, web.new_buyer(), code).json()["code"] == "network_revoked"
+    ann = web.new_buyer()
+    body, headers = f"quantity=1&idempotency_key=first-press&code={code}", {**FORM, "Cookie": f"buyer={ann.token}"}
+    assert web.call("POST", f"/sales/{card.slug}/", body=body, headers=headers).status == 403
+    assert left(card) == [1]
+    sale_control.restore_network(card.slug, **act)
+    wait_until(lambda: press(web, card, ann, code).status == 202)
+    assert left(card) == [0]
 
 
 def test_guesses_of_one_network_are_bounded(web: Caller, make: MakeSale) -> None:
