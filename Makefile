@@ -27,6 +27,8 @@ ADVISORIES ?=
 TESTS ?= tests
 # How many of them at once: each of these processes has servers of its own, and most tests wait for something.
 JOBS ?= 2
+# Their order, drawn from this number, so that a failure comes back when they run again; SEED=last repeats the last one.
+SEED ?= 1
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -51,8 +53,9 @@ flood: $(VENV)/load.stamp ## flood a running shop and judge it (SHAPE= RATE= USE
 	  --sales "$(SALES)" $(if $(SHOP),--host "$(SHOP)",--demo --host http://127.0.0.1:$(PORT))
 
 .PHONY: test
-test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/races for some of them)
-	@exec env $(LOCAL) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
+test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/races for some of them, SEED=2 in another order)
+	@exec env $(LOCAL) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
+	  --randomly-seed=$(SEED) $(TESTS)
 
 .PHONY: test-unit
 test-unit: $(VENV)/dev.stamp ## run the tests that need no server, in seconds
