@@ -93,7 +93,7 @@ bench-settle: $(VENV)/dev.stamp ## measure settlement, expiry, payment and the a
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench settle
 
 .PHONY: bench-streams
-bench-streams: $(VENV)/dev.stamp ## measure purchases alongside 2,000 live streams, and the sale page; fails below a floor
+bench-streams: $(VENV)/dev.stamp ## measure purchases alongside 2,000 live streams and 10,000 mails, and the sale page; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench streams
 
 .PHONY: bench-age

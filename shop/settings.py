@@ -129,8 +129,13 @@ MAIL_ON = bool(MAIL_URL) or MAILBOX
 DEFAULT_FROM_EMAIL = env.str("FAIRDROP_MAIL_FROM", default="shop@localhost")
 vars().update(environ.Env.email_url_config(MAIL_URL or "dummymail://"))
 EMAIL_TIMEOUT = 10
+# So many mails at most are sent in one second: the queue of a drop must not take the cores from its purchases.
+MAILS_PER_SECOND = env.int("FAIRDROP_MAILS_PER_SECOND", default=100)
+if not 1 <= MAILS_PER_SECOND <= 1000:
+    raise ImproperlyConfigured("FAIRDROP_MAILS_PER_SECOND must be from 1 to 1000")
 # Sent again every two minutes for a day and a half, should the mail server be away.
 POST_OFFICE = {
+    "BATCH_SIZE": MAILS_PER_SECOND,  # the mailer sends one batch a second
     "THREADS_PER_PROCESS": 4,
     "BATCH_DELIVERY_TIMEOUT": 60,
     "MAX_RETRIES": 1000,

@@ -20,10 +20,12 @@ class Plan:
     streams: int = 2_000
     asks_per_second: int = 300
     connections: int = 16
+    mail_pairs: int = 10
+    mails: int = 10_000
 
 
 FULL = Plan()
-QUICK = Plan(pairs=1, seconds=2.0)
+QUICK = Plan(pairs=1, seconds=2.0, mail_pairs=1)
 METHOD = (
     "One web process on one core; Valkey with every write on disk, PostgreSQL, a settler, the loader and the readers "
     "share the others.",
@@ -39,6 +41,9 @@ METHOD = (
     "settler and the loader run. They are niced, but on two cores a part of what is measured is theirs and not the "
     "web process'. So the ratio is an upper bound of what streams cost a purchase; how busy the web process is stands "
     "alongside it and owes nothing to the readers.",
+    "Mails: {mail_pairs} more pairs of rounds, alone and with {mails:,} mails in the queue of a mailer that sends them "
+    "as fast as it may; they end in the mailbox page, so no mail server slows it. A round in which the queue ran out "
+    "ends the run as failed.",
     "Sale page: the same page to a reader without cookies over {pages} connections, as fast as one process answers; "
     "alongside it the page rendered by Django for a reader who has a ticket.",
 )

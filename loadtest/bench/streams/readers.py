@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 
 from loadtest.bench.load.loop import HOST, LoadFailed
-from loadtest.bench.load.payloads import get
+from loadtest.bench.load.payloads import address, get
 
 CONNECT_SECONDS = 30.0
 OPEN_SECONDS = 60.0
@@ -70,9 +70,10 @@ def _read(port: int, streams: Sequence[tuple[str, str]], counts: Counts, ends: E
     sockets: dict[int, socket.socket] = {}
     begun: set[int] = set()
     with select.epoll() as poll:
-        for path, token in streams:
+        for number, (path, token) in enumerate(streams):
             opened = socket.create_connection((HOST, port), timeout=CONNECT_SECONDS)
-            opened.sendall(get(path, port=port, headers=f"Authorization: Bearer {token}\r\n"))
+            headers = f"Authorization: Bearer {token}\r\nX-Forwarded-For: {address(number)}\r\n"
+            opened.sendall(get(path, port=port, headers=headers))
             opened.setblocking(False)
             sockets[opened.fileno()] = opened
             poll.register(opened, select.EPOLLIN)

@@ -1,4 +1,4 @@
-"""What the shop promises of live streams alongside purchases: figures with their floors, samples, chart. Pure."""
+"""What is promised of purchases alongside live streams and mails: figures with their floors, samples, chart. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from loadtest.bench.harness.charts import bars
 from loadtest.bench.harness.report import Figure, ratio
 
 MAX_SLOWER = 1.5
+MAX_SLOWER_BY_MAILS = {"p50": 1.05, "p99": 1.15}
 MIN_PAGES = 5_000
 # Of the pace that is meant; below it the waits are those of fewer purchases.
 KEPT = 0.95
@@ -19,7 +20,7 @@ MIN_NEWS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamRound:
+class PurchaseRound:
     """One round of one side. asked: purchases; messages: of all streams; busy: the web process' share of its core."""
 
     side: str
@@ -32,9 +33,10 @@ class StreamRound:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Every round in pairs (alone, alongside), and the sale page's rates by reader."""
+    """Every round in pairs (alone, alongside): with streams, with mails; and the sale page's rates by reader."""
 
-    pairs: list[tuple[StreamRound, StreamRound]]
+    pairs: list[tuple[PurchaseRound, PurchaseRound]]
+    mails: list[tuple[PurchaseRound, PurchaseRound]]
     pages: dict[str, float]
 
     def middle(self, name: str) -> tuple[float, float]:
@@ -43,7 +45,7 @@ class Results:
         return alone, alongside
 
 
-def figures_of(results: Results, *, streams: int, asks: int) -> list[Figure]:
+def figures_of(results: Results, *, streams: int, asks: int, mails: int) -> list[Figure]:
     """Return every figure with its bound."""
     none, some = "no stream open", f"{streams:,} streams open"
     p50, p99, busy = (results.middle(name) for name in ("p50_ms", "p99_ms", "busy"))
@@ -61,16 +63,33 @@ def figures_of(results: Results, *, streams: int, asks: int) -> list[Figure]:
         Figure(f"web process busy, {none}", value=busy[0], unit="of a core"),
         Figure(f"web process busy, {some}", value=busy[1], unit="of a core"),
         Figure("messages to all streams", value=news, unit="/s", at_least=MIN_NEWS * streams),
+        *_mail_figures(results, mails=mails),
         Figure("sale page, one core, from memory", value=kept, unit="pages/s", at_least=MIN_PAGES),
         Figure("sale page, one core, rendered by Django", value=rendered, unit="pages/s"),
     ]
 
 
-def samples_of(pairs: Sequence[tuple[StreamRound, StreamRound]]) -> list[dict[str, Any]]:
+def _mail_figures(results: Results, *, mails: int) -> list[Figure]:
+    """Return how much slower purchases are while mails are sent, of each pair the ratio."""
+    return [
+        Figure(
+            f"{name} alongside a mailer with {mails:,} mails ÷ without, median of pairs",
+            value=median(
+                ratio(getattr(alongside, f"{name}_ms"), getattr(alone, f"{name}_ms"))
+                for alone, alongside in results.mails
+            ),
+            at_most=bound,
+        )
+        for name, bound in MAX_SLOWER_BY_MAILS.items()
+    ]
+
+
+def samples_of(pairs: Sequence[tuple[PurchaseRound, PurchaseRound]], *, of: str = "streams") -> list[dict[str, Any]]:
     """Return every round."""
     return [
         {
             "pair": number,
+            "of": of,
             "side": each.side,
             "purchases_per_second": round(each.asked_per_second, 1),
             "p50_ms": round(each.p50_ms, 2),

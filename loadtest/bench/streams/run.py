@@ -1,4 +1,5 @@
-"""Measures purchases alongside open streams and without, in pairs of rounds, and how many sale pages a process answers.
+"""Measures purchases alongside open streams, alongside mails that are sent, and alone, in pairs of rounds; and the rate
+of the sale page.
 Never leaves a slow round out: that would flatter. Streams that break or purchases refused end it.
 """
 
@@ -8,8 +9,9 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 from django.db import connection
 
@@ -19,15 +21,17 @@ from loadtest.bench.harness.fixtures import UNITS, Fixture, make_fixture
 from loadtest.bench.harness.servers import WebServer, running_shop
 from loadtest.bench.load.loader import Load, Loader, Pace
 from loadtest.bench.load.loop import HOST, LoadFailed
-from loadtest.bench.load.payloads import BODY, fresh_payloads, get
+from loadtest.bench.load.payloads import BODY, address, fresh_payloads, get
+from loadtest.bench.streams.mails import mailing
 from loadtest.bench.streams.plan import FULL, PAGE_CONNECTIONS, QUICK, RESTOCK_SECONDS, Plan, method_of
 from loadtest.bench.streams.readers import SPARE_HANDLES, Counts, raise_handle_limit, reading
-from loadtest.bench.streams.report import Results, StreamRound, figures_of, picture_of, samples_of
+from loadtest.bench.streams.report import PurchaseRound, Results, figures_of, picture_of, samples_of
 from shop.buyers import issue_buyer
 from shop.models import Sale
 from shop.sales.catalogue import prime_sale
 from shop.staff import sale_control
 
+Company = Callable[[], AbstractContextManager[Counts | None]]
 ALONE, BESIDE = "alone", "alongside"
 PAGE_READERS = {"kept": "", "rendered": "Cookie: ticket=0-aaaaaaaaaaaaaaaaaaaaaa\r\n"}
 # Those at the front get the units, and their streams end: so many more wait than are followed.
@@ -48,21 +52,24 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
         with machine.bound(to=bind_alone(web)):
             streams = waiting_streams(web.port, fixture.slug, count=plan.streams + SPARE_WAITING)[SPARE_WAITING:]
             say(f"{len(streams):,} buyers wait in line")
-            pairs = [pair(number, web, fixture, streams, plan=plan) for number in range(plan.pairs)]
+            followed = partial(reading, web.port, streams)
+            pairs = [pair(number, web, fixture, followed, plan=plan) for number in range(plan.pairs)]
+            queue = partial(mailing, run.place, queued=plan.mails)
+            mails = [pair(number, web, fixture, queue, plan=plan) for number in range(plan.mail_pairs)]
             pages = {name: page_rate(web, fixture, name, seconds=plan.seconds) for name in PAGE_READERS}
-    results = Results(pairs=pairs, pages=pages)
+    results = Results(pairs=pairs, mails=mails, pages=pages)
     return Findings(
-        figures=figures_of(results, streams=plan.streams, asks=plan.asks_per_second),
-        samples=samples_of(pairs),
+        figures=figures_of(results, streams=plan.streams, asks=plan.asks_per_second, mails=plan.mails),
+        samples=samples_of(pairs) + samples_of(mails, of="mails"),
         picture=picture_of(results),
     )
 
 
 def make_waiting_fixture(sku: str) -> Fixture:
-    """Make a sale of one unit with room for everybody who is going to wait."""
+    """Make a sale of one unit with room for everybody who is going to wait, and for each network."""
     fixture = make_fixture(sku)
     sale_control.adjust(fixture.slug, units=1 - UNITS, actor="benchmark", reason="few, so that a line forms")
-    Sale.objects.filter(pk=fixture.sale_id).update(room=UNITS)
+    Sale.objects.filter(pk=fixture.sale_id).update(room=UNITS, per_network_limit=UNITS)
     prime_sale(fixture.slug)
     return fixture
 
@@ -80,9 +87,13 @@ def waiting_streams(port: int, slug: str, *, count: int) -> list[tuple[str, str]
     """Let `count` buyers ask; return the path of each one's stream, and the token that may read it, by their place."""
     connection = http.client.HTTPConnection(HOST, port, timeout=10)
     found = []
-    for _ in range(count):
+    for number in range(count):
         _, token = issue_buyer()
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "Content-Type": "application/json",
+            "X-Forwarded-For": address(number),
+        }
         connection.request("POST", f"/api/v1/sales/{slug}/requests", body=BODY, headers=headers)
         answer = json.loads(connection.getresponse().read())
         if "events_url" not in answer:
@@ -93,13 +104,16 @@ def waiting_streams(port: int, slug: str, *, count: int) -> list[tuple[str, str]
 
 
 def pair(
-    number: int, web: WebServer, fixture: Fixture, streams: list[tuple[str, str]], *, plan: Plan
-) -> tuple[StreamRound, StreamRound]:
-    """Measure one round of each side, right after each other; which is first changes from pair to pair."""
-    found: dict[str, StreamRound] = {}
+    number: int, web: WebServer, fixture: Fixture, company: Company, *, plan: Plan
+) -> tuple[PurchaseRound, PurchaseRound]:
+    """Measure one round of each side, right after each other; which is first changes from pair to pair.
+
+    company: what goes on in the rounds alongside it; a block of its own in each.
+    """
+    found: dict[str, PurchaseRound] = {}
     for side in (ALONE, BESIDE) if number % 2 == 0 else (BESIDE, ALONE):
         with ExitStack() as stack:
-            counts = stack.enter_context(reading(web.port, streams)) if side == BESIDE else None
+            counts = stack.enter_context(company()) if side == BESIDE else None
             stack.enter_context(moving(fixture))
             found[side] = one_round(side, web, fixture, counts=counts, plan=plan)
         each = found[side]
@@ -110,7 +124,7 @@ def pair(
     return found[ALONE], found[BESIDE]
 
 
-def one_round(side: str, web: WebServer, fixture: Fixture, *, counts: Counts | None, plan: Plan) -> StreamRound:
+def one_round(side: str, web: WebServer, fixture: Fixture, *, counts: Counts | None, plan: Plan) -> PurchaseRound:
     """Ask at an even pace for one round. Raises LoadFailed when it does not count."""
     began, used = time.monotonic(), machine.cpu_seconds(web.child)
     messages = counts.messages.value if counts else 0
@@ -118,7 +132,7 @@ def one_round(side: str, web: WebServer, fixture: Fixture, *, counts: Counts | N
     passed = time.monotonic() - began
     if counts and counts.closed.value > MAX_ENDED * plan.streams:
         raise LoadFailed(f"{counts.closed.value} streams ended while they were measured")
-    return StreamRound(
+    return PurchaseRound(
         side=side,
         asked_per_second=load.per_second,
         p50_ms=load.wait_ms(0.5),
@@ -169,7 +183,7 @@ def page_rate(web: WebServer, fixture: Fixture, reader: str, *, seconds: float) 
 
 
 BENCHMARK = Benchmark(
-    title="Live streams alongside purchases, and the sale page: measured",
+    title="Live streams and mails alongside purchases, and the sale page: measured",
     command="make bench-streams",
     packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop"),
     full=FULL,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from loadtest.bench.streams.report import Results, StreamRound, figures_of, picture_of
+from loadtest.bench.streams.report import PurchaseRound, Results, figures_of, picture_of
 
 
 def pair(
     *, alone_ms: float = 10.0, beside_ms: float = 12.0, asked: float = 300.0, news: float = 700.0
-) -> tuple[StreamRound, StreamRound]:
+) -> tuple[PurchaseRound, PurchaseRound]:
     """Return a pair of rounds with these p99 waits."""
     return tuple(  # type: ignore[return-value]
-        StreamRound(
+        PurchaseRound(
             side=side,
             asked_per_second=asked,
             p50_ms=wait / 2,
@@ -24,9 +24,12 @@ def pair(
     )
 
 
-def broken(pairs: list[tuple[StreamRound, StreamRound]], *, pages: float = 8_000.0) -> list[str]:
-    """Return the names of the figures that do not keep their bound."""
-    found = figures_of(Results(pairs=pairs, pages={"kept": pages, "rendered": 300.0}), streams=2_000, asks=300)
+def broken(
+    pairs: list[tuple[PurchaseRound, PurchaseRound]], *, pages: float = 8_000.0, mailing_ms: float = 10.0
+) -> list[str]:
+    """Return the names of the figures that do not keep their bound. mailing_ms: the p99 while mails are sent, of 10."""
+    results = Results(pairs=pairs, mails=[pair(beside_ms=mailing_ms)] * 3, pages={"kept": pages, "rendered": 300.0})
+    found = figures_of(results, streams=2_000, asks=300, mails=10_000)
     return [figure.name for figure in found if not figure.ok]
 
 
@@ -53,11 +56,18 @@ def test_a_slow_page_breaks_its_floor() -> None:
     assert broken([pair()], pages=4_000.0) == ["sale page, one core, from memory"]
 
 
+def test_mails_that_slow_purchases_break_their_floors() -> None:
+    assert broken([pair()], mailing_ms=10.4) == []
+    p50, p99 = broken([pair()], mailing_ms=12.0)
+    assert (p50[:3], p99[:3]) == ("p50", "p99")
+    assert "10,000 mails" in p50
+
+
 def test_what_disturbs_both_sides_alike_is_no_ratio() -> None:
     assert broken([pair(), pair(alone_ms=100.0, beside_ms=120.0), pair()]) == []
 
 
 def test_the_chart_has_both_sides() -> None:
-    drawn = picture_of(Results(pairs=[pair()], pages={"kept": 8_000.0, "rendered": 300.0}))
+    drawn = picture_of(Results(pairs=[pair()], mails=[pair()], pages={"kept": 8_000.0, "rendered": 300.0}))
     assert "alongside the streams" in drawn
     assert "no stream open" in drawn

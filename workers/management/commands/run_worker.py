@@ -4,6 +4,7 @@ Exit code 0 after an orderly stop.
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,7 @@ PAYMENTS_SECONDS = 2.0
 RECONCILE_SECONDS = 1.0
 # How long a mail may wait before the mailer looks.
 MAIL_SECONDS = 1.0
+MAILER_NICENESS = 10
 # How long something may have happened before the notary looks: it is published within a second.
 NOTARY_SECONDS = 0.3
 # A sign of life may hold no worker up for longer.
@@ -120,8 +122,17 @@ def run_sandbox(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
 
 def run_mailer(stop: StopFlag, heartbeat: Heartbeat) -> None:
-    """Queue and send mails until stopped."""
-    run_until_stopped(Mailer().work_once, stop=stop, wait_for_work=lambda: stop.wait(MAIL_SECONDS), heartbeat=heartbeat)
+    """Queue and send mails until stopped, a batch a second; purchases come first."""
+    os.nice(MAILER_NICENESS)
+    mailer = Mailer()
+
+    def send_and_rest() -> int:
+        done = mailer.work_once()
+        if done:
+            stop.wait(MAIL_SECONDS)
+        return done
+
+    run_until_stopped(send_and_rest, stop=stop, wait_for_work=lambda: stop.wait(MAIL_SECONDS), heartbeat=heartbeat)
 
 
 def run_notary(stop: StopFlag, heartbeat: Heartbeat) -> None:

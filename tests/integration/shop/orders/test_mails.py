@@ -263,6 +263,28 @@ def test_a_killed_mailer_loses_and_doubles_nothing(
     assert [reader.subjects for reader in readers] == [[LINK, TURN]] * len(readers)
 
 
+@pytest.mark.parametrize(("most", "is_slow"), [("1", True), ("100", False)])
+def test_a_mailer_sends_no_more_in_a_second_than_it_may(
+    new_card: Callable[..., SaleCard],
+    process_environment: dict[str, str],
+    tmp_path: Path,
+    most: str,
+    is_slow: bool,
+) -> None:
+    """The control is the mailer that may send all of them at once."""
+    card = new_card(units=4)
+    for _ in range(4):
+        Reader(card).give()
+    command = [sys.executable, "manage.py", "run_worker", "mailer"]
+    environment = {**process_environment, "FAIRDROP_MAILS_PER_SECOND": most}
+    with running_process("mailer", command, environment=environment, folder=tmp_path):
+        sent = Email.objects.filter(status=STATUS.sent)
+        wait_until(sent.exists, what="the first mail is sent")
+        at_first = sent.count()
+        wait_until(lambda: sent.count() == 4, what="all mails are sent")
+    assert (at_first < 4) == is_slow
+
+
 def test_a_mail_whose_acceptance_was_lost_is_sent_again_under_the_same_id(
     new_card: Callable[..., SaleCard], process_environment: dict[str, str], tmp_path: Path
 ) -> None:
