@@ -6,17 +6,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import ROOT, STOP_SECONDS, settler_process, web_process
-from workers.embedded.child_process import ChildProcess
+from tests.support.servers.shop_processes import shop_process
 
 if TYPE_CHECKING:
     from shop.sales.catalogue import SaleCard
@@ -61,20 +58,8 @@ def chromium() -> Iterator[Browser]:
 def whole_shop(lasting_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop with every worker a buyer meets: settler, expirer, and the sandbox that sends its notices."""
     folder = tmp_path_factory.mktemp("whole-shop")
-    with ExitStack() as running:
-        running.enter_context(settler_process(lasting_environment, folder=folder))
-        for kind in ("expirer", "sandbox"):
-            child = ChildProcess(
-                name=kind,
-                arguments=[sys.executable, "manage.py", "run_worker", kind],
-                environment=lasting_environment,
-                folder=ROOT,
-                log_path=folder / f"{kind}.log",
-                stop_timeout_seconds=STOP_SECONDS,
-            )
-            running.callback(child.stop)
-            child.start()
-        yield running.enter_context(web_process(lasting_environment, folder=folder))
+    with shop_process(lasting_environment, folder=folder, workers=("settler", "expirer", "sandbox")) as caller:
+        yield caller
 
 
 @pytest.fixture

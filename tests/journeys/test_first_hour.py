@@ -22,9 +22,8 @@ from playwright.sync_api import Browser, Download, Page, expect
 from shop.models import Order, Product, Sale
 from shop.sales.catalogue import find_sale
 from tests.journeys.visits import DESKTOP, SCREENS, Visit
-from tests.support.crashes.worker_shop import worker_process
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import ROOT, settler_process, web_process
+from tests.support.servers.shop_processes import ROOT, shop_process
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.staff import new_user
 from tests.support.waiting import wait_until
@@ -207,13 +206,7 @@ def states_of(download: Download) -> list[str]:
 def shop(lasting_environment: dict[str, str], tmp_path: Path) -> Iterator[Caller]:
     """A shop that believes the crowd's addresses, as the demo's does: else all of them come from one network."""
     environment = {**lasting_environment, "FAIRDROP_TRUSTED_PROXIES": "127.0.0.0/8"}
-    with (
-        settler_process(environment, folder=tmp_path),
-        worker_process("expirer", environment, folder=tmp_path),
-        worker_process("payments", environment, folder=tmp_path),
-        worker_process("sandbox", environment, folder=tmp_path),
-        web_process(environment, folder=tmp_path) as caller,
-    ):
+    with shop_process(environment, folder=tmp_path) as caller:
         yield caller
 
 

@@ -16,9 +16,8 @@ import pytest
 
 from loadtest.record.history import read_history
 from shop.sales.catalogue import SaleCard
-from tests.support.crashes.worker_shop import worker_process
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import ROOT, settler_process, web_process
+from tests.support.servers.shop_processes import ROOT, SELLING, shop_process
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.shown_sales import shown_sales
 from tests.support.waiting import wait_until
@@ -40,16 +39,8 @@ def environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop with the processes of the demo."""
     folder = tmp_path_factory.mktemp("shop")
-    with (
-        settler_process(environment, folder=folder, name="settler-1"),
-        settler_process(environment, folder=folder, name="settler-2"),
-        worker_process("expirer", environment, folder=folder),
-        worker_process("payments", environment, folder=folder),
-        worker_process("reconciler", environment, folder=folder),
-        worker_process("sandbox", environment, folder=folder),
-        worker_process("notary", environment, folder=folder),
-        web_process(environment, folder=folder) as caller,
-    ):
+    workers = (*SELLING, "settler", "reconciler", "notary")
+    with shop_process(environment, folder=folder, workers=workers) as caller:
         yield caller
 
 

@@ -20,9 +20,8 @@ from playwright.sync_api import Browser, expect
 from loadtest.users.crowd import read_progress
 from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import DESKTOP, Visit
-from tests.support.crashes.worker_shop import worker_process
 from tests.support.http_calls import Answer, Caller
-from tests.support.servers.shop_processes import ROOT, settler_process, web_process
+from tests.support.servers.shop_processes import ROOT, shop_process
 from tests.support.shown_sales import shown_sales
 from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
@@ -44,13 +43,7 @@ def environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop that decides and takes payments."""
     folder = tmp_path_factory.mktemp("shop")
-    with (
-        settler_process(environment, folder=folder),
-        worker_process("expirer", environment, folder=folder),
-        worker_process("payments", environment, folder=folder),
-        worker_process("sandbox", environment, folder=folder),
-        web_process(environment, folder=folder) as caller,
-    ):
+    with shop_process(environment, folder=folder) as caller:
         yield caller
 
 

@@ -14,9 +14,8 @@ import pytest
 
 from loadtest.record.history import read_history
 from shop.sales.catalogue import SaleCard
-from tests.support.crashes.worker_shop import worker_process
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import ROOT, settler_process, web_process
+from tests.support.servers.shop_processes import ROOT, SELLING, shop_process
 from tests.support.shown_sales import shown_sales
 
 TOKEN = "audit-token-of-a-scenario"
@@ -36,14 +35,7 @@ def environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop with the processes of the demo."""
     folder = tmp_path_factory.mktemp("shop")
-    with (
-        settler_process(environment, folder=folder),
-        worker_process("expirer", environment, folder=folder),
-        worker_process("payments", environment, folder=folder),
-        worker_process("reconciler", environment, folder=folder),
-        worker_process("sandbox", environment, folder=folder),
-        web_process(environment, folder=folder) as caller,
-    ):
+    with shop_process(environment, folder=folder, workers=(*SELLING, "reconciler")) as caller:
         yield caller
 
 

@@ -21,8 +21,6 @@ from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 from workers.management.commands.reconcile import run
 
-STOP_SECONDS = 10.0
-
 
 @contextmanager
 def worker_process(
@@ -30,9 +28,7 @@ def worker_process(
 ) -> Iterator[ChildProcess]:
     """Run `manage.py run_worker <worker>` with its log in `folder`."""
     command = [sys.executable, "manage.py", "run_worker", worker]
-    with running_process(
-        name or worker, command, environment=environment, folder=folder, stop_seconds=STOP_SECONDS
-    ) as child:
+    with running_process(name or worker, command, environment=environment, folder=folder) as child:
         yield child
 
 

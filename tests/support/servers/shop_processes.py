@@ -7,7 +7,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support.http_calls import Caller
@@ -17,7 +17,9 @@ from workers.embedded.server import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND_SECONDS = 300.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 10.0
+# The workers of a shop that decides and takes payments.
+SELLING = ("settler", "expirer", "payments", "sandbox")
 
 
 @contextmanager
@@ -51,6 +53,17 @@ def settler_process(environment: Mapping[str, str], *, folder: Path, name: str =
     command = [sys.executable, "manage.py", "run_worker", "settler"]
     with running_process(name, command, environment=environment, folder=folder) as child:
         yield child
+
+
+@contextmanager
+def shop_process(environment: Mapping[str, str], *, folder: Path, workers: Sequence[str] = SELLING) -> Iterator[Caller]:
+    """Run a web process and `workers`, one of each kind named, with their logs in `folder`; give the shop's caller."""
+    with ExitStack() as running:
+        for number, worker in enumerate(workers):
+            command = [sys.executable, "manage.py", "run_worker", worker]
+            name = f"{worker}-{number}"
+            running.enter_context(running_process(name, command, environment=environment, folder=folder))
+        yield running.enter_context(web_process(environment, folder=folder))
 
 
 def run_manage(*arguments: str, environment: Mapping[str, str]) -> None:
