@@ -1,32 +1,32 @@
 """Checks the public log of a sale of any Fairdrop shop: who stood where, who was decided when, what became of units.
 
-    python verify_sale.py https://shop.example/sales/lantern-drop/ [--keep FOLDER] [--follow] [--ticket FILE]
+    python verify_sale.py https://shop.example/sales/lantern-drop/ [--keep FOLDER] [--cosign KEYFILE]
 
 Needs Python 3.11, `cryptography`, and no other file. It fetches every leaf, checks that they are the tree that the shop
 has signed, and replays the sale by the rules below. Exit code: 0 all hold, 1 one is broken, 2 the log could not be read.
-docs/checkable-line.md says what each leaf and a ticket means, and what no log can show.
+docs/checkable-line.md says what leaves, tickets and cosignatures mean, and what no log can show.
 """  # noqa: E501
-
-from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 import urllib.request
-from base64 import b64decode, urlsafe_b64decode
+from base64 import b64decode, b64encode, urlsafe_b64decode
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import lru_cache, reduce
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-WIDTH = 256
-PATIENCE_US = 120_000_000
+WIDTH, PATIENCE_US = 256, 120_000_000
 RULES = {
     "signed": "every checkpoint is signed by a key that the shop published",
     "tree": "the leaves are those that the checkpoint signs",
@@ -44,9 +44,10 @@ RULES = {
     "ticket": "each ticket shown here is signed, and the log gives its place to it alone",
 }
 # Outcome → the states that it may follow; after it the request has that state, or is paid when it was retaken.
-DECIDED = {"held": "waits", "sold_out": "waits", "refused": "waits"}
-ENDED = {"left": "waits", "paid": "held", "expired": "held", "cancelled": "held", "retaken": "expired",
+DECIDED = dict.fromkeys(("held", "sold_out", "refused"), "waits late")
+ENDED = {"left": "waits late", "paid": "held", "expired": "held", "cancelled": "held", "retaken": "expired",
          "refunded": "paid expired cancelled"}  # fmt: skip
+NOTE = re.compile(r"(?:[^—\n].*\n)+\n(?:— \S+ \S+\n)+")  # a checkpoint: its text, and who signed it
 ON_TICKETS = ("ordinal", "seq", "quantity", "request", "holder", "terms")
 Leaf = dict[str, Any]
 
@@ -59,6 +60,28 @@ def signs(public: bytes, signature: bytes, text: bytes) -> bool:
     except InvalidSignature:
         return False
     return True
+
+
+def key_id(name: str, public: bytes) -> bytes:
+    """Return the id of a key in notes (C2SP signed-note); before the key stands a 1, or a 4 when it cosigns."""
+    return sha256(name.encode() + b"\n" + public).digest()[:4]
+
+
+def cosigned(note: str, at: int) -> bytes:
+    """Return what a cosigner signs of a checkpoint, in the second `at` (C2SP tlog-cosignature)."""
+    return f"cosignature/v1\ntime {at}\n".encode() + note.partition("\n\n")[0].encode() + b"\n"
+
+
+def cosign(note: str, file: Path) -> str:
+    """Return a checkpoint with one cosignature more. file: has the key, or it is made; its name is the cosigner's."""
+    if not file.exists():
+        file.touch(0o600, exist_ok=False)
+        file.write_text(Ed25519PrivateKey.generate().private_bytes_raw().hex())
+    key, at = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(file.read_text())), int(time.time())
+    public = b"\4" + key.public_key().public_bytes_raw()
+    blob = key_id(file.name, public) + at.to_bytes(8, "big") + key.sign(cosigned(note, at))
+    print(f"  ✓ cosigned, as {file.name}+{blob[:4].hex()}+{b64encode(public).decode()}")
+    return f"{note}— {file.name} {b64encode(blob).decode()}\n"
 
 
 def node(left: bytes, right: bytes) -> bytes:
@@ -81,12 +104,10 @@ class Replay:
 
     def __init__(self, off: Collection[str] = ()) -> None:
         self.off, self.faults, self.counts, self.parts = off, dict[str, list[str]](), Counter[str](), list[bytes]()
-        self.voided = Counter[str]()
-        # A place is its leaf with its limit, its state, and whether it may be late: it was lost or put back.
-        self.places, self.line = dict[str, Leaf](), deque[str]()  # the line: who waits, in its order
-        self.standing = list[str]()  # on standby: after all in line, until enough comes back
+        # A place is its leaf with its limit and its state: "late" is who waits, and was lost or put back.
+        self.places, self.line, self.standing = dict[str, Leaf](), deque[str](), deque[str]()  # the last: on standby
         self.passed = dict[str, str]()  # who was passed over, until the log says why
-        self.live = Counter[str]()  # holder → units held or paid
+        self.live, self.voided = Counter[str](), Counter[str]()  # holder → units held or paid; reason → orders
         self.terms, self.lost, self.restored = dict[int, Leaf](), list[list[int]](), set[str]()
         self.tickets = dict[int, Leaf]()  # ordinal → what a ticket says of a place that was not published yet
         self.size = self.at = self.ordinal = self.seq = self.free = self.held = self.closed_at = 0
@@ -106,7 +127,7 @@ class Replay:
             self.expect("life", self.is_open or leaf["kind"] == "opened", "before the sale was opened")
             self.counts[leaf["kind"]] += 1
             getattr(self, f"on_{leaf['kind']}")(leaf)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self.expect("format", False, f"cannot be read: {error!r}")
         self.size += 1
         self.parts.append(sha256(b"\0" + raw).digest())  # the roots of the perfect trees over all leaves
@@ -137,9 +158,9 @@ class Replay:
         self.expect("ticket", is_as_said, f"place {ordinal}, of {said['request']} by its ticket, is given to {name}")
         known = self.places.get(name)  # after a loss the same request may ask again
         self.expect("admitted", known is None or bool(self.lost), f"{name} is admitted twice")
-        if known is None or known["state"] == "waits":
+        if known is None or known["state"] in ("waits", "late"):
             limit = self.terms.get(leaf["terms"], {"limit": 0})["limit"]
-            self.places[name] = {"standby": False, **leaf, "limit": limit, "is_late": came_back, "state": "waits"}
+            self.places[name] = {"standby": False, **leaf, "limit": limit, "state": "late" if came_back else "waits"}
             (self.standing if leaf.get("standby") else [] if came_back else self.line).append(name)
 
     def is_lost(self, ordinal: int) -> bool:
@@ -156,63 +177,63 @@ class Replay:
 
     def on_requeued(self, leaf: Leaf) -> None:
         self.passed.pop(leaf["request"], None)
-        if leaf["request"] in self.places:
-            self.places[leaf["request"]]["is_late"] = True
+        if self.state(leaf["request"]) == "waits":
+            self.places[leaf["request"]]["state"] = "late"
 
     def on_stock(self, leaf: Leaf) -> None:
-        self.move("", leaf["change"])
-
-    def move(self, holder: str, units: int) -> None:
-        """Change the free units by those that a holder gives back (or takes, when negative)."""
-        self.free += units
-        self.live[holder] -= units
+        self.free += leaf["change"]
         self.expect("units", self.free >= 0, f"{-self.free} units were not free")
 
     def on_decided(self, leaf: Leaf) -> None:
         """Check a decision, or what ended a hold or an order."""
         name, outcome, reason = leaf["request"], leaf["outcome"], leaf.get("reason", "")
-        place, is_decided = self.places.get(name, {"state": "unknown"}), leaf["kind"] == "decided"
-        if place["state"] not in (DECIDED if is_decided else ENDED)[outcome].split():
-            self.expect("life", False, f"{name} is {leaf['kind']} as {outcome}, and was {place['state']}")
+        state, is_decided = self.state(name), leaf["kind"] == "decided"
+        if state not in (DECIDED if is_decided else ENDED)[outcome].split():
+            self.expect("life", False, f"{name} is {leaf['kind']} as {outcome}, and was {state}")
             return
-        if is_decided and not place["is_late"] and (outcome != "refused" or reason == "limit_reached"):
+        place = self.places[name]
+        if is_decided and state == "waits" and (outcome != "refused" or reason == "limit_reached"):
             self.check_turn(name, place, outcome)
         self.passed.pop(name, None)
-        takes, gives = outcome in ("held", "retaken"), outcome in ("expired", "cancelled") or place["state"] == "paid"
+        takes, gives = outcome in ("held", "retaken"), outcome in ("expired", "cancelled") or state == "paid"
         quantity, holder = place["quantity"], place["holder"]
         back = quantity * (gives - takes)
         told = back if is_decided else leaf["units"]
         self.expect("units", told == back, f"{name} gave back {told} and not {back} units")
-        may_come = 0 if self.closed_at else self.held
-        self.expect("sold_out", outcome != "sold_out" or quantity > self.free + may_come, f"{self.free} were free")
+        is_enough = quantity <= self.free + self.held * (not self.closed_at)
+        self.expect("sold_out", outcome != "sold_out" or not is_enough, f"{self.free} were free")
         is_above = self.live[holder] + quantity > place["limit"]
         self.expect("limit", not (takes and is_above), f"{holder} gets more than {place['limit']}")
         self.expect("limit", is_above or reason != "limit_reached", f"{name} was refused below {place['limit']}")
-        self.held += quantity * ((outcome == "held") - (place["state"] == "held"))
-        self.move(holder, back)
+        self.held += quantity * ((outcome == "held") - (state == "held"))
+        self.live[holder] -= back
+        self.on_stock({"change": back})
         place["state"] = "paid" if outcome == "retaken" else outcome
 
     on_ended = on_decided
 
+    def state(self, name: str) -> str:
+        return str(self.places[name]["state"]) if name in self.places else "unknown"
+
     def check_turn(self, name: str, place: Leaf, outcome: str) -> None:
         """Find out whether anybody ahead is passed over by a decision; why, the log may say later."""
-        while self.line and (self.places[self.line[0]]["state"] != "waits" or self.places[self.line[0]]["is_late"]):
-            self.line.popleft()
+        for queue in (self.line, self.standing):
+            while queue and self.state(queue[0]) != "waits":
+                queue.popleft()
         if self.line and self.line[0] != name:
             self.passed.setdefault(self.line[0], f"leaf {self.size}: {name} was decided before {self.line[0]}")
         self.expect("order", name not in self.passed, f"{name} was passed over before")
         if place["standby"] and outcome == "held":
-            before = [self.places[each] for each in self.standing[: self.standing.index(name)]]
-            first = [each["quantity"] for each in before if each["state"] == "waits" and not each["is_late"]]
-            self.expect("order", min(first, default=1001) > place["quantity"], f"{name} was not first on standby")
+            before = (self.places[each] for each in takewhile(name.__ne__, self.standing))
+            is_first = all(each["quantity"] > place["quantity"] for each in before if each["state"] == "waits")
+            self.expect("order", is_first, f"{name} was not first on standby")
         self.expect("pause", not self.is_paused or self.closed_at > 0, f"{name} was decided")
 
     def on_act(self, leaf: Leaf) -> None:
         if "terms" in leaf:
             known = self.terms.setdefault(leaf["terms"]["version"], leaf["terms"])
             self.expect("terms", known == leaf["terms"], f"version {known['version']} of the terms has changed")
-        if leaf["act"] == "void_order":
-            self.voided[leaf["reason"]] += 1
+        self.voided[leaf.get("reason", "")] += leaf["act"] == "void_order"
         self.is_paused = {"pause": True, "resume": False}.get(leaf["act"], self.is_paused)
 
     def on_closed(self, leaf: Leaf) -> None:
@@ -224,7 +245,7 @@ class Replay:
         if self.passed and "order" not in self.off:
             self.faults.setdefault("order", []).extend(self.passed.values())
         if self.closed_at and now_us - self.closed_at > PATIENCE_US:
-            waits = [name for name, each in self.places.items() if each["state"] == "waits" and not each["is_late"]]
+            waits = [name for name in self.places if self.state(name) == "waits"]
             self.expect("answered", not waits, f"{len(waits)} had no answer, the first {waits[:1]}")
         for ordinal, said in self.tickets.items():
             may_come = now_us - said["seq"] < PATIENCE_US or self.is_lost(ordinal)
@@ -232,11 +253,13 @@ class Replay:
 
 
 class Verifier:
-    """One log. get: fetches a path of the shop; kept: root by size, of checkpoints that were seen before."""
+    """One log. get: fetches a path; kept: size → root, as seen before; saw: cosigner → leaves seen last, and when."""
 
-    def __init__(self, get: Callable[[str], bytes], slug: str, *, off: Collection[str] = ()) -> None:
+    def __init__(self, get: Callable[[str], bytes], slug: str, *, off: Collection[str] = (), vkeys: str = "") -> None:
         self.get, self.slug, self.replay, self.origin, self.note = get, slug, Replay(off), "", ""
         self.log, self.keys, self.kept = f"/api/v1/sales/{slug}/log", dict[str, bytes](), dict[int, bytes]()
+        self.saw, parts = dict[str, tuple[int, int]](), (vkey.split("+", 2) for vkey in vkeys.split())
+        self.known = {(name, bytes.fromhex(said)): b64decode(public)[1:] for name, said, public in parts}
 
     def read_keys(self) -> None:
         found = json.loads(self.get("/.well-known/fairdrop-keys"))
@@ -244,11 +267,20 @@ class Verifier:
 
     def read_note(self, note: str, *, rule: str) -> tuple[int, bytes]:
         """Check who signed a checkpoint (C2SP signed-note, tlog-checkpoint); return its size and root."""
+        if not NOTE.fullmatch(note):
+            raise ValueError(f"this is no checkpoint: {note[:80]!r}")
         text, _, lines = note.partition("\n\n")
         origin, size, root = text.split("\n")
-        ids = {sha256(origin.encode() + b"\n\1" + key).digest()[:4]: key for key in self.keys.values()}
-        signed = [b64decode(line.split(" ")[2]) for line in lines.splitlines() if line.startswith(f"— {origin} ")]
-        is_signed = any(raw[:4] in ids and signs(ids[raw[:4]], raw[4:], f"{text}\n".encode()) for raw in signed)
+        ids, is_signed = {(origin, key_id(origin, b"\1" + key)): key for key in self.keys.values()}, False
+        for _, name, blob in (line.split(" ") for line in lines.splitlines()):
+            raw = b64decode(blob)
+            if key := ids.get((name, raw[:4])):
+                is_signed |= signs(key, raw[4:], f"{text}\n".encode())
+            elif key := self.known.get((name, raw[:4])):
+                at = int.from_bytes(raw[4:12], "big")
+                is_good = at < time.time() + 300 and signs(key, raw[12:], cosigned(note, at))
+                self.replay.expect(rule, is_good, f"{name} did not cosign {size} leaves")
+                self.saw[name] = max(self.saw.get(name, (0, 0)), (int(size), at * is_good))
         is_own = origin.endswith(f"/sales/{self.slug}") and self.origin in ("", origin)
         self.replay.expect(rule, is_own and is_signed, f"no key of the shop signed a checkpoint of {origin}")
         self.origin = origin
@@ -287,8 +319,8 @@ class Verifier:
 
     def round(self) -> None:
         """Fetch what is new and check all of it."""
-        self.note, replay = self.get(f"{self.log}/checkpoint").decode(), self.replay
-        size, root = self.read_note(self.note, rule="signed")
+        note, replay = self.get(f"{self.log}/checkpoint").decode(), self.replay
+        size, root = self.read_note(note, rule="signed")
         replay.expect("kept", size >= max([replay.size, *self.kept]), f"the log has {size} leaves, and had more")
         for leaf in self.leaves(replay.size, max(size, replay.size)):
             replay.add(leaf)
@@ -296,37 +328,52 @@ class Verifier:
             replay.expect("kept", same, f"the first {replay.size} leaves are not those that were kept")
         replay.expect("tree", size < replay.size or root == replay.root(), "the leaves have another root")
         self.kept.setdefault(size, root)
+        self.note = note  # all of it was checked
 
 
-def run(verifier: Verifier, *, keep: Path | None = None, follow: bool = False, ticket: Path | None = None) -> int:
-    """Check once, or again and again; keep the checkpoint of a log in which nothing was found wrong."""
+def run(
+    verifier: Verifier, *, keep: Path | None = None, follow: bool = False, ticket: Path | None = None,
+    cosigner: Path | None = None,
+) -> int:  # fmt: skip
+    """Check once, or again and again; keep, and cosign, the checkpoint of a log in which nothing was found wrong."""
     verifier.read_keys()
-    for file in keep.glob("*") if keep else ():
-        size, root = verifier.read_note(file.read_text(), rule="kept")
-        verifier.replay.expect("kept", verifier.kept.setdefault(size, root) == root, f"two logs of {size} leaves")
+    for text in [file.read_text() for file in keep.glob("*")] if keep else ():
+        for note in re.split(r"\n(?=[^—\s]+/sales/)", text.strip()):
+            size, root = verifier.read_note(f"{note.strip()}\n", rule="kept")
+            verifier.replay.expect("kept", verifier.kept.setdefault(size, root) == root, f"two logs of {size} leaves")
     if ticket:
         verifier.show(ticket.read_text().strip())
     verifier.round()
-    while follow and not verifier.replay.faults:
-        print(f"{time.strftime('%H:%M:%S')} {verifier.replay.size:,} leaves, no fault", flush=True)
-        time.sleep(1)
-        verifier.round()
+    with suppress(KeyboardInterrupt):
+        while follow and not verifier.replay.faults:
+            print(f"{time.strftime('%H:%M:%S')} {verifier.replay.size:,} leaves, no fault", flush=True)
+            time.sleep(1)
+            verifier.round()
+    verifier.replay.finish(time.time_ns() // 1000)
+    report(verifier)
+    if keep and not verifier.replay.faults:
+        keep.mkdir(parents=True, exist_ok=True)
+        note = cosign(verifier.note, cosigner) if cosigner else verifier.note
+        (keep / note.split("\n")[1]).write_text(note)
+    return 1 if verifier.replay.faults else 0
+
+
+def report(verifier: Verifier) -> None:
+    """Print a sentence for each rule, who has cosigned this log, and what nobody can check."""
     replay = verifier.replay
-    replay.finish(time.time_ns() // 1000)
     print(f"{verifier.origin}: {replay.size:,} leaves, {len(replay.places):,} places")
     for rule, sentence in RULES.items():
         found = replay.faults.get(rule, [])
         print(f"  {'✗' if found else '✓'} {sentence}", *found[:3], sep="\n      ")
-    if replay.voided:
-        voided = ", ".join(f"{count:,} {reason}" for reason, count in sorted(replay.voided.items()))
-        print(f"  ! voided by the shop before shipping: {voided}")
+    for name, _ in verifier.known:
+        size, at = verifier.saw.get(name, (0, 0))
+        print(f"  – {name} cosigned {size:,} leaves", time.strftime("until %F %T UTC", time.gmtime(at)) if at else "")
+    if verifier.known:
+        print(f"  {'✗ not all who cosigned' if 'kept' in replay.faults else '✓ all who cosigned'} have seen this log")
+    print(f"  – voided by the shop before shipping: {dict(+replay.voided) or 'nothing'}")
     lost = sum(last - first + 1 for first, last in replay.lost)
     back = f"{len(replay.restored):,} brought back, {replay.counts['requeued']:,} put back in line"
     print(f"  – declared, and to be believed: {lost:,} places lost or never given, {back}")
-    if keep and not replay.faults:
-        keep.mkdir(parents=True, exist_ok=True)
-        (keep / str(replay.size)).write_text(verifier.note)
-    return 1 if replay.faults else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -335,21 +382,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="where checkpoints are kept, yours and others', to compare")
     parser.add_argument("--follow", action="store_true", help="go on until a rule is broken, or Ctrl-C")
     parser.add_argument("--ticket", type=Path, help="a file with your ticket, to see that the log has your place")
+    parser.add_argument("--cosign", type=Path, help="a file with your key, to sign the checkpoint that is kept")
+    parser.add_argument("--known", type=Path, help="a file with vkeys of others, to see what they have cosigned")
     options = parser.parse_args(arguments)
+    if options.cosign and not options.keep:
+        parser.error("--cosign needs --keep: a log is cosigned only when it has grown from what was kept before")
     shop, _, slug = options.sale.rstrip("/").rpartition("/sales/")
     keep = options.keep and options.keep / f"{shop.partition('://')[2].replace(':', '_')}_{slug}"
-
-    def get(path: str) -> bytes:
-        with urllib.request.urlopen(f"{shop}{path}", timeout=20) as answer:  # noqa: S310
-            return bytes(answer.read())
-
     try:
-        return run(Verifier(get, slug), keep=keep, follow=options.follow, ticket=options.ticket)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        vkeys = options.known.read_text() if options.known else ""
+        verifier = Verifier(lambda path: urllib.request.urlopen(shop + path, timeout=20).read(), slug, vkeys=vkeys)  # noqa: S310
+        return run(verifier, keep=keep, follow=options.follow, ticket=options.ticket, cosigner=options.cosign)
+    except (OSError, ValueError, LookupError, TypeError) as error:
         print(f"The log could not be read: {error!r}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 0
 
 
 if __name__ == "__main__":
