@@ -1,5 +1,5 @@
-"""Ways to tamper with a finished log whose key one has: what each changes, and which rule must name it.
-Each takes the leaves of a recorded sale, of which it may rely on everything, and returns others.
+"""Ways to tamper with a log whose key one has: what each changes, and which rule must name it.
+Each takes the leaves of a recorded sale, finished or cut off while it runs, and returns others; LookupError: not yet.
 """
 
 from __future__ import annotations
@@ -51,13 +51,19 @@ def replace_winner(leaves: Leaves) -> Leaves:
     return rename(leaves, winner, "friend")
 
 
+def one_without(leaves: Leaves) -> Leaf:
+    """Return the first place that got no unit, and has not left: told sold out, or still waiting."""
+    other = {leaf["request"] for leaf in leaves if leaf.get("outcome") in ("held", "left")}
+    return next(leaf for leaf in leaves if leaf["kind"] == "admitted" and leaf["request"] not in other)
+
+
 def drop_place(leaves: Leaves) -> Leaves:
-    gone = leaves[where(leaves, "decided", outcome="sold_out")]["request"]
+    gone = one_without(leaves)["request"]
     return [leaf for leaf in leaves if leaf.get("request") != gone]
 
 
 def remove_and_close_up(leaves: Leaves) -> Leaves:
-    gone = leaves[where(leaves, "admitted", request=leaves[where(leaves, "decided", outcome="sold_out")]["request"])]
+    gone = one_without(leaves)
     for leaf in leaves:
         if leaf["kind"] == "admitted" and leaf["ordinal"] > gone["ordinal"]:
             leaf["ordinal"] -= 1
@@ -118,8 +124,13 @@ def lower_seq(leaves: Leaves) -> Leaves:
 
 
 def oversell(leaves: Leaves) -> Leaves:
-    leaves[where(leaves, "decided", outcome="sold_out")]["outcome"] = "held"
-    return leaves
+    name = one_without(leaves)["request"]
+    held = {"kind": "decided", "request": name, "outcome": "held", "at": leaves[-1]["at"]}
+    for leaf in leaves:
+        if leaf["kind"] == "decided" and leaf["request"] == name:
+            leaf["outcome"] = "held"
+            return leaves
+    return [*leaves, held]
 
 
 def hide_a_unit(leaves: Leaves) -> Leaves:
@@ -141,16 +152,30 @@ def decide_in_a_pause(leaves: Leaves) -> Leaves:
 
 
 def never_answer(leaves: Leaves) -> Leaves:
+    where(leaves, "closed")
     last = max(number for number, leaf in enumerate(leaves) if leaf.get("outcome") == "sold_out")
     return [leaf for number, leaf in enumerate(leaves) if number != last]
 
 
 def decide_twice(leaves: Leaves) -> Leaves:
-    return [*leaves, {**leaves[where(leaves, "decided", outcome="sold_out")], "at": leaves[-1]["at"]}]
+    return [*leaves, {**leaves[where(leaves, "decided", outcome="held")], "at": leaves[-1]["at"]}]
+
+
+def go_back(leaves: Leaves) -> Leaves:
+    return leaves[: len(leaves) // 2]
 
 
 def fork(leaves: Leaves) -> Leaves:
-    return leaves[: len(leaves) // 2]
+    """Lose what a restored database does not have, and go on past the checkpoint of before."""
+    half = go_back(leaves)
+    act = {"kind": "act", "act": "announce", "role": "staff", "reason": "none", "at": leaves[-1]["at"]}
+    return [*half, *([act] * len(leaves))]
+
+
+def show_another_view(leaves: Leaves) -> Leaves:
+    """Show a log of the same length, in which the last thing has not happened."""
+    act = {"kind": "act", "act": "announce", "role": "staff", "reason": "none", "at": leaves[-1]["at"]}
+    return [*leaves[:-1], act]
 
 
 def invent_a_loss(leaves: Leaves) -> Leaves:
@@ -191,8 +216,10 @@ TAMPERINGS = (
     Tampering("somebody is decided during a pause", decide_in_a_pause, "pause"),
     Tampering("somebody is never answered", never_answer, "answered"),
     Tampering("somebody is decided twice", decide_twice, "life"),
-    Tampering("an old checkpoint is served, or a log that forks from it", fork, "kept", True,
-              "only a checkpoint that is longer shows it"),
+    Tampering("an old checkpoint is served again", go_back, "kept", True, "only a longer checkpoint shows it"),
+    Tampering("the log forks after its database was restored", fork, "kept", True, KEPT),
+    Tampering("two people are shown two logs", show_another_view, "kept", True,
+              "only the checkpoint of somebody who was shown the other log shows it; cosigners compare"),
     Tampering("a loss is invented to let a friend in", invent_a_loss, "", False,
               "every loss, and each place that came back, is declared; whether it was one, no log can say"),
 )  # fmt: skip

@@ -6,11 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from loadtest.verify.__main__ import all_tickets, judge, main, recorded, try_out, try_signatures
+from loadtest.verify.__main__ import all_tickets, judge, main, recorded, running, try_all, try_out, try_signatures
 from loadtest.verify.signed_log import ORIGIN, OTHER_KEY, SLUG, SignedLog, tickets_of, write
 from loadtest.verify.tamperings import TAMPERINGS, Tampering, publish_version_again
 from loadtest.verify.verify_sale import RULES, Verifier, run
 from loadtest.verify.verify_sale import main as verify
+from tests.rules.sources import ROOT
 
 
 def test_an_untampered_log_is_green_at_every_length() -> None:
@@ -24,6 +25,19 @@ def test_an_untampered_log_is_green_at_every_length() -> None:
 @pytest.mark.parametrize("tampering", TAMPERINGS, ids=lambda tampering: tampering.name)
 def test_each_tampering_is_named_by_its_rule_and_passes_without_it(tampering: Tampering) -> None:
     assert try_out(tampering, recorded())[1] == []
+
+
+def test_all_but_one_are_named_while_the_sale_runs() -> None:
+    named, wrong = try_all(running(recorded()))
+    assert wrong == []
+    assert [name for name, by in named.items() if by == "only when it is over"] == ["somebody is never answered"]
+
+
+def test_the_document_has_the_table_of_the_lab() -> None:
+    named, _ = try_all(recorded())
+    document = (ROOT / "docs" / "checkable-line.md").read_text()
+    missing = [name for name, by in named.items() if f"| {name} | {by.replace('✓ ', '')} |" not in document]
+    assert missing == []
 
 
 def test_every_rule_has_a_tampering() -> None:
