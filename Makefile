@@ -100,6 +100,10 @@ bench-streams: $(VENV)/dev.stamp ## measure purchases alongside 2,000 live strea
 bench-age: $(VENV)/dev.stamp ## measure a shop with no past alongside one with 10,000 past sales; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench age
 
+.PHONY: bench-log
+bench-log: $(VENV)/dev.stamp ## measure a public log of 1,000,000 leaves: checkpoint, proof, verifier, page; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench log
+
 .PHONY: bots
 bots: $(VENV)/dev.stamp ## let a robber with 2,000 tokens and 1,000 people press for 200 units; fails above a bound
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench bots

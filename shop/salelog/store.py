@@ -5,9 +5,11 @@ Never changes a byte that was published (a trigger sees to it).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
+
+from django.db.models import Q
 
 from inventory.exceptions import FairdropError, RequestNotFound, SaleNotFound
 from inventory.postgres import Cursor
@@ -69,11 +71,20 @@ def state_of(log: SaleLog) -> LogState:
     )
 
 
-def tree_of(sale_id: int) -> Tree:
-    """Return the tree of a log; its tiles are read when they are wanted. Raises TileNotFound."""
+def tree_of(sale_id: int, *, over: Collection[int] = ()) -> Tree:
+    """Return the tree of a log; its tiles are read when they are wanted. Raises TileNotFound.
+
+    over: the numbers of leaves: the tiles above them are read at once, for a path leads through them.
+    """
+    wanted = Q()
+    for leaf in over:
+        for level in range(max(over).bit_length() // WIDTH_BITS + 1):
+            wanted |= Q(level=level, number=leaf >> WIDTH_BITS * (level + 1))
+    found = Tile.objects.filter(wanted, sale_id=sale_id) if over else ()
+    known = {(tile.level, tile.number): bytes(tile.data) for tile in found}
 
     def read(level: int, number: int) -> bytes:
-        return bytes(read_tile(sale_id, level, number).data)
+        return known.get((level, number)) or bytes(read_tile(sale_id, level, number).data)
 
     return Tree(read)
 
@@ -201,6 +212,6 @@ def prove(log: SaleLog, *, request_id: str, ordinal: int) -> Proof:
         read: dict[str, Any] = json.loads(leaf)
         index = (tile.number << WIDTH_BITS) + offset if tile else 0
         if read["kind"] == "admitted" and read["request"] == request_id and index < checkpoint.size:
-            path = tree_of(log.sale_id).inclusion(index, checkpoint.size)
+            path = tree_of(log.sale_id, over=(index, checkpoint.size - 1)).inclusion(index, checkpoint.size)
             return Proof(leaf, index, path, log.checkpoint)
     raise RequestNotFound("This place is not in the public log yet: ask again in a second.")

@@ -1,0 +1,35 @@
+"""How long the log is: in full, and to see that it works; and how it is measured, in sentences. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadtest.bench.harness.report import filled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is measured. asked: buyers whose proofs are asked for; calls: of each kind."""
+
+    leaves: int = 1_000_000
+    asked: int = 100
+    calls: int = 1_000
+
+
+FULL = Plan()
+QUICK = Plan(leaves=20_000, asked=20, calls=100)
+METHOD = (
+    "One web process, Valkey with every write on disk, PostgreSQL. The log has {leaves:,} leaves of one sale, written "
+    "by the notary's own code without a sale: places, holds, payments, holds that end, and the rest told sold out.",
+    "Checkpoints and proofs are asked for {calls:,} times each, one call after the other over one connection; proofs "
+    "of {asked:,} buyers, evenly spread over the log.",
+    "verify_sale.py is run as a stranger runs it, in a process of its own, from fetching the keys to its verdict.",
+    "The page is opened in Chromium. Its first result is the signature of the checkpoint, checked in the browser; the "
+    "last leaves stand in the page already. Where there is no Chromium, that figure is missing and the run fails.",
+    "What bounds it: browser, verifier, web process and PostgreSQL share the machine's cores.",
+)
+
+
+def method_of(plan: Plan) -> list[str]:
+    """Return the method in sentences, with the numbers of this run."""
+    return filled(METHOD, plan)
