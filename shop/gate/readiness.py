@@ -17,6 +17,7 @@ from shop.gate.server.threads import ThreadPool
 from shop.replies import JSON_HEADERS, Head
 
 ANSWER_SECONDS = 2.0
+LEAVES = "this process takes no new work: it is being replaced"
 READY, NOT_READY = Head(200, JSON_HEADERS), Head(503, JSON_HEADERS)
 
 
@@ -28,15 +29,15 @@ class Readiness:
         self._threads = ThreadPool("readiness", threads=1, most_waiting=1)
         self._question: asyncio.Task[bool] | None = None
 
-    async def answer(self) -> tuple[Head, bytes]:
-        """Return the answer: 200 when both stores answer, else 503 with the one that does not.
+    async def answer(self, *, leaving: bool) -> tuple[Head, bytes]:
+        """Return the answer: 200 when both stores answer, else 503 with the one that does not; 503 also when leaving.
 
         `detail` names what people should know of a shop that goes on: a Redis that is nearly full, a wrong clock.
         """
         redis_answers, database_answers = await asyncio.gather(self._redis_answers(), self._database_answers())
-        ok = redis_answers and database_answers
+        ok = redis_answers and database_answers and not leaving
         told = (memory.WATCH.full_servers(self._client), clocks.LINE.detail, clocks.DATABASE.detail)
-        detail = "; ".join(filter(None, told))
+        detail = "; ".join(filter(None, (leaving and LEAVES, *told)))
         body = {"ok": ok, "stores": {"redis": redis_answers, "database": database_answers}}
         return (READY if ok else NOT_READY), json.dumps(body | ({"detail": detail} if detail else {})).encode()
 

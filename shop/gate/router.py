@@ -27,6 +27,7 @@ from shop.gate.readiness import Readiness
 from shop.gate.sales.cache import Board
 from shop.gate.sales.listing import page_asked, sale_answer
 from shop.gate.sales.state import SaleEntry
+from shop.gate.server.draining import LEAVING
 from shop.gate.server.rates import Rates
 from shop.gate.sse import Streams
 from shop.gate.status import Statuses
@@ -127,7 +128,8 @@ class Gate:
             if path == "/healthz":
                 return await send_value(send, {"ok": True})
             if path == "/readyz":
-                return await send_answer(send, *await self._readiness.answer())
+                leaving = LEAVING in scope.get("state", ())
+                return await send_answer(send, *await self._readiness.answer(leaving=leaving))
             if path == "/metrics":
                 return await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
             check_host(headers_of(scope))  # probes, above, call by address

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shop.client_address import limited_address
+from shop.gate.server.draining import LEAVING as LEAVING_STATE
 from shop.gate.server.limits import (
     ANSWERING,
     BAD_CALL,
@@ -96,7 +97,7 @@ class GateProtocol(HttpToolsProtocol):
         self.behind = False  # the message that is parsed came after an unanswered one
         self.ended = False  # nothing more will come, or be listened to
         self.hung_up = False  # the other side has sent its end
-        self.stopping = False
+        self.stopping = LEAVING_STATE in self.app_state  # each answer is the last one of its connection
         self.refusal: tuple[Head, bytes] | None = None  # goes out after what is owed
         self.large: Any = None  # the cycle of a message with a large body, the last one of this connection
         self.is_upload = False  # the application lets that body come

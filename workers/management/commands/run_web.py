@@ -34,18 +34,23 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000)
         parser.add_argument("--workers", type=int, default=1, help="how many processes, about one a core")
         parser.add_argument("--shared", action="store_true", help="let other processes listen on the same port")
+        parser.add_argument(
+            "--drain", type=float, default=0.0, metavar="SECONDS",
+            help="when asked to stop, say so at /readyz and serve on for so long, each connection once",
+        )  # fmt: skip
 
-    def handle(self, *_: Any, host: str, port: int, workers: int, shared: bool, **_options: Any) -> None:
+    def handle(self, *_: Any, host: str, port: int, workers: int, shared: bool, drain: float, **_options: Any) -> None:
         """Serve."""
         if workers > 1:
-            return supervise(workers, arguments=["--host", host, "--port", str(port), "--shared"])
+            arguments = ["--host", host, "--port", str(port), "--shared", "--drain", str(drain)]
+            return supervise(workers, arguments=arguments, stop_seconds=drain + STOP_SECONDS)
         from shop.asgi import application
         from shop.gate.server.server import serve
 
-        return serve(application, host=host, port=port, shared=shared)
+        return serve(application, host=host, port=port, shared=shared, drain_seconds=drain)
 
 
-def supervise(workers: int, *, arguments: list[str]) -> None:
+def supervise(workers: int, *, arguments: list[str], stop_seconds: float) -> None:
     """Run so many processes of this command until a signal ends them."""
     stop = StopFlag()
     stop.install()
@@ -56,7 +61,7 @@ def supervise(workers: int, *, arguments: list[str]) -> None:
         for number in range(1, workers + 1):
             command = [*program, "run_web", *arguments]
             child = ChildProcess(
-                name=f"web {number}", arguments=command, environment=os.environ, stop_timeout_seconds=STOP_SECONDS
+                name=f"web {number}", arguments=command, environment=os.environ, stop_timeout_seconds=stop_seconds
             )
             supervisor.add(child, stage=0)
         while not stop.is_set():

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import http.client
 import re
-import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,12 +17,10 @@ import pytest
 
 from shop.http import MAX_UPLOAD_BYTES
 from tests.support.http_calls import Caller
-from tests.support.servers.stores import ROOT
-from tests.support.waiting import wait_until
+from tests.support.servers.nginx import adapted, running_nginx, text_of
 from workers.embedded.server import free_port
 
-FILE = (ROOT / "docker" / "nginx.conf").read_text()
-MISSING = "No nginx was found. Install it: sudo apt-get install --yes nginx"
+FILE = text_of("nginx.conf")
 ASKS = 40
 
 
@@ -64,44 +60,19 @@ class Peer:
             self._server = None
 
 
-def adapted(
-    folder: Path, peers: list[Peer], *, port: int, peer_options: str, next_upstream: str, file: str = FILE
-) -> str:
-    """Return the file for this machine: other ports, no resolver of Docker's, nothing written outside `folder`."""
-    servers = "\n".join(f"server 127.0.0.1:{peer.port}{peer_options};" for peer in peers)
-    paths = "\n".join(
-        f"{kind}_temp_path {folder / kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    text = re.sub(r"resolver .*;", paths, file)
-    text = re.sub(r"server web:8000 .*;", servers, text)
-    text = re.sub(r"listen 8080 .*;", f"listen 127.0.0.1:{port};", text)
-    text = re.sub(r"proxy_next_upstream .*;", f"proxy_next_upstream {next_upstream};", text)
-    return f"daemon off; pid {folder / 'nginx.pid'}; error_log {folder / 'error.log'};\n{text}"
-
-
-def said(name: str, *, after: str) -> str:
-    """Return what the file says after a word, up to the semicolon."""
-    found = re.search(rf"{name} {after}([^;]*);", FILE)
-    assert found, name
-    return found[1]
-
-
 @contextmanager
-def nginx(folder: Path, peers: list[Peer], **words: str) -> Iterator[Caller]:
+def nginx(
+    folder: Path, peers: list[Peer], *, peer_options: str = "", next_upstream: str = "", file: str = FILE
+) -> Iterator[Caller]:
     """Run nginx before the peers, with the file's own words or with others."""
-    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if program is None:
-        pytest.fail(MISSING)
-    caller = Caller(free_port())
-    config = folder / "nginx.conf"
-    config.write_text(adapted(folder, peers, port=caller.port, **words))
-    running = subprocess.Popen([program, "-p", str(folder), "-c", str(config)], stderr=subprocess.PIPE)
-    try:
-        wait_until(lambda: status_of(caller, "GET", "/proxy-health") == 200, timeout_seconds=10, what="nginx answers")
+    if peer_options:
+        file = re.sub(r"server web:8000 resolve.*;", f"server web:8000 resolve {peer_options};", file)
+    if next_upstream:
+        file = re.sub(r"proxy_next_upstream .*;", f"proxy_next_upstream {next_upstream};", file)
+    port = free_port()
+    text = adapted(file, folder=folder, ports=[peer.port for peer in peers], port=port)
+    with running_nginx(text, folder=folder, port=port) as caller:
         yield caller
-    finally:
-        running.terminate()
-        running.communicate(timeout=10)
 
 
 def status_of(caller: Caller, method: str, path: str = "/api/v1/sales") -> int:
@@ -132,53 +103,41 @@ def restart_one_after_the_other(caller: Caller, peers: list[Peer]) -> list[int]:
     return answers
 
 
-@pytest.fixture
-def own_words() -> dict[str, str]:
-    return {
-        "peer_options": said("server", after="web:8000 resolve"),
-        "next_upstream": said("proxy_next_upstream", after=""),
-    }
-
-
-def test_nobody_is_told_502_while_one_after_the_other_restarts(
-    tmp_path: Path, peers: list[Peer], own_words: dict[str, str]
-) -> None:
-    with nginx(tmp_path, peers, **own_words) as caller:
+def test_nobody_is_told_502_while_one_after_the_other_restarts(tmp_path: Path, peers: list[Peer]) -> None:
+    with nginx(tmp_path, peers) as caller:
         assert set(restart_one_after_the_other(caller, peers)) == {200}
 
 
 def test_the_control_with_other_words_many_are_told_502(tmp_path: Path, peers: list[Peer]) -> None:
-    with nginx(tmp_path, peers, peer_options="", next_upstream="off") as caller:
+    with nginx(tmp_path, peers, peer_options="max_fails=1", next_upstream="off") as caller:
         assert restart_one_after_the_other(caller, peers).count(502) >= ASKS
 
 
 @pytest.mark.parametrize(("method", "sent", "told"), [("POST", 1, 502), ("GET", 2, 502)])
 def test_a_post_that_was_sent_is_never_sent_again(
-    method: str, sent: int, told: int, tmp_path: Path, peers: list[Peer], own_words: dict[str, str]
+    method: str, sent: int, told: int, tmp_path: Path, peers: list[Peer]
 ) -> None:
     """The control is the GET: both peers are asked."""
     for peer in peers:
         peer.rude = True
-    with nginx(tmp_path, peers, **own_words) as caller:
+    with nginx(tmp_path, peers) as caller:
         assert status_of(caller, method) == told
     assert [each for peer in peers for each in peer.asked] == [method] * sent
 
 
-def test_metrics_stay_inside(tmp_path: Path, peers: list[Peer], own_words: dict[str, str]) -> None:
-    with nginx(tmp_path, peers, **own_words) as caller:
+def test_metrics_stay_inside(tmp_path: Path, peers: list[Peer]) -> None:
+    with nginx(tmp_path, peers) as caller:
         assert [status_of(caller, "GET", path) for path in ("/metrics", "/readyz", "/")] == [404, 404, 200]
 
 
-def test_one_address_is_refused_what_is_too_much_and_another_is_served(
-    tmp_path: Path, peers: list[Peer], own_words: dict[str, str]
-) -> None:
+def test_one_address_is_refused_what_is_too_much_and_another_is_served(tmp_path: Path, peers: list[Peer]) -> None:
     """With smaller numbers than the file's; the control is the file as it is."""
     asks = ASKS * 5
-    with nginx(tmp_path, peers, **own_words) as caller:
+    with nginx(tmp_path, peers) as caller:
         assert {status_of(caller, "GET") for _ in range(asks)} == {200}
     file = FILE.replace("rate=500r/s", "rate=1r/s").replace("burst=2000", f"burst={ASKS}")
     assert file != FILE
-    with nginx(tmp_path, peers, **own_words, file=file) as caller:
+    with nginx(tmp_path, peers, file=file) as caller:
         answers = [caller.get("/api/v1/sales") for _ in range(asks)]
         refused = [each for each in answers if each.status == 429]
         assert ASKS <= asks - len(refused) < asks
@@ -190,14 +149,14 @@ def test_one_address_is_refused_what_is_too_much_and_another_is_served(
         other.close()
 
 
-def test_one_address_holds_so_many_connections(tmp_path: Path, own_words: dict[str, str]) -> None:
+def test_one_address_holds_so_many_connections(tmp_path: Path) -> None:
     """They are counted while they are answered: here by a peer that takes its time."""
     with ExitStack() as running:
         slow = running.enter_context(socket.create_server(("127.0.0.1", 0)))
         peer = Peer()
         peer.port = slow.getsockname()[1]
         file = FILE.replace("limit_conn connections 1000", "limit_conn connections 2")
-        caller = running.enter_context(nginx(tmp_path, [peer], **own_words, file=file))
+        caller = running.enter_context(nginx(tmp_path, [peer], file=file))
         for _ in range(2):
             connection = running.enter_context(socket.create_connection(("127.0.0.1", caller.port), timeout=60))
             connection.sendall(b"GET /api/v1/sales HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -205,10 +164,10 @@ def test_one_address_holds_so_many_connections(tmp_path: Path, own_words: dict[s
         assert status_of(caller, "GET") == 429
 
 
-def test_private_networks_are_not_limited(tmp_path: Path, peers: list[Peer], own_words: dict[str, str]) -> None:
+def test_private_networks_are_not_limited(tmp_path: Path, peers: list[Peer]) -> None:
     """Here the loopback stands for one; the test above is the control."""
     file = FILE.replace("rate=500r/s", "rate=1r/s").replace("burst=2000", "burst=1")
-    with nginx(tmp_path, peers, **own_words, file=file.replace("10.0.0.0/8", "127.0.0.0/8")) as caller:
+    with nginx(tmp_path, peers, file=file.replace("10.0.0.0/8", "127.0.0.0/8")) as caller:
         assert {status_of(caller, "GET") for _ in range(ASKS)} == {200}
 
 
@@ -225,22 +184,22 @@ def test_private_networks_are_not_limited(tmp_path: Path, peers: list[Peer], own
     ],
 )
 def test_only_forms_with_a_picture_take_a_large_body(
-    path: str, length: int, told: int, tmp_path: Path, peers: list[Peer], own_words: dict[str, str]
+    path: str, length: int, told: int, tmp_path: Path, peers: list[Peer]
 ) -> None:
-    with nginx(tmp_path, peers, **own_words) as caller:
+    with nginx(tmp_path, peers) as caller:
         head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
         assert caller.send_raw(head.encode() + bytes(length)).status == told
         assert [each for peer in peers for each in peer.asked] == ["POST"] * (told == 200)
 
 
-def test_a_picture_is_handed_on_as_it_comes(tmp_path: Path, own_words: dict[str, str]) -> None:
+def test_a_picture_is_handed_on_as_it_comes(tmp_path: Path) -> None:
     """So the shop may refuse it before its end. The control is another address, which nginx takes whole first."""
     with ExitStack() as running:
         shop = running.enter_context(socket.create_server(("127.0.0.1", 0)))
         shop.settimeout(60)
         peer = Peer()
         peer.port = shop.getsockname()[1]
-        caller = running.enter_context(nginx(tmp_path, [peer], **own_words))
+        caller = running.enter_context(nginx(tmp_path, [peer]))
         for path in ("/admin/login/", "/admin/shop/sale/add/"):
             sender = running.enter_context(socket.create_connection(("127.0.0.1", caller.port), timeout=60))
             sender.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 40000\r\n\r\nhalf".encode())
