@@ -19,7 +19,7 @@ RUN KEY="$(python -c 'import secrets; print(secrets.token_hex(32))')" && \
 RUN mkdir /srv/media && chown fairdrop /srv/media
 USER 10001
 EXPOSE 8000
-CMD ["python", "manage.py", "run_web", "--host", "0.0.0.0", "--port", "8000"]
+CMD ["python", "manage.py", "run_web", "--host", "0.0.0.0", "--port", "8000", "--drain", "5"]
 
 FROM shop AS load
 USER 0

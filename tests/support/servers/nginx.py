@@ -22,9 +22,9 @@ FOLDER = ROOT / "docker"
 MISSING = "No nginx was found. Install it: sudo apt-get install --yes nginx"
 
 
-def text_of(name: str) -> str:
-    """Return a file of nginx with what it includes."""
-    text = (FOLDER / name).read_text()
+def text_of(name: str, *, upstream: str = "upstream.conf") -> str:
+    """Return a file of nginx with what it includes; upstream: the file that stands in that place."""
+    text = (FOLDER / name).read_text().replace("fairdrop/upstream.conf", f"fairdrop/{upstream}")
     return re.sub(r"^ *include fairdrop/(\S+);\n", lambda found: text_of(f"nginx/{found[1]}"), text, flags=re.M)
 
 
@@ -38,7 +38,8 @@ def adapted(text: str, *, folder: Path, ports: Sequence[int], port: int) -> str:
         f"{kind}_temp_path {folder / kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     text = re.sub(r"resolver .*;", "", text)
-    text = re.sub(r"server web:8000 resolve(.*);", servers, text)
+    text = re.sub(r"server 127.0.0.1:8002 .*;\n", "", text)
+    text = re.sub(r"server (?:web:8000 resolve|127.0.0.1:8001)(.*);", servers, text)
     text = re.sub(r"listen 8080 .*;", f"listen 127.0.0.1:{port};", text)
     text = text.replace("http {", f"http {{\n{paths}")
     return f"daemon off; pid {folder / 'nginx.pid'}; error_log {folder / 'error.log'};\n{text}"
