@@ -37,7 +37,7 @@ class Readiness:
         redis_answers, database_answers = await asyncio.gather(self._redis_answers(), self._database_answers())
         ok = redis_answers and database_answers and not leaving
         told = (memory.WATCH.full_servers(self._client), clocks.LINE.detail, clocks.DATABASE.detail)
-        detail = "; ".join(filter(None, (leaving and LEAVES, *told)))
+        detail = "; ".join(filter(None, (LEAVES if leaving else "", *told)))
         body = {"ok": ok, "stores": {"redis": redis_answers, "database": database_answers}}
         return (READY if ok else NOT_READY), json.dumps(body | ({"detail": detail} if detail else {})).encode()
 
