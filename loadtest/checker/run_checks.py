@@ -11,7 +11,7 @@ from loadtest.checker.buyer_record import ToldPlace
 from loadtest.checker.case import Case, Fault
 from loadtest.record.expectations import EXPECTATIONS
 from loadtest.record.history import OK, STOPPED, UNENDED, UNKNOWN, History, Operation
-from loadtest.users.contract import OK_STATUS, is_foreseen
+from loadtest.users.contract import OK_STATUS, is_foreseen, is_no_answer
 
 
 def vacuous(case: Case) -> Iterator[Fault]:
@@ -79,6 +79,6 @@ def unforeseen_answers(operations: Iterable[Operation]) -> dict[str, int]:
     """Count the answers that the contract does not know; a missing answer is not one of them."""
     counts: dict[str, int] = defaultdict(int)
     for operation in operations:
-        if operation.status and not is_foreseen(operation):
+        if not is_no_answer(operation) and not is_foreseen(operation):
             counts[f"{operation.status} {operation.code} to {operation.kind}"] += 1
     return dict(counts)

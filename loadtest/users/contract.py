@@ -34,6 +34,8 @@ FORESEEN = {
     "watch": {(200, "")},
     "event": {(200, "")},
 }
+# A proxy's own words for no answer: the call may have arrived or not.
+PROXYS_OWN = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
 # Not yet, slower, not now: anyone who is told this comes again with the same key.
 COME_AGAIN = {(425, "sale_not_open"), (429, "rate_limited"), (503, "unavailable")}
 
@@ -47,6 +49,11 @@ def is_foreseen(operation: Operation) -> bool:
 def is_come_again(operation: Operation) -> bool:
     """Say whether the shop asked to come again later."""
     return (operation.status, operation.code) in COME_AGAIN
+
+
+def is_no_answer(operation: Operation) -> bool:
+    """Say whether this call has no answer of the shop's: an unknown outcome, to be cleared up by asking again."""
+    return not operation.status or (operation.status in PROXYS_OWN and not operation.code)
 
 
 def outcome_of(status: int, *, kind: str) -> str:

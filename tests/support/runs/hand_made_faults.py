@@ -264,7 +264,7 @@ def never_answered(run: Run) -> None:
 
 def a_strange_answer_at_the_door(run: Run) -> None:
     """Joining, which belongs to no sale, was answered with something unforeseen."""
-    run.operations.append(Operation(kind="join", began_ns=1, ended_ns=2, outcome=UNKNOWN, status=502))
+    run.operations.append(Operation(kind="join", began_ns=1, ended_ns=2, outcome=UNKNOWN, status=500))
 
 
 def no_audit(run: Run) -> None:

@@ -36,6 +36,25 @@ def test_a_clean_run_passes() -> None:
     assert row.results == {"paid": 3, "refunded": 1, "cancelled": 2, "sold_out": 2}
 
 
+@pytest.mark.parametrize("status", [502, 504])
+def test_what_a_proxy_says_for_no_answer_is_cleared_up_by_asking_again(status: int) -> None:
+    """The control: 500 is an answer that nobody foresees, and so is the same status with a code of the shop."""
+    for code, told, faults in (
+        ("", status, {}),
+        ("", 500, {"unforeseen answer": 1}),
+        ("x", status, {"unforeseen answer": 1}),
+    ):
+        run = Run()
+        first = run.of("r1", "ask")[0]
+        run.operations.insert(
+            0, replace(first, outcome=UNKNOWN, status=told, code=code, seq=0, state="", request_id="")
+        )
+        assert run.faults() == faults
+    never = Run()
+    never.add("ask", "b9", outcome=UNKNOWN, status=status, click="first")
+    assert never.details("unforeseen answer") == ["thing: key key-b9 of buyer b9 never got a definite answer"]
+
+
 def test_a_late_payment_may_get_its_unit_again() -> None:
     run = Run()
     run.rewrite("r2", was="refunded", now="paid")
