@@ -32,9 +32,11 @@ def web_processes(
     workers: int,
     before: Sequence[str] = (),
     program: Sequence[str] = ("manage.py",),
+    drain_seconds: int = 0,
 ) -> Iterator[tuple[Caller, ChildProcess]]:
     caller = Caller(free_port())
     command = [*before, sys.executable, *program, "run_web", "--port", str(caller.port), "--workers", str(workers)]
+    command += ["--drain", str(drain_seconds)]
 
     def serves() -> bool:
         try:
@@ -69,6 +71,31 @@ def test_a_stop_ends_every_process_in_order(
         assert child.exit_code == 0, child.log_end()
         with pytest.raises(ConnectionRefusedError):
             caller.get("/healthz", timeout_seconds=1)
+
+
+def test_a_process_that_leaves_says_so_and_answers_each_connection_once_more(
+    process_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The control is the same connection before. A second signal ends the wait."""
+    with (
+        web_processes(process_environment, tmp_path, workers=1, drain_seconds=60) as (caller, child),
+        caller.keeping() as call,
+        caller.keeping() as call_page,
+    ):
+        for path, kept in (("/api/v1/sales", call), ("/privacy/", call_page)):
+            assert "connection" not in kept("GET", path, body=None, headers={}).headers
+        assert caller.get("/readyz").status == 200
+        child.ask_to_stop()
+        ready = wait_until(lambda: (answer := caller.get("/readyz")).status == 503 and answer.json())
+        assert ready["stores"] == {"redis": True, "database": True}
+        assert "replaced" in ready["detail"]
+        for path, kept in (("/api/v1/sales", call), ("/privacy/", call_page)):
+            answers = [kept("GET", path, body=None, headers={}), caller.get(path)]
+            assert [answer.headers["connection"] for answer in answers] == ["close"] * 2
+            assert {answer.status for answer in answers} <= {200, 404}
+        psutil.Process(child.pid).send_signal(signal.SIGINT)
+        assert child.wait(timeout_seconds=STOP_SECONDS)
+        assert child.exit_code == 0, child.log_end()
 
 
 def test_a_process_that_dies_is_replaced(process_environment: dict[str, str], tmp_path: Path) -> None:
