@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 
+from inventory.exceptions import RedisUnavailable
 from inventory.records import StockFigures
-from inventory.redis import Argument, Client, keys, run_commands, run_script, sending_once
+from inventory.redis import Argument, Client, keys, run_commands, run_script, sending_once, shards_of
 
 PAIRS_PER_CALL = 400
 
@@ -96,12 +97,25 @@ def prime(
     ]
     args += [part for pair in versions.items() for part in pair]
     # First of all: a SKU that can be asked for must be one that settlers look at.
-    # Not written again: a full Redis refuses SADD, and staff must be able to pause a sale there.
-    if not run_commands(client, [("SISMEMBER", keys.skus(), terms.sku)])[0]:
-        run_commands(client, [("SADD", keys.skus(), terms.sku)])
+    _list_sku(client, terms.sku)
     # Sent again after a second loss, it would let ordinals begin where some were given before it.
     sender = sending_once(client) if begins else client
     return Primed(run_script(sender, "prime", keys=_keys(terms.sku), args=args))
+
+
+def _list_sku(client: Client, sku: str) -> None:
+    """Name a SKU in the list that workers go by.
+
+    The list is one key, so on one shard of a Cluster. While that is away the SKUs of the others are primed all the
+    same: settlers read the database then, and the reconciler lists what is missing afterwards.
+    """
+    try:
+        # Not written again: a full Redis refuses SADD, and staff must be able to pause a sale there.
+        if not run_commands(client, [("SISMEMBER", keys.skus(), sku)])[0]:
+            run_commands(client, [("SADD", keys.skus(), sku)])
+    except RedisUnavailable:
+        if shards_of(client) is None:
+            raise
 
 
 def _keys(sku: str) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from inventory.exceptions import RedisUnavailable
 from inventory.line.writing import take_keys
 from inventory.records import Record, buyer_in, record_or_none
 from inventory.redis import (
@@ -18,6 +19,7 @@ from inventory.redis import (
     keys,
     run_commands,
     run_commands_async,
+    run_groups_async,
     run_script,
     run_script_async,
     run_script_each,
@@ -47,7 +49,6 @@ class LineFigures(NamedTuple):
 
 
 STOCK_FIELDS = LineFigures._fields[:5]
-COMMANDS_A_SALE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,12 @@ class Work(IntEnum):
     WAITS = 2  # for a held unit, or for staff
 
 
-def look_for_work(client: Client) -> dict[str, Work]:
+def look_for_work(client: Client, names: Sequence[str] | None = None) -> dict[str, Work]:
     """Return how each SKU's line stands that has anybody in it, by name; one whose server is away is left out.
 
-    Raises RedisUnavailable.
+    names: of the SKUs; by default those that Redis lists. Raises RedisUnavailable when no server answers.
     """
-    names = known_skus(client)
+    names = known_skus(client) if names is None else names
     calls = [(take_keys(sku), ("", 0, 1, 0, 0, 0)) for sku in names]
     replies = run_script_each(client, "take", calls) if calls else []
     found = {sku: Work(reply) for sku, reply in zip(names, replies, strict=True) if not isinstance(reply, Exception)}
@@ -127,11 +128,15 @@ def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
     ]
 
 
-async def figures_async(client: AsyncClient, sales: Sequence[tuple[str, int]]) -> list[LineFigures | None]:
-    """Return the figures of each (sku, sale_id), None for one that is not primed. Raises RedisUnavailable."""
-    commands = [command for sku, sale_id in sales for command in _figures_commands(sku, sale_id)]
-    rows = await run_commands_async(client, commands)
-    return [_figures(*rows[at : at + COMMANDS_A_SALE]) for at in range(0, len(rows), COMMANDS_A_SALE)]
+async def figures_async(
+    client: AsyncClient, sales: Sequence[tuple[str, int]]
+) -> list[LineFigures | RedisUnavailable | None]:
+    """Return the figures of each (sku, sale_id), None for one that is not primed.
+
+    One whose shard of a Cluster is away has a RedisUnavailable in its place. Raises RedisUnavailable when all are away.
+    """
+    groups = await run_groups_async(client, [_figures_commands(sku, sale_id) for sku, sale_id in sales])
+    return [rows if isinstance(rows, RedisUnavailable) else _figures(*rows) for rows in groups]
 
 
 def figures(client: Client, sku: str, *, sale_id: int = 0) -> LineFigures | None:

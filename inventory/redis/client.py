@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,14 +24,24 @@ import redis.sentinel
 from django.conf import settings
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    RedisClusterException,
+    RedisError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
 from inventory.exceptions import RedisUnavailable
-from inventory.redis.address import read_address
+from inventory.redis.address import Address, read_address
 from inventory.redis.connections import WaitingPlace as WaitingPlace  # locks keep one
 from inventory.redis.connections import keep_ready, send
+from inventory.redis.shards import Shards, Topology
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 # A line of a script in whose place a function stands that several scripts have.
@@ -46,6 +57,10 @@ Argument: TypeAlias = str | bytes | int | float
 # How each client of connect() was opened, so that another of the same servers can be.
 _OPENED: WeakKeyDictionary[Client, tuple[str, float]] = WeakKeyDictionary()
 FAILURES = (RedisError, RedisClusterException, OSError, asyncio.TimeoutError)
+# A slot is on its way to another server, or there: nothing was done.
+REDIRECTS = (MovedError, AskError, TryAgainError)
+# Those that say something of the server, not of what it was asked.
+AWAY = (RedisConnectionError, RedisTimeoutError, ClusterDownError, RedisClusterException, OSError, asyncio.TimeoutError)
 
 
 def connect(*, timeout_seconds: float | None = None) -> Client:
@@ -89,29 +104,141 @@ class _WatchedTLSConnection(_WatchedConnection, redis.sentinel.SentinelManagedSS
 
 def _open(library: Any, url: str, *, timeout_seconds: float, retry: Any) -> Any:
     """Return a client of one server, of the primary that Sentinel names, or of a Cluster; library: sync or async."""
-    options = {
-        "protocol": PROTOCOL,
-        "decode_responses": True,
-        "socket_timeout": timeout_seconds,
-        "socket_connect_timeout": timeout_seconds,
-    }
     address = read_address(url)
+    options = _options(address, timeout_seconds=timeout_seconds)
     if address is None:
         client = library.Redis.from_url(url, retry=retry, **options)
         if library is redis:
             keep_ready(client)
         return client
-    if address.tls:
-        options["ssl"] = True
-    login = {"username": address.username, "password": address.password, "retry": retry, **options}
     if address.service:
-        ask = {**options, "password": address.sentinel_password}
+        ask = {**options, "username": None, "password": address.sentinel_password}
         sentinel = library.sentinel.Sentinel(address.nodes, sentinel_kwargs=ask)
         if library is redis:
-            login["connection_class"] = _WatchedTLSConnection if address.tls else _WatchedConnection
-        return sentinel.master_for(address.service, db=address.database, **login)
-    nodes = [library.cluster.ClusterNode(host, port) for host, port in address.nodes]
-    return library.RedisCluster(startup_nodes=nodes, **login)
+            options["connection_class"] = _WatchedTLSConnection if address.tls else _WatchedConnection
+        return sentinel.master_for(address.service, db=address.database, retry=retry, **options)
+
+    client = _open_cluster(library, address.nodes, options, retry=retry)
+
+    def open_one(node: tuple[str, int]) -> Any:
+        one = library.Redis(host=node[0], port=node[1], retry=retry, **options)
+        if library is redis:
+            keep_ready(one)
+        return one
+
+    client.fairdrop_shards = Shards(_topology(url, os.getpid()), open_one=open_one)
+    return client
+
+
+def _open_cluster(library: Any, nodes: Sequence[tuple[str, int]], options: dict[str, Any], *, retry: Any) -> Any:
+    """Return the library's client of a Cluster, without shards."""
+    at = [library.cluster.ClusterNode(host, port) for host, port in nodes]
+    if library is not redis:
+        return library.RedisCluster(startup_nodes=at, retry=retry, require_full_coverage=False, **options)
+    # As it is opened it asks one server for more than the topology, and that one may be away: then the next.
+    opening = Retry(NoBackoff(), 2)
+    client = library.RedisCluster(startup_nodes=at, retry=opening, require_full_coverage=False, **options)
+    client.set_retry(retry)
+    return client
+
+
+def _options(address: Address | None, *, timeout_seconds: float) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "protocol": PROTOCOL,
+        "decode_responses": True,
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+    }
+    if address is not None:
+        options |= {"username": address.username, "password": address.password}
+        if address.tls:
+            options["ssl"] = True
+    return options
+
+
+@lru_cache(maxsize=8)
+def _topology(url: str, _process_id: int) -> Topology:
+    """Return what this process knows of a Cluster; one for all clients of it."""
+
+    def open_index() -> Client:
+        address = read_address(url)
+        nodes = address.nodes if address else ()
+        options = _options(address, timeout_seconds=settings.REDIS_TIMEOUT_SECONDS)
+        try:
+            return _open_cluster(redis, nodes, options, retry=Retry(NoBackoff(), 0))
+        except FAILURES as error:
+            raise RedisUnavailable from error
+
+    topology = Topology(open_index, answers=_answers)
+    topology.open()
+    return topology
+
+
+def _answers(index: Client, name: str, key: str) -> bool:
+    node = index.get_node(node_name=name)
+    if node is None:
+        return False
+    try:
+        index.get_redis_connection(node).execute_command("EXISTS", key)
+    except AWAY:
+        return False
+    except FAILURES:  # it answers, though perhaps not for this key any more
+        return True
+    return True
+
+
+def shards_of(client: Client | AsyncClient) -> Shards | None:
+    """Return the shards of a client of a Cluster, None of any other."""
+    return getattr(client, "fairdrop_shards", None)
+
+
+def away(client: Client | AsyncClient) -> list[str]:
+    """Return the names of the shards that are away, none when there is but one server."""
+    shards = shards_of(client)
+    return shards.topology.away() if shards else []
+
+
+def _client_for(client: Any, key: str) -> Any:
+    """Return the client to ask for `key`: of a Cluster that of its shard. Raises RedisUnavailable when that is away."""
+    shards = shards_of(client)
+    if shards is None:
+        return client
+    return shards.client_of(shards.topology.shard_of(key))
+
+
+def _send(client: Client, own: Client, command: Sequence[Argument]) -> Any:
+    """Send one command to the client `own` of its shard, or to whom that names. May raise any of FAILURES."""
+    try:
+        return send(own, command)
+    except REDIRECTS:
+        shards_of(client).topology.watch()  # type: ignore[union-attr]  # one server names no other
+        return client.execute_command(*command)
+
+
+async def _send_async(client: AsyncClient, own: AsyncClient, command: Sequence[Argument]) -> Any:
+    try:
+        return await own.execute_command(*command)
+    except REDIRECTS:
+        shards_of(client).topology.watch()  # type: ignore[union-attr]
+        return await client.execute_command(*command)
+
+
+def _unavailable(cause: BaseException, client: Any = None, key: str = "", *, shard: str = "") -> RedisUnavailable:
+    """Return our error for one of FAILURES. What it says of a shard is noted: of the one given, or that of `key`."""
+    shards = shards_of(client)
+    if shards and isinstance(cause, AWAY):
+        with suppress(RedisUnavailable):  # then it is noted already
+            is_silent = isinstance(cause, RedisTimeoutError | TimeoutError)
+            shards.topology.note_failure(shard or shards.topology.shard_of(key), key=key, is_silent=is_silent)
+    error = RedisUnavailable()
+    error.__cause__ = cause
+    return error
+
+
+def _key_of(command: Sequence[Argument]) -> str:
+    """Return the first key of a command, '' when it has none."""
+    place = 3 if command[0] in ("EVAL", "EVALSHA") else 1
+    return str(command[place]) if len(command) > place else ""
 
 
 def connect_async(*, timeout_seconds: float | None = None) -> AsyncClient:
@@ -146,44 +273,133 @@ def script_digest(name: str) -> str:
 
 def run_script(client: Client, name: str, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
     """Run the script `name` and return its reply as Redis gives it. Raises RedisUnavailable."""
+    own = _client_for(client, keys[0])
     try:
         try:
-            return send(client, ("EVALSHA", script_digest(name), len(keys), *keys, *args))
+            return _send(client, own, ("EVALSHA", script_digest(name), len(keys), *keys, *args))
         except NoScriptError:
             # The text goes to the server that lacks it, whichever of a Cluster that is.
-            return client.execute_command("EVAL", script_text(name), len(keys), *keys, *args)
+            return _send(client, own, ("EVAL", script_text(name), len(keys), *keys, *args))
     except FAILURES as error:
-        raise RedisUnavailable from error
+        raise _unavailable(error, client, keys[0]) from error
 
 
 async def run_script_async(client: AsyncClient, name: str, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
     """As run_script, within REDIS_TIMEOUT_SECONDS in all. Raises RedisUnavailable."""
     command = ("EVALSHA", script_digest(name), len(keys), *keys, *args)
+    own = _client_for(client, keys[0])
     try:
         async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
             try:
-                return await client.execute_command(*command)
+                return await _send_async(client, own, command)
             except NoScriptError:
-                return await client.execute_command("EVAL", script_text(name), *command[2:])
+                return await _send_async(client, own, ("EVAL", script_text(name), *command[2:]))
     except FAILURES as error:
-        raise RedisUnavailable from error
+        raise _unavailable(error, client, keys[0]) from error
 
 
 def run_commands(client: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-    """Send plain commands, all for one SKU, in one round trip and return their replies. Raises RedisUnavailable."""
+    """Send plain commands in one round trip a shard and return their replies. Raises RedisUnavailable."""
+    if shards_of(client) is None:
+        return _run_here(client, client, commands)
+    replies: list[Any] = [None] * len(commands)
+    for numbers in _by_shard(client, [[each] for each in commands]):
+        mine = [commands[number] for number in numbers]
+        for number, reply in zip(numbers, _run_here(client, _client_for(client, _key_of(mine[0])), mine), strict=True):
+            replies[number] = reply
+    return replies
+
+
+def _run_here(client: Client, own: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
     try:
-        return list(_pipeline(client, commands).execute())
+        if own is client:
+            return list(_pipeline(own, commands).execute())
+        replies = _send_all(client, own, commands)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
     except FAILURES as error:
-        raise RedisUnavailable from error
+        raise _unavailable(error, client, _key_of(commands[0])) from error
+    return replies
+
+
+def _send_all(client: Client, own: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    """Send commands to one server in one round trip, and those again that it did not do because a slot has moved.
+
+    An error that a command met by itself is in the place of its reply. May raise any of FAILURES.
+    """
+    replies = list(_pipeline(own, commands).execute(raise_on_error=False))
+    for number, reply in enumerate(replies):
+        if isinstance(reply, REDIRECTS):
+            try:
+                replies[number] = _send(client, own, commands[number])
+            except FAILURES as error:
+                replies[number] = error
+    return replies
+
+
+def _by_shard(client: Client | AsyncClient, groups: Sequence[Sequence[Sequence[Argument]]]) -> list[list[int]]:
+    """Return the numbers of those groups of commands that go to one server together, for each of a Cluster.
+
+    What goes to a server that is away is by itself.
+    """
+    shards = shards_of(client)
+    if shards is None:
+        return [list(range(len(groups)))]
+    found: dict[str, list[int]] = {}
+    for number, group in enumerate(groups):
+        try:
+            name = shards.topology.shard_of(_key_of(group[0]))
+        except RedisUnavailable:
+            name = f"away {number}"
+        found.setdefault(name, []).append(number)
+    return list(found.values())
 
 
 async def run_commands_async(client: AsyncClient, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-    """As run_commands, within REDIS_TIMEOUT_SECONDS in all. Raises RedisUnavailable."""
+    """Send plain commands, all for one SKU, in one round trip, within REDIS_TIMEOUT_SECONDS in all.
+
+    Raises RedisUnavailable.
+    """
+    key = _key_of(commands[0])
+    own = _client_for(client, key)
     try:
         async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
-            return list(await _pipeline(client, commands).execute())
+            try:
+                return list(await _pipeline(own, commands).execute())
+            except REDIRECTS:
+                return [await _send_async(client, own, command) for command in commands]
     except FAILURES as error:
-        raise RedisUnavailable from error
+        raise _unavailable(error, client, key) from error
+
+
+async def run_groups_async(
+    client: AsyncClient, groups: Sequence[Sequence[Sequence[Argument]]]
+) -> list[list[Any] | RedisUnavailable]:
+    """Send groups of commands, each for one SKU, in one round trip a shard; return the replies of each group.
+
+    A group whose shard is away has a RedisUnavailable in its place. Raises RedisUnavailable when all of them are.
+    """
+    found: list[list[Any] | RedisUnavailable] = [RedisUnavailable() for _ in groups]
+
+    async def run(numbers: Sequence[int]) -> None:
+        try:
+            flat = iter(await run_commands_async(client, [each for number in numbers for each in groups[number]]))
+        except RedisUnavailable as error:
+            for number in numbers:
+                found[number] = error
+        else:
+            for number in numbers:
+                found[number] = [next(flat) for _ in groups[number]]
+
+    await asyncio.gather(*map(run, _by_shard(client, groups)))
+    _raise_if_all_failed(found)
+    return found
+
+
+def _raise_if_all_failed(replies: Sequence[Any]) -> None:
+    if replies and all(isinstance(reply, RedisUnavailable) for reply in replies):
+        raise replies[0]
 
 
 def _pipeline(client: Client | AsyncClient, commands: Sequence[Sequence[Argument]]) -> Any:
@@ -199,59 +415,104 @@ def as_dict(reply: Any) -> dict[str, Any]:
 
 
 def time_of(client: Client) -> float:
-    """Return what a server's clock says, in seconds since 1970. Raises RedisUnavailable."""
-    try:
-        seconds, microseconds = client.time()
-    except FAILURES as error:
-        raise RedisUnavailable from error
-    return float(seconds + microseconds / 1e6)
+    """Return what a server's clock says, in seconds since 1970; any one of a Cluster. Raises RedisUnavailable."""
+    return _first_seconds(list(ask_servers(client, "TIME").values()))
 
 
 async def time_of_async(client: AsyncClient) -> float:
     """As time_of, within REDIS_TIMEOUT_SECONDS in all."""
+    return _first_seconds(list((await ask_servers_async(client, "TIME")).values()))
+
+
+def _first_seconds(replies: Sequence[Any]) -> float:
+    _raise_if_all_failed(replies)
+    seconds, microseconds = next(reply for reply in replies if not isinstance(reply, RedisUnavailable))
+    return float(int(seconds) + int(microseconds) / 1e6)
+
+
+def _servers(client: Client | AsyncClient) -> list[str]:
+    """Return the names of those that take writes, '' for the one there is. Raises RedisUnavailable."""
+    shards = shards_of(client)
+    return shards.topology.shards() if shards else [""]
+
+
+def _server(client: Any, name: str) -> Any:
+    """Return whom to ask for the server `name`. Raises RedisUnavailable when it is away."""
+    shards = shards_of(client)
+    if shards is None:
+        return client
+    if shards.topology.is_away(name):
+        raise RedisUnavailable
+    return shards.client_of(name)
+
+
+def _ask(client: Client, name: str, *command: str) -> Any:
+    """Return the reply of one server, or the RedisUnavailable in its place."""
+    try:
+        return _server(client, name).execute_command(*command)
+    except RedisUnavailable as error:
+        return error
+    except FAILURES as error:
+        return _unavailable(error, client, shard=name)
+
+
+async def _ask_async(client: AsyncClient, name: str, *command: str) -> Any:
     try:
         async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
-            seconds, microseconds = await client.time()
+            return await _server(client, name).execute_command(*command)
+    except RedisUnavailable as error:
+        return error
     except FAILURES as error:
-        raise RedisUnavailable from error
-    return float(seconds + microseconds / 1e6)
+        return _unavailable(error, client, shard=name)
+
+
+def ask_servers(client: Client, *command: str) -> dict[str, Any]:
+    """As ask_servers_async, for callers without an event loop: one after the other."""
+    return {name: _ask(client, name, *command) for name in _servers(client)}
+
+
+async def ask_servers_async(client: AsyncClient, *command: str) -> dict[str, Any]:
+    """Return the reply of every server that takes writes to a command without a key, by its name.
+
+    One that is away has a RedisUnavailable in its place. Raises RedisUnavailable when no server is known.
+    """
+    names = _servers(client)
+    replies = await asyncio.gather(*(_ask_async(client, name, *command) for name in names))
+    return dict(zip(names, replies, strict=True))
 
 
 def memory_of(client: Client) -> dict[str, tuple[int, int]]:
     """Return bytes used and maxmemory of each server that takes writes, by its name: '' when there is but one.
 
-    Raises RedisUnavailable.
+    One that is away is left out. Raises RedisUnavailable when all are.
     """
-    try:
-        return _memory_by_node(client.info("memory", **_primaries(client)))
-    except FAILURES as error:
-        raise RedisUnavailable from error
+    return _memory(ask_servers(client, "INFO", "memory"))
 
 
 async def memory_of_async(client: AsyncClient) -> dict[str, tuple[int, int]]:
     """As memory_of."""
-    try:
-        return _memory_by_node(await client.info("memory", **_primaries(client)))
-    except FAILURES as error:
-        raise RedisUnavailable from error
+    return _memory(await ask_servers_async(client, "INFO", "memory"))
 
 
-def _primaries(client: Client | AsyncClient) -> dict[str, Any]:
-    return {"target_nodes": client.PRIMARIES} if hasattr(client, "PRIMARIES") else {}
-
-
-def _memory_by_node(info: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    by_node = {"": info} if "used_memory" in info else info
+def _memory(info: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    _raise_if_all_failed(list(info.values()))
     # As the server itself counts: what replicas and the log on disk have not read yet is left out.
     return {
         name: (each["used_memory"] - each.get("mem_not_counted_for_evict", 0), each["maxmemory"])
-        for name, each in by_node.items()
+        for name, each in info.items()
+        if not isinstance(each, RedisUnavailable)
     }
 
 
 def node_of(client: Client | AsyncClient, key: str) -> str:
-    """Return the name of the server of a Cluster that has `key`, '' where there is but one server."""
-    return str(client.get_node_from_key(key).name) if hasattr(client, "get_node_from_key") else ""
+    """Return the name of the server of a Cluster that has `key`, '' where there is but one server, or it is away."""
+    shards = shards_of(client)
+    if shards is None:
+        return ""
+    try:
+        return shards.topology.shard_of(key)
+    except RedisUnavailable:
+        return ""
 
 
 def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Any]:
@@ -265,11 +526,35 @@ def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequen
 
 
 async def close_async(client: AsyncClient) -> None:
-    """Close a client that connect_async made, and those by which it asked the Sentinels."""
+    """Close a client that connect_async made, those of its shards, and those by which it asked the Sentinels."""
+    shards = shards_of(client)
+    for one in shards.clients() if shards else ():
+        await one.aclose()
     await client.aclose()
     manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
     for sentinel in manager.sentinels if manager else ():
         await sentinel.aclose()
+
+
+def subscription_of(client: Client | AsyncClient, **options: Any) -> Any:
+    """Return a new subscription; of a Cluster at any server that answers, for all of them hear every message.
+
+    Raises RedisUnavailable when none does.
+    """
+    shards = shards_of(client)
+    if shards is None:
+        return client.pubsub(**options)
+    name = next((each for each in shards.topology.shards() if not shards.topology.is_away(each)), None)
+    if name is None:
+        raise RedisUnavailable
+    subscription = shards.client_of(name).pubsub(**options)
+    subscription.fairdrop_is_cut_off = lambda: shards.topology.is_away(name)
+    return subscription
+
+
+def is_cut_off(subscription: Any) -> bool:
+    """Say whether the server that a subscription listens to is known to be away: it would be silent for ever."""
+    return bool(getattr(subscription, "fairdrop_is_cut_off", bool)())
 
 
 async def subscribe_async(subscription: AsyncSubscription, channel: str) -> None:
@@ -280,29 +565,43 @@ async def subscribe_async(subscription: AsyncSubscription, channel: str) -> None
 
 
 def run_script_each(client: Client, name: str, calls: Sequence[tuple[Sequence[str], Sequence[Argument]]]) -> list[Any]:
-    """Run one script for each (keys, args) of `calls` in one round trip; replies in order.
+    """Run one script for each (keys, args) of `calls` in one round trip a shard; replies in order.
 
-    Only for scripts that may be sent twice. A call that failed alone has a RedisUnavailable in its place. Raises
-    RedisUnavailable when the whole trip failed.
+    Only for scripts that may be sent twice. A call that failed alone, or whose shard is away, has a RedisUnavailable in
+    its place. Raises RedisUnavailable when the whole trip failed, or all shards are away.
     """
     commands = [("EVALSHA", script_digest(name), len(keys), *keys, *args) for keys, args in calls]
+    replies: list[Any] = [None] * len(commands)
+    trips = []
+    for numbers in _by_shard(client, [[each] for each in commands]):
+        trip = _run_each(client, name, [commands[number] for number in numbers])
+        trips.append(trip)
+        for number, reply in zip(numbers, trip if isinstance(trip, list) else [trip] * len(numbers), strict=True):
+            replies[number] = reply
+    _raise_if_all_failed(trips)
+    return [
+        _unavailable(reply) if not isinstance(reply, RedisUnavailable) and isinstance(reply, Exception) else reply
+        for reply in replies
+    ]
+
+
+def _run_each(client: Client, name: str, commands: Sequence[Sequence[Argument]]) -> list[Any] | RedisUnavailable:
+    """Run script calls for one server; return the replies, or why none of them came."""
+    key = _key_of(commands[0])
     try:
-        replies = list(_pipeline(client, commands).execute(raise_on_error=False))
+        own = _client_for(client, key)
+        replies = _send_all(client, own, commands)
         unknown = [number for number, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if unknown:  # of a Cluster perhaps one server only: what has run must not run again (L1)
-            client.script_load(script_text(name))
-            again = _pipeline(client, [commands[number] for number in unknown]).execute(raise_on_error=False)
+            own.script_load(script_text(name))
+            again = _send_all(client, own, [commands[number] for number in unknown])
             for number, reply in zip(unknown, again, strict=True):
                 replies[number] = reply
+    except RedisUnavailable as error:
+        return error
     except FAILURES as error:
-        raise RedisUnavailable from error
-    return [_unavailable(reply) if isinstance(reply, Exception) else reply for reply in replies]
-
-
-def _unavailable(cause: Exception) -> RedisUnavailable:
-    error = RedisUnavailable()
-    error.__cause__ = cause
-    return error
+        return _unavailable(error, client, key)
+    return replies
 
 
 def connect_once(url: str, *, timeout_seconds: float) -> Client:
@@ -346,9 +645,13 @@ def wait_for_signal(
     look = max(0.01, min(seconds, MAX_BLOCK_SECONDS))
     kept = place or WaitingPlace()
     try:
-        return kept.wait(client, key, seconds=look, block_seconds=max(look, place_seconds))
+        own = _client_for(client, key)
+        return kept.wait(own, key, seconds=look, block_seconds=max(look, place_seconds))
+    except RedisUnavailable:
+        kept.leave()
+        raise
     except FAILURES as error:
-        raise RedisUnavailable from error
+        raise _unavailable(error, client, key) from error
     finally:
         if place is None:
             kept.leave()

@@ -30,24 +30,36 @@ class Readiness:
         self._question: asyncio.Task[bool] | None = None
 
     async def answer(self, *, leaving: bool) -> tuple[Head, bytes]:
-        """Return the answer: 200 when both stores answer, else 503 with the one that does not; 503 also when leaving.
+        """Return the answer: 200 when both stores answer, also when shards of a Cluster are away; else 503, as when leaving.
 
-        `detail` names what people should know of a shop that goes on: a Redis that is nearly full, a wrong clock.
+        `detail` names what people should know of a shop that goes on: a shard that is away, a Redis that is nearly
+        full, a wrong clock.
         """
         redis_answers, database_answers = await asyncio.gather(self._redis_answers(), self._database_answers())
         ok = redis_answers and database_answers and not leaving
-        told = (memory.WATCH.full_servers(self._client), clocks.LINE.detail, clocks.DATABASE.detail)
-        detail = "; ".join(filter(None, (LEAVES if leaving else "", *told)))
+        told = (
+            LEAVES if leaving else "",
+            self._shards_away(),
+            memory.WATCH.full_servers(self._client),
+            clocks.LINE.detail,
+            clocks.DATABASE.detail,
+        )
+        detail = "; ".join(filter(None, told))
         body = {"ok": ok, "stores": {"redis": redis_answers, "database": database_answers}}
         return (READY if ok else NOT_READY), json.dumps(body | ({"detail": detail} if detail else {})).encode()
 
     async def _redis_answers(self) -> bool:
+        """Say whether any server that takes writes answers: of a Cluster one that is away stops its own SKUs only."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await redis.time_of_async(self._client)
         except (RedisUnavailable, TimeoutError):
             return False
         return True
+
+    def _shards_away(self) -> str:
+        away = ", ".join(redis.away(self._client))
+        return f"degraded: away are the shards {away} of Redis; their SKUs wait, all others go on" if away else ""
 
     async def _database_answers(self) -> bool:
         """Ask once at a time: a question that a silent server keeps is the one that all later calls wait for."""

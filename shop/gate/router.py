@@ -212,7 +212,9 @@ class Gate:
     def _start(self) -> None:
         """Open what belongs to this process's event loop."""
         self._client = redis.connect_async()
-        self._board = Board(self._client)
+        # What looks by itself, again and again, has a client of its own: no purchase is on a connection that it cuts.
+        self._looking = redis.connect_async()
+        self._board = Board(self._looking)
         self._board.start()
         late = LateAnswers()
         self._proxies = settings.TRUSTED_PROXIES
@@ -225,7 +227,7 @@ class Gate:
         self._passes = Passes()
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
-        self._readiness = Readiness(self._client)
+        self._readiness = Readiness(self._looking)
         self._front = FrontPages(self._board, self._behind, tokens=self._tokens)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -249,6 +251,7 @@ class Gate:
             self._passes.close()
             self._readiness.close()
             self._behind.close()
+            await redis.close_async(self._looking)
             await redis.close_async(self._client)
             self._client = None
 

@@ -16,7 +16,7 @@ from inventory.exceptions import RedisUnavailable, SaleNotFound, Unavailable
 from inventory.line import reading
 from inventory.line.pubsub import wait_for_settled
 from inventory.line.reading import LineFigures
-from inventory.redis import AsyncClient, clocks, memory
+from inventory.redis import AsyncClient, clocks, memory, subscription_of
 from shop.gate.sales.past import PastSales
 from shop.gate.sales.state import SaleEntry
 from shop.gate.server.threads import ThreadPool
@@ -51,7 +51,7 @@ class Board:
         prime_card: Callable[[SaleCard], None] = catalogue.prime_card,
     ) -> None:
         self._client = client
-        self._subscription = client.pubsub()
+        self._subscription: Any = None
         self._load_cards = load_cards
         self._prime_card = prime_card
         self._by_slug: dict[str, SaleEntry] = {}
@@ -87,7 +87,7 @@ class Board:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
-        await self._subscription.aclose()
+        await self._end_subscription()
         self._threads.close()
         self._past.close()
 
@@ -207,14 +207,20 @@ class Board:
     async def _wait_for_news(self) -> None:
         """Wait until a batch was settled, REFRESH_SECONDS at most: a hint comes sooner, the pause is the guarantee."""
         try:
+            if self._subscription is None:
+                self._subscription = subscription_of(self._client)
             hinted = await wait_for_settled(self._subscription, seconds=REFRESH_SECONDS)
             # Hints come in crowds, and one look serves them all. With very many sales a look is dear: fewer then.
             least = MIN_PAUSE_SECONDS if hinted else 0.0
             await asyncio.sleep(max(least, self._looked_at * PAUSE_A_SALE_SECONDS))
         except RedisUnavailable:
-            await self._subscription.aclose()
-            self._subscription = self._client.pubsub()
+            await self._end_subscription()
             await asyncio.sleep(REFRESH_SECONDS)
+
+    async def _end_subscription(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.aclose()
 
     async def _refresh_figures(self) -> None:
         entries = self._choose()
@@ -222,14 +228,18 @@ class Board:
         if not entries:
             return
         moment = time.monotonic()
-        figures = await reading.figures_async(self._client, [(entry.card.sku, entry.card.sale_id) for entry in entries])
-        for entry, seen in zip(entries, figures, strict=True):
+        found = await reading.figures_async(self._client, [(entry.card.sku, entry.card.sale_id) for entry in entries])
+        # What is known of a sale whose shard is away grows old, and is not used when it matters.
+        looks = [
+            (entry, seen) for entry, seen in zip(entries, found, strict=True) if not isinstance(seen, RedisUnavailable)
+        ]
+        for entry, seen in looks:
             if entry.see(seen, moment=moment):
                 self._tell(entry)
             if seen is None:
                 self.prime_soon(entry)
         # Only now: a scan of one sale keeps the figures of no other waiting.
-        for entry, seen in zip(entries, figures, strict=True):
+        for entry, seen in looks:
             if seen is None or not entry.is_sold_out():
                 entry.forget_known_buyers()
             elif entry.known_at_admitted != seen.admitted:
