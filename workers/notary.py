@@ -56,6 +56,7 @@ class Notary:
     def __init__(self, client: redis.Client) -> None:
         self._client = client
         self._published: dict[int, Checkpoint] | None = None
+        self._untold: dict[int, str] = {}
         self._forked: set[int] = set()
         self._gaps: dict[int, float] = {}
         self._read_to: int | None = None
@@ -214,15 +215,27 @@ class Notary:
         cursor.execute("UPDATE salelog_reading SET read_to = %s WHERE id = 1 AND read_to <> %s", [read_to, read_to])
 
     def _tell(self, added: Sequence[tuple[SaleLog, int]]) -> None:
-        """Keep the checkpoints where a restore of the database does not reach them."""
-        notes: list[Any] = []
+        """Keep the checkpoints where a restore of the database does not reach them.
+
+        They are one key, so on one shard of a Cluster: while that is away, the logs of the others' sales grow all the
+        same, and what was not kept is kept with the next step.
+        """
         published = self._published = self._published or {}
         for each, leaves in added:
             if leaves:
                 published[each.sale_id] = read_note(each.checkpoint)
-                notes += [each.sale_id, each.checkpoint]
-        if notes:
+                self._untold[each.sale_id] = each.checkpoint
+        if not self._untold:
+            return
+        notes = [part for pair in self._untold.items() for part in pair]
+        try:
             redis.run_commands(self._client, [("HSET", keys.checkpoints(), *notes)])
+        except RedisUnavailable as error:
+            if redis.shards_of(self._client) is None:
+                raise
+            log.warning("checkpoints not kept in Redis", action="redis_retry", error=repr(error.__cause__))
+        else:
+            self._untold.clear()
 
 
 def _is_due(each: SaleLog, now: datetime) -> bool:

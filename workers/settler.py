@@ -17,7 +17,7 @@ from inventory.line import reading, writing
 from inventory.line.writing import Handed
 from inventory.locks.lock import Lock
 from inventory.postgres import LastingConnection
-from inventory.redis import Client
+from inventory.redis import Client, shards_of
 from workers.settlement import Settlement, seen_fence, settle_batch
 
 log = structlog.get_logger(__name__)
@@ -34,6 +34,11 @@ UNDECIDED_SECONDS = 0.25
 # So many requests of a batch are named in each line that is logged while it is worked: all of one of the usual size, in
 # a line that Docker keeps in one piece (16 KiB).
 MAX_NAMED = 500
+# While the shard of a Cluster is away that keeps the list of SKUs, the database is asked for it this often.
+LIST_SECONDS = 1.0
+LIVE_SKUS = """
+SELECT DISTINCT s.sku FROM inventory_stock s JOIN shop_sale a ON a.stock_id = s.id WHERE a.retired_at IS NULL
+"""
 # How long to wait before asking the database again when it is away.
 DATABASE_RETRY_SECONDS = 0.25
 
@@ -41,17 +46,29 @@ DATABASE_RETRY_SECONDS = 0.25
 class Settler:
     """One settler: a Redis client, a database connection of its own, and the SKUs it goes round.
 
-    batch: most requests a transaction; lock_ttl_ms: life of a SKU's lock without renewal.
+    polling: the client that looks for work, so that a shard of a Cluster that is away is met by it first; by default
+    the same. batch: most requests a transaction; lock_ttl_ms: life of a SKU's lock without renewal.
     """
 
-    def __init__(self, client: Client, *, batch: int, lock_ttl_ms: int, stopping: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        batch: int,
+        lock_ttl_ms: int,
+        stopping: Callable[[], bool],
+        polling: Client | None = None,
+    ) -> None:
         self._client = client
+        self._polling = polling or client
         self._batch = batch
         self._lock_ttl_ms = lock_ttl_ms
         self._stopping = stopping
         self._database = LastingConnection()
         self._last_sku = ""
         self._database_failed = False
+        self._listed: list[str] = []
+        self._listed_at = float("-inf")
         self._probe_at: dict[str, float] = {}
         self._rests_until: dict[str, float] = {}
 
@@ -67,12 +84,51 @@ class Settler:
         for sku in order:
             if self._stopping():
                 break
-            done += self._take_turn(sku, alone=len(order) == 1, probe=sku in probes)
+            done += self._take_turn_safely(sku, alone=len(order) == 1, probe=sku in probes)
         return done
+
+    def _take_turn_safely(self, sku: str, *, alone: bool, probe: bool) -> int:
+        """Give one SKU a turn. Of a Cluster the servers of the others may be well; what is one server is away for all.
+
+        Raises RedisUnavailable.
+        """
+        try:
+            return self._take_turn(sku, alone=alone, probe=probe)
+        except RedisUnavailable as error:
+            if shards_of(self._client) is None:
+                raise
+            log.warning("the shard of a SKU is away", action="redis_retry", sku=sku, error=repr(error.__cause__))
+            return 0
+
+    def _skus(self) -> list[str] | None:
+        """Return the SKUs to look at, None for those that Redis lists; while that cannot be read, the database's.
+
+        Raises RedisUnavailable when neither can.
+        """
+        if shards_of(self._polling) is None:
+            return None
+        try:
+            self._listed = reading.known_skus(self._polling)
+        except RedisUnavailable:
+            if time.monotonic() - self._listed_at >= LIST_SECONDS:
+                self._list_live()
+        return self._listed
+
+    def _list_live(self) -> None:
+        """Add what the database has on sale to what Redis listed last."""
+        try:
+            with self._database.get().cursor() as cursor:
+                cursor.execute(LIVE_SKUS)
+                self._listed = sorted({*self._listed, *(sku for (sku,) in cursor.fetchall())})
+            self._listed_at = time.monotonic()
+        except psycopg.Error as error:
+            log.warning("SKUs not listed: Redis and the database are away", action="redis_retry", error=str(error))
+            self._database.drop()
+            self._database_failed = True
 
     def _find_work(self) -> tuple[list[str], set[str]]:
         """Return the SKUs that want a turn, by name, and which of them are only probed."""
-        now, work = time.monotonic(), reading.look_for_work(self._client)
+        now, work = time.monotonic(), reading.look_for_work(self._polling, self._skus())
         waiting = [sku for sku, state in work.items() if state is reading.Work.WAITS]
         self._probe_at = {sku: self._probe_at.get(sku, now + PROBE_SECONDS) for sku in waiting}
         due = sorted((sku for sku in waiting if self._probe_at[sku] <= now), key=self._probe_at.__getitem__)

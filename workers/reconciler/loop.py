@@ -18,7 +18,7 @@ from inventory.fault_injection import FaultRaised, fault_point
 from inventory.line import repair as line_repair
 from inventory.line.priming import is_primed
 from inventory.line.repair import Standing
-from inventory.redis import Client
+from inventory.redis import Client, shards_of
 from workers.process_loop import Stopped
 from workers.reconciler.books import SkuOnSale, check_books, skus_on_sale
 from workers.reconciler.pace import Comparison, Step, seconds_between_rounds
@@ -71,14 +71,15 @@ class Reconciler:
     def work_once(self, *, between_skus: Callable[[], object] = lambda: None) -> int:
         """Compare every SKU whose time has come; return how many differences were found.
 
-        A store that fails at a SKU ends the round, and the next round begins after that SKU.
+        A store that fails at a SKU ends the round, and the next round begins after that SKU; but a shard of a Cluster
+        that is away keeps only its own SKUs from being compared.
         between_skus: called before each SKU, for a round over many takes long, and others may wait for an answer.
         Raises RedisUnavailable, DatabaseError, Stopped.
         """
         self._throttled_at = time.monotonic()
         if self._repair:
             self._retention.work_once()
-            self._retirement.work_once()
+            self._retire_safely()
         on_sale_now = skus_on_sale()
         self._comparisons = {sku: last for sku, last in self._comparisons.items() if sku in on_sale_now}
         # By name, those after the last one first: every SKU gets its turn.
@@ -90,12 +91,27 @@ class Reconciler:
             found += len(self._compare_safely(sku, on_sale_now[sku]))
         return found
 
+    def _retire_safely(self) -> None:
+        try:
+            self._retirement.work_once()
+        except RedisUnavailable as error:
+            self._pass_over(error, sku="")
+
+    def _pass_over(self, error: RedisUnavailable, *, sku: str) -> None:
+        """Go on with the other SKUs when those may be on shards that are well, else raise the error again."""
+        if shards_of(self._client) is None:
+            raise error
+        log.warning("the shard of a SKU is away", action="redis_retry", sku=sku, error=repr(error.__cause__))
+
     def _compare_safely(self, sku: str, on_sale: SkuOnSale) -> list[Drift]:
         """Compare one SKU if its time has come; what is wrong with it never keeps the others from being compared."""
         try:
             return self._compare_if_due(sku, on_sale)
-        except (DatabaseError, RedisUnavailable, Stopped, FaultRaised):
+        except (DatabaseError, Stopped, FaultRaised):
             raise
+        except RedisUnavailable as error:
+            self._pass_over(error, sku=sku)
+            return []
         except Exception:
             log.exception("not compared", action="reconcile_failed", sku=sku)
             return []

@@ -10,7 +10,8 @@ import structlog
 from django.db import Error as DatabaseError
 
 from inventory import reconcile_requests
-from inventory.redis import Client
+from inventory.exceptions import RedisUnavailable
+from inventory.redis import Client, shards_of
 from workers.process_loop import Stopped
 from workers.reconciler.books import SkuOnSale, skus_on_sale
 from workers.reconciler.loop import Reconciler
@@ -20,7 +21,20 @@ log = structlog.get_logger(__name__)
 
 
 def compare_asked(reconciler: Reconciler, client: Client) -> int:
-    """Compare each SKU that was asked for; return how many differences were found. Raises RedisUnavailable, Stopped."""
+    """Compare each SKU that was asked for; return how many differences were found. Raises RedisUnavailable, Stopped.
+
+    What staff ask for is one key, so on one shard of a Cluster: while that is away, it waits.
+    """
+    try:
+        return _compare_asked(reconciler, client)
+    except RedisUnavailable as error:
+        if shards_of(client) is None:
+            raise
+        log.warning("nothing compared for staff", action="redis_retry", error=repr(error.__cause__))
+        return 0
+
+
+def _compare_asked(reconciler: Reconciler, client: Client) -> int:
     found = 0
     for sku, each in reconcile_requests.waiting(client).items():
         reconcile_requests.answer(client, sku, state=reconcile_requests.RUNNING, actor=each["actor"])

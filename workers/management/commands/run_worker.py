@@ -10,13 +10,15 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from inventory import redis
+from inventory.exceptions import RedisUnavailable
 from inventory.gc_tuning import settle_in
 from inventory.heartbeats import Heartbeat
 from inventory.line.pubsub import WakeUps
 from inventory.redis import clocks
+from inventory.redis.cluster_settings import wrong_settings
 from shop.sandbox import deliveries
 from workers.expirer import Expirer
 from workers.mailer import Mailer
@@ -45,6 +47,8 @@ MAIL_SECONDS = 1.0
 MAILER_NICENESS = 10
 # How long something may have happened before the notary looks: it is published within a second.
 NOTARY_SECONDS = 0.3
+# A shard of a Cluster that is silent may keep a settler from the others for so long, once.
+LOOK_TIMEOUT_SECONDS = 1.0
 # A sign of life may hold no worker up for longer.
 BEAT_TIMEOUT_SECONDS = 0.3
 CLOCK_TIMEOUT_SECONDS = 1.0
@@ -54,7 +58,13 @@ def run_settler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Settle until stopped."""
     client = redis.connect(timeout_seconds=2)
     wakeups = WakeUps(client)
-    settler = Settler(client, batch=settings.SETTLE_BATCH, lock_ttl_ms=settings.LOCK_TTL_MS, stopping=stop.is_set)
+    settler = Settler(
+        client,
+        batch=settings.SETTLE_BATCH,
+        lock_ttl_ms=settings.LOCK_TTL_MS,
+        stopping=stop.is_set,
+        polling=redis.connect(timeout_seconds=LOOK_TIMEOUT_SECONDS),
+    )
     try:
         run_until_stopped(
             settler.work_once,
@@ -141,6 +151,16 @@ def run_notary(stop: StopFlag, heartbeat: Heartbeat) -> None:
     run_until_stopped(notary.work_once, stop=stop, wait_for_work=lambda: stop.wait(NOTARY_SECONDS), heartbeat=heartbeat)
 
 
+def refuse_wrong_settings() -> None:
+    """Raise CommandError when the Redis Cluster is set so that one shard that is away would stop all SKUs."""
+    try:
+        wrong = wrong_settings(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
+    except RedisUnavailable:
+        return  # it is waited for, as always
+    if wrong:
+        raise CommandError(f"Redis Cluster: {'; '.join(wrong)}")
+
+
 WORKERS = {
     "settler": run_settler,
     "expirer": run_expirer,
@@ -162,6 +182,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         log.info("worker started", action="worker_started", worker=options["name"])
+        refuse_wrong_settings()
         settle_in()
         clocks.look(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
         stop = StopFlag()
