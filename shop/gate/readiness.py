@@ -30,7 +30,7 @@ class Readiness:
         self._question: asyncio.Task[bool] | None = None
 
     async def answer(self, *, leaving: bool) -> tuple[Head, bytes]:
-        """Return the answer: 200 when both stores answer, also when shards of a Cluster are away; else 503, as when leaving.
+        """Return the answer: 200 when both stores answer, or some shards of a Cluster do; else 503, as when leaving.
 
         `detail` names what people should know of a shop that goes on: a shard that is away, a Redis that is nearly
         full, a wrong clock.

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -36,7 +36,13 @@ dir "{folder}"
 repl-diskless-sync-delay 0
 """
 # The server's own choice, port + 10000, may lie beyond the last port.
-CLUSTERED = "cluster-enabled yes\ncluster-port {bus}\ncluster-config-file nodes.conf\ncluster-node-timeout 2000\n"
+CLUSTERED = """\
+cluster-enabled yes
+cluster-port {bus}
+cluster-config-file nodes.conf
+cluster-node-timeout 2000
+cluster-require-full-coverage no
+"""
 # The groups are patient: a busy server is not taken for a dead one. Sentinel is quick only when one was killed.
 PATIENCE_MS, QUICK_MS = 60_000, 500
 SENTINEL = """\
@@ -171,7 +177,21 @@ def single(folder: Path, *, program: Path) -> Iterator[str]:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
-    """Run a Cluster of three primaries; give its address."""
+    """Run a Cluster of three primaries that is patient; give its address."""
+    with cluster_of_three(folder) as nodes:
+        for each in nodes:
+            each.run("CONFIG", "SET", "cluster-node-timeout", PATIENCE_MS)
+        yield address_of(nodes)
+
+
+def address_of(nodes: Sequence[Node]) -> str:
+    """Return the address of a Cluster."""
+    return "redis+cluster://" + ",".join(f"127.0.0.1:{each.port}" for each in nodes)
+
+
+@contextmanager
+def cluster_of_three(folder: Path) -> Iterator[list[Node]]:
+    """Run a Cluster of three primaries; give its servers."""
     with ExitStack() as running:
         nodes = [running.enter_context(node(folder / f"node-{number}", SERVER + CLUSTERED)) for number in range(3)]
         bounds = [0, 5461, 10923, SLOTS]
@@ -180,9 +200,7 @@ def cluster(folder: Path) -> Iterator[str]:
             each.run("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             each.run("CLUSTER", "MEET", "127.0.0.1", nodes[0].port, nodes[0].bus_port)
         wait_until(lambda: all(knows_all(each) for each in nodes), what="the cluster is whole")
-        for each in nodes:
-            each.run("CONFIG", "SET", "cluster-node-timeout", PATIENCE_MS)
-        yield "redis+cluster://" + ",".join(f"127.0.0.1:{each.port}" for each in nodes)
+        yield nodes
 
 
 def knows_all(each: Node) -> bool:
