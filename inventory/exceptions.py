@@ -7,6 +7,7 @@ FairdropError
 ├── ForbiddenOrigin         403 forbidden_origin
 ├── PassRequired            403 pass_required
 ├── CodeRequired            403 code_required
+├── EmailRequired           403 email_required
 ├── NetworkRevoked          403 network_revoked
 ├── SaleNotFound            404 sale_not_found
 ├── RequestNotFound         404 request_not_found
@@ -14,7 +15,8 @@ FairdropError
 ├── SoldOut                 409 sold_out
 ├── LineFull                409 line_full
 ├── LimitReached            409 limit_reached
-│   └── EndedTooOften           too many requests of the buyer ended unsold
+│   ├── EndedTooOften           too many requests of the buyer ended unsold
+│   └── EmailUsed               the buyer's verified e-mail let another request in
 ├── TermsChanged            409 terms_changed
 ├── NotPayable              409 not_payable
 ├── SaleClosed              410 sale_closed
@@ -23,7 +25,8 @@ FairdropError
 ├── SaleNotOpen             425 sale_not_open
 ├── RateLimited             429 rate_limited
 │   ├── NetworkLimited          one network has as many units of a sale as one may have
-│   ├── GuessesLimited          one network sent too many wrong access codes
+│   ├── GuessesLimited          one network sent too many wrong codes
+│   ├── MailsLimited            too many mails with codes were sent
 │   └── PaymentsLimited         too many payments were declined
 └── Unavailable             503 unavailable
     ├── RedisUnavailable        Redis did not answer in time
@@ -86,6 +89,12 @@ class CodeRequired(FairdropError):
     code, status = "code_required", 403
 
 
+class EmailRequired(FairdropError):
+    """This sale asks for a verified e-mail address. Nothing was asked for."""
+
+    code, status = "email_required", 403
+
+
 class NetworkRevoked(FairdropError):
     """The shop takes no more requests from your network in this sale. What you have in it stays yours."""
 
@@ -132,6 +141,12 @@ class EndedTooOften(LimitReached):
     """Too many of your requests in this sale ended unsold; it takes no more of yours."""
 
     limited = "ended"
+
+
+class EmailUsed(LimitReached):
+    """One request for each e-mail address in this sale, and another one came with yours."""
+
+    limited = "email"
 
 
 class TermsChanged(FairdropError):
@@ -187,10 +202,17 @@ class NetworkLimited(RateLimited):
 
 
 class GuessesLimited(RateLimited):
-    """Too many wrong access codes came from your network: try again later."""
+    """Too many wrong codes came from your network: try again later."""
 
     limited = "codes"
     retry_after_seconds = 600
+
+
+class MailsLimited(RateLimited):
+    """Too many mails with a code were asked for: look into your mailbox, or come again later."""
+
+    limited = "mails"
+    retry_after_seconds = 900
 
 
 class PaymentsLimited(RateLimited):

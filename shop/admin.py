@@ -45,7 +45,7 @@ admin.site.index_title = gettext_lazy("Control room")
 admin.site.index_template = "admin/shop/index.html"
 
 # What a sale has of its own beyond the terms that can be kept under a name; another sale may begin with it all.
-OF_THE_SALE = ("per_network_limit", "pass_mode", "pass_rush", "codes_required", "ships")
+OF_THE_SALE = ("per_network_limit", "pass_mode", "pass_rush", "codes_required", "email_mode", "ships")
 COPIED = ("title", "title_zh", *TERMS, *OF_THE_SALE)
 
 

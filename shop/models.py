@@ -117,6 +117,11 @@ class Sale(models.Model):
         ALWAYS = "always", "always"
         RUSH = "rush", "in a rush"
 
+    class EmailMode(models.TextChoices):
+        NEVER = "never", "never"
+        VERIFIED = "verified", "always"
+        ONCE = "once", "always, and one request for each"
+
     slug = models.SlugField(max_length=60, unique=True)
     product = models.ForeignKey(Product, on_delete=models.PROTECT, related_name="sales")
     stock = models.ForeignKey(Stock, on_delete=models.PROTECT, related_name="sales")
@@ -136,6 +141,10 @@ class Sale(models.Model):
     )
     pass_rush = models.PositiveIntegerField(default=50, db_default=50, validators=[MinValueValidator(1)])
     codes_required = models.BooleanField("an access code is needed", db_default=False, default=False)
+    # Whether a request needs an e-mail address that its buyer can read, and whether each address lets in one alone.
+    email_mode = models.CharField(
+        "verified e-mail", max_length=8, choices=EmailMode.choices, default=EmailMode.NEVER, db_default=EmailMode.NEVER
+    )
     hold_seconds = models.PositiveIntegerField(default=600, validators=[MinValueValidator(1)])
     # Units that may queue beyond the stock, so that a request the database refuses leaves no unit unsold.
     room = models.PositiveIntegerField(default=200)

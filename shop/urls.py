@@ -7,7 +7,7 @@ from django.urls import include, path, re_path
 from django.utils.functional import lazy
 from django.views.generic import RedirectView
 
-from shop.api import about, actions
+from shop.api import about, actions, emails
 from shop.api import views as api
 from shop.pictures.views import show_picture
 from shop.salelog import views as salelog
@@ -15,7 +15,7 @@ from shop.salelog.pages import log_page
 from shop.staff.lists.revenue_page import revenue_page
 from shop.staff.setup.pictures import may_upload
 from shop.staff.stock import stock_live
-from shop.web import languages, mail_pages, my_tickets, opening_calendar, pass_pages, ticket_actions, views
+from shop.web import email_pages, languages, mail_pages, my_tickets, opening_calendar, pass_pages, ticket_actions, views
 
 # Looked up when asked for: the name has a fingerprint in it that only a collected static folder knows.
 FAVICON = lazy(static, str)("shop/favicon.svg")
@@ -26,6 +26,7 @@ urlpatterns = [
     path("sales/<slug:slug>/", views.sale, name="sale"),
     path("sales/<slug:slug>/opening.ics", opening_calendar.opening_file, name="sale-calendar"),
     path("sales/<slug:slug>/pass/", pass_pages.pass_page, name="sale-pass"),
+    path("sales/<slug:slug>/email/", email_pages.email_page, name="sale-email"),
     path("sales/<slug:slug>/verify/", log_page, name="sale-log"),
     path("tickets/", my_tickets.my_tickets, name="my-tickets"),
     path("requests/<str:request_id>/", views.ticket, name="ticket"),
@@ -49,6 +50,8 @@ urlpatterns = [
     path(".well-known/fairdrop-keys", salelog.keys, name="log-keys"),
     path("api/v1/about", about.about, name="about"),
     path("api/v1/openapi.json", api.openapi, name="openapi"),
+    path("api/v1/sales/<slug:slug>/emails", emails.send_code, name="email-code"),
+    path("api/v1/sales/<slug:slug>/emails/proofs", emails.give_proof, name="email-proof"),
     path("api/v1/requests/<str:request_id>/payment", actions.pay, name="pay"),
     path("api/v1/requests/<str:request_id>/cancel", actions.cancel, name="cancel"),
     path("api/v1/tickets/restore", actions.restore, name="restore"),

@@ -35,7 +35,7 @@ MAX_ENDED_REQUESTS: int = settings.MAX_ENDED_REQUESTS
 MAX_STANDBY = 1000
 # A line that was full opens so much later: longer than any process answers "sold out" from memory.
 REOPENING_US = 300_000
-NO_PASS, NO_CODE = "-", "!"
+NO_PASS, NO_CODE, NO_EMAIL = "-", "!", "@"
 
 
 # Stands for a network from which nobody is let in any more; a request of before is answered as before.
@@ -47,8 +47,8 @@ class Ask(NamedTuple):
 
     standby: without room in the line, it waits on standby for what comes back. network: from which it came, '' when
     that is not known: then no network is counted; REVOKED: one of which nobody is let in. pass_id: of the pass that
-    lets it in, NO_PASS when it needs one and has none that is good, NO_CODE when that is so of a code, '' when it needs
-    none.
+    lets it in, NO_PASS when it needs one and has none that is good, NO_CODE when that is so of a code, NO_EMAIL of a
+    verified e-mail, '' when it needs none. entry: stands for the e-mail that lets in one request alone, '' for none.
     """
 
     request_id: str
@@ -58,6 +58,7 @@ class Ask(NamedTuple):
     standby: bool = False
     network: str = ""
     pass_id: str = ""
+    entry: str = ""
 
 
 class Code(IntEnum):
@@ -81,6 +82,8 @@ class Code(IntEnum):
     PASS_SPENT = 16
     CODE_REQUIRED = 17
     NETWORK_REVOKED = 18
+    EMAIL_REQUIRED = 19
+    EMAIL_USED = 20
     KNOWN_BEFORE = 100
 
 
@@ -122,10 +125,10 @@ def _script_keys(line: SaleLine) -> list[str]:
 
 def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
     # One text for the whole batch: packing four arguments a request costs more than everything else here.
-    names, buyers, quantities, versions, standbys, networks, passes = zip(*asks, strict=True)
+    names, buyers, quantities, versions, standbys, networks, passes, entries = zip(*asks, strict=True)
     places = [place for place, standby in enumerate(standbys, 1) if standby] if any(standbys) else []
-    needed = passes if any(passes) else []
-    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks, needed])
+    needed, once = passes if any(passes) else [], entries if any(entries) else []
+    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks, needed, once])
     limits: list[Argument] = [MAX_ENDED_REQUESTS, REOPENING_US, MAX_STANDBY, line.network_limit]
     return [line.sale_id, line.sku, keys.wake_channel(), *limits, wishes]
 

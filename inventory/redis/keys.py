@@ -66,7 +66,9 @@ def networks(sku: str) -> str:
 
 
 def passes(sku: str) -> str:
-    """hash, "sale_id:pass id" → the request that a pass let in. Lives as long as the SKU."""
+    """hash, "sale_id:pass id" → the request that a pass let in, "sale_id:@hash" → the one that an e-mail let in. Lives
+    as long as the SKU.
+    """
     return f"fd:{{{sku}}}:passes"
 
 

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from inventory.exceptions import CodeRequired, GuessesLimited
-from inventory.line.admission import NO_CODE, NO_PASS, Code
+from inventory.line.admission import NO_CODE, NO_EMAIL, NO_PASS, Code
 from inventory.redis import clocks
 from shop.access.passes import AccessCheck
 from shop.models import AccessCode, CodeUse
@@ -32,7 +32,7 @@ EARLY_SECONDS = 2.0
 MAX_GUESSES, GUESS_SECONDS = 50, 600
 NOT_GOOD = "This is not a code for this sale, or it has been used up. Nothing was asked for."
 # The answers of the admission script that say that something was not shown.
-NOT_SHOWN = (Code.PASS_REQUIRED, Code.CODE_REQUIRED)
+NOT_SHOWN = (Code.PASS_REQUIRED, Code.CODE_REQUIRED, Code.EMAIL_REQUIRED)
 
 
 def make_codes(sale_id: int, *, number: int, uses: int, counts_units: bool, batch: str) -> list[str]:
@@ -42,7 +42,7 @@ def make_codes(sale_id: int, *, number: int, uses: int, counts_units: bool, batc
         (
             AccessCode(
                 sale_id=sale_id,
-                digest=_digests(sale_id, _plain(code))[0],
+                digest=_digests(sale_id, digits_of(code))[0],
                 counts_units=counts_units,
                 uses=uses,
                 left=uses,
@@ -56,12 +56,12 @@ def make_codes(sale_id: int, *, number: int, uses: int, counts_units: bool, batc
 
 
 def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network: str, sent: AccessCheck) -> AccessCheck:
-    """Return what the code that came with a request is worth: `sent`, what its pass is, when it is good.
+    """Return what the code that came with a request is worth: `sent`, what its pass and e-mail are, when it is good.
 
-    Reads and writes the database unless the pass already stands in the way. Whether it is refused the admission script
-    says: a request that is in line needs no code. Raises GuessesLimited.
+    Reads and writes the database unless one of them already stands in the way. Whether it is refused the admission
+    script says: a request that is in line needs no code. Raises GuessesLimited.
     """
-    if sent.pass_id == NO_PASS:
+    if sent.pass_id in (NO_PASS, NO_EMAIL):
         return sent
     # Well before the opening the line lets nobody in, and nothing is counted.
     if not text or (card.opens_at - clocks.now()).total_seconds() > EARLY_SECONDS:
@@ -73,8 +73,7 @@ def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network:
         raise GuessesLimited
     if _use(text, card, request_id=request_id, quantity=quantity):
         return sent
-    if not counts.add(guesses, 1, timeout=GUESS_SECONDS):
-        _count_up(guesses)
+    count_up(guesses, seconds=GUESS_SECONDS)
     return AccessCheck(NO_CODE, CodeRequired(NOT_GOOD))
 
 
@@ -83,7 +82,7 @@ def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:
 
     The same request again finds its use, also when both come in the same instant.
     """
-    plain = _plain(text)
+    plain = digits_of(text)
     if not WRITTEN.fullmatch(plain):
         return False
     found = AccessCode.objects.filter(sale_id=card.sale_id, digest__in=_digests(card.sale_id, plain)).first()
@@ -100,11 +99,15 @@ def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:
     return True
 
 
-def _count_up(name: str) -> None:
+def count_up(name: str, *, seconds: int) -> int:
+    """Count one more below `name`, which is forgotten so many seconds after the first; return how many there are."""
+    if counts.add(name, 1, timeout=seconds):
+        return 1
     try:
-        counts.incr(name)
-    except ValueError:
-        counts.set(name, 1, timeout=GUESS_SECONDS)  # it ended a moment ago
+        return int(counts.incr(name))
+    except ValueError:  # it ended a moment ago
+        counts.set(name, 1, timeout=seconds)
+        return 1
 
 
 def _new_code() -> str:
@@ -112,7 +115,7 @@ def _new_code() -> str:
     return "-".join(digits[at : at + GROUP] for at in range(0, LENGTH, GROUP))
 
 
-def _plain(text: str) -> str:
+def digits_of(text: str) -> str:
     """Return a code as it is hashed: without hyphens and spaces, and with what is easily misread."""
     return text[:MAX_TYPED].upper().translate(MISREAD)
 

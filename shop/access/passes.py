@@ -37,10 +37,14 @@ class Pass(NamedTuple):
 
 
 class AccessCheck(NamedTuple):
-    """What a request's pass, or code, is worth. pass_id: as an Ask has it; refusal: what to say if it is needed."""
+    """What a request's pass, e-mail or code is worth.
+
+    pass_id, entry: as an Ask has them; refusal: what to say if it is needed.
+    """
 
     pass_id: str
     refusal: FairdropError | None = None
+    entry: str = ""
 
 
 NOT_ASKED = AccessCheck("")

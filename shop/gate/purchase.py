@@ -28,7 +28,7 @@ from inventory.records import Ticket, request_id
 from inventory.redis import AsyncClient, clocks
 from inventory.redis.memory import WATCH
 from inventory.states import State
-from shop.access import codes, passes
+from shop.access import codes, emails, passes
 from shop.access.codes import NOT_SHOWN
 from shop.access.passes import NOT_ASKED, AccessCheck
 from shop.buyers import mark_in
@@ -70,6 +70,7 @@ MAX_VERSION = 2**53
 # To look a member of an enumeration up costs more than the comparison.
 ADMITTED, ON_STANDBY = int(Code.ADMITTED), int(Code.ON_STANDBY)
 NEVER = str(Sale.PassMode.NEVER)
+NO_EMAIL_ASKED = str(Sale.EmailMode.NEVER)
 STANDBY_CODES = (ON_STANDBY, Code.KNOWN_BEFORE + ord(State.STANDBY.letter))
 SOLD_OUT = problem_answer(SoldOut())
 LINE_FULL = LineFull()
@@ -151,7 +152,7 @@ class Asked(NamedTuple):
     ask: Ask
     origin: Origin
     is_repeat: bool = False  # the database was asked for the terms already
-    refusal: FairdropError | None = None  # what is wrong with its pass or code, should it need one
+    refusal: FairdropError | None = None  # what is wrong with its pass, e-mail or code, should it need one
 
 
 class Told(NamedTuple):
@@ -222,10 +223,12 @@ class Purchases:
         sent = NOT_ASKED
         if card.pass_mode != NEVER:
             sent = passes.check(headers.get(b"fairdrop-pass", b"").decode("latin-1"), card, buyer=buyer)
+        if card.email_mode != NO_EMAIL_ASKED:
+            sent = emails.check(headers.get(b"fairdrop-email", b"").decode("latin-1"), card, buyer=buyer, sent=sent)
         network = origin[1]
         if card.revoked_networks and card.revokes(network, mark=mark_in(token_in(headers))):
             network = admission.REVOKED
-        ask = Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id)
+        ask = Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id, sent.entry)
         asked = Asked(reply, entry, ask, origin, refusal=sent.refusal)
         if self._is_noted and REQUEST_ID in headers:
             log.info("asked", action="asked", requests=[name], request_id=request_id_of(headers).decode())

@@ -14,6 +14,7 @@ STATES = (
     _("adjust"), _("hold"), _("release"), _("retake"), _("return"), _("free"), _("working"),
     _("waiting"), _("line away"), _("silent"), _("asked"), _("running"), _("done"), _("failed"), _("unknown"),
     _("never"), _("always"), _("rush"), _("in a rush"),
+    _("always, and one request for each"),
 )  # fmt: skip
 # Of the log of acts: sales, orders, exports, accounts.
 ACTS = (

@@ -67,7 +67,7 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
 
     Raises InvalidRequest for what is no address, RateLimited when the link was sent too often.
     """
-    _check_mail_is_on()
+    check_mail_is_on()
     try:
         validate_email(address)
     except ValidationError:
@@ -91,7 +91,7 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
 
 def send_link_again(order: Order) -> None:
     """Queue the link of an order to the address that is kept, and to no other. Raises InvalidRequest without one."""
-    _check_mail_is_on()
+    check_mail_is_on()
     contact = Contact.objects.filter(request_id=order.request_id).exclude(address="").first()
     if contact is None:
         raise InvalidRequest("no address is kept for this order; nothing was sent")
@@ -163,7 +163,8 @@ def _note_told(contact: Contact, last: OrderEvent | None) -> None:
         contact.told_event, contact.is_over = last.pk, last.to_state != State.HELD
 
 
-def _check_mail_is_on() -> None:
+def check_mail_is_on() -> None:
+    """Raise InvalidRequest in a shop that sends no mails."""
     if not settings.MAIL_ON:
         raise InvalidRequest("this shop sends no mails")
 
@@ -189,21 +190,29 @@ def _queue(contact: Contact, kind: str, *, order: Order | None = None) -> None:
     }
     with translation.override(contact.language):
         subject, _, message = render_to_string("shop/mail.txt", shown).strip().partition("\n")
+    headers = {
+        REQUEST_HEADER: contact.request_id,
+        "List-Unsubscribe": f"<{stop}>",
+        "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
+    }
+    queue_mail(contact.address, subject, message, expires_at=ends, headers=headers)
+
+
+def queue_mail(
+    address: str, subject: str, message: str, *, expires_at: datetime | None, headers: dict[str, str]
+) -> None:
+    """Queue one mail. expires_at: from then on it is not sent any more."""
     Email.objects.create(
         from_email=settings.DEFAULT_FROM_EMAIL,
-        to=[contact.address],
+        to=[address],
         subject=subject,
         message=message.strip() + "\n",
         status=STATUS.queued,
         priority=PRIORITY.medium,
-        expires_at=ends,
+        expires_at=expires_at,
         # Kept with the mail: one that is sent twice can be told from two.
         message_id=make_msgid(domain=settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].rstrip(">")),
-        headers={
-            REQUEST_HEADER: contact.request_id,
-            "List-Unsubscribe": f"<{stop}>",
-            "List-Unsubscribe-Post": "List-Unsubscribe=One-Click",
-        },
+        headers=headers,
     )
 
 

@@ -21,7 +21,7 @@ from inventory.line.reading import known_skus
 from inventory.line.repair import record_pages
 from inventory.records import buyer_in, record_or_none
 from shop.models import Contact, DeliveryAddress, Order, OrderEvent, Payment, StaffAct
-from shop.orders import deliveries, mails, ticket_links
+from shop.orders import deliveries, email_codes, mails, ticket_links
 from shop.orders.numbers import order_number, read_order_number
 
 # Begins the id that stands for a buyer who was forgotten: the trigger of orders lets no other take a buyer's place.
@@ -51,6 +51,7 @@ def export_buyer(buyer: str) -> dict[str, Any]:
     return {
         "buyer": buyer,
         "orders": [_order(each) for each in orders],
+        "codes_by_mail": [_mail(each) for each in email_codes.mails_of(buyer)],
         "waiting": [{**each, **_personal(each["request_id"])} for each in _waiting(buyer)],
     }
 
@@ -68,6 +69,7 @@ def forget_buyer(buyer: str, *, actor: str, reason: str) -> Forgotten:
             deliveries.forget_address(name)
             mails.forget_address(name)
             ticket_links.replace_link(name)
+        email_codes.mails_of(buyer).delete()
         Payment.objects.filter(order__buyer=buyer).exclude(card="").update(card="")
         Order.objects.filter(buyer=buyer).exclude(network="").update(network="")
         stand_in = FORGOTTEN + secrets.token_urlsafe(12)
@@ -95,11 +97,12 @@ def _personal(request_id: str) -> dict[str, Any]:
     return {
         "contact": [_fields(each) for each in Contact.objects.filter(request_id=request_id)],
         "delivery": [_fields(each) for each in DeliveryAddress.objects.filter(request_id=request_id)],
-        "mails": [
-            {"to": list(each.to), "subject": each.subject, "text": each.message, "created": each.created}
-            for each in Email.objects.filter(headers__contains=headers).order_by("pk")
-        ],
+        "mails": [_mail(each) for each in Email.objects.filter(headers__contains=headers).order_by("pk")],
     }
+
+
+def _mail(mail: Email) -> dict[str, Any]:
+    return {"to": list(mail.to), "subject": mail.subject, "text": mail.message, "created": mail.created}
 
 
 def _fields(row: Model) -> dict[str, Any]:

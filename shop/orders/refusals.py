@@ -7,6 +7,8 @@ from datetime import datetime
 
 from inventory.exceptions import (
     CodeRequired,
+    EmailRequired,
+    EmailUsed,
     EndedTooOften,
     FairdropError,
     IdempotencyMismatch,
@@ -28,6 +30,20 @@ from shop.sales.catalogue import SaleCard
 PAUSED_RETRY_SECONDS = 5
 # Anyone may leave the line at any time, so nobody is told to stay away for long.
 MIN_FULL_RETRY_SECONDS, MAX_FULL_RETRY_SECONDS = 1, 60
+# What says nothing but its own text.
+REFUSALS: dict[int, type[FairdropError]] = {
+    Code.SOLD_OUT: SoldOut,
+    Code.LIMIT_REACHED: LimitReached,
+    Code.CLOSED: SaleClosed,
+    Code.NOT_PRIMED: SaleNotPrimed,
+    Code.OTHER_QUANTITY: IdempotencyMismatch,
+    Code.NETWORK_LIMITED: NetworkLimited,
+    Code.PASS_REQUIRED: PassRequired,
+    Code.CODE_REQUIRED: CodeRequired,
+    Code.EMAIL_REQUIRED: EmailRequired,
+    Code.EMAIL_USED: EmailUsed,
+    Code.NETWORK_REVOKED: NetworkRevoked,
+}
 
 
 def not_open(*, opens_at: datetime, now: datetime) -> SaleNotOpen:
@@ -66,22 +82,12 @@ def terms_changed(card: SaleCard) -> TermsChanged:
 def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None:
     """Return the error that an admission code stands for, None when the request was admitted."""
     match code:
-        case Code.SOLD_OUT:
-            return SoldOut()
         case Code.LINE_FULL:
             return line_full(card, now=now)
-        case Code.LIMIT_REACHED:
-            return LimitReached()
         case Code.NOT_OPEN:
             return not_open(opens_at=card.opens_at, now=now)
         case Code.PAUSED:
             return paused(opens_at=card.opens_at, reason=card.pause_reason)
-        case Code.CLOSED:
-            return SaleClosed()
-        case Code.NOT_PRIMED:
-            return SaleNotPrimed()
-        case Code.OTHER_QUANTITY:
-            return IdempotencyMismatch()
         case Code.TERMS_CHANGED:
             return terms_changed(card)
         case Code.TERMS_UNKNOWN:
@@ -89,15 +95,8 @@ def refusal(code: int, card: SaleCard, *, now: datetime) -> FairdropError | None
         case Code.TOO_MANY_ENDED:
             ended = f"{MAX_ENDED_REQUESTS} of your requests in this sale ended unsold"
             return EndedTooOften(f"{ended}; it takes no more of yours.")
-        case Code.NETWORK_LIMITED:
-            return NetworkLimited()
-        case Code.PASS_REQUIRED:
-            return PassRequired()
         case Code.PASS_SPENT:
             return PassRequired("This pass let another request in: get a new one.")
-        case Code.CODE_REQUIRED:
-            return CodeRequired()
-        case Code.NETWORK_REVOKED:
-            return NetworkRevoked()
         case _:
-            return None
+            error = REFUSALS.get(code)
+            return error() if error else None

@@ -19,7 +19,7 @@ from inventory.exceptions import (
 from inventory.line import admission, reading
 from inventory.redis import clocks, memory
 from inventory.states import State
-from shop.access import codes, passes
+from shop.access import codes, emails, passes
 from shop.models import Order
 from shop.orders import holds
 from shop.orders.numbers import order_number
@@ -65,16 +65,17 @@ def ask(
     network: str = "",
     pass_text: str = "",
     code: str = "",
+    email_proof: str = "",
     mark: str = "",
 ) -> RequestView:
     """Put `buyer`'s wish for `quantity` units into the line of `card`; a repeated key is the same request (I14).
 
     terms_version: of the terms the buyer was shown, 0 when none is named. standby: without room in the line, wait on
     standby for what comes back. network: from which the wish came, '' when that is not known; mark: of the one to which
-    the buyer's token was given. pass_text: the pass that came with it, code: the access code; '' for none.
+    the buyer's token was given. pass_text, code, email_proof: the pass, code and proof of an e-mail that came with it.
 
-    Raises SoldOut, LineFull, LimitReached, NetworkLimited, NetworkRevoked, PassRequired, CodeRequired, TermsChanged,
-    SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
+    Raises SoldOut, LineFull, LimitReached, NetworkLimited, NetworkRevoked, PassRequired, CodeRequired, EmailRequired,
+    TermsChanged, SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
     """
     if not 1 <= quantity <= MAX_UNITS:
         raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
@@ -86,14 +87,25 @@ def ask(
     if memory.look(redis.connect(), card.sku):
         raise MemoryFull
     network = admission.REVOKED if card.revokes(network, mark=mark) else network
-    sent = passes.check(pass_text, card, buyer=buyer)
-    if card.codes_required and network != admission.REVOKED:
-        sent = codes.check(code, card, request_id=name, quantity=quantity, network=network, sent=sent)
-    wish = admission.Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id)
+    wish = admission.Ask(name, buyer, quantity, terms_version, standby, network)
+    sent = _check_shown(card, wish, pass_text=pass_text, email_proof=email_proof, code=code)
+    wish = wish._replace(pass_id=sent.pass_id, entry=sent.entry)
     card, answer = _admit_primed(card, wish)
     if error := refusal(answer.code, card, now=clocks.now()):
         raise sent.refusal if answer.code in codes.NOT_SHOWN and sent.refusal else error
     return _view_of_answer(wish, answer, card=card)
+
+
+def _check_shown(
+    card: SaleCard, wish: admission.Ask, *, pass_text: str, email_proof: str, code: str
+) -> passes.AccessCheck:
+    """Return what came with a wish is worth, in the order of the gate."""
+    name, buyer, quantity, network = wish.request_id, wish.buyer, wish.quantity, wish.network
+    sent = passes.check(pass_text, card, buyer=buyer)
+    sent = emails.check(email_proof, card, buyer=buyer, sent=sent)
+    if card.codes_required and network != admission.REVOKED:
+        sent = codes.check(code, card, request_id=name, quantity=quantity, network=network, sent=sent)
+    return sent
 
 
 def _view_of_answer(wish: admission.Ask, answer: admission.Answer, *, card: SaleCard) -> RequestView:

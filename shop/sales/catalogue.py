@@ -79,6 +79,7 @@ class SaleCard(priming.SaleTerms):
     pass_mode: str = Sale.PassMode.NEVER.value
     pass_rush: int = 50
     codes_required: bool = False
+    email_mode: str = Sale.EmailMode.NEVER.value
     revoked_networks: str = ""
 
     def revokes(self, network: str, *, mark: str) -> bool:

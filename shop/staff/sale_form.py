@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminTextareaWidget, AdminTextInputWidget
 from django.core.validators import RegexValidator
 from django.db import connection
@@ -75,6 +76,10 @@ class SaleForm(TermsForm):
                 "In a rush: a pass is needed from so many requests or new tokens a second in one web process."
             ),
             "codes_required": gettext_lazy("Then a request needs a code; once it is saved, a link below makes them."),
+            "email_mode": gettext_lazy(
+                "Whether buyers show that they read an e-mail address, by a code that is mailed to them. It may be one "
+                "request for each address, whatever becomes of it; tags after a plus make no other address."
+            ),
             "opens_at": "UTC.",
             "closes_at": "UTC.",
         }
@@ -83,6 +88,7 @@ class SaleForm(TermsForm):
             "per_network_limit": gettext_lazy("Limit per network"),
             "pass_mode": gettext_lazy("Pass"),
             "pass_rush": gettext_lazy("Rush from"),
+            "email_mode": gettext_lazy("Verified e-mail"),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -94,12 +100,21 @@ class SaleForm(TermsForm):
             said = (gettext("%(field)s, date (UTC)"), gettext("%(field)s, time (UTC)"))
             for text, widget in zip(said, self.fields[name].widget.widgets, strict=True):
                 widget.attrs["aria-label"] = text % {"field": label}
-        for name in self.fields.keys() & {"pass_mode", "pass_rush"}:
+        for name in self.fields.keys() & {"pass_mode", "pass_rush", "email_mode"}:
             self.fields[name].required = False
 
     def clean_pass_mode(self) -> str:
         """Return whether a pass is needed; what the sale has already when nothing was chosen."""
         chosen: str = self.cleaned_data["pass_mode"] or self.instance.pass_mode
+        return chosen
+
+    def clean_email_mode(self) -> str:
+        """Return whether an e-mail is needed. Raises ValidationError in a shop that could send no code."""
+        chosen: str = self.cleaned_data["email_mode"] or self.instance.email_mode
+        if chosen != Sale.EmailMode.NEVER and not settings.MAIL_ON:
+            raise forms.ValidationError(
+                gettext("This shop sends no mails (FAIRDROP_MAIL_URL): nobody could get a code.")
+            )
         return chosen
 
     def clean_pass_rush(self) -> int:

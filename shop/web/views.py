@@ -67,6 +67,8 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
 TICKET_COOKIE = "ticket"
 # Keeps the pass that this browser waited for on one sale's path; one that was worked for comes with the form.
 PASS_COOKIE = "pass"  # noqa: S105
+# Keeps what proves that this browser's buyer reads an e-mail address, on one sale's path.
+EMAIL_COOKIE = "email"
 # Keeps the signed ticket on its own page's path, so that the page brings a lost place back also without script.
 PROOF_COOKIE = "proof"
 # Keeps the secret of a ticket's link on that ticket's path, in a browser that was opened by the link.
@@ -254,6 +256,7 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str, mark: str
                 standby=request.POST.get("standby") == "1",
                 network=network_of(client_address(request)),
                 code=request.POST.get("code", ""),
+                email_proof=request.COOKIES.get(EMAIL_COOKIE, ""),
                 pass_text=request.POST.get("pass") or request.COOKIES.get(PASS_COOKIE, ""),
                 mark=mark,
             )

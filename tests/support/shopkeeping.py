@@ -45,6 +45,7 @@ def make_sale(
     switch: str = "on",
     network_limit: int | None = 0,
     pass_mode: str = "never",  # noqa: S107
+    email_mode: str = "never",
 ) -> SaleCard:
     """Make a sale of `units` new units of `sku`, put it into Redis, and return it; seconds count from now.
 
@@ -69,6 +70,7 @@ def make_sale(
             switch=switch,
             per_network_limit=network_limit,
             pass_mode=pass_mode,
+            email_mode=email_mode,
         )
     catalogue.prime_sale(sale.slug)
     return catalogue.find_sale(sale.slug)

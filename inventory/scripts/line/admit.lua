@@ -7,7 +7,8 @@
 --         of them texts; terms version "0": none was named; a list of the places in these lists, from 1, of those
 --         that take standby where the line has no room; a list of networks, "": it is not known, "!": it is revoked;
 --         a list of passes, "": none is asked for, "-": one is, and none that is good came, "!": a code is, and none
---         came; empty when no request needs one
+--         came, "@": a verified e-mail is, and none came; empty when no request needs one; a list of entries, each
+--         stands for an e-mail that lets in one request of the sale, "": none does; empty when no request has one
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed, or not since this server was started: it may have lost the last ordinals it gave
@@ -15,7 +16,8 @@
 --         10 a terms version that is not known here     11 too many requests of the buyer ended unsold
 --         12 no room now, but units may still come free; or standby was asked for, and is full   13 on standby now
 --         14 its network was let in for as many units as one may be   15 it needs a pass   16 its pass let another one in
---         17 it needs a code   18 its network is revoked in this sale
+--         17 it needs a code   18 its network is revoked in this sale   19 it needs a verified e-mail
+--         20 its entry let another one in
 --         100 + byte of the state's letter, told as status.lua tells it (w: it waits for a held unit): admitted before,
 --         nothing changed
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU,
@@ -23,12 +25,12 @@
 -- record names the terms of this moment (I23); a buyer's live units never pass the limit (I7); units in line never pass
 -- what may still be had plus the room (I15), but for those on standby; while anybody is on standby nobody else is let in,
 -- so who is on standby never gets a later place; a line that was full opens only when no process can still remember it
--- as full; a network is let in for no more than its limit, on standby too, whatever became of the units; a pass lets in
--- one id. TIME of the server is the only clock.
+-- as full; a network is let in for no more than its limit, on standby too, whatever became of the units; a pass, and
+-- an entry, lets in one id. TIME of the server is the only clock.
 -- Shared: head_waits
 local answer = {}
 -- C code, where a pattern takes 3 us a request
-local ids, buyers, quantities, versions, standbys, networks, passes = unpack(cjson.decode(ARGV[8]))
+local ids, buyers, quantities, versions, standbys, networks, passes, entries = unpack(cjson.decode(ARGV[8]))
 local count, fields, sale = #ids, {}, ARGV[1] .. ':'
 for i = 1, count do fields[i] = sale .. buyers[i] end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
@@ -46,6 +48,12 @@ local spent, spent_now, to_passes = {}, {}, {}
 if #passes > 0 then
   for i = 1, count do if #passes[i] > 1 then passes[i] = sale .. passes[i] end end
   spent = redis.call('HMGET', KEYS[9], unpack(passes))
+end
+-- Of each entry, kept with the passes: the id that it let in.
+local entered = {}
+if #entries > 0 then
+  for i = 1, count do if entries[i] ~= '' then entries[i] = sale .. entries[i] end end
+  entered = redis.call('HMGET', KEYS[9], unpack(entries))
 end
 local found = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ':ordinals')
 local state, opens_us, closes_us, limit_text, room_text, terms =
@@ -146,7 +154,13 @@ for i = 1, count do
       local pass = passes[i] or ''
       if not code and pass ~= '' then
         local let_in = spent_now[pass] or spent[i]
-        if pass == '-' then code = 15 elseif pass == '!' then code = 17 elseif let_in and let_in ~= id then code = 16 end
+        if pass == '-' then code = 15 elseif pass == '!' then code = 17 elseif pass == '@' then code = 19
+        elseif let_in and let_in ~= id then code = 16 end
+      end
+      local entry = entries[i] or ''
+      if not code and entry ~= '' then
+        local let_in = spent_now[entry] or entered[i]
+        if let_in and let_in ~= id then code = 20 end
       end
       if not code and units_before[i] ~= nil and networks[i] ~= '' then
         of_network = (network_units[networks[i]] or tonumber(units_before[i] or '0')) + units
@@ -175,6 +189,10 @@ for i = 1, count do
       if (passes[i] or '') ~= '' then
         local m = #to_passes
         spent_now[passes[i]], to_passes[m + 1], to_passes[m + 2] = id, passes[i], id
+      end
+      if (entries[i] or '') ~= '' then
+        local m = #to_passes
+        spent_now[entries[i]], to_passes[m + 1], to_passes[m + 2] = id, entries[i], id
       end
       room, queued = room - units, queued + units
       answer_with(i, on_standby and 13 or 1, last_seq, ahead + admitted, tonumber(terms), ordinal)

@@ -13,7 +13,10 @@ from inventory.redis import clocks
 from shop.access.rush import asks_for_pass
 from shop.gate.sales.state import SaleEntry
 from shop.http import PAGE_NUMBER
+from shop.models import Sale
 from shop.sales.catalogue import SaleCard
+
+NO_EMAIL_ASKED = str(Sale.EmailMode.NEVER)
 
 
 def sale_answer(entry: SaleEntry) -> dict[str, Any]:
@@ -43,6 +46,12 @@ def page_asked(query: bytes) -> int | None:
     return int(page[0])
 
 
+def _required(card: SaleCard) -> list[str]:
+    """Return what a request for units must bring now."""
+    asked = {"pass": asks_for_pass(card), "code": card.codes_required, "email": card.email_mode != NO_EMAIL_ASKED}
+    return [name for name, is_asked in asked.items() if is_asked]
+
+
 def _answer(card: SaleCard, *, stock: LineFigures | SaleCard, queued: int) -> dict[str, Any]:
     now = clocks.now()
     return {
@@ -61,7 +70,7 @@ def _answer(card: SaleCard, *, stock: LineFigures | SaleCard, queued: int) -> di
         "per_network_limit": card.network_limit,
         "hold_seconds": card.hold_seconds,
         "terms_version": card.terms_version,
-        "requires": [*(["pass"] if asks_for_pass(card) else []), *(["code"] if card.codes_required else [])],
+        "requires": _required(card),
         "opens_at": card.opens_at.isoformat(),
         "closes_at": card.closes_at.isoformat(),
         "server_time": now.isoformat(),

@@ -18,6 +18,7 @@ CONTRACT = {
     "forbidden_origin": 403,
     "pass_required": 403,
     "code_required": 403,
+    "email_required": 403,
     "network_revoked": 403,
     "sale_not_found": 404,
     "request_not_found": 404,

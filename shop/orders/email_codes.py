@@ -1,0 +1,81 @@
+"""Mails a buyer the code by which they show that they read an address (shop/access/emails.py). Keeps the address in
+the mail alone, which the mailer deletes, and answers the same whatever the shop knows of the address.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cache
+
+from django.conf import settings
+from django.core.cache import cache as counts
+from django.db.models import QuerySet
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone, translation
+from post_office.models import Email
+
+from inventory.exceptions import InvalidRequest, MailsLimited, SaleClosed
+from inventory.redis import clocks
+from inventory.signing import Signer
+from shop.access import emails
+from shop.access.codes import count_up
+from shop.models import Sale
+from shop.orders.mails import check_mail_is_on, queue_mail
+from shop.sales.catalogue import SaleCard
+
+# In so many seconds: mails that one network may ask for in one sale, and for one address; and mails to one address
+# from everywhere. Who is over the last is not told: it would say that others asked for mails to it.
+BOUND_SECONDS = 900
+MAX_OF_NETWORK, MAX_OF_NETWORK_TO_ADDRESS, MAX_TO_ADDRESS = 100, 3, 12
+BUYER_HEADER = "X-Fairdrop-Buyer"
+
+
+@cache
+def _namer() -> Signer:
+    return Signer(settings.TOKEN_KEYS, purpose="mailed address")
+
+
+def send_code(card: SaleCard, *, address: str, buyer: str, network: str, language: str, root: str) -> None:
+    """Queue the mail with the code that is good for `buyer` in a sale. root: where they reached the shop.
+
+    Raises InvalidRequest for what is no address, and in a sale or a shop that asks for none; SaleClosed, MailsLimited.
+    """
+    check_mail_is_on()
+    refuse_unasked(card)
+    normalised = emails.normalise(address)
+    if not _may_send(card, normalised, network=network):
+        return
+    code = emails.code_for(normalised, card, buyer=buyer)
+    link = (settings.PUBLIC_URL or root) + reverse("sale-email", args=[card.slug])
+    with translation.override(language):
+        shown = {"code": code, "card": card, "link": link, "minutes": emails.CODE_SECONDS // 60}
+        subject, _, message = render_to_string("shop/email_code.txt", shown).strip().partition("\n")
+    ends = timezone.now() + timedelta(seconds=emails.CODE_SECONDS)
+    queue_mail(address.strip(), subject, message, expires_at=ends, headers={BUYER_HEADER: buyer})
+
+
+def refuse_unasked(card: SaleCard) -> None:
+    """Raise InvalidRequest for a sale that asks for no e-mail, SaleClosed for one that is over."""
+    if card.email_mode == Sale.EmailMode.NEVER:
+        raise InvalidRequest("this sale asks for no e-mail address")
+    if card.retired_at is not None or card.state_at(clocks.now()) == "closed":
+        raise SaleClosed
+
+
+def mails_of(buyer: str) -> QuerySet[Email]:
+    """Return the mails with codes for a buyer that are kept."""
+    found: QuerySet[Email] = Email.objects.filter(headers__contains={BUYER_HEADER: buyer}).order_by("pk")
+    return found
+
+
+def _may_send(card: SaleCard, address: str, *, network: str) -> bool:
+    """Count one mail to a normalised address; say whether it is sent. Raises MailsLimited."""
+    name = _namer().sign(address)
+    of_network = {f"mailed:{card.sale_id}:{network}": MAX_OF_NETWORK}
+    of_network[f"mailed:{name}:{network}"] = MAX_OF_NETWORK_TO_ADDRESS
+    if any((counts.get(each) or 0) >= most for each, most in of_network.items()):
+        raise MailsLimited
+    for each in of_network:
+        count_up(each, seconds=BOUND_SECONDS)
+    return count_up(f"mailed:{name}", seconds=BOUND_SECONDS) <= MAX_TO_ADDRESS

@@ -1,0 +1,71 @@
+"""The page on which a buyer shows that they read an e-mail address, also without script: it mails a code, takes it,
+and leaves the proof in a cookie of the sale's page. Never keeps an address.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from inventory.exceptions import FairdropError
+from shop import buyers
+from shop.access import emails
+from shop.access.emails import MAX_ADDRESS_LENGTH, EmailProof
+from shop.client_address import client_address, network_of
+from shop.orders import email_codes
+from shop.payments import checkout
+from shop.sales import catalogue
+from shop.sales.catalogue import SaleCard
+from shop.web.languages import language_of
+from shop.web.views import EMAIL_COOKIE, cookies_of, new_token, page, set_cookie, show
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def email_page(request: HttpRequest, *, slug: str) -> HttpResponse:
+    """Ask for the address, mail the code, ask for it, give the proof. Raises Unauthenticated for a foreign token."""
+    card = catalogue.find_sale(slug)
+    try:
+        email_codes.refuse_unasked(card)
+    except FairdropError:
+        return HttpResponseRedirect(reverse("sale", args=[slug]))
+    issue = partial(new_token, network_of(client_address(request)))
+    token = buyers.cookie_to_set(cookies_of(request), issue=issue)
+    buyer = buyers.verify_token(token or buyers.token_sent(cookies_of(request)))
+    address = request.POST.get("address", "").strip()[: MAX_ADDRESS_LENGTH + 1]
+    error, proof = None, None
+    try:
+        if request.method == "POST":
+            proof = take_form(request, card, buyer=buyer, address=address)
+    except FairdropError as refused:
+        error = refused
+    response = show(request, "shop/email.html", context_of(card, address, proof=proof, error=error), error=error)
+    if token:
+        set_cookie(response, name=buyers.COOKIE_NAME, value=token)
+    if proof:
+        path = reverse("sale", args=[slug])
+        set_cookie(response, name=EMAIL_COOKIE, value=proof.text, path=path, max_age=emails.PROOF_SECONDS)
+    return response
+
+
+def take_form(request: HttpRequest, card: SaleCard, *, buyer: str, address: str) -> EmailProof | None:
+    """Mail the code, or take the one that was typed and return the proof. Raises what email_codes and emails do."""
+    network = network_of(client_address(request))
+    if "code" in request.POST:
+        return emails.redeem(request.POST["code"], card, address=address, buyer=buyer, network=network)
+    root, language = checkout.root_of(request), language_of(request)
+    email_codes.send_code(card, address=address, buyer=buyer, network=network, language=language, root=root)
+    return None
+
+
+def context_of(
+    card: SaleCard, address: str, *, proof: EmailProof | None, error: FairdropError | None
+) -> dict[str, object]:
+    """Return what the page shows. was_sent: a code was mailed, so the page asks for it."""
+    was_sent = bool(address) and (error is None or error.code != "invalid_request")
+    until = proof and datetime.fromtimestamp(proof.expires_at, UTC)
+    return {"card": card, "address": address, "was_sent": was_sent, "proof": proof, "until": until}
