@@ -50,8 +50,8 @@ if #passes > 0 then
   spent = redis.call('HMGET', KEYS[9], unpack(passes))
 end
 -- Of each entry, kept with the passes: the id that it let in.
-local entered = {}
-if #entries > 0 then
+local entered, has_entries = {}, #entries > 0
+if has_entries then
   for i = 1, count do if entries[i] ~= '' then entries[i] = sale .. entries[i] end end
   entered = redis.call('HMGET', KEYS[9], unpack(entries))
 end
@@ -157,9 +157,8 @@ for i = 1, count do
         if pass == '-' then code = 15 elseif pass == '!' then code = 17 elseif pass == '@' then code = 19
         elseif let_in and let_in ~= id then code = 16 end
       end
-      local entry = entries[i] or ''
-      if not code and entry ~= '' then
-        local let_in = spent_now[entry] or entered[i]
+      if has_entries and not code and entries[i] ~= '' then
+        local let_in = spent_now[entries[i]] or entered[i]
         if let_in and let_in ~= id then code = 20 end
       end
       if not code and units_before[i] ~= nil and networks[i] ~= '' then
@@ -190,7 +189,7 @@ for i = 1, count do
         local m = #to_passes
         spent_now[passes[i]], to_passes[m + 1], to_passes[m + 2] = id, passes[i], id
       end
-      if (entries[i] or '') ~= '' then
+      if has_entries and entries[i] ~= '' then
         local m = #to_passes
         spent_now[entries[i]], to_passes[m + 1], to_passes[m + 2] = id, entries[i], id
       end

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import connections
-from django.test import Client
+from django.test import Client, override_settings
 from django.utils import timezone
 
 from inventory.models import Stock, StockMovement
@@ -240,3 +240,16 @@ def test_the_list_shows_the_newest_sale_first_with_its_units(manager: Client, ne
     page = manager.get("/admin/shop/sale/", {"q": sku})
     assert [sale.stock.sku for sale in page.context["cl"].result_list] == [f"{sku}-new", f"{sku}-old"]
     assert '<td class="field-free">7</td>' in page.content.decode()
+
+
+@pytest.mark.parametrize("sends_mails", [True, False])
+def test_only_a_shop_that_sends_mails_asks_for_an_email(
+    sends_mails: bool, manager: Client, new_sku: Callable[[], str]
+) -> None:
+    sku = new_sku()
+    with override_settings(MAIL_ON=sends_mails):
+        answer = manager.post(ADD, filled(sku, email_mode="once"))
+    assert answer.status_code == (302 if sends_mails else 200)
+    assert list(Sale.objects.filter(slug=f"{sku}-drop").values_list("email_mode", flat=True)) == ["once"] * sends_mails
+    if not sends_mails:
+        assert b"nobody could get a code" in answer.content
