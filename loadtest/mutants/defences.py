@@ -23,8 +23,18 @@ def _without_limit(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *_rate, **known: real(0, 0, **known)
 
 
+def _nothing(_real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *_arguments, **_known: None
+
+
 def _never(_real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *_arguments, **_known: False
+
+
+def _unasked(*, says: str, shown: str) -> Script:
+    """Return the layer that asks for what `shown` stands for when it is missing."""
+    part = "if not code and pass ~= '' then"
+    return Script(says=says, script="admit", part=part, other=part.replace("then", f"and pass ~= '{shown}' then"))
 
 
 DEFENCES = {
@@ -62,6 +72,31 @@ DEFENCES = {
                 part="if networks[i] == '!' then code = 18",
                 other="if false then code = 18",
             ),
+        ),
+    ),
+    "holds": DoorGuard(
+        promise="a buyer gives back only so often",
+        process=(
+            Script(
+                says="the limit of requests that ended unsold at admission",
+                script="admit",
+                part="elseif tonumber(ended[i] or '0') >= tonumber(ARGV[4]) then code = 11",
+                other="elseif false then code = 11",
+            ),
+        ),
+    ),
+    "passes": DoorGuard(
+        promise="nobody is let in without a pass where one is asked for",
+        process=(_unasked(says="the pass at admission", shown="-"),),
+    ),
+    "codes": DoorGuard(
+        promise="nobody is let in without an access code where one is asked for",
+        process=(_unasked(says="the access code at admission", shown="!"),),
+    ),
+    "guesses": DoorGuard(
+        promise="of one network only so many made-up codes are looked up",
+        process=(
+            Function(says="the count of wrong codes", module="shop.access.codes", name="_count_up", made=_nothing),
         ),
     ),
 }

@@ -1,19 +1,22 @@
 """One attack for each defence: played against a web process, it says how many presses were let in.
-With the defence few are; without it, as its mutant, all. Never lets anybody pay or give back.
+With the defence few are; without it, as its mutant, all. Never lets anybody pay.
 """
 
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
 
 from loadtest.bench.bots.crowd import ROBBER_ADDRESS
-from loadtest.bench.load.loop import HOST
-from loadtest.bench.load.payloads import BODY, address
+from loadtest.bench.bots.openings import CODE, PASS
+from loadtest.bench.load.loop import HOST, LoadFailed
+from loadtest.bench.load.payloads import address
+from shop.access.codes import MAX_GUESSES
 from shop.buyers import issue_buyer, today, token_signer
 from shop.client_address import network_mark, network_of
 
@@ -23,7 +26,9 @@ AT_ONCE = 20
 ENVIRONMENT = {"FAIRDROP_RATE_OF_ASKS": f"{AT_ONCE}:0.001", "FAIRDROP_TRUSTED_PROXIES": "127.0.0.0/8"}
 NETWORK_LIMIT = 6
 ROBBER_NETWORK = network_of(ROBBER_ADDRESS)
-ADMITTED = 202
+ADMITTED, NOT_SHOWN, OK = 202, 403, 200
+# Of the right form, and of no sale.
+MADE_UP_CODE = "0000-0000-0000"
 CALL_SECONDS = 30.0
 
 
@@ -32,7 +37,8 @@ class Attack:
     """name: of the defence, as its mutant's. network_limit: of the sale, 0: none.
 
     presses: a (token, address) for each. most: how many of them the defence may let in. revoked: the robber's network
-    is, in this sale.
+    is, in this sale. terms: other columns of the sale. code: which each press shows. releases: each place is given back
+    before the next press. counted: the answer that counts as let in; 403 is that to a code that was looked up.
     """
 
     name: str
@@ -40,12 +46,16 @@ class Attack:
     presses: Callable[[], list[tuple[str, str]]]
     most: int
     revoked: bool = False
+    terms: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
+    releases: bool = False
+    counted: int = ADMITTED
 
     @property
-    def terms(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Return the columns of a sale that is attacked."""
         revoked = network_mark(ROBBER_NETWORK) if self.revoked else ""
-        return {"per_network_limit": self.network_limit, "revoked_networks": revoked}
+        return {"per_network_limit": self.network_limit, "revoked_networks": revoked, **self.terms}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +84,30 @@ def play(attack: Attack, *, port: int, slug: str) -> int:
     connection = http.client.HTTPConnection(HOST, port, timeout=CALL_SECONDS)
     let_in = 0
     try:
-        for token, origin in attack.presses():
-            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
-            path = f"/api/v1/sales/{slug}/requests"
-            connection.request("POST", path, body=BODY, headers=headers | {"X-Forwarded-For": origin})
-            answer = connection.getresponse()
-            answer.read()
-            let_in += answer.status == ADMITTED
+        for number, (token, origin) in enumerate(attack.presses()):
+            headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": origin, "Idempotency-Key": str(number)}
+            body = {"quantity": 1} | ({"code": attack.code} if attack.code else {})
+            status, told = _post(connection, f"/api/v1/sales/{slug}/requests", headers=headers, body=body)
+            let_in += status == attack.counted
+            if attack.releases and status == ADMITTED:
+                _give_back(connection, told["request_id"], headers=headers)
     finally:
         connection.close()
     return let_in
+
+
+def _post(
+    connection: http.client.HTTPConnection, path: str, *, headers: Mapping[str, str], body: Mapping[str, Any]
+) -> tuple[int, Any]:
+    connection.request("POST", path, body=json.dumps(body), headers={"Content-Type": "application/json", **headers})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def _give_back(connection: http.client.HTTPConnection, name: str, *, headers: Mapping[str, str]) -> None:
+    status, told = _post(connection, f"/api/v1/requests/{name}/cancel", headers=headers, body={})
+    if status != OK:
+        raise LoadFailed(f"a place was not given back: {status} {told}")
 
 
 def old_token() -> str:
@@ -98,6 +122,15 @@ def _of_one_address() -> list[tuple[str, str]]:
 
 def _of_one_network() -> list[tuple[str, str]]:
     return [(issue_buyer()[1], f"{ROBBER_NETWORK}.{number + 1}") for number in range(PRESSES)]
+
+
+def _of_many_networks() -> list[tuple[str, str]]:
+    return [(issue_buyer()[1], address(number)) for number in range(PRESSES)]
+
+
+def _of_one_buyer() -> list[tuple[str, str]]:
+    token = issue_buyer()[1]
+    return [(token, address(number)) for number in range(PRESSES)]
 
 
 def _with_old_tokens() -> list[tuple[str, str]]:
@@ -115,4 +148,16 @@ ATTACKS = (
     Attack(name="network_units", network_limit=NETWORK_LIMIT, presses=_of_one_network, most=NETWORK_LIMIT),
     Attack(name="token_end", network_limit=0, presses=_with_old_tokens, most=0),
     Attack(name="revocation", network_limit=0, presses=_with_tokens_of_a_revoked_network, most=0, revoked=True),
+    Attack(name="holds", network_limit=0, presses=_of_one_buyer, most=settings.MAX_ENDED_REQUESTS, releases=True),
+    Attack(name="passes", network_limit=0, presses=_of_many_networks, most=0, terms=PASS),
+    Attack(name="codes", network_limit=0, presses=_of_many_networks, most=0, terms=CODE, code=MADE_UP_CODE),
+    Attack(
+        name="guesses",
+        network_limit=0,
+        presses=_of_one_network,
+        most=MAX_GUESSES,
+        terms=CODE,
+        code=MADE_UP_CODE,
+        counted=NOT_SHOWN,
+    ),
 )

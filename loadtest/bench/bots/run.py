@@ -1,5 +1,5 @@
-"""Lets people and a robber press for the same units, once with each set of defences, and reads in the books who has
-them. Never lets anybody pay or give back: a unit that is held at the end was got.
+"""Lets people and a robber press for the same units, with each set of defences, and reads in the books who has
+them. Never lets anybody pay: a unit that is held at the end was got.
 """
 
 from __future__ import annotations
@@ -7,27 +7,31 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import QuerySet
 
 from loadtest.bench.bots.attacks import ATTACKS, ENVIRONMENT, PRESSES, Attack, PlayedAttack, mutant_of, play
-from loadtest.bench.bots.crowd import FULL, QUICK, Plan, Press, people_of, robber_of
+from loadtest.bench.bots.crowd import FULL, QUICK, Plan, Press, Robber, people_of, presses_of, robbers_of
+from loadtest.bench.bots.openings import OPENINGS, PASS, Defence
+from loadtest.bench.bots.proofs import Armed, seconds_of_a_pass, with_codes, with_passes
 from loadtest.bench.bots.report import (
-    DEFENCE_NAMES,
     BotRound,
     attacks_of,
     comparison_of,
     figures_of,
     figures_of_attacks,
     method_of,
+    picture_of,
 )
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
-from loadtest.bench.harness.servers import GATE, WebServer, Workspace, serving
+from loadtest.bench.harness.report import markdown_table, quantile
+from loadtest.bench.harness.servers import GATE, WebServer, Workspace, call, serving
 from loadtest.bench.load.arrivals import Answers, allow_connections, ask_in_turn
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.subprocesses import Hand, hands_of
@@ -36,44 +40,104 @@ from shop.models import Order, Sale
 CONNECTIONS = 500
 PREPARING_SECONDS = 4.0
 DECIDED_SECONDS = 60.0
-REFUSED = 429
-NO_RATES = {"FAIRDROP_RATE_OF_BUYERS": "0", "FAIRDROP_RATE_OF_ASKS": "0", "FAIRDROP_RATE_OF_STREAMS": "0"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Defence:
-    """environment: of the web process; network_limit: of the sale; None: as the shop's default is, 0: none."""
-
-    name: str
-    environment: Mapping[str, str]
-    network_limit: int | None
-
-
-NONE, RATES, NETWORKS, DEFAULTS = DEFENCE_NAMES
-DEFENCES = (
-    Defence(name=NONE, environment=NO_RATES, network_limit=0),
-    Defence(name=RATES, environment={}, network_limit=0),
-    Defence(name=NETWORKS, environment=NO_RATES, network_limit=None),
-    Defence(name=DEFAULTS, environment={}, network_limit=None),
-)
+OK, ADMITTED, REFUSED, SHED = 200, 202, 429, 503
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
-    """Open the sale with each set of defences, so many times. Raises LoadFailed."""
+    """Open the sale to each robber with each set of defences, so many times. Raises LoadFailed."""
     plan, found = run.plan, []
-    for row, defence in enumerate(DEFENCES):
-        place = replace(run.place, environment={**run.place.environment, **defence.environment})
-        for number in range(plan.rounds):
-            fixture = make_fixture(f"bots-{row}-{number}", units=plan.units)
-            Sale.objects.filter(pk=fixture.sale_id).update(per_network_limit=defence.network_limit)
-            found.append(_round(defence, number, fixture=fixture, plan=plan, place=place))
-            say(f"{defence.name}: the robber got {found[-1].robber} of {found[-1].units} units")
+    fixture = make_fixture("bots-pass", units=1)
+    Sale.objects.filter(pk=fixture.sale_id).update(**PASS)
+    pass_seconds = seconds_of_a_pass(fixture.slug)
+    rows = [(robber, defence) for robber, defences in OPENINGS.items() for defence in defences]
+    for number in range(plan.rounds):
+        for row, (robber, defence) in enumerate(rows):
+            opening = Opening(
+                f"bots-{row}-{number}",
+                robber=robbers_of(plan)[robber],
+                defence=defence,
+                plan=plan,
+                pass_seconds=pass_seconds,
+            )
+            found.append(opening.run(place=run.place, dice=random.Random(plan.seed + number)))
+            say(f"{robber}, {defence.name}: people got {found[-1].people} of {plan.units} units")
+    table = comparison_of(found)
+    say("\n" + markdown_table(table.head, table.rows, right=()) + "\n")
     played = [_play(attack, place=run.place) for attack in ATTACKS]
+    say(f"A pass costs {pass_seconds:.2f} s of a core.")
     return Findings(
-        figures=[*figures_of(found, people=plan.people), *figures_of_attacks(played)],
-        samples=[*(vars(each) for each in found), *(vars(each) for each in played)],
-        comparisons=[comparison_of(found), attacks_of(played)],
+        figures=[*figures_of(found, plan=plan), *figures_of_attacks(played)],
+        samples=[vars(each) for each in found],
+        comparisons=[table, attacks_of(played)],
+        facts={"A pass": {"costs": f"{pass_seconds:.2f} s of a core"}},
+        picture=picture_of(found),
     )
+
+
+class Opening:
+    """One opening. pass_seconds: what one pass costs the robber."""
+
+    def __init__(self, sku: str, *, robber: Robber, defence: Defence, plan: Plan, pass_seconds: float) -> None:
+        self._robber, self._defence, self._plan = robber, defence, plan
+        self._pass_seconds = pass_seconds
+        self._fixture = make_fixture(sku, units=plan.units)
+        Sale.objects.filter(pk=self._fixture.sale_id).update(**defence.terms)
+
+    def run(self, *, place: Workspace, dice: random.Random) -> BotRound:
+        """Let people and robber press, wait until the books are at rest, and say who holds what. Raises LoadFailed."""
+        sku, armed = self._fixture.sku, self._armed(dice)
+        probe, cores = make_fixture(f"{sku}-probe", units=10), os.sched_getaffinity(0)
+        own = replace(place, environment={**place.environment, **self._defence.environment})
+        with (
+            serving(f"web {sku}", GATE, place=own, slug=probe.slug) as web,
+            own.worker("settler"),
+            hands_of(["people", "robber"], redis_url=settings.REDIS_URL, load=allow_connections, cores=cores) as hands,
+        ):
+            sides = [(hands["people"], armed.people)]
+            sides += [(hands["robber"], armed.robber)] if armed.robber else []
+            answers = _press_together(sides, slug=self._fixture.slug, web=web)
+            let_in = sum(each.statuses().get(ADMITTED, 0) for each in answers)
+            robbers = {press.buyer: press.token for press in armed.robber}
+            _wait_until_held(self._fixture, units=min(self._plan.units, let_in))
+            if self._robber.releases:
+                _give_back(self._fixture, robbers, web=web, let_in=let_in, units=self._plan.units)
+            got = set(_held(self._fixture).values_list("buyer", flat=True))
+        connection.close()
+        return self._outcome(armed, answers=answers[0], got=got)
+
+    def _armed(self, dice: random.Random) -> Armed:
+        armed = Armed(people=people_of(self._plan, dice=dice), robber=presses_of(self._robber, self._plan))
+        slug, robber, plan = self._fixture.slug, self._robber, self._plan
+        if self._defence.asks_for_passes:
+            armed = with_passes(armed, slug, robber=robber, plan=plan, pass_seconds=self._pass_seconds)
+        if self._defence.asks_for_codes:
+            armed = with_codes(armed, slug, robber=robber, plan=plan, dice=dice)
+        return armed
+
+    def _outcome(self, armed: Armed, *, answers: Answers, got: set[str]) -> BotRound:
+        people = {press.at: press for press in armed.people}
+        if answers.silent or len(answers.status) != len(people):
+            raise LoadFailed(f"{len(people) - len(answers.status)} people were not answered")
+        waits = [(came - intended) * 1000 for came, intended in zip(answers.came, answers.intended, strict=True)]
+        told = zip(answers.intended, answers.status, strict=True)
+        refused = [people[intended] for intended, status in told if status == REFUSED]
+        return BotRound(
+            attack=self._robber.name,
+            defence=self._defence.name,
+            units=self._plan.units,
+            robber=sum(press.buyer in got for press in armed.robber),
+            people=sum(press.buyer in got for press in armed.people),
+            shared=sum(press.is_shared and press.buyer in got for press in armed.people),
+            refused=len(refused),
+            refused_shared=sum(press.is_shared for press in refused),
+            again=answers.statuses().get(SHED, 0),
+            p50_ms=quantile(waits, 0.5),
+            p99_ms=quantile(waits, 0.99),
+            addresses=len(self._robber.addresses),
+            tokens=len(armed.robber),
+            proofs=armed.proofs,
+            cpu_seconds=armed.cpu_seconds,
+        )
 
 
 def _play(attack: Attack, *, place: Workspace) -> PlayedAttack:
@@ -81,7 +145,7 @@ def _play(attack: Attack, *, place: Workspace) -> PlayedAttack:
     found = []
     for side, more in (("on", {}), ("off", mutant_of(attack.name))):
         fixture = make_fixture(f"attack-{attack.name.replace('_', '-')}-{side}", units=2 * PRESSES)
-        Sale.objects.filter(pk=fixture.sale_id).update(**attack.terms)
+        Sale.objects.filter(pk=fixture.sale_id).update(**attack.columns)
         own = replace(place, environment={**place.environment, **ENVIRONMENT, **more})
         probe = make_fixture(f"{fixture.sku}-probe", units=10)
         with serving(f"web {fixture.sku}", GATE, place=own, slug=probe.slug) as web:
@@ -90,23 +154,9 @@ def _play(attack: Attack, *, place: Workspace) -> PlayedAttack:
     return PlayedAttack(name=attack.name, presses=PRESSES, most=attack.most, defended=found[0], undefended=found[1])
 
 
-def _round(defence: Defence, number: int, *, fixture: Fixture, plan: Plan, place: Workspace) -> BotRound:
-    probe, cores = make_fixture(f"{fixture.sku}-probe", units=10), os.sched_getaffinity(0)
-    with (
-        serving(f"web {fixture.sku}", GATE, place=place, slug=probe.slug) as web,
-        place.worker("settler"),
-        hands_of(["people", "robber"], redis_url=settings.REDIS_URL, load=allow_connections, cores=cores) as hands,
-    ):
-        dice = random.Random(plan.seed + number)
-        people = people_of(plan, slug=fixture.slug, port=web.port, dice=dice)
-        robber = robber_of(plan, slug=fixture.slug, port=web.port)
-        answers = _press_together([(hands["people"], people), (hands["robber"], robber)], web=web)
-        got = _got(fixture, units=plan.units)
-    return _outcome(defence, people=people, answers=answers[0], got=got, robber={press.buyer for press in robber})
-
-
-def _press_together(sides: Sequence[tuple[Hand, Sequence[Press]]], *, web: WebServer) -> list[Answers]:
+def _press_together(sides: Sequence[tuple[Hand, Sequence[Press]]], *, slug: str, web: WebServer) -> list[Answers]:
     """Let each side press from a process of its own, by one clock; return their answers."""
+    requests = [[press.request(slug, port=web.port) for press in presses] for _, presses in sides]
     begins_at = time.time() + PREPARING_SECONDS
     with ThreadPoolExecutor(len(sides)) as threads:
         asked = [
@@ -115,50 +165,46 @@ def _press_together(sides: Sequence[tuple[Hand, Sequence[Press]]], *, web: WebSe
                 ask_in_turn,
                 port=web.port,
                 connections=CONNECTIONS,
-                requests=[press.request for press in presses],
+                requests=own,
                 moments=[press.at for press in presses],
                 begins_at=begins_at,
             )
-            for hand, presses in sides
+            for (hand, presses), own in zip(sides, requests, strict=True)
         ]
         return [each.result() for each in asked]
 
 
-def _got(fixture: Fixture, *, units: int) -> set[str]:
-    """Return the buyers who hold a unit, once all are held. Raises LoadFailed when that does not happen."""
-    held = Order.objects.filter(sale_id=fixture.sale_id, state="held")
+def _held(fixture: Fixture) -> QuerySet[Order]:
+    return Order.objects.filter(sale_id=fixture.sale_id, state="held")
+
+
+def _wait_until_held(fixture: Fixture, *, units: int) -> None:
+    """Return once so many units are held. Raises LoadFailed when that does not happen."""
     ends = time.monotonic() + DECIDED_SECONDS
-    while (count := held.count()) < units:
+    while (count := _held(fixture).count()) != units:
         if time.monotonic() > ends:
-            raise LoadFailed(f"only {count} of {units} units were taken")
+            raise LoadFailed(f"{count} of {units} units are held")
         time.sleep(0.1)
-    connection.close()
-    return set(held.values_list("buyer", flat=True))
 
 
-def _outcome(
-    defence: Defence, *, people: Sequence[Press], answers: Answers, got: set[str], robber: set[str]
-) -> BotRound:
-    if answers.silent or len(answers.status) != len(people):
-        raise LoadFailed(f"{len(people) - len(answers.status)} people were not answered")
-    waits = sorted((came - intended) * 1000 for came, intended in zip(answers.came, answers.intended, strict=True))
-    return BotRound(
-        defence=defence.name,
-        units=len(got),
-        robber=len(got & robber),
-        people=len(got - robber),
-        shared=sum(press.is_shared and press.buyer in got for press in people),
-        refused=answers.statuses().get(REFUSED, 0),
-        p99_ms=waits[int(0.99 * len(waits))],
-    )
+def _give_back(fixture: Fixture, robbers: dict[str, str], *, web: WebServer, let_in: int, units: int) -> None:
+    """Cancel all that the robber holds, until it holds nothing. robbers: token by buyer. Raises LoadFailed."""
+    while held := list(_held(fixture).filter(buyer__in=robbers).values_list("request_id", "buyer")):
+        for name, buyer in held:
+            status, body = call(web.port, f"/api/v1/requests/{name}/cancel", token=robbers[buyer])
+            if status != OK:
+                raise LoadFailed(f"a hold was not given back: {status} {body[:200]!r}")
+        let_in -= len(held)
+        _wait_until_held(fixture, units=min(units, let_in))
 
 
 BENCHMARK = Benchmark(
-    title="One address with many tokens against people: measured",
+    title="Robbers against people: measured",
     command="make bots",
-    packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop"),
+    packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop", "altcha"),
     full=FULL,
     quick=QUICK,
     method=method_of,
     measure=measure,
+    picture="Units that people got against each robber, with each set of defences; the same numbers stand in the table",
 )

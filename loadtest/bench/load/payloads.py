@@ -24,13 +24,16 @@ def endless_payloads(slug: str, *, port: int) -> Iterator[bytes]:
         yield post(f"/api/v1/sales/{slug}/requests", port=port, token=issue_buyer()[1], origin=address(number))
 
 
-def post(path: str, *, port: int, token: str, origin: str) -> bytes:
-    """Return a POST for one unit by the buyer of `token`. origin: the address it comes from."""
+def post(path: str, *, port: int, token: str, origin: str, body: bytes = BODY, headers: str = "") -> bytes:
+    """Return a POST by the buyer of `token`. origin: the address it comes from; headers: more, each with its line end.
+
+    body: for one unit when it is not given.
+    """
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(BODY)}\r\nAuthorization: Bearer {token}\r\nX-Forwarded-For: {origin}\r\n\r\n"
+        f"Content-Length: {len(body)}\r\nAuthorization: Bearer {token}\r\nX-Forwarded-For: {origin}\r\n{headers}\r\n"
     )
-    return head.encode() + BODY
+    return head.encode() + body
 
 
 def get(path: str, *, port: int, headers: str = "") -> bytes:

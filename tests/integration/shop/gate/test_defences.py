@@ -45,7 +45,7 @@ def test_a_defence_holds_and_without_it_the_verdict_is_red(
         folder = tmp_path / side
         folder.mkdir()
         card = make_sale(new_sku(), units=2 * PRESSES)
-        Sale.objects.filter(pk=card.sale_id).update(**attack.terms)
+        Sale.objects.filter(pk=card.sale_id).update(**attack.columns)
         with web_process({**process_environment, **ENVIRONMENT, **more}, folder=folder) as web:
             wait_until_shown(web, card)
             let_in.append(play(attack, port=web.port, slug=card.slug))
