@@ -105,7 +105,7 @@ bench-log: $(VENV)/dev.stamp ## measure a public log of 1,000,000 leaves: checkp
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench log
 
 .PHONY: bots
-bots: $(VENV)/dev.stamp ## let a robber with 2,000 tokens and 1,000 people press for 200 units; fails above a bound
+bots: $(VENV)/dev.stamp ## let robbers and 1,000 people press for 200 units, without defences and with each; fails above a bound
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench bots
 
 .PHONY: bench-shop

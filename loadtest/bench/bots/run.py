@@ -191,7 +191,7 @@ def _give_back(fixture: Fixture, robbers: dict[str, str], *, web: WebServer, let
     """Cancel all that the robber holds, until it holds nothing. robbers: token by buyer. Raises LoadFailed."""
     while held := list(_held(fixture).filter(buyer__in=robbers).values_list("request_id", "buyer")):
         for name, buyer in held:
-            status, body = call(web.port, f"/api/v1/requests/{name}/cancel", token=robbers[buyer])
+            status, body = call(web.port, f"/api/v1/requests/{name}/cancel", token=robbers[buyer], body=b"{}")
             if status != OK:
                 raise LoadFailed(f"a hold was not given back: {status} {body[:200]!r}")
         let_in -= len(held)

@@ -133,12 +133,14 @@ def _probe(port: int, *, slug: str) -> str:
         return repr(error)
 
 
-def call(port: int, path: str, *, method: str = "POST", token: str = "") -> tuple[int, bytes]:
-    """Call a server over a connection of its own, a POST for one unit; return the status and the body."""
+def call(port: int, path: str, *, method: str = "POST", token: str = "", body: bytes = BODY) -> tuple[int, bytes]:
+    """Call a server over a connection of its own, a POST for one unit unless `body` says otherwise; return the
+    status and the body.
+    """
     connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
-        connection.request(method, path, body=BODY if method == "POST" else None, headers=headers)
+        connection.request(method, path, body=body if method == "POST" else None, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

@@ -1,0 +1,87 @@
+"""The bot lab's verdict: green for a shop that keeps every promise, red as soon as one of its figures is not kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from loadtest.bench.bots.crowd import GUESSING, HOLDING, MANY_NETWORKS, NOBODY, ONE_ADDRESS, ONE_NETWORK, Plan
+from loadtest.bench.bots.openings import CODES, DEFAULTS, NONE, OPENINGS, PASSES, Defence
+from loadtest.bench.bots.report import BotRound, comparison_of, figures_of, method_of, picture_of
+
+PLAN = Plan()
+KEPT = BotRound(
+    attack="",
+    defence="",
+    units=200,
+    robber=0,
+    people=200,
+    shared=60,
+    refused=0,
+    refused_shared=0,
+    again=0,
+    p50_ms=20.0,
+    p99_ms=50.0,
+    addresses=1,
+    tokens=2_000,
+    proofs=0,
+    cpu_seconds=0.0,
+)
+
+
+def outcomes() -> dict[tuple[str, str], BotRound]:
+    """Return an opening of each row, in which every promise is kept."""
+    rows = [(attack, defence.name) for attack, defences in OPENINGS.items() for defence in defences]
+    found = {row: replace(KEPT, attack=row[0], defence=row[1]) for row in rows}
+    for attack in (ONE_ADDRESS, MANY_NETWORKS):
+        found[attack, NONE.name] = replace(found[attack, NONE.name], robber=200, people=0)
+    return found
+
+
+def missed(found: dict[tuple[str, str], BotRound]) -> list[str]:
+    return [figure.name for figure in figures_of(list(found.values()), plan=PLAN) if not figure.ok]
+
+
+def test_a_shop_that_keeps_every_promise_is_green() -> None:
+    assert missed(outcomes()) == []
+
+
+@pytest.mark.parametrize(
+    ("attack", "defence", "change", "figure"),
+    [
+        (ONE_ADDRESS, NONE, {"robber": 99}, "the control"),
+        (MANY_NETWORKS, NONE, {"robber": 99}, "the control"),
+        (ONE_ADDRESS, DEFAULTS, {"robber": 11}, "one address or network"),
+        (ONE_NETWORK, DEFAULTS, {"robber": 11}, "one address or network"),
+        (MANY_NETWORKS, CODES, {"robber": 21}, "in a sale with codes"),
+        (GUESSING, CODES, {"robber": 1}, "guesser"),
+        (HOLDING, DEFAULTS, {"people": 179}, "hold and release"),
+        (NOBODY, DEFAULTS, {"refused": 61}, "refused by a limit"),
+        (NOBODY, PASSES, {"p99_ms": 351.0}, "passes add"),
+    ],
+)
+def test_each_promise_that_is_not_kept_is_red(
+    attack: str, defence: Defence, change: dict[str, float], figure: str
+) -> None:
+    found = outcomes()
+    found[attack, defence.name] = replace(found[attack, defence.name], **change)  # type: ignore[arg-type]
+    (name,) = missed(found)
+    assert figure in name
+
+
+def test_many_networks_are_shown_and_fail_nothing() -> None:
+    found = outcomes()
+    found[MANY_NETWORKS, DEFAULTS.name] = replace(found[MANY_NETWORKS, DEFAULTS.name], robber=200, people=0)
+    assert missed(found) == []
+    shown = {figure.name: figure.value for figure in figures_of(list(found.values()), plan=PLAN)}
+    assert shown["units of 50 networks with the defaults"] == 100
+
+
+def test_the_table_and_the_chart_have_every_opening() -> None:
+    found = list(outcomes().values())
+    table = comparison_of(found)
+    assert len(table.rows) == len(found)
+    assert {len(row) for row in table.rows} == {len(table.head)}
+    assert picture_of(found).count("<rect") == len(found)
+    assert "200 units" in method_of(PLAN)[0]
