@@ -70,6 +70,11 @@ UNSOLVED = (
     "sees that; the same holds for lists of e-mail addresses.",
     "**One person, few units.** What looks like people, presses like people and comes from addresses like people's is "
     "not told apart from people. Staff see [clusters](../operations.md#limits-by-address-and-network) afterwards.",
+    "**Hold and release without a limit.** What comes of it depends on the moment: people who found room in the line "
+    "get what is given back, and those who were told that it was full have gone. Units by network leave people room; the "
+    "limit of requests that end unsold, which is attacked below, stops one buyer, not one with many tokens.",
+    "**Waiting for a code.** A code is looked up in the database, some hundred a second: who floods a sale with "
+    "made-up codes makes people wait for seconds, as the column of added waits says. The bound of guesses is by network.",
     "**Large shared networks.** People behind one address share one limit. The bound on refusals holds for groups of "
     "the size in this crowd; for a larger campus raise the limit of the sale, and the robber in it is let in as "
     "often.",
@@ -104,8 +109,9 @@ METHOD = (
 class BotRound:
     """What came of one opening, in units. shared: of the people who share addresses; units: all that there were.
 
-    refused, refused_shared: people who were told 429; again: people who were told 503; p50_ms, p99_ms: how long people
-    waited for their answer. proofs: passes or codes of the robber; cpu_seconds: what its passes cost.
+    people_let_in, robber_let_in: into the line, whatever came of it. refused, refused_shared: people who were told 429;
+    again: people who were told 503; p50_ms, p99_ms: how long people waited for their answer. proofs: passes or
+    codes of the robber; cpu_seconds: what its passes cost.
     """
 
     attack: str
@@ -114,6 +120,8 @@ class BotRound:
     robber: int
     people: int
     shared: int
+    people_let_in: int
+    robber_let_in: int
     refused: int
     refused_shared: int
     again: int
@@ -123,6 +131,13 @@ class BotRound:
     tokens: int
     proofs: int
     cpu_seconds: float
+
+    def told(self) -> str:
+        """Return it in words."""
+        return (
+            f"people got {self.people} of {self.units} units and {self.people_let_in} places in line, "
+            f"the robber {self.robber} and {self.robber_let_in}"
+        )
 
     @property
     def robber_per_cent(self) -> float:

@@ -60,7 +60,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
                 pass_seconds=pass_seconds,
             )
             found.append(opening.run(place=run.place, dice=random.Random(plan.seed + number)))
-            say(f"{robber}, {defence.name}: people got {found[-1].people} of {plan.units} units")
+            say(f"{robber}, {defence.name}: {found[-1].told()}")
     table = comparison_of(found)
     say("\n" + markdown_table(table.head, table.rows, right=()) + "\n")
     played = [_play(attack, place=run.place) for attack in ATTACKS]
@@ -96,14 +96,14 @@ class Opening:
             sides = [(hands["people"], armed.people)]
             sides += [(hands["robber"], armed.robber)] if armed.robber else []
             answers = _press_together(sides, slug=self._fixture.slug, web=web)
-            let_in = sum(each.statuses().get(ADMITTED, 0) for each in answers)
+            let_in = sum(map(_let_in, answers))
             robbers = {press.buyer: press.token for press in armed.robber}
             _wait_until_held(self._fixture, units=min(self._plan.units, let_in))
             if self._robber.releases:
                 _give_back(self._fixture, robbers, web=web, let_in=let_in, units=self._plan.units)
             got = set(_held(self._fixture).values_list("buyer", flat=True))
         connection.close()
-        return self._outcome(armed, answers=answers[0], got=got)
+        return self._outcome(armed, answers=answers, got=got)
 
     def _armed(self, dice: random.Random) -> Armed:
         armed = Armed(people=people_of(self._plan, dice=dice), robber=presses_of(self._robber, self._plan))
@@ -114,12 +114,13 @@ class Opening:
             armed = with_codes(armed, slug, robber=robber, plan=plan, dice=dice)
         return armed
 
-    def _outcome(self, armed: Armed, *, answers: Answers, got: set[str]) -> BotRound:
+    def _outcome(self, armed: Armed, *, answers: Sequence[Answers], got: set[str]) -> BotRound:
+        of_people, *others = answers
         people = {press.at: press for press in armed.people}
-        if answers.silent or len(answers.status) != len(people):
-            raise LoadFailed(f"{len(people) - len(answers.status)} people were not answered")
-        waits = [(came - intended) * 1000 for came, intended in zip(answers.came, answers.intended, strict=True)]
-        told = zip(answers.intended, answers.status, strict=True)
+        if of_people.silent or len(of_people.status) != len(people):
+            raise LoadFailed(f"{len(people) - len(of_people.status)} people were not answered")
+        waits = [(came - intended) * 1000 for came, intended in zip(of_people.came, of_people.intended, strict=True)]
+        told = zip(of_people.intended, of_people.status, strict=True)
         refused = [people[intended] for intended, status in told if status == REFUSED]
         return BotRound(
             attack=self._robber.name,
@@ -128,9 +129,11 @@ class Opening:
             robber=sum(press.buyer in got for press in armed.robber),
             people=sum(press.buyer in got for press in armed.people),
             shared=sum(press.is_shared and press.buyer in got for press in armed.people),
+            people_let_in=_let_in(of_people),
+            robber_let_in=sum(map(_let_in, others)),
             refused=len(refused),
             refused_shared=sum(press.is_shared for press in refused),
-            again=answers.statuses().get(SHED, 0),
+            again=of_people.statuses().get(SHED, 0),
             p50_ms=quantile(waits, 0.5),
             p99_ms=quantile(waits, 0.99),
             addresses=len(self._robber.addresses),
@@ -172,6 +175,10 @@ def _press_together(sides: Sequence[tuple[Hand, Sequence[Press]]], *, slug: str,
             for (hand, presses), own in zip(sides, requests, strict=True)
         ]
         return [each.result() for each in asked]
+
+
+def _let_in(answers: Answers) -> int:
+    return answers.statuses().get(ADMITTED, 0)
 
 
 def _held(fixture: Fixture) -> QuerySet[Order]:
