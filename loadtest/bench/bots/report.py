@@ -71,10 +71,11 @@ UNSOLVED = (
     "**One person, few units.** What looks like people, presses like people and comes from addresses like people's is "
     "not told apart from people. Staff see [clusters](../operations.md#limits-by-address-and-network) afterwards.",
     "**Hold and release without a limit.** What comes of it depends on the moment: people who found room in the line "
-    "get what is given back, and those who were told that it was full have gone. Units by network leave people room; the "
-    "limit of requests that end unsold, which is attacked below, stops one buyer, not one with many tokens.",
+    "get what is given back, and those who were told that it was full have gone. Units by network leave people room; "
+    "the limit of requests that end unsold, which is attacked below, stops one buyer, not one with many tokens.",
     "**Waiting for a code.** A code is looked up in the database, some hundred a second: who floods a sale with "
-    "made-up codes makes people wait for seconds, as the column of added waits says. The bound of guesses is by network.",
+    "made-up codes makes people wait for seconds, as the column of added waits says. The bound of guesses is "
+    "by network.",
     "**Large shared networks.** People behind one address share one limit. The bound on refusals holds for groups of "
     "the size in this crowd; for a larger campus raise the limit of the sale, and the robber in it is let in as "
     "often.",

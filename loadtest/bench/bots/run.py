@@ -52,7 +52,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     rows = [(robber, defence) for robber, defences in OPENINGS.items() for defence in defences]
     for number in range(plan.rounds):
         for row, (robber, defence) in enumerate(rows):
-            opening = Opening(
+            opening = RobberOpening(
                 f"bots-{row}-{number}",
                 robber=robbers_of(plan)[robber],
                 defence=defence,
@@ -74,7 +74,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     )
 
 
-class Opening:
+class RobberOpening:
     """One opening. pass_seconds: what one pass costs the robber."""
 
     def __init__(self, sku: str, *, robber: Robber, defence: Defence, plan: Plan, pass_seconds: float) -> None:
