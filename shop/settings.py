@@ -440,6 +440,10 @@ if BEHIND_TLS:
 # The gate gives each request an id and puts it into the header, whatever came in. One line a request: its end.
 DJANGO_STRUCTLOG_TRUST_UPSTREAM_REQUEST_ID = True
 DJANGO_STRUCTLOG_STATUS_START_LOG_LEVEL = logging.DEBUG
+# Where each process shows what it counts, "host:port"; empty: a web process at its own port only, a worker nowhere.
+METRICS_ADDRESS = env.str("FAIRDROP_METRICS_ADDRESS", default="")
+if METRICS_ADDRESS and not METRICS_ADDRESS.rpartition(":")[2].isdecimal():
+    raise ImproperlyConfigured("FAIRDROP_METRICS_ADDRESS must be host:port")
 SECRETS = [
     *(SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS, *(key.partition("=")[2] for key in LOG_KEYS)),
     *(AUDIT_TOKEN, SANDBOX_SECRET, STRIPE_KEY, STRIPE_WEBHOOK_SECRET),

@@ -16,6 +16,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars
 from inventory.exceptions import LineNotTold
 from inventory.fault_injection import fault_point
 from inventory.postgres import LastingConnection
+from inventory.telemetry.measures import STORE_ERRORS
 from shop.orders import holds
 
 log = structlog.get_logger(__name__)
@@ -64,6 +65,7 @@ class Expirer:
         return 0
 
     def _put_off(self, error: psycopg.Error, *, sku: str = "") -> None:
+        STORE_ERRORS.add("postgresql")
         log.warning("database away or busy", action="expire_retry", sku=sku, error=str(error))
         self.close()
 

@@ -18,6 +18,7 @@ from post_office import mail
 from post_office.models import Email
 
 from inventory.fault_injection import fault_point
+from inventory.telemetry.measures import Tally
 from shop.orders import mails
 
 # A look at so many addresses takes some milliseconds. Those of orders that are over can only be told of a refund.
@@ -27,6 +28,7 @@ KEPT_FOR = timedelta(days=7)
 CLEANED_EVERY_SECONDS = 3600.0
 # A number of our own among PostgreSQL's advisory locks; it is given back with the connection when a mailer dies.
 LOCK = 7_305_117
+MAILS = Tally("fairdrop_mails", "Mails by what came of them", label="outcome", known=("sent", "failed", "put_off"))
 
 
 class Mailer:
@@ -54,7 +56,9 @@ class Mailer:
         if not mail.get_queued().exists():
             return queued
         fault_point("before_mail")
-        sent, _failed, _put_off = mail.send_queued()
+        sent, failed, put_off = mail.send_queued()
+        for outcome, count in {"sent": sent, "failed": failed, "put_off": put_off}.items():
+            MAILS.add(outcome, int(count))
         return queued + int(sent)
 
     def _queue_news(self, *, over: bool, most: int) -> int:

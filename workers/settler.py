@@ -5,6 +5,7 @@ Never answers before COMMIT, never holds one SKU while others wait for long.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import psycopg
@@ -17,7 +18,10 @@ from inventory.line import reading, writing
 from inventory.line.writing import Handed
 from inventory.locks.lock import Lock
 from inventory.postgres import LastingConnection
-from inventory.redis import Client, shards_of
+from inventory.records import Record
+from inventory.redis import Client, clocks, shards_of
+from inventory.states import State
+from inventory.telemetry.measures import ANSWER, ROUND_TRIP, STORE_ERRORS, Histogram, Tally
 from workers.settlement import Settlement, seen_fence, settle_batch
 
 log = structlog.get_logger(__name__)
@@ -39,6 +43,22 @@ LIST_SECONDS = 1.0
 LIVE_SKUS = """
 SELECT DISTINCT s.sku FROM inventory_stock s JOIN shop_sale a ON a.stock_id = s.id WHERE a.retired_at IS NULL
 """
+DECISIONS = Tally(
+    "fairdrop_decisions", "Requests that were decided, by outcome", label="outcome",
+    known=(State.HELD, State.SOLD_OUT, State.REFUSED),
+)  # fmt: skip
+DECISION_SECONDS = Histogram(
+    "fairdrop_decision_seconds", "From a place in line to its decision, of those that only waited their turn",
+    bounds=ANSWER,
+)  # fmt: skip
+TRANSACTION_SECONDS = Histogram("fairdrop_transaction_seconds", "Transactions that decided a batch", bounds=ROUND_TRIP)
+LOSSES = Tally(
+    "fairdrop_turns_lost", "Turns of a settler that ended early, by reason", label="reason",
+    known=("lock_lost", "stale_write", "broken_off"),
+)  # fmt: skip
+DEAD_LETTERS = Tally(
+    "fairdrop_dead_letters", "Requests refused after too many hand-outs", label="kind", known=("dead",)
+)
 # How long to wait before asking the database again when it is away.
 DATABASE_RETRY_SECONDS = 0.25
 
@@ -151,9 +171,11 @@ class Settler:
         try:
             return self._drain(sku, lock, turn_seconds=TURN_SECONDS * (4 if alone else 1), probe=probe)
         except LockLost as error:
+            LOSSES.add("lock_lost")
             log.warning("lock lost; another settler goes on", action="lock_lost", sku=sku, detail=error.detail)
             return 0
         except StaleWrite as error:
+            LOSSES.add("stale_write")
             log.warning("batch rolled back; it is handed out again", action="stale_write", sku=sku, detail=error.detail)
             return 0
         except BatchDeferred:
@@ -163,6 +185,7 @@ class Settler:
         except Exception:
             # One SKU's trouble never stops the others. Its batch stays in flight and is handed out again one by one,
             # so a request that cannot be settled ends in the dead letters and those around it are decided (Q12).
+            LOSSES.add("broken_off")
             log.exception("settler turn aborted", action="turn_broken_off", sku=sku)
             self._database.drop()
             return 0
@@ -191,6 +214,7 @@ class Settler:
             fault_point("after_take")
             lock.check()
             settlement = self._settle(sku, lock, handed)
+            count_decisions(handed, settlement)
             done += len(settlement.settled)
             if not settlement.settled:
                 self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
@@ -218,10 +242,14 @@ class Settler:
         dead = handed.kind == "dead"
         if dead:
             names = [name for name, _ in handed.requests]
+            DEAD_LETTERS.add("dead", len(names))
             log.error("request refused after too many hand-outs", action="dead_letter", sku=sku, requests=names)
         lock.check()
         try:
-            return settle_batch(self._database.get(), sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
+            began, connection = time.monotonic(), self._database.get()
+            settlement = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
+            TRANSACTION_SECONDS.observe(time.monotonic() - began)
+            return settlement
         except (psycopg.IntegrityError, psycopg.DataError):
             raise  # the batch itself is at fault: it must be counted
         except (psycopg.ProgrammingError, psycopg.InternalError):
@@ -232,6 +260,7 @@ class Settler:
             self._raise_fence(sku, lock)
             raise
         except psycopg.Error as error:
+            STORE_ERRORS.add("postgresql")
             log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
             self._give_back(sku, lock)
             raise BatchDeferred("the batch stays in flight until the database answers") from error
@@ -261,3 +290,17 @@ class Settler:
     def close(self) -> None:
         """End the database connection."""
         self._database.drop()
+
+
+def count_decisions(handed: Handed, settlement: Settlement) -> None:
+    """Count a batch that was committed. What waited for a unit to come back is no measure of how fast we decide."""
+    turns = {name: record.seq for name, record in handed.requests if is_only_queued(record)}
+    for outcome, count in Counter(record.state.value for _, record in settlement.settled).items():
+        DECISIONS.add(outcome, count)
+    asked = [turns[name] / 1e6 for name, _ in settlement.settled if name in turns]
+    DECISION_SECONDS.observe_since(asked, now=clocks.seconds())
+
+
+def is_only_queued(record: Record) -> bool:
+    """Say whether a request has done nothing but wait for its turn since it was let in."""
+    return record.state is State.QUEUED and not record.restored

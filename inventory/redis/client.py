@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import os
 import re
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -42,6 +43,7 @@ from inventory.redis.address import Address, read_address
 from inventory.redis.connections import WaitingPlace as WaitingPlace  # locks keep one
 from inventory.redis.connections import keep_ready, send
 from inventory.redis.shards import Shards, Topology
+from inventory.telemetry.measures import SCRIPT_SECONDS, STORE_ERRORS
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 # A line of a script in whose place a function stands that several scripts have.
@@ -83,7 +85,7 @@ def _open_sync(url: str, *, timeout_seconds: float, retry: Retry) -> Client:
     try:
         client = _open(redis, url, timeout_seconds=timeout_seconds, retry=retry)
     except FAILURES as error:  # of the three kinds only a Cluster is asked at once
-        raise RedisUnavailable from error
+        raise _unavailable(error) from error
     _OPENED[client] = (url, timeout_seconds)
     return client
 
@@ -224,7 +226,8 @@ async def _send_async(client: AsyncClient, own: AsyncClient, command: Sequence[A
 
 
 def _unavailable(cause: BaseException, client: Any = None, key: str = "", *, shard: str = "") -> RedisUnavailable:
-    """Return our error for one of FAILURES. What it says of a shard is noted: of the one given, or that of `key`."""
+    """Return our error for one of FAILURES, and count it; note what it says of `shard`, or of the shard of `key`."""
+    STORE_ERRORS.add("redis")
     shards = shards_of(client)
     if shards and isinstance(cause, AWAY):
         with suppress(RedisUnavailable):  # then it is noted already
@@ -274,6 +277,7 @@ def script_digest(name: str) -> str:
 def run_script(client: Client, name: str, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
     """Run the script `name` and return its reply as Redis gives it. Raises RedisUnavailable."""
     own = _client_for(client, keys[0])
+    began = time.monotonic()
     try:
         try:
             return _send(client, own, ("EVALSHA", script_digest(name), len(keys), *keys, *args))
@@ -282,12 +286,15 @@ def run_script(client: Client, name: str, *, keys: Sequence[str], args: Sequence
             return _send(client, own, ("EVAL", script_text(name), len(keys), *keys, *args))
     except FAILURES as error:
         raise _unavailable(error, client, keys[0]) from error
+    finally:
+        SCRIPT_SECONDS.observe(time.monotonic() - began, name)
 
 
 async def run_script_async(client: AsyncClient, name: str, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
     """As run_script, within REDIS_TIMEOUT_SECONDS in all. Raises RedisUnavailable."""
     command = ("EVALSHA", script_digest(name), len(keys), *keys, *args)
     own = _client_for(client, keys[0])
+    began = time.monotonic()
     try:
         async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
             try:
@@ -296,6 +303,8 @@ async def run_script_async(client: AsyncClient, name: str, *, keys: Sequence[str
                 return await _send_async(client, own, ("EVAL", script_text(name), *command[2:]))
     except FAILURES as error:
         raise _unavailable(error, client, keys[0]) from error
+    finally:
+        SCRIPT_SECONDS.observe(time.monotonic() - began, name)
 
 
 def run_commands(client: Client, commands: Sequence[Sequence[Argument]]) -> list[Any]:
@@ -522,7 +531,11 @@ def run_scripts(client: Client, calls: Sequence[tuple[str, Sequence[str], Sequen
     refuse it and still run the second, which relies on it.
     """
     commands = [("EVAL", script_text(name), len(keys), *keys, *args) for name, keys, args in calls]
-    return run_commands(client, commands)
+    began = time.monotonic()
+    try:
+        return run_commands(client, commands)
+    finally:
+        SCRIPT_SECONDS.observe(time.monotonic() - began, "+".join(name for name, _, _ in calls))
 
 
 async def close_async(client: AsyncClient) -> None:

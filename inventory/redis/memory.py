@@ -40,6 +40,7 @@ class MemoryWatch:
     """The nearly full servers, as this process last saw them."""
 
     def __init__(self) -> None:
+        self.seen: dict[str, Memory] = {}  # of every server, at the last look
         self._full: dict[str, Memory] = {}
         self._looked_at = float("-inf")
 
@@ -53,6 +54,7 @@ class MemoryWatch:
 
     def note(self, found: Mapping[str, Memory]) -> None:
         """Take over what the servers said; the log has each change."""
+        self.seen = dict(found)
         full = {name: memory for name, memory in found.items() if memory.nearly_full}
         for name in full.keys() - self._full.keys():
             log.error("Redis is nearly full", action="redis_full", node=name, detail=str(full[name]))

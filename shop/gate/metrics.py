@@ -1,16 +1,23 @@
-"""Shows the gate's refusals and every sale's line to Prometheus. Never blocks."""
+"""Shows what a web process sees to Prometheus: refusals, each sale's line and its age, streams, memory of Redis.
+Never blocks, and asks no store: what it shows was read for other reasons.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from inventory.redis.memory import WATCH
+from inventory.telemetry import page
+from shop.gate.sales.cache import Board
 from shop.gate.sales.state import SaleEntry
+from shop.gate.sse import Streams
 from shop.replies import REFUSED, Head
 
-HEAD = Head(200, [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")])
+PROCESS = "web"
+HEAD = Head(200, [(b"content-type", page.CONTENT_TYPE.encode())])
 FIGURES = ("available", "held", "sold", "queued", "admitted", "decided")
 
 
@@ -20,30 +27,57 @@ class RefusalCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield one counter, by code."""
         refusals = CounterMetricFamily("fairdrop_refusals", "Calls the gate refused, by code", labels=["code"])
-        for code, count in REFUSED.items():
+        for code, count in {"rate_limited": 0, **REFUSED}.items():
             refusals.add_metric([code], count)
         yield refusals
 
 
 class LineCollector:
-    """Shows the board's figures, as a gauge each."""
+    """Shows the board's figures, as a gauge each, and how long ago they were read."""
 
     def __init__(self, entries: Sequence[SaleEntry]) -> None:
-        self._entries = entries
+        self._entries = [entry for entry in entries if entry.figures is not None]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield a gauge for every figure of every sale."""
+        """Yield a gauge for every figure of every sale, and one for their age."""
         for name in FIGURES:
             gauge = GaugeMetricFamily(f"fairdrop_{name}", f"{name}, by sale", labels=["sale", "sku"])
             for entry in self._entries:
-                if entry.figures is not None:
-                    gauge.add_metric([entry.card.slug, entry.card.sku], getattr(entry.figures, name))
+                gauge.add_metric([entry.card.slug, entry.card.sku], getattr(entry.figures, name))
             yield gauge
+        ages, now = (
+            GaugeMetricFamily("fairdrop_figures_age_seconds", "Since they were read", labels=["sale"]),
+            time.time(),
+        )
+        for entry in self._entries:
+            # One that is over, or opens much later, is looked at in turn: its age would say nothing.
+            if entry.state_at(now) == "open":
+                ages.add_metric([entry.card.slug], round(time.monotonic() - entry.seen_at, 2))
+        yield ages
 
 
-def render(entries: Iterable[SaleEntry]) -> bytes:
+class ProcessCollector:
+    """Shows what belongs to the process and no sale."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the streams, and the memory of each server of the line."""
+        yield GaugeMetricFamily("fairdrop_streams", "Open streams of events", value=self._streams.count)
+        used = GaugeMetricFamily("fairdrop_redis_used_bytes", "Memory that Redis counts as used", labels=["node"])
+        most = GaugeMetricFamily("fairdrop_redis_max_bytes", "maxmemory of Redis, 0 for no limit", labels=["node"])
+        for node, memory in list(WATCH.seen.items()):
+            used.add_metric([node], memory.used_bytes)
+            most.add_metric([node], memory.max_bytes)
+        yield from (used, most)
+
+
+def collectors(board: Board, streams: Streams) -> list[page.Collector]:
+    """Return what a web process shows beyond what every process counts."""
+    return [RefusalCollector(), LineCollector(board.counted()), ProcessCollector(streams)]
+
+
+def render(board: Board, streams: Streams) -> bytes:
     """Return everything as Prometheus reads it."""
-    registry = CollectorRegistry()
-    registry.register(RefusalCollector())
-    registry.register(LineCollector(list(entries)))
-    return generate_latest(registry)
+    return page.render(PROCESS, *collectors(board, streams))

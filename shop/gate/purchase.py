@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
@@ -21,6 +22,7 @@ from inventory.exceptions import (
     MemoryFull,
     SaleNotPrimed,
     SoldOut,
+    Unavailable,
 )
 from inventory.line import admission
 from inventory.line.admission import Answer, Ask, Code, SaleLine
@@ -28,6 +30,7 @@ from inventory.records import Ticket, request_id
 from inventory.redis import AsyncClient, clocks
 from inventory.redis.memory import WATCH
 from inventory.states import State
+from inventory.telemetry.measures import ANSWER, Histogram
 from shop.access import codes, emails, passes
 from shop.access.codes import NOT_SHOWN
 from shop.access.passes import NOT_ASKED, AccessCheck
@@ -41,11 +44,12 @@ from shop.gate.server.threads import ThreadPool
 from shop.http import buyer_of, check_json_content_type, read_json_object, token_in
 from shop.models import Sale
 from shop.orders.refusals import full_retry_seconds, not_open, refusal
-from shop.orders.requests import MAX_KEY_LENGTH, MAX_UNITS
+from shop.orders.requests import ASKS, MAX_KEY_LENGTH, MAX_UNITS
 from shop.orders.restoring import restore_asked
 from shop.orders.status import poll_after_ms
 from shop.replies import (
     ACCEPTED,
+    NO_HEADERS,
     OK,
     OVERLOADED,
     REFUSED,
@@ -74,6 +78,7 @@ NO_EMAIL_ASKED = str(Sale.EmailMode.NEVER)
 STANDBY_CODES = (ON_STANDBY, Code.KNOWN_BEFORE + ord(State.STANDBY.letter))
 SOLD_OUT = problem_answer(SoldOut())
 LINE_FULL = LineFull()
+ASK_SECONDS = Histogram("fairdrop_ask_seconds", "From a purchase to what the line said of it", bounds=ANSWER)
 TERMS_CODES = (Code.TERMS_CHANGED, Code.TERMS_UNKNOWN)
 
 
@@ -133,7 +138,28 @@ def _refuse_from_memory(reply: Reply, entry: SaleEntry) -> None:
         entry.refusal, entry.refused_at = _refusal_of(entry), entry.seen_at
     code, head, body = entry.refusal
     REFUSED[code] += 1
+    ASKS.counts[code] += 1
     reply.send(head, body)
+
+
+def _refuse(reply: Reply, error: Exception, headers: Headers = NO_HEADERS) -> None:
+    """Refuse one purchase, and count it among the answers to purchases."""
+    ASKS.add(error.code if isinstance(error, FairdropError) else Unavailable.code)
+    refuse(reply, error, headers)
+
+
+def _refuse_crowd(reply: Reply, error: FairdropError) -> None:
+    ASKS.add(error.code)
+    refuse_crowd(reply, error)
+
+
+async def _counted(work: Coroutine[Any, Any, None]) -> None:
+    """Do `work`, and count the refusal that it raises."""
+    try:
+        await work
+    except Exception as error:
+        ASKS.add(error.code if isinstance(error, FairdropError) else Unavailable.code)
+        raise
 
 
 def _refusal_of(entry: SaleEntry) -> tuple[str, Head, bytes]:
@@ -151,6 +177,7 @@ class Asked(NamedTuple):
     entry: SaleEntry
     ask: Ask
     origin: Origin
+    came_at: float  # monotonic seconds
     is_repeat: bool = False  # the database was asked for the terms already
     refusal: FairdropError | None = None  # what is wrong with its pass, e-mail or code, should it need one
 
@@ -205,11 +232,11 @@ class Purchases:
         try:
             coalescer = self._coalescers.get(entry.card.sale_id)
             if coalescer is not None and coalescer.is_full:
-                refuse_crowd(reply, OVERLOADED)
+                _refuse_crowd(reply, OVERLOADED)
             else:
                 self._ask(reply, entry, origin, headers, body)
         except Exception as error:
-            refuse(reply, error, headers)
+            _refuse(reply, error, headers)
 
     def _ask(self, reply: Reply, entry: SaleEntry, origin: Origin, headers: Headers, body: bytes) -> None:
         buyer = buyer_of(headers, unsafe=True)
@@ -229,19 +256,19 @@ class Purchases:
         if card.revoked_networks and card.revokes(network, mark=mark_in(token_in(headers))):
             network = admission.REVOKED
         ask = Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id, sent.entry)
-        asked = Asked(reply, entry, ask, origin, refusal=sent.refusal)
+        asked = Asked(reply, entry, ask, origin, time.monotonic(), refusal=sent.refusal)
         if self._is_noted and REQUEST_ID in headers:
             log.info("asked", action="asked", requests=[name], request_id=request_id_of(headers).decode())
         if ticket:
-            return self._late.find(reply, self._restore(asked, ticket), headers)
+            return self._late.find(reply, _counted(self._restore(asked, ticket)), headers)
         if entry.opens_in_seconds() > EARLY_SECONDS:
             raise not_open(opens_at=card.opens_at, now=clocks.now())
         if card.retired_at is not None:
-            return self._late.find(reply, self._look_up(asked), headers)
+            return self._late.find(reply, _counted(self._look_up(asked)), headers)
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
         if card.codes_required and network != admission.REVOKED:
-            return self._late.find(reply, self._show_code(asked, code), headers)
+            return self._late.find(reply, _counted(self._show_code(asked, code)), headers)
         return self._coalescer(entry).submit(asked)
 
     async def _show_code(self, asked: Asked, code: str) -> None:
@@ -274,7 +301,7 @@ class Purchases:
     def _tell(self, asked: Asked, told: Told | FairdropError) -> None:
         """Pass on what the admission script said of one ask."""
         if isinstance(told, FairdropError):
-            refuse_crowd(asked.reply, told)  # it is told to the whole batch
+            _refuse_crowd(asked.reply, told)  # it is told to the whole batch
         elif told.answer.code == ADMITTED:
             self._answer(asked, told)
         else:
@@ -285,7 +312,7 @@ class Purchases:
                 else:
                     self._answer(asked, told)
             except FairdropError as error:
-                refuse(asked.reply, error)
+                _refuse(asked.reply, error)
 
     def _may_know_more(self, asked: Asked, answer: Answer) -> bool:
         if asked.is_repeat:
@@ -300,11 +327,11 @@ class Purchases:
         try:
             self._coalescer(asked.entry).submit(asked)
         except FairdropError as error:
-            refuse(asked.reply, error)
+            _refuse(asked.reply, error)
 
     def _answer(self, asked: Asked, told: Told) -> None:
         (code, seq, position, _, _), ticket = told
-        reply, entry, ask, origin, _, not_shown = asked
+        reply, entry, ask, origin, _, _, not_shown = asked
         is_new = code in (ADMITTED, ON_STANDBY)
         if not is_new and code <= Code.KNOWN_BEFORE:
             if code == Code.NOT_PRIMED:
@@ -315,7 +342,9 @@ class Purchases:
             raise refusal(code, entry.card, now=clocks.now()) or SaleNotPrimed
         if is_new:
             entry.note_admission()
+            ASKS.counts["admitted" if code == ADMITTED else "standby"] += 1
         else:
+            ASKS.counts["known"] += 1
             self._rates.give_back(origin)  # a press that is sent again is no second one
         state = "queued" if code == ADMITTED else admission.state_of(code)
         on_standby = state is State.STANDBY
@@ -338,7 +367,9 @@ class Purchases:
                 card = batch[-1].entry.card  # a limit may have changed since
                 line = SaleLine(sale_id, card.sku, card.network_limit)
                 answers = await admission.admit_async(self._client, line, [each.ask for each in batch])
-                return with_tickets(batch, answers)
+                told = with_tickets(batch, answers)
+                ASK_SECONDS.observe_since([each.came_at for each in batch])
+                return told
 
             coalescer = self._coalescers[sale_id] = Coalescer(
                 admit, self._tell, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING

@@ -15,6 +15,7 @@ from django.conf import settings
 from inventory import redis
 from inventory.exceptions import MethodNotAllowed, RateLimited
 from inventory.records import sale_id_of
+from inventory.telemetry.page import serve as serve_metrics
 from shop.access.rush import RUSHES
 from shop.buyers import issue_buyer, set_cookie_header
 from shop.client_address import Origin, origin_of
@@ -47,6 +48,7 @@ from shop.http import (
     read_body,
     send_answer,
 )
+from shop.orders.requests import ASKS, counting_refusals
 from shop.replies import (
     JSON_HEADERS,
     OK,
@@ -67,7 +69,7 @@ from shop.replies import (
 
 API = "/api/v1/"
 CREATED = Head(201, JSON_HEADERS)
-SALES, ASKS, REQUESTS, ALL_SALES = b"/api/v1/sales/", b"/requests", b"/api/v1/requests/", b"/api/v1/sales"
+SALES, REQUESTS_OF_SALE, REQUESTS, ALL_SALES = b"/api/v1/sales/", b"/requests", b"/api/v1/requests/", b"/api/v1/sales"
 
 
 class Gate:
@@ -85,8 +87,8 @@ class Gate:
         if self._client is None or not is_own_host(headers.get(b"host", b"")):
             return None
         if method == b"POST":
-            if target.startswith(SALES) and target.endswith(ASKS):
-                entry = self._board.known(target[len(SALES) : -len(ASKS)].decode("latin-1"))
+            if target.startswith(SALES) and target.endswith(REQUESTS_OF_SALE):
+                entry = self._board.known(target[len(SALES) : -len(REQUESTS_OF_SALE)].decode("latin-1"))
                 if entry is None:
                     return None
                 origin = origin_of(headers.get(b"x-forwarded-for"), connection=connection, proxies=self._proxies)
@@ -131,14 +133,14 @@ class Gate:
                 leaving = LEAVING in scope.get("state", ())
                 return await send_answer(send, *await self._readiness.answer(leaving=leaving))
             if path == "/metrics":
-                return await send_answer(send, metrics.HEAD, metrics.render(self._board.counted()))
+                return await send_answer(send, metrics.HEAD, metrics.render(self._board, self._streams))
             check_host(headers_of(scope))  # probes, above, call by address
             if path.startswith(API):
                 await self._route_api(path[len(API) :].split("/"), scope, receive, send)
             elif not await self._front.answer(scope, headers_of(scope), send):
                 if SALE_PATH.fullmatch(path):
                     if scope["method"] == "POST":
-                        limit(self._asks, origin_of_scope(scope))
+                        counting_refusals(limit)(self._asks, origin_of_scope(scope))
                     else:
                         scope = self._front.counted(scope)
                 await self._behind(scope, receive, send)
@@ -152,7 +154,7 @@ class Gate:
             case ["sales", slug, "requests"]:
                 allow(scope, "POST")
                 origin = origin_of_scope(scope)
-                limit(self._asks, origin)
+                counting_refusals(limit)(self._asks, origin)
                 await self._ask((await self._board.find(slug), origin), headers_of(scope), receive, send)
             case ["requests", request_id]:
                 allow(scope, "GET")
@@ -227,6 +229,7 @@ class Gate:
         self._passes = Passes()
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
+        serve_metrics(settings.METRICS_ADDRESS, metrics.PROCESS, lambda: metrics.collectors(self._board, self._streams))
         self._readiness = Readiness(self._looking)
         self._front = FrontPages(self._board, self._behind, tokens=self._tokens)
 
@@ -323,7 +326,8 @@ def refuse_reader(reply: Reply, _nothing: None, _headers: Headers, _body: bytes)
 
 
 def refuse_often(reply: Reply, wait_seconds: int, _headers: Headers, _body: bytes) -> None:
-    """Answer a call whose address or network makes too many."""
+    """Answer a purchase whose address or network makes too many."""
+    ASKS.add(RateLimited.code)
     refuse(reply, too_often(wait_seconds))
 
 

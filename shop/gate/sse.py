@@ -42,6 +42,11 @@ class Streams:
         self._followers = Followers(board, statuses)
         self._addresses = AddressLimit(settings.GATE_MAX_STREAMS_PER_ADDRESS)
 
+    @property
+    def count(self) -> int:
+        """How many streams are open."""
+        return len(self._followers)
+
     def start(self) -> None:
         """Begin to look for news, until stop."""
         self._followers.start()

@@ -4,11 +4,15 @@ Never decides and never writes the database.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from inventory import records, redis
 from inventory.exceptions import (
+    FairdropError,
     IdempotencyMismatch,
     InvalidRequest,
     MemoryFull,
@@ -19,6 +23,7 @@ from inventory.exceptions import (
 from inventory.line import admission, reading
 from inventory.redis import clocks, memory
 from inventory.states import State
+from inventory.telemetry.measures import Tally
 from shop.access import codes, emails, passes
 from shop.models import Order
 from shop.orders import holds
@@ -28,6 +33,13 @@ from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 
 MAX_UNITS = 1000
+# By what was answered: admitted, standby, known (asked before), or the code of a refusal.
+ASKS = Tally(
+    "fairdrop_asks", "Purchases by what was answered", label="answer",
+    known=("admitted", "standby", "known", "sold_out", "rate_limited", "unavailable"),
+)  # fmt: skip
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 MAX_KEY_LENGTH = 100
 
 
@@ -54,6 +66,21 @@ class RequestView:
     on_standby: bool = False
 
 
+def counting_refusals(call: Callable[Given, Found]) -> Callable[Given, Found]:
+    """Count each refusal that `call` raises among the answers to purchases."""
+
+    @wraps(call)
+    def counted(*args: Given.args, **named: Given.kwargs) -> Found:
+        try:
+            return call(*args, **named)
+        except FairdropError as error:
+            ASKS.add(error.code)
+            raise
+
+    return counted
+
+
+@counting_refusals
 def ask(
     card: SaleCard,
     *,
@@ -77,10 +104,7 @@ def ask(
     Raises SoldOut, LineFull, LimitReached, NetworkLimited, NetworkRevoked, PassRequired, CodeRequired, EmailRequired,
     TermsChanged, SaleNotOpen, SaleClosed, IdempotencyMismatch, InvalidRequest, Unavailable.
     """
-    if not 1 <= quantity <= MAX_UNITS:
-        raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
-    if len(idempotency_key) > MAX_KEY_LENGTH:
-        raise InvalidRequest(f"Idempotency-Key may have at most {MAX_KEY_LENGTH} characters")
+    check_wish(quantity=quantity, idempotency_key=idempotency_key)
     name = name_of(card, buyer=buyer, idempotency_key=idempotency_key)
     if card.retired_at is not None:
         return find_asked(name, quantity=quantity)
@@ -93,7 +117,23 @@ def ask(
     card, answer = _admit_primed(card, wish)
     if error := refusal(answer.code, card, now=clocks.now()):
         raise sent.refusal if answer.code in codes.NOT_SHOWN and sent.refusal else error
+    ASKS.add(word_of(answer.code))
     return _view_of_answer(wish, answer, card=card)
+
+
+def word_of(code: int) -> str:
+    """Return what the answer to an admission with this code is counted as."""
+    if code > admission.Code.KNOWN_BEFORE:
+        return "known"
+    return "standby" if code == admission.Code.ON_STANDBY else "admitted"
+
+
+def check_wish(*, quantity: int, idempotency_key: str) -> None:
+    """Raise InvalidRequest when nobody may ask so."""
+    if not 1 <= quantity <= MAX_UNITS:
+        raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
+    if len(idempotency_key) > MAX_KEY_LENGTH:
+        raise InvalidRequest(f"Idempotency-Key may have at most {MAX_KEY_LENGTH} characters")
 
 
 def _check_shown(

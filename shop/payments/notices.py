@@ -19,6 +19,7 @@ from inventory.line.writing import Settled
 from inventory.postgres import Cursor, pipeline_of
 from inventory.records import StockFigures
 from inventory.states import Reason, State
+from inventory.telemetry.measures import HOLD, Histogram
 from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
 from shop.orders.holds import Changes, catch_up, publish
 from shop.payments.providers import Notice, provider
@@ -39,6 +40,9 @@ from shop.payments.rows import (
 log = structlog.get_logger(__name__)
 
 ACTOR = "payment"
+HOLD_TO_PAID_SECONDS = Histogram(
+    "fairdrop_hold_to_paid_seconds", "From the beginning of a hold to its payment", bounds=HOLD
+)
 # A thief tries many cards on one hold; a buyer tries a few.
 MAX_DECLINED_PER_HOLD, MAX_DECLINED_PER_BUYER = 5, 15
 DECLINES_COUNT_FOR = timedelta(days=1)
@@ -163,6 +167,7 @@ def _capture(notice: Notice, target: Target, *, provider_name: str) -> NoticeRes
     except DataError:
         # Not held any more, not the amount that was due, or brought in before: that wants a closer look.
         return _look_and_capture(notice, sku=target.sku, provider_name=provider_name)
+    HOLD_TO_PAID_SECONDS.observe(target.rested_seconds)
     publish(changes)
     return NoticeResult.PAID
 

@@ -140,6 +140,11 @@ class Reconciler:
         rest_seconds = seconds_between_rounds(extent, least=REST_SECONDS)
         return last.is_due(now, busy_seconds=BUSY_SECONDS, rest_seconds=rest_seconds)
 
+    @property
+    def open_alarms(self) -> int:
+        """How many differences that somebody must look at were found lately."""
+        return len(self._alarmed)
+
     def _news(self, drifts: Sequence[Drift]) -> list[Drift]:
         """Return `drifts` without the alarms that were told a short while ago."""
         now = time.monotonic()

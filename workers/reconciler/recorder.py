@@ -5,6 +5,7 @@ Never keeps a comparison waiting for Redis: what it does not tell is left out. O
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 from django.db import connection, transaction
@@ -27,10 +28,13 @@ RECORD_LOCK = 0x46440003
 
 
 class Recorder:
-    """The records of one reconciler; any number may run."""
+    """The records of one reconciler; any number may run. noted: is given each look, whoever of them records it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(
+        self, client: Client, *, noted: Callable[[list[Sale], dict[str, snapshot.StockLook]], None] = lambda *_: None
+    ) -> None:
         self._client = client
+        self._noted = noted
         self._next_at = float("-inf")
         self._samples: dict[int, Sample] = {}
 
@@ -41,6 +45,7 @@ class Recorder:
         self._next_at = time.monotonic() + EVERY_SECONDS
         sales = sales_to_record()
         looks = self._look(sales)
+        self._noted(sales, looks)
         figures = {sale.pk: self._figures(sale, looks) for sale in sales}
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s, 0), clock_timestamp()", [RECORD_LOCK])

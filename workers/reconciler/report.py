@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from inventory.telemetry.measures import Tally
+
 log = structlog.get_logger(__name__)
 
 # So many are named in a log line or a report; all are counted.
@@ -17,6 +19,10 @@ REPAIRED = "repaired"  # it was wrong and is right now
 FOUND = "found"  # it is wrong and would be mended (a dry run)
 LEFT = "left"  # it is wrong, but something moves: the next look decides
 ALARM = "alarm"  # it is wrong and a person must look
+DRIFTS = Tally(
+    "fairdrop_drifts", "Differences that were found, by what was done", label="done",
+    known=(REPAIRED, FOUND, LEFT, ALARM),
+)  # fmt: skip
 
 
 class Drift(NamedTuple):
@@ -30,8 +36,9 @@ class Drift(NamedTuple):
 
 
 def log_drifts(drifts: Sequence[Drift]) -> None:
-    """Log each alarm by name, and what was mended in one line a kind."""
+    """Log each alarm by name, and what was mended in one line a kind; count all of them."""
     for drift in drifts:
+        DRIFTS.add(drift.done)
         if drift.done == ALARM:
             log.error(
                 "the books disagree; nothing was changed",

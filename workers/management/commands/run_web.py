@@ -10,8 +10,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 import structlog
+from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from inventory.telemetry.page import next_address
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.supervisor import Supervisor
 from workers.process_loop import StopFlag
@@ -63,8 +65,13 @@ def supervise(workers: int, *, arguments: list[str], stop_seconds: float) -> Non
     try:
         for number in range(1, workers + 1):
             command = [*program, "run_web", *arguments]
+            # They share the shop's port, so a scrape of it finds now one and now another: each has one of its own.
+            own = {"FAIRDROP_METRICS_ADDRESS": next_address(settings.METRICS_ADDRESS, number - 1)}
             child = ChildProcess(
-                name=f"web {number}", arguments=command, environment=os.environ, stop_timeout_seconds=stop_seconds
+                name=f"web {number}",
+                arguments=command,
+                environment={**os.environ, **own},
+                stop_timeout_seconds=stop_seconds,
             )
             supervisor.add(child, stage=0)
         while not stop.is_set():

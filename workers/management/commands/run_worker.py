@@ -19,12 +19,14 @@ from inventory.heartbeats import Heartbeat
 from inventory.line.pubsub import WakeUps
 from inventory.redis import clocks
 from inventory.redis.cluster_settings import wrong_settings
+from inventory.telemetry.page import serve as serve_metrics
 from shop.sandbox import deliveries
 from workers.expirer import Expirer
 from workers.mailer import Mailer
 from workers.notary import Notary
 from workers.payments import PaymentsWorker
 from workers.process_loop import StopFlag, run_until_stopped
+from workers.reconciler.gauges import GAUGES
 from workers.reconciler.loop import Reconciler
 from workers.reconciler.recorder import Recorder
 from workers.reconciler.requested import compare_asked
@@ -96,10 +98,12 @@ def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     tell_alive = partial(heartbeat.note, busy=True)
     reconciler = Reconciler(client, stopping=stop.is_set, gentle=True, tell_alive=tell_alive)
 
-    recorder = Recorder(client)
+    recorder = Recorder(client, noted=GAUGES.note)
+    GAUGES.watch(settings.PUBLIC_URL, open_alarms=lambda: reconciler.open_alarms)
 
     def serve_staff() -> None:
         recorder.work_once()
+        GAUGES.look_at_workers(client)
         compare_asked(reconciler, client)
 
     def one_round() -> int:
@@ -187,6 +191,8 @@ class Command(BaseCommand):
         clocks.look(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
         stop = StopFlag()
         stop.install()
+        collectors = [GAUGES] if options["name"] == "reconciler" else []
+        serve_metrics(settings.METRICS_ADDRESS, options["name"], lambda: list(collectors))
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])
         WORKERS[options["name"]](stop, heartbeat)
         log.info("worker stopped", action="worker_stopped", worker=options["name"])

@@ -1,0 +1,121 @@
+"""Writes what a process counted as Prometheus reads it, and serves it on a port of the process's own.
+Never holds the process's work up: everything is formatted when it is asked for, in a thread of the server.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+from threading import Thread
+from typing import Protocol, TypeAlias
+
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from inventory.telemetry.measures import HISTOGRAMS, TALLIES, Histogram
+
+log = structlog.get_logger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Who asks for the page and does not read it is dropped after so long.
+SOCKET_SECONDS = 5.0
+
+
+class Collector(Protocol):
+    """Yields metric families when the page is asked for."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each family."""
+
+
+Collectors: TypeAlias = Callable[[], list[Collector]]
+
+
+class Measures:
+    """What this process counted, and what it is. process: its kind."""
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the build, every tally and every histogram."""
+        build = GaugeMetricFamily("fairdrop_build_info", "What runs here", labels=["process", "python"])
+        build.add_metric([self._process, platform.python_version()], 1)
+        yield build
+        for tally in TALLIES:
+            counter = CounterMetricFamily(tally.name, tally.about, labels=[tally.label])
+            for which, count in list(tally.counts.items()):
+                counter.add_metric([which], count)
+            yield counter
+        yield from map(_family_of, HISTOGRAMS)
+
+
+def _family_of(histogram: Histogram) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(histogram.name, histogram.about, labels=[histogram.label] if histogram.label else [])
+    for which, counts in list(histogram.counts.items()):
+        ends = [*map(str, histogram.bounds), "+Inf"]
+        buckets = list(zip(ends, accumulate(counts), strict=True))
+        family.add_metric([which] if histogram.label else [], buckets, histogram.sums[which])
+    return family
+
+
+def render(process: str, *others: Collector) -> bytes:
+    """Return the page of this process. process: its kind; others: gauges that only this kind has."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    for collector in (Measures(process), *others):
+        registry.register(collector)
+    return generate_latest(registry)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], read: Callable[[], bytes]) -> None:
+        self.read = read
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = SOCKET_SECONDS
+    server: _Server
+
+    def do_GET(self) -> None:
+        known = self.path.partition("?")[0] == "/metrics"
+        body = self.server.read() if known else b""
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Write no line for each look."""
+
+
+def serve(address: str, process: str, collectors: Collectors = list) -> int | None:
+    """Serve /metrics at `address` ("host:port") until the process ends; return the port, None for no address.
+
+    A port that is taken is logged, and the process works on without one: to sell comes first.
+    """
+    if not address:
+        return None
+    host, _, port = address.rpartition(":")
+    try:
+        server = _Server((host, int(port)), lambda: render(process, *collectors()))
+    except OSError as error:
+        log.error("no port for metrics", action="metrics_failed", address=address, error=str(error))
+        return None
+    Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return int(server.server_address[1])
+
+
+def next_address(address: str, number: int) -> str:
+    """Return the address of the process with this number, from 0, of those that share one setting; '' for none."""
+    if not address:
+        return ""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + number}"

@@ -1,0 +1,92 @@
+"""Every process of the shop shows what it counted on a port of its own, and what several show adds up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.crashes.worker_shop import worker_process
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import running_process
+from tests.support.shopkeeping import make_sale
+from tests.support.waiting import wait_until
+from workers.embedded.server import free_port
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+
+BUYERS = 30
+
+
+def samples(port: int) -> dict[str, float]:
+    """Return every sample of a page as `name{labels}`; nothing while the port is shut."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    return {
+        f"{sample.name}{{{','.join(sample.labels.values())}}}": sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def two_ports_in_a_row() -> int:
+    """Return a free port after which another one is free."""
+    return wait_until(lambda: next((port for port in [free_port()] if not samples(port + 1)), None), what="two ports")
+
+
+def test_two_web_processes_of_one_port_are_counted_one_by_one(
+    process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
+) -> None:
+    card, port, first = make_sale(new_sku(), units=BUYERS), free_port(), two_ports_in_a_row()
+    environment = {**process_environment, "FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{first}"}
+    command = [sys.executable, "manage.py", "run_web", "--port", str(port), "--workers", "2"]
+    with running_process("webs", command, environment=environment, folder=tmp_path, stop_seconds=20):
+        ports = (first, first + 1)
+        wait_until(lambda: all(map(samples, ports)), what="both show something")
+        caller = Caller(port)
+        wait_until(lambda: caller.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
+        answers = [caller.ask(card.slug, caller.new_buyer()).status for _ in range(BUYERS)]
+        assert answers == [202] * BUYERS
+        both = [samples(each) for each in ports]
+        assert sum(each["fairdrop_asks_total{admitted}"] for each in both) == BUYERS
+        assert sum(each["fairdrop_ask_seconds_count{}"] for each in both) == BUYERS
+        assert all(
+            each["fairdrop_script_seconds_count{admit}"] > 0 for each in both if each["fairdrop_ask_seconds_count{}"]
+        )
+
+
+def test_a_settler_counts_its_decisions_and_the_reconciler_shows_the_shop(
+    process_environment: dict[str, str], tmp_path: Path, web: Caller, new_sku: Callable[[], str]
+) -> None:
+    card = make_sale(new_sku(), units=2)
+    ports = {"settler": free_port(), "reconciler": free_port()}
+    wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
+    assert [web.ask(card.slug, web.new_buyer()).status for _ in range(2)] == [202, 202]
+    with ExitStack() as running:
+        for kind, port in ports.items():
+            environment = {**process_environment, "FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{port}"}
+            running.enter_context(worker_process(kind, environment, folder=tmp_path))
+
+        def decided() -> bool:
+            return samples(ports["settler"]).get("fairdrop_decisions_total{held}", 0) >= 2
+
+        wait_until(decided, what="two are held")
+        settler = samples(ports["settler"])
+        assert settler["fairdrop_decision_seconds_count{}"] >= 2
+        assert settler["fairdrop_transaction_seconds_count{}"] >= 1
+
+        def shown() -> bool:
+            found = samples(ports["reconciler"])
+            held = found.get(f"fairdrop_units{{{card.sku},held}}")
+            return held == 2 and found["fairdrop_workers_alive{settler}"] >= 1
+
+        wait_until(shown, what="the reconciler shows units and workers")
+        assert samples(ports["reconciler"])["fairdrop_look_age_seconds{}"] < 60

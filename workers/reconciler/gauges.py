@@ -1,0 +1,185 @@
+"""Shows the shop as a whole to Prometheus: each line, the stock, the workers, the certificate, and how old that is.
+Asks no store when it is looked at, but shows what was read. All reconcilers show the same: never add them up.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from threading import Thread
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import structlog
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from inventory.exceptions import RedisUnavailable
+from inventory.heartbeats import Worker, workers
+from inventory.line.snapshot import StockLook
+from inventory.records import record_or_none
+from inventory.redis import Client
+from inventory.states import State
+from shop.models import Sale
+
+log = structlog.get_logger(__name__)
+
+WORKERS_SECONDS = 1.0
+CERTIFICATE_SECONDS = 600.0
+HANDSHAKE_SECONDS = 5.0
+# A shop has these; of the others it may have none.
+ALWAYS = ("settler", "expirer", "payments", "reconciler")
+
+
+class Seen(NamedTuple):
+    """A SKU as it was last read. oldest_seconds: how long the first that could be decided has waited for that."""
+
+    units: dict[str, int]
+    undecided: int
+    oldest_seconds: float
+    idle_seconds: float
+    dead_letters: int
+
+
+class Gauges:
+    """What one reconciler shows. Its own thread writes, the server's threads read: each value is replaced whole."""
+
+    def __init__(self) -> None:
+        self._skus: dict[str, Seen] = {}
+        self._ready_since: dict[str, float] = {}
+        self._idle_since: dict[str, float] = {}
+        self._seen_at = time.monotonic()
+        self._workers: list[Worker] = []
+        self._workers_at = float("-inf")
+        self._certificate_ends: float | None = None
+        self._open_alarms: Callable[[], int] = lambda: 0
+
+    def watch(self, public_url: str, *, open_alarms: Callable[[], int]) -> None:
+        """Show the certificate of the shop's address, if it has one, and how many alarms are open."""
+        self._open_alarms = open_alarms
+        if urlsplit(public_url).scheme == "https":
+            Thread(target=self._keep_certificate, args=[public_url], name="certificate", daemon=True).start()
+
+    def note(self, sales: Sequence[Sale], looks: dict[str, StockLook]) -> None:
+        """Take over a look at the lines of `sales`; without any, Redis is away, and what is shown grows old."""
+        if sales and not looks:
+            return
+        now = time.monotonic()
+        by_sku = {sale.stock.sku: sale for sale in sales}
+        self._skus = {sku: self._seen(by_sku[sku], look, now=now) for sku, look in looks.items() if sku in by_sku}
+        for since in (self._ready_since, self._idle_since):
+            for sku in since.keys() - self._skus.keys():
+                del since[sku]
+        self._seen_at = now
+
+    def _seen(self, sale: Sale, look: StockLook, *, now: float) -> Seen:
+        stock, line, first = sale.stock, look.line, record_or_none(look.line.first_record)
+        is_ready = first is not None and not line.waits_for and look.oldest_seconds is not None
+        came_back = first is not None and first.state in (State.WAITLISTED, State.STANDBY)
+        is_idle = came_back and first is not None and not line.waits_for and line.available >= first.quantity
+        ready_for = _lasted(self._ready_since, stock.sku, is_ready, now=now)
+        return Seen(
+            units={"available": stock.available, "held": stock.held, "sold": stock.sold},
+            undecided=line.undecided,
+            # A unit may have come back for one who waited for minutes: only from then on it could be decided.
+            oldest_seconds=min(look.oldest_seconds or 0.0, ready_for) if came_back else _waited(look, is_ready),
+            idle_seconds=_lasted(self._idle_since, stock.sku, is_idle, now=now),
+            dead_letters=line.dead_letters,
+        )
+
+    def look_at_workers(self, client: Client) -> None:
+        """Read who lives, if the last look is too old; a Redis that is away changes nothing."""
+        if time.monotonic() - self._workers_at < WORKERS_SECONDS:
+            return
+        self._workers_at = time.monotonic()
+        try:
+            self._workers = workers(client)
+        except RedisUnavailable as error:
+            log.info("workers not looked at", action="redis_retry", error=repr(error.__cause__))
+
+    def _keep_certificate(self, public_url: str) -> None:
+        while True:
+            self._certificate_ends = certificate_end(public_url)
+            time.sleep(CERTIFICATE_SECONDS)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield a gauge for each figure."""
+        seen = list(self._skus.items())
+        units = GaugeMetricFamily("fairdrop_units", "Units by the database", labels=["sku", "state"])
+        for sku, each in seen:
+            for state, count in each.units.items():
+                units.add_metric([sku, state], count)
+        yield units
+        yield _by_sku("fairdrop_line_undecided", "Requests that wait", [(sku, each.undecided) for sku, each in seen])
+        text = "How long the first that could be decided has waited"
+        yield _by_sku("fairdrop_line_oldest_seconds", text, [(sku, each.oldest_seconds) for sku, each in seen])
+        text = "How long a unit that came back has been free while somebody waits for it"
+        yield _by_sku("fairdrop_returned_unit_idle_seconds", text, [(sku, each.idle_seconds) for sku, each in seen])
+        text = "Dead letters nobody has looked at"
+        yield _by_sku("fairdrop_line_dead_letters", text, [(sku, each.dead_letters) for sku, each in seen])
+        yield from self._whole()
+
+    def _whole(self) -> Iterator[Metric]:
+        alive, silent = dict.fromkeys(ALWAYS, 0), dict.fromkeys(ALWAYS, 0)
+        for worker in list(self._workers):
+            counts = alive if worker.alive else silent
+            counts[worker.name] = counts.get(worker.name, 0) + 1
+        for name, about, counts in (
+            ("fairdrop_workers_alive", "Worker processes that spoke within five seconds", alive),
+            ("fairdrop_workers_silent", "Worker processes that did not, and did not end in order", silent),
+        ):
+            family = GaugeMetricFamily(name, about, labels=["worker"])
+            for kind, count in counts.items():
+                family.add_metric([kind], count)
+            yield family
+        age = round(time.monotonic() - self._seen_at, 2)
+        yield GaugeMetricFamily("fairdrop_look_age_seconds", "Since the lines were read", value=age)
+        yield GaugeMetricFamily("fairdrop_open_alarms", "Differences that need a person", value=self._open_alarms())
+        if self._certificate_ends is not None:
+            text = "When the certificate of the shop's address ends, 0 when it is not valid now"
+            yield GaugeMetricFamily("fairdrop_certificate_end_seconds", text, value=self._certificate_ends)
+
+
+def _lasted(since: dict[str, float], sku: str, is_so: bool, *, now: float) -> float:
+    """Return for how long `is_so` has been said of a SKU at each look, 0 when it is not so."""
+    if not is_so:
+        since.pop(sku, None)
+        return 0.0
+    return now - since.setdefault(sku, now)
+
+
+def _waited(look: StockLook, is_ready: bool) -> float:
+    return (look.oldest_seconds or 0.0) if is_ready else 0.0
+
+
+def _by_sku(name: str, about: str, values: Sequence[tuple[str, float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, about, labels=["sku"])
+    for sku, value in values:
+        family.add_metric([sku], value)
+    return family
+
+
+def certificate_end(public_url: str) -> float | None:
+    """Return when the certificate of an https address ends (seconds since 1970), 0 when it is not valid.
+
+    None when the address does not answer: that is another alarm's.
+    """
+    address = urlsplit(public_url)
+    host, port = address.hostname or "", address.port or 443
+    try:
+        with (
+            socket.create_connection((host, port), timeout=HANDSHAKE_SECONDS) as raw,
+            ssl.create_default_context().wrap_socket(raw, server_hostname=host) as connection,
+        ):
+            given = connection.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        log.error("the certificate is not valid", action="certificate_invalid", error=str(error))
+        return 0.0
+    except OSError as error:
+        log.info("no certificate seen", action="certificate_unseen", error=str(error))
+        return None
+    return float(ssl.cert_time_to_seconds(str(given["notAfter"])))
+
+
+GAUGES = Gauges()
