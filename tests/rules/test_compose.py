@@ -24,6 +24,7 @@ from workers.management.commands.run_worker import WORKERS
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 TEXT = (ROOT / "docker-compose.yml").read_text()
+WATCHERS = {name for name, service in SERVICES.items() if service.get("profiles") == ["metrics"]}
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ def test_holds_every_part_of_the_picture() -> None:
     stores_and_web = {"postgres", "redis", "migrate", "web", "proxy"}
     optional = {"sandbox": "sandbox", "tls": "tls"}
     optional |= dict.fromkeys(("locust-master", "locust-worker"), "load")
+    optional |= dict.fromkeys(WATCHERS, "metrics")
     assert set(SERVICES) == stores_and_web | set(WORKERS) | set(optional)
     profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
     assert profiles == {name: [profile] for name, profile in optional.items()}
@@ -145,6 +147,15 @@ def test_the_control_the_linter_sees_an_image_that_runs_as_root() -> None:
     assert checked.returncode != 0
 
 
+def test_prometheus_looks_at_every_process_of_the_shop_where_it_shows_itself() -> None:
+    assert {"prometheus", "grafana"} == WATCHERS
+    (job,) = yaml.safe_load((ROOT / "docker" / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
+    (looked_at,) = job["dns_sd_configs"]
+    assert set(looked_at["names"]) == OURS - {"migrate", "sandbox"}  # that one is no part of a shop that sells
+    address = COMPOSE["x-shop"]["environment"]["FAIRDROP_METRICS_ADDRESS"]
+    assert address == f"${{FAIRDROP_METRICS_ADDRESS:-0.0.0.0:{looked_at['port']}}}"
+
+
 OURS = {name for name, service in SERVICES.items() if service.get("image") == "fairdrop"}
 
 
@@ -213,7 +224,10 @@ def test_neither_the_proxy_nor_the_database_writes_what_the_shops_own_lines_hide
 
 
 # A version in full, and for the rest of the name what it is made on.
-EXACT = re.compile(r"(?:python|nginx|valkey/valkey):[0-9]+\.[0-9]+\.[0-9]+-[a-z-]+|postgres:[0-9]+\.[0-9]+-[a-z]+")
+EXACT = re.compile(
+    r"(?:python|nginx|valkey/valkey):[0-9]+\.[0-9]+\.[0-9]+-[a-z-]+|postgres:[0-9]+\.[0-9]+-[a-z]+"
+    r"|(?:prom/prometheus|grafana/grafana):v?[0-9]+\.[0-9]+\.[0-9]+"
+)
 DIGEST = "sha256:" + "5e" * 32
 
 
@@ -225,7 +239,7 @@ def images(folder: Path) -> list[str]:
 
 def test_each_image_is_an_exact_version() -> None:
     found = [image.partition("@")[0] for image in images(ROOT)]
-    assert len(set(found)) == 4
+    assert len(set(found)) == 6
     assert [image for image in found if not EXACT.fullmatch(image)] == []
     assert not EXACT.fullmatch("nginx:1.29-alpine")  # the control
 
