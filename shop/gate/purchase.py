@@ -138,7 +138,7 @@ def _refuse_from_memory(reply: Reply, entry: SaleEntry) -> None:
         entry.refusal, entry.refused_at = _refusal_of(entry), entry.seen_at
     code, head, body = entry.refusal
     REFUSED[code] += 1
-    ASKS.counts[code] += 1
+    ASKS.add(code)
     reply.send(head, body)
 
 

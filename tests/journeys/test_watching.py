@@ -29,6 +29,8 @@ from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.server import free_port
 
+pytestmark = pytest.mark.usefixtures("shop_database")
+
 MISSING = "No Prometheus was found. Install it: sudo apt-get install --yes prometheus"
 RULES = yaml.safe_load((ROOT / "docker" / "prometheus" / "rules.yml").read_text())
 RECORDED = [rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule]
