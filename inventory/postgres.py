@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import psycopg
 from django.conf import settings
-from django.db import connections
+from django.db import connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from inventory.redis import clocks
 
 # Letters, digits, "-", "_", the point of a price, and the comma between elements.
 PLAIN = re.compile(r"[\w,.-]*", re.ASCII)
@@ -68,6 +71,15 @@ def pipeline_of(django: BaseDatabaseWrapper) -> Iterator[Pipeline]:
     # What a Sync raises has not passed through Django's cursors.
     with django.wrap_database_errors, cast(Connection, django.connection).pipeline() as pipeline:
         yield pipeline
+
+
+def look_at_clock() -> None:
+    """Compare the clock of PostgreSQL with ours, over this thread's connection of Django's. Raises DatabaseError."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")  # a connection may have to be opened first, and that is no clock's time
+        began = time.time()
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        clocks.DATABASE.note(cursor.fetchone()[0], began=began, ended=time.time())
 
 
 def array(values: Iterable[str | int]) -> str:

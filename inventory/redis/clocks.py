@@ -5,9 +5,11 @@ Never sets a clock. A process that compares none goes by its own.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import structlog
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from inventory.exceptions import RedisUnavailable
 from inventory.redis import AsyncClient, Client, time_of, time_of_async
@@ -90,3 +92,14 @@ async def look_async(client: AsyncClient) -> None:
     if LINE.is_due():
         began = time.time()
         LINE.note(await time_of_async(client), began=began, ended=time.time())
+
+
+class ClockCollector:
+    """Shows by how much the clocks of the stores are ahead of this process's, as it last saw them."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one gauge, by store."""
+        ahead = GaugeMetricFamily("fairdrop_clock_ahead_seconds", "How far a store's clock is ahead", labels=["store"])
+        for store, watch in (("redis", LINE), ("postgresql", DATABASE)):
+            ahead.add_metric([store], watch.ahead_seconds)
+        yield ahead

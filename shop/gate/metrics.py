@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from inventory.redis.clocks import ClockCollector
 from inventory.redis.memory import WATCH
 from inventory.telemetry import page
 from shop.gate.sales.cache import Board
@@ -75,7 +76,7 @@ class ProcessCollector:
 
 def collectors(board: Board, streams: Streams) -> list[page.Collector]:
     """Return what a web process shows beyond what every process counts."""
-    return [RefusalCollector(), LineCollector(board.counted()), ProcessCollector(streams)]
+    return [RefusalCollector(), ClockCollector(), LineCollector(board.counted()), ProcessCollector(streams)]
 
 
 def render(board: Board, streams: Streams) -> bytes:

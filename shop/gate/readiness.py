@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-
-from django.db import connection
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable, Unavailable
+from inventory.postgres import look_at_clock
 from inventory.redis import clocks, memory
 from shop.gate.server.threads import ThreadPool
 from shop.replies import JSON_HEADERS, Head
@@ -71,7 +69,7 @@ class Readiness:
 
     async def _ask_database(self) -> bool:
         try:
-            await self._threads.read(_look_at_database)
+            await self._threads.read(look_at_clock)
         except Unavailable:
             return False
         return True
@@ -81,11 +79,3 @@ class Readiness:
         if self._question is not None:
             self._question.cancel()
         self._threads.close()
-
-
-def _look_at_database() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")  # a connection may have to be opened first, and that is no clock's time
-        began = time.time()
-        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
-        clocks.DATABASE.note(cursor.fetchone()[0], began=began, ended=time.time())

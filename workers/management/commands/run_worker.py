@@ -17,10 +17,11 @@ from inventory.exceptions import RedisUnavailable
 from inventory.gc_tuning import settle_in
 from inventory.heartbeats import Heartbeat
 from inventory.line.pubsub import WakeUps
-from inventory.redis import clocks
+from inventory.redis.clocks import ClockCollector
 from inventory.redis.cluster_settings import wrong_settings
 from inventory.telemetry.page import serve as serve_metrics
 from shop.sandbox import deliveries
+from workers.clock_watch import ClockWatcher
 from workers.expirer import Expirer
 from workers.mailer import Mailer
 from workers.notary import Notary
@@ -188,11 +189,13 @@ class Command(BaseCommand):
         log.info("worker started", action="worker_started", worker=options["name"])
         refuse_wrong_settings()
         settle_in()
-        clocks.look(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
         stop = StopFlag()
         stop.install()
-        collectors = [GAUGES] if options["name"] == "reconciler" else []
+        collectors = [ClockCollector(), *([GAUGES] if options["name"] == "reconciler" else [])]
         serve_metrics(settings.METRICS_ADDRESS, options["name"], lambda: list(collectors))
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])
+        watcher = ClockWatcher(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
+        watcher.start()
         WORKERS[options["name"]](stop, heartbeat)
+        watcher.end()
         log.info("worker stopped", action="worker_stopped", worker=options["name"])

@@ -1,0 +1,115 @@
+"""Proves that a sale opens by the clock of Redis and holds end by PostgreSQL's, whatever web and workers take for the
+time, and that each of these processes says, for as long as it runs, that the clocks differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from django.test.utils import override_settings
+from django.utils import timezone
+
+from inventory import redis
+from inventory.heartbeats import workers
+from shop.models import Order
+from shop.sales.catalogue import SaleCard
+from tests.crashes.test_clock_jump import NOT_OPEN, OPEN, Clock, libfaketime, movable_clock, shown_and_done
+from tests.support.crashes.worker_shop import worker_process
+from tests.support.http_calls import Caller
+from tests.support.servers.shop_processes import web_process
+from tests.support.shopkeeping import make_sale
+from tests.support.waiting import wait_until
+
+HOUR_SECONDS = 3600
+DIFFERENCES = [HOUR_SECONDS, -HOUR_SECONDS]
+NAMES = ["an hour ahead", "an hour back"]
+
+
+@pytest.fixture(params=DIFFERENCES, ids=NAMES)
+def ahead_seconds(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def wrong(process_environment: dict[str, str], ahead_seconds: int) -> dict[str, str]:
+    """Return the environment of a process whose clock is wrong by so much; the stores keep the true time."""
+    return {
+        **process_environment,
+        "LD_PRELOAD": str(libfaketime()),
+        "FAKETIME": f"{ahead_seconds:+d}s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+@pytest.fixture
+def clock(shop_database: None, tmp_path: Path) -> Iterator[Clock]:
+    """Run a Valkey whose clock can be moved, and work on it."""
+    with movable_clock(tmp_path) as moved, override_settings(REDIS_URL=f"redis://127.0.0.1:{moved.server.port}/0"):
+        yield moved
+
+
+@pytest.fixture
+def web(shop_database: None, wrong: dict[str, str], tmp_path: Path) -> Iterator[Caller]:
+    with web_process(wrong, folder=tmp_path) as caller:
+        yield caller
+
+
+def gauge(web: Caller, store: str) -> float:
+    name = f'fairdrop_clock_ahead_seconds{{store="{store}"}} '
+    lines = web.get("/metrics").body.decode().splitlines()
+    return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
+def test_a_sale_opens_by_one_clock(
+    web: Caller, wrong: dict[str, str], ahead_seconds: int, new_sku: Callable[[], str], tmp_path: Path
+) -> None:
+    """By the process's own clock the first would be open, or the second not yet."""
+    to_come = make_sale(new_sku(), units=5, opens_in_seconds=600, closes_in_seconds=7200)
+    open_now = make_sale(new_sku(), units=5, opens_in_seconds=-1000, closes_in_seconds=7200)
+    assert_shown(web, to_come, NOT_OPEN)
+    assert_shown(web, open_now, OPEN)
+    assert gauge(web, "redis") == pytest.approx(-ahead_seconds, abs=5)
+    assert "the clock of PostgreSQL" in web.get("/readyz").json()["detail"]
+    assert gauge(web, "postgresql") == pytest.approx(-ahead_seconds, abs=5)
+    assert "clock_differs" in (tmp_path / "web.log").read_text()
+    with worker_process("settler", wrong, folder=tmp_path):
+        held = wait_until(lambda: Order.objects.filter(sale=open_now.sale_id, state="held").first(), what="it is held")
+    assert held.hold_expires_at is not None
+    assert abs(seconds_from_now(held.hold_expires_at)) < HOUR_SECONDS / 2
+
+
+def assert_shown(web: Caller, card: SaleCard, expected: tuple[str, str, int]) -> None:
+    wait_until(lambda: shown_and_done(web, card) == expected, timeout_seconds=20, what=f"{card.slug} is {expected}")
+
+
+def seconds_from_now(moment: datetime) -> float:
+    return (moment - timezone.now()).total_seconds()
+
+
+@pytest.mark.parametrize("worker", ["settler", "expirer"])
+def test_a_worker_says_that_both_clocks_differ(
+    worker: str, shop_database: None, wrong: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / f"{worker}.log"
+    with worker_process(worker, wrong, folder=tmp_path):
+        for store in ("Redis", "PostgreSQL"):
+            wait_until(lambda store=store: said(log, store), what=f"it says that {store}'s differs")
+
+
+def test_a_worker_says_so_when_a_clock_goes_wrong_while_it_runs(
+    clock: Clock, process_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The control: before the jump it has nothing to say."""
+    url, log = f"redis://127.0.0.1:{clock.server.port}/0", tmp_path / "expirer.log"
+    with worker_process("expirer", {**process_environment, "REDIS_URL": url}, folder=tmp_path):
+        wait_until(lambda: workers(redis.connect()), what="it works")
+        assert "clock_differs" not in log.read_text()
+        clock.jump(-120)
+        wait_until(lambda: said(log, "Redis"), what="it says that Redis's differs")
+
+
+def said(log: Path, store: str) -> bool:
+    return any("clock_differs" in line and store in line for line in log.read_text().splitlines())
