@@ -96,7 +96,7 @@ DEFENCES = {
     "guesses": DoorGuard(
         promise="of one network only so many made-up codes are looked up",
         process=(
-            Function(says="the count of wrong codes", module="shop.access.codes", name="_count_up", made=_nothing),
+            Function(says="the count of wrong codes", module="shop.access.codes", name="count_up", made=_nothing),
         ),
     ),
 }

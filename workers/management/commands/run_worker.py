@@ -19,6 +19,7 @@ from inventory.heartbeats import Heartbeat
 from inventory.line.pubsub import WakeUps
 from inventory.redis.clocks import ClockCollector
 from inventory.redis.cluster_settings import wrong_settings
+from inventory.telemetry.page import Collector
 from inventory.telemetry.page import serve as serve_metrics
 from shop.sandbox import deliveries
 from workers.clock_watch import ClockWatcher
@@ -191,7 +192,9 @@ class Command(BaseCommand):
         settle_in()
         stop = StopFlag()
         stop.install()
-        collectors = [ClockCollector(), *([GAUGES] if options["name"] == "reconciler" else [])]
+        collectors: list[Collector] = [ClockCollector()]
+        if options["name"] == "reconciler":
+            collectors.append(GAUGES)
         serve_metrics(settings.METRICS_ADDRESS, options["name"], lambda: list(collectors))
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])
         watcher = ClockWatcher(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
