@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -36,6 +37,8 @@ MAX_COMMIT = timedelta(minutes=1)
 OVERDUE = timedelta(seconds=10)
 # More than can have been admitted to a sale and be undecided: an ordinal is given once, also after a loss.
 ORDINAL_JUMP = 1_000_000
+# A number of our own among PostgreSQL's advisory locks.
+ORDINALS_LOCK = 7_305_118
 # A sale stays in the list for so long after its end; then it is a past sale.
 LISTED = timedelta(days=1)
 PAST_PAGE = 50
@@ -215,14 +218,40 @@ def prime_card(card: SaleCard) -> None:
     client = redis.connect()
     bases = dict(Sale.objects.filter(stock__sku=card.sku, retired_at=None).values_list("pk", "ordinal_base"))
     lost = any(each is not None for each in bases.values())
-    begins = False
-    if bases.get(card.sale_id) is None:
-        begins = Sale.objects.filter(pk=card.sale_id, ordinal_base=None).update(ordinal_base=0) == 1
-        card = find_sale_by_id(card.sale_id)
-    elif not priming.has_ordinals(client, card):
-        card, begins = _move_ordinals(card), True
-    if _prime(client, card, begins=begins, lost=lost) is Primed.MUST_MOVE_ORDINALS:
-        _prime(client, _move_ordinals(card), begins=True, lost=lost)
+    is_known = bases.get(card.sale_id) is not None and priming.has_ordinals(client, card)
+    if is_known and _prime(client, card, begins=False, lost=lost) is not Primed.MUST_MOVE_ORDINALS:
+        return
+    # One at a time: what another process is about to write must not be taken for lost.
+    with _ordinals_locked(card.sale_id):
+        card, begins = _begin_ordinals(client, card)
+        if _prime(client, card, begins=begins, lost=lost) is Primed.MUST_MOVE_ORDINALS:
+            _prime(client, _move_ordinals(card), begins=True, lost=lost)
+
+
+@contextmanager
+def _ordinals_locked(sale_id: int) -> Iterator[None]:
+    """Be the only one that primes this sale for the first time, or after a loss, for the length of a `with` block.
+
+    The lock is the database connection's: what is committed within it stays when a process dies.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [ORDINALS_LOCK, sale_id])
+        try:
+            yield
+        finally:
+            if connection.is_usable():
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [ORDINALS_LOCK, sale_id])
+
+
+def _begin_ordinals(client: redis.Client, card: SaleCard) -> tuple[SaleCard, bool]:
+    """Return the sale, and whether its ordinals may begin after its base: it is new, or was moved for a Redis that lost
+    them. A Redis that another process has told meanwhile knows them.
+    """
+    if Sale.objects.filter(pk=card.sale_id, ordinal_base=None).update(ordinal_base=0):
+        return find_sale_by_id(card.sale_id), True
+    if priming.has_ordinals(client, card):
+        return find_sale_by_id(card.sale_id), False
+    return _move_ordinals(card), True
 
 
 def _prime(client: redis.Client, card: SaleCard, *, begins: bool, lost: bool) -> Primed:

@@ -42,8 +42,11 @@ def press_offline(buyer: Visit, card: SaleCard) -> None:
 
 
 def open_new_tab(buyer: Visit) -> None:
-    """Close the page and open an empty one in the same browser."""
+    """Close the page and open an empty one in the same browser, with its network back: a page that is opened without
+    one may go on without for a moment.
+    """
     buyer.page.close()
+    buyer.context.set_offline(False)
     buyer.page = buyer.context.new_page()
 
 
@@ -196,7 +199,6 @@ def test_a_reload_without_a_network_is_sent_by_the_next_load(open_sale: MakeSale
     with pytest.raises(Exception, match="ERR_INTERNET_DISCONNECTED"):
         buyer.page.reload()
     open_new_tab(buyer)  # an error page loads itself again, whenever the browser likes
-    buyer.context.set_offline(False)
     buyer.page.goto(f"{buyer.root}/sales/{card.slug}/", wait_until="commit")
     ends_on_ticket(buyer)
     assert requests_in_books(card) == 1

@@ -7,12 +7,15 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
+from threading import Event
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 
 from inventory import redis
 from inventory.exceptions import InvalidRequest, LimitReached, RedisUnavailable, TermsChanged
@@ -33,6 +36,7 @@ from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support.road import admit, ask, forget, keys_of, queue, run, settle_line, snapshot, wait_until_reopened
 from tests.support.shopkeeping import assert_books_balance, audit_of, make_sale, pay_all
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 STAFF = "test"
@@ -262,6 +266,51 @@ def test_ordinals_rise_by_one_and_jump_after_a_loss(card: SaleCard) -> None:
     finding = next(each for each in audit_of(card)["invariants"] if each["id"] == "I5b")
     assert finding["ok"]
     assert "ordinals went on after 1000002" in finding["detail"]
+
+
+@pytest.mark.parametrize(("locked", "first"), [(True, 1), (False, catalogue.ORDINAL_JUMP + 1)], ids=["locked", "not"])
+def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, locked: bool, first: int
+) -> None:
+    """The control: without the lock the second one takes what the first is about to write for lost."""
+    with monkeypatch.context() as patch:
+        patch.setattr(catalogue, "prime_sale", lambda _slug: None)
+        card = make_sale(new_sku(), units=5)
+    began, may_go_on, real = Event(), Event(), catalogue._prime
+
+    def prime_late(*args: Any, **known: Any) -> Any:
+        if not began.is_set():
+            began.set()
+            assert may_go_on.wait(60)
+        return real(*args, **known)
+
+    def prime() -> None:
+        catalogue.prime_sale(card.slug)
+        connections.close_all()
+
+    monkeypatch.setattr(catalogue, "_prime", prime_late)
+    if not locked:
+        monkeypatch.setattr(catalogue, "_ordinals_locked", lambda _sale_id: nullcontext())
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(prime)
+        assert began.wait(60)
+        other = threads.submit(prime)
+        wait_until(lambda: other.done() or waits_for_lock(), what="the second one waits, or is through")
+        assert other.done() != locked
+        may_go_on.set()
+        one.result()
+        other.result()
+    queue(card, "ann")
+    settle_line(card)
+    assert Order.objects.get(sale_id=card.sale_id).ordinal == first
+
+
+def waits_for_lock() -> bool:
+    """Say whether somebody waits for the lock of the ordinals."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE classid = %s AND NOT granted", [catalogue.ORDINALS_LOCK])
+        (waiting,) = cursor.fetchone()
+    return waiting > 0
 
 
 def test_one_buyer_gives_up_so_many_requests_and_no_more(card: SaleCard) -> None:
