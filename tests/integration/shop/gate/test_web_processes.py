@@ -52,11 +52,15 @@ def web_processes(
 def listeners(child: ChildProcess, port: int) -> list[int]:
     """Return the processes below `child`, itself too, that listen on `port`."""
     family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
-    return [
-        each.pid
-        for each in family
-        if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in each.net_connections("tcp"))
-    ]
+    return [each.pid for each in family if _listens(each, port)]
+
+
+def _listens(process: psutil.Process, port: int) -> bool:
+    try:
+        connections = process.net_connections("tcp")
+    except psutil.NoSuchProcess:  # it ended meanwhile
+        return False
+    return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
 
 
 @pytest.mark.parametrize(("program", "workers"), [(["manage.py"], 1), (["manage.py"], 3), (["-m", "workers"], 3)])

@@ -126,6 +126,7 @@ def chinese(browser: Client) -> Client:
 
 @pytest.fixture
 def desk(new_sku: Callable[[], str]) -> Iterator[Desk]:
+    Email.objects.all().delete()  # of other tests, to people whose addresses are not known here
     made = Desk(make_sale(new_sku(), units=3))
     yield made
     made.clear()
