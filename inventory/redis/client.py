@@ -10,7 +10,6 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -213,7 +212,9 @@ def _send(client: Client, own: Client, command: Sequence[Argument]) -> Any:
     try:
         return send(own, command)
     except REDIRECTS:
-        shards_of(client).topology.watch()  # type: ignore[union-attr]  # one server names no other
+        if (shards := shards_of(client)) is None:  # a server of a Cluster that the settings take for the only one
+            raise
+        shards.topology.watch()
         return client.execute_command(*command)
 
 
@@ -221,18 +222,22 @@ async def _send_async(client: AsyncClient, own: AsyncClient, command: Sequence[A
     try:
         return await own.execute_command(*command)
     except REDIRECTS:
-        shards_of(client).topology.watch()  # type: ignore[union-attr]
+        if (shards := shards_of(client)) is None:
+            raise
+        shards.topology.watch()
         return await client.execute_command(*command)
 
 
-def _unavailable(cause: BaseException, client: Any = None, key: str = "", *, shard: str = "") -> RedisUnavailable:
-    """Return our error for one of FAILURES, and count it; note what it says of `shard`, or of the shard of `key`."""
+def _unavailable(cause: BaseException, client: Any = None, own: Any = None, *, key: str = "") -> RedisUnavailable:
+    """Return our error for one of FAILURES, and count it; note what it says of the shard that `own` is the client of.
+
+    Not of the shard that has `key` by now: that may be a new server, which was not asked.
+    """
     STORE_ERRORS.add("redis")
-    shards = shards_of(client)
-    if shards and isinstance(cause, AWAY):
-        with suppress(RedisUnavailable):  # then it is noted already
-            is_silent = isinstance(cause, RedisTimeoutError | TimeoutError)
-            shards.topology.note_failure(shard or shards.topology.shard_of(key), key=key, is_silent=is_silent)
+    shards, shard = shards_of(client), getattr(own, "fairdrop_shard", "")
+    if shards and shard and isinstance(cause, AWAY):
+        is_silent = isinstance(cause, RedisTimeoutError | TimeoutError)
+        shards.topology.note_failure(shard, key=key, is_silent=is_silent)
     error = RedisUnavailable()
     error.__cause__ = cause
     return error
@@ -285,7 +290,7 @@ def run_script(client: Client, name: str, *, keys: Sequence[str], args: Sequence
             # The text goes to the server that lacks it, whichever of a Cluster that is.
             return _send(client, own, ("EVAL", script_text(name), len(keys), *keys, *args))
     except FAILURES as error:
-        raise _unavailable(error, client, keys[0]) from error
+        raise _unavailable(error, client, own, key=keys[0]) from error
     finally:
         SCRIPT_SECONDS.observe(time.monotonic() - began, name)
 
@@ -302,7 +307,7 @@ async def run_script_async(client: AsyncClient, name: str, *, keys: Sequence[str
             except NoScriptError:
                 return await _send_async(client, own, ("EVAL", script_text(name), *command[2:]))
     except FAILURES as error:
-        raise _unavailable(error, client, keys[0]) from error
+        raise _unavailable(error, client, own, key=keys[0]) from error
     finally:
         SCRIPT_SECONDS.observe(time.monotonic() - began, name)
 
@@ -328,7 +333,7 @@ def _run_here(client: Client, own: Client, commands: Sequence[Sequence[Argument]
             if isinstance(reply, Exception):
                 raise reply
     except FAILURES as error:
-        raise _unavailable(error, client, _key_of(commands[0])) from error
+        raise _unavailable(error, client, own, key=_key_of(commands[0])) from error
     return replies
 
 
@@ -354,7 +359,7 @@ def _by_shard(client: Client | AsyncClient, groups: Sequence[Sequence[Sequence[A
     """
     shards = shards_of(client)
     if shards is None:
-        return [list(range(len(groups)))]
+        return [list(range(len(groups)))] if groups else []
     found: dict[str, list[int]] = {}
     for number, group in enumerate(groups):
         try:
@@ -370,6 +375,8 @@ async def run_commands_async(client: AsyncClient, commands: Sequence[Sequence[Ar
 
     Raises RedisUnavailable.
     """
+    if not commands:
+        return []
     key = _key_of(commands[0])
     own = _client_for(client, key)
     try:
@@ -379,7 +386,7 @@ async def run_commands_async(client: AsyncClient, commands: Sequence[Sequence[Ar
             except REDIRECTS:
                 return [await _send_async(client, own, command) for command in commands]
     except FAILURES as error:
-        raise _unavailable(error, client, key) from error
+        raise _unavailable(error, client, own, key=key) from error
 
 
 async def run_groups_async(
@@ -457,22 +464,26 @@ def _server(client: Any, name: str) -> Any:
 
 def _ask(client: Client, name: str, *command: str) -> Any:
     """Return the reply of one server, or the RedisUnavailable in its place."""
+    own = None
     try:
-        return _server(client, name).execute_command(*command)
+        own = _server(client, name)
+        return own.execute_command(*command)
     except RedisUnavailable as error:
         return error
     except FAILURES as error:
-        return _unavailable(error, client, shard=name)
+        return _unavailable(error, client, own)
 
 
 async def _ask_async(client: AsyncClient, name: str, *command: str) -> Any:
+    own = None
     try:
         async with asyncio.timeout(settings.REDIS_TIMEOUT_SECONDS):
-            return await _server(client, name).execute_command(*command)
+            own = _server(client, name)
+            return await own.execute_command(*command)
     except RedisUnavailable as error:
         return error
     except FAILURES as error:
-        return _unavailable(error, client, shard=name)
+        return _unavailable(error, client, own)
 
 
 def ask_servers(client: Client, *command: str) -> dict[str, Any]:
@@ -561,7 +572,7 @@ def subscription_of(client: Client | AsyncClient, **options: Any) -> Any:
     if name is None:
         raise RedisUnavailable
     subscription = shards.client_of(name).pubsub(**options)
-    subscription.fairdrop_is_cut_off = lambda: shards.topology.is_away(name)
+    subscription.fairdrop_is_cut_off = lambda: not shards.topology.serves(name)
     return subscription
 
 
@@ -572,8 +583,6 @@ def is_cut_off(subscription: Any) -> bool:
 
 async def subscribe_async(subscription: AsyncSubscription, channel: str) -> None:
     """Subscribe to `channel`. May raise any of FAILURES."""
-    if (cluster := getattr(subscription, "cluster", None)) is not None:
-        await cluster.initialize()  # a Cluster that was not asked anything yet does not know who serves the channel
     await subscription.subscribe(channel)
 
 
@@ -600,7 +609,7 @@ def run_script_each(client: Client, name: str, calls: Sequence[tuple[Sequence[st
 
 def _run_each(client: Client, name: str, commands: Sequence[Sequence[Argument]]) -> list[Any] | RedisUnavailable:
     """Run script calls for one server; return the replies, or why none of them came."""
-    key = _key_of(commands[0])
+    key, own = _key_of(commands[0]), None
     try:
         own = _client_for(client, key)
         replies = _send_all(client, own, commands)
@@ -613,7 +622,7 @@ def _run_each(client: Client, name: str, commands: Sequence[Sequence[Argument]])
     except RedisUnavailable as error:
         return error
     except FAILURES as error:
-        return _unavailable(error, client, key)
+        return _unavailable(error, client, own, key=key)
     return replies
 
 
@@ -656,7 +665,7 @@ def wait_for_signal(
     for `place_seconds` at most, and leaves it when it wants no element any more. Raises RedisUnavailable.
     """
     look = max(0.01, min(seconds, MAX_BLOCK_SECONDS))
-    kept = place or WaitingPlace()
+    kept, own = place or WaitingPlace(), None
     try:
         own = _client_for(client, key)
         return kept.wait(own, key, seconds=look, block_seconds=max(look, place_seconds))
@@ -664,7 +673,7 @@ def wait_for_signal(
         kept.leave()
         raise
     except FAILURES as error:
-        raise _unavailable(error, client, key) from error
+        raise _unavailable(error, client, own, key=key) from error
     finally:
         if place is None:
             kept.leave()

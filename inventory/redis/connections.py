@@ -104,7 +104,7 @@ class WaitingPlace:
         """
         try:
             if self._connection is None:
-                self._pool = _pool(client, key)
+                self._pool = client.connection_pool
                 self._connection = _lend(self._pool, _READY.get(self._pool))
                 self._ends_at = time.monotonic() + block_seconds
                 self._connection.send_command("BLPOP", key, f"{block_seconds:.3f}")
@@ -128,11 +128,3 @@ class WaitingPlace:
         if connection is not None:
             connection.disconnect()
             self._pool.release(connection)
-
-
-def _pool(client: Any, key: str) -> Any:
-    """Return the connections to the one server that has `key`."""
-    pool = getattr(client, "connection_pool", None)
-    if pool is None:
-        pool = client.get_redis_connection(client.get_node_from_key(key)).connection_pool
-    return pool

@@ -20,7 +20,8 @@ from inventory.exceptions import RedisUnavailable
 
 log = structlog.get_logger(__name__)
 
-MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 1.0
+# Also between two looks while all is well: a slot that is on its way, or that nobody serves, is met by every call.
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.25, 1.0
 # Also without a failure: a server that joined must be found.
 REFRESH_SECONDS = 30.0
 
@@ -91,6 +92,11 @@ class Topology:
         """Say whether this shard did not answer when it was last asked."""
         return name in self._away
 
+    def serves(self, name: str) -> bool:
+        """Say whether a primary of this name was there when last asked, and is not away."""
+        known = self._index.get_node(node_name=name) if self._index is not None else None
+        return known is not None and name not in self._away
+
     def away(self) -> list[str]:
         """Return the shards that are away, by name."""
         return sorted(self._away)
@@ -130,11 +136,11 @@ class Topology:
             except Exception as error:
                 # Whatever it is: who is away must be asked again, or would be away for ever.
                 log.info("shards not looked at", action="shards_retry", error=repr(error.__cause__ or error))
+            time.sleep(pause)
             with self._lock:
                 if self._index is not None and not self._away and not self._suspected:
                     self._watched = False
                     return
-            time.sleep(pause)
             pause = min(MAX_PAUSE_SECONDS, pause * 2)
 
     def _look(self) -> None:
@@ -175,7 +181,9 @@ class Shards:
             with self._lock:  # two threads must not open two
                 client = self._clients.get(name)
                 if client is None:
-                    client = self._clients[name] = self._open_one(self.topology.address_of(name))
+                    client = self._open_one(self.topology.address_of(name))
+                    client.fairdrop_shard = name
+                    self._clients[name] = client
         return client
 
     def clients(self) -> list[Any]:

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
+from socketserver import TCPServer
 from threading import Thread
 from typing import Protocol, TypeAlias
 
@@ -78,6 +79,10 @@ class _Server(ThreadingHTTPServer):
         self.read = read
         super().__init__(address, _Handler)
 
+    def server_bind(self) -> None:
+        """Take the port; the library's own also looks up a name for it, for as long as a resolver is silent."""
+        TCPServer.server_bind(self)
+
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = SOCKET_SECONDS
@@ -106,7 +111,7 @@ def serve(address: str, process: str, collectors: Collectors = list) -> int | No
     host, _, port = address.rpartition(":")
     try:
         server = _Server((host, int(port)), lambda: render(process, *collectors()))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         log.error("no port for metrics", action="metrics_failed", address=address, error=str(error))
         return None
     Thread(target=server.serve_forever, name="metrics", daemon=True).start()
