@@ -123,7 +123,7 @@ class Settler:
     def _skus(self) -> list[str] | None:
         """Return the SKUs to look at, None for those that Redis lists; while that cannot be read, the database's.
 
-        Raises RedisUnavailable when neither can.
+        Raises RedisUnavailable when neither gives any.
         """
         if shards_of(self._polling) is None:
             return None
@@ -132,15 +132,17 @@ class Settler:
         except RedisUnavailable:
             if time.monotonic() - self._listed_at >= LIST_SECONDS:
                 self._list_live()
+            if not self._listed:
+                raise
         return self._listed
 
     def _list_live(self) -> None:
         """Add what the database has on sale to what Redis listed last."""
+        self._listed_at = time.monotonic()
         try:
             with self._database.get().cursor() as cursor:
                 cursor.execute(LIVE_SKUS)
                 self._listed = sorted({*self._listed, *(sku for (sku,) in cursor.fetchall())})
-            self._listed_at = time.monotonic()
         except psycopg.Error as error:
             log.warning("SKUs not listed: Redis and the database are away", action="redis_retry", error=str(error))
             self._database.drop()
@@ -214,23 +216,27 @@ class Settler:
             fault_point("after_take")
             lock.check()
             settlement = self._settle(sku, lock, handed)
-            count_decisions(handed, settlement)
             done += len(settlement.settled)
             if not settlement.settled:
                 self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
             if self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
                 writing.settle(self._client, sku, token=lock.token, call=call, **settlement._asdict())
+                count_decisions(handed, settlement)
                 break
             call += 1
-            handed = writing.settle_and_take(
-                self._client,
-                sku,
-                token=lock.token,
-                **settlement._asdict(),
-                call=call,
-                batch=self._batch,
+            decided, handed = (
+                handed,
+                writing.settle_and_take(
+                    self._client,
+                    sku,
+                    token=lock.token,
+                    **settlement._asdict(),
+                    call=call,
+                    batch=self._batch,
+                ),
             )
             fault_point("after_settle")
+            count_decisions(decided, settlement)  # buyers are told first
         return done
 
     def _settle(self, sku: str, lock: Lock, handed: Handed) -> Settlement:
@@ -242,13 +248,13 @@ class Settler:
         dead = handed.kind == "dead"
         if dead:
             names = [name for name, _ in handed.requests]
-            DEAD_LETTERS.add("dead", len(names))
             log.error("request refused after too many hand-outs", action="dead_letter", sku=sku, requests=names)
         lock.check()
         try:
             began, connection = time.monotonic(), self._database.get()
             settlement = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
             TRANSACTION_SECONDS.observe(time.monotonic() - began)
+            DEAD_LETTERS.add("dead", len(handed.requests) if dead else 0)
             return settlement
         except (psycopg.IntegrityError, psycopg.DataError):
             raise  # the batch itself is at fault: it must be counted
