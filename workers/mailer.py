@@ -7,7 +7,7 @@ a week after it was queued.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -32,9 +32,13 @@ MAILS = Tally("fairdrop_mails", "Mails by what came of them", label="outcome", k
 
 
 class Mailer:
-    """One mailer. Between two steps it remembers how far it has looked."""
+    """One mailer. Between two steps it remembers how far it has looked.
 
-    def __init__(self) -> None:
+    rest: waits after each batch, so that not even two mailers send more than one in that time.
+    """
+
+    def __init__(self, *, rest: Callable[[], object] = lambda: None) -> None:
+        self._rest = rest
         self._looked_at = {False: 0, True: 0}
         self._cleaned_at = float("-inf")
 
@@ -46,7 +50,10 @@ class Mailer:
         if not settings.MAIL_ON:
             return 0
         with alone() as is_alone:
-            return self._work() if is_alone else 0
+            done = self._work() if is_alone else 0
+            if done:
+                self._rest()
+            return done
 
     def _work(self) -> int:
         queued = self._queue_news(over=False, most=OPEN_A_LOOK) + self._queue_news(over=True, most=OVER_A_LOOK)

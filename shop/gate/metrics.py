@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from inventory.redis import clocks
 from inventory.redis.clocks import ClockCollector
 from inventory.redis.memory import WATCH
 from inventory.telemetry import page
@@ -46,10 +47,8 @@ class LineCollector:
             for entry in self._entries:
                 gauge.add_metric([entry.card.slug, entry.card.sku], getattr(entry.figures, name))
             yield gauge
-        ages, now = (
-            GaugeMetricFamily("fairdrop_figures_age_seconds", "Since they were read", labels=["sale"]),
-            time.time(),
-        )
+        ages = GaugeMetricFamily("fairdrop_figures_age_seconds", "Since they were read", labels=["sale"])
+        now = clocks.seconds()
         for entry in self._entries:
             # One that is over, or opens much later, is looked at in turn: its age would say nothing.
             if entry.state_at(now) == "open":

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.contrib.postgres.operations import (
@@ -15,14 +16,15 @@ from django.contrib.postgres.operations import (
 )
 from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands.migrate import Command as DjangoMigrate
-from django.db import OperationalError, connections
+from django.db import DatabaseError, OperationalError, connections
 from django.db.migrations import Migration
 from django.db.migrations.executor import MigrationExecutor
 
 # Whoever waits for ACCESS EXCLUSIVE makes everybody who comes later wait behind it. The shop's processes wait for a
 # lock for 4 s: a quarter of that fails none of them.
 LOCK_SECONDS = 1.0
-STATEMENT_SECONDS = 5.0
+# Of each statement, which may keep its locks for so long.
+STATEMENT_SECONDS = 2.0
 # Building an index concurrently, or validating a constraint, keeps nobody from writing, however long it takes.
 UNLOCKED_SECONDS = 3600.0
 TRIES = 30
@@ -50,7 +52,8 @@ class Command(DjangoMigrate):
                 if self._try(number, *args):
                     return
         finally:
-            with connections[options["database"]].cursor() as cursor:
+            # A connection that broke has no limits any more, and must not hide why.
+            with suppress(DatabaseError), connections[options["database"]].cursor() as cursor:
                 cursor.execute("RESET lock_timeout; RESET statement_timeout")
         raise CommandError("no try got its locks: end the long transactions (pg_stat_activity), and run it again")
 
@@ -65,10 +68,10 @@ class Command(DjangoMigrate):
         except OperationalError as error:
             state = getattr(error.__cause__, "sqlstate", None)
             if state == QUERY_CANCELED:
-                raise CommandError(
-                    f"a statement took longer than {options['statement_seconds']:g} s and was rolled back: run it again"
-                    " while no sale is open, with --statement-seconds 0"
-                ) from error
+                advice = "run it again while no sale is open" + (
+                    "" if self._is_unlocked else ", with --statement-seconds 0"
+                )
+                raise CommandError(f"a statement took longer than {self._statement_seconds:g} s: {advice}") from error
             if state not in LOCK_STATES:
                 raise
             self._pause(number, error)
@@ -96,6 +99,7 @@ class Command(DjangoMigrate):
         super().migration_progress_callback(action, migration, fake)
 
     def _limit(self, *, lock_seconds: float, statement_seconds: float) -> None:
+        self._statement_seconds, self._is_unlocked = statement_seconds, lock_seconds == 0
         with connections[self._options["database"]].cursor() as cursor:
             cursor.execute(
                 "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)",

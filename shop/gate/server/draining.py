@@ -1,5 +1,5 @@
 """How a web process leaves without breaking a connection: said first, then no new ones, then none that is in use.
-Never resets a connection that the other side believes to be open.
+Never resets a connection that has just been made.
 """
 
 from __future__ import annotations

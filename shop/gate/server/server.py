@@ -56,8 +56,11 @@ class Server(uvicorn.Server):
         for connection in self._connections():
             connection.stopping = True
         await self._wait(self._drain_seconds)
-        for listener in self._listeners():
-            refuse_new_connections(listener)
+        try:
+            for listener in self._listeners():
+                refuse_new_connections(listener)
+        except OSError as error:  # no Linux, or a sandbox without socket filters: those that begin now may be reset
+            log.warning("new connections not held off", action="filter_refused", error=str(error))
         await asyncio.sleep(ACCEPT_SECONDS)
         for server in self.servers:
             server.close()

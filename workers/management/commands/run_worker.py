@@ -140,15 +140,8 @@ def run_sandbox(stop: StopFlag, heartbeat: Heartbeat) -> None:
 def run_mailer(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Queue and send mails until stopped, a batch a second; purchases come first."""
     os.nice(MAILER_NICENESS)
-    mailer = Mailer()
-
-    def send_and_rest() -> int:
-        done = mailer.work_once()
-        if done:
-            stop.wait(MAIL_SECONDS)
-        return done
-
-    run_until_stopped(send_and_rest, stop=stop, wait_for_work=lambda: stop.wait(MAIL_SECONDS), heartbeat=heartbeat)
+    mailer = Mailer(rest=lambda: stop.wait(MAIL_SECONDS))
+    run_until_stopped(mailer.work_once, stop=stop, wait_for_work=lambda: stop.wait(MAIL_SECONDS), heartbeat=heartbeat)
 
 
 def run_notary(stop: StopFlag, heartbeat: Heartbeat) -> None:
@@ -162,7 +155,7 @@ def refuse_wrong_settings() -> None:
     try:
         wrong = wrong_settings(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
     except RedisUnavailable:
-        return  # it is waited for, as always
+        return  # what connects next says so
     if wrong:
         raise CommandError(f"Redis Cluster: {'; '.join(wrong)}")
 
