@@ -583,6 +583,8 @@ def is_cut_off(subscription: Any) -> bool:
 
 async def subscribe_async(subscription: AsyncSubscription, channel: str) -> None:
     """Subscribe to `channel`. May raise any of FAILURES."""
+    if (cluster := getattr(subscription, "cluster", None)) is not None:
+        await cluster.initialize()  # a Cluster that was not asked anything yet does not know who serves the channel
     await subscription.subscribe(channel)
 
 

@@ -327,8 +327,7 @@ class Verifier:
             same = replay.size not in self.kept or self.kept[replay.size] == replay.root()
             replay.expect("kept", same, f"the first {replay.size} leaves are not those that were kept")
         replay.expect("tree", size < replay.size or root == replay.root(), "the leaves have another root")
-        self.kept.setdefault(size, root)
-        self.note = note  # all of it was checked
+        self.note, self.kept[size] = note, self.kept.get(size, root)  # all of it was checked
 
 
 def run(
@@ -353,8 +352,9 @@ def run(
     report(verifier)
     if keep and not verifier.replay.faults:
         keep.mkdir(parents=True, exist_ok=True)
-        note = cosign(verifier.note, cosigner) if cosigner else verifier.note
-        (keep / note.split("\n")[1]).write_text(note)
+        file = keep / verifier.note.split("\n")[1]
+        if cosigner or not file.exists():  # one that was cosigned stays
+            file.write_text(cosign(verifier.note, cosigner) if cosigner else verifier.note)
     return 1 if verifier.replay.faults else 0
 
 
@@ -368,7 +368,7 @@ def report(verifier: Verifier) -> None:
     for name, _ in verifier.known:
         size, at = verifier.saw.get(name, (0, 0))
         print(f"  – {name} cosigned {size:,} leaves", time.strftime("until %F %T UTC", time.gmtime(at)) if at else "")
-    if verifier.known:
+    if verifier.saw:
         print(f"  {'✗ not all who cosigned' if 'kept' in replay.faults else '✓ all who cosigned'} have seen this log")
     print(f"  – voided by the shop before shipping: {dict(+replay.voided) or 'nothing'}")
     lost = sum(last - first + 1 for first, last in replay.lost)
@@ -385,15 +385,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cosign", type=Path, help="a file with your key, to sign the checkpoint that is kept")
     parser.add_argument("--known", type=Path, help="a file with vkeys of others, to see what they have cosigned")
     options = parser.parse_args(arguments)
-    if options.cosign and not options.keep:
-        parser.error("--cosign needs --keep: a log is cosigned only when it has grown from what was kept before")
+    if options.cosign and (not options.keep or re.search(r"[\s+—]", options.cosign.name)):
+        parser.error("--cosign needs --keep, what the log must have grown from, and a file name without space, + and —")
     shop, _, slug = options.sale.rstrip("/").rpartition("/sales/")
     keep = options.keep and options.keep / f"{shop.partition('://')[2].replace(':', '_')}_{slug}"
     try:
         vkeys = options.known.read_text() if options.known else ""
         verifier = Verifier(lambda path: urllib.request.urlopen(shop + path, timeout=20).read(), slug, vkeys=vkeys)  # noqa: S310
         return run(verifier, keep=keep, follow=options.follow, ticket=options.ticket, cosigner=options.cosign)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, KeyboardInterrupt) as error:
         print(f"The log could not be read: {error!r}", file=sys.stderr)
         return 2
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
@@ -67,8 +68,10 @@ def normalise(address: str) -> str:
         raise InvalidRequest("this is not an e-mail address") from None
     if len(address) > MAX_ADDRESS_LENGTH:
         raise InvalidRequest(f"an e-mail address has at most {MAX_ADDRESS_LENGTH} characters")
-    if not local.startswith('"'):
-        local = local.partition("+")[0] or local
+    # A quoted name can be written in any number of ways, and so can the number of a machine.
+    if local.startswith('"') or domain.startswith("["):
+        raise InvalidRequest("an e-mail address with quotes or of a machine's number is not taken")
+    local = local.partition("+")[0] or local
     if domain in DOTLESS:
         local, domain = local.replace(".", ""), DOTLESS[domain]
     return f"{local}@{domain}"
@@ -93,14 +96,16 @@ def redeem(code: str, card: SaleCard, *, address: str, buyer: str, network: str)
     normalised = normalise(address)
     bounds = ((network, MAX_GUESSES), (buyer, MAX_GUESSES_OF_BUYER))
     guesses = {f"mailcodes:{card.sale_id}:{of}": most for of, most in bounds}
-    if any((counts.get(name) or 0) >= most for name, most in guesses.items()):
+    # Counted before it is looked at: else any number at once would be under the bound.
+    if any(count_up(name, seconds=GUESS_SECONDS) > most for name, most in guesses.items()):
         raise GuessesLimited
     typed = digits_of(code).encode("utf-8", "replace")
     good = [hmac.compare_digest(each.encode(), typed) for each in _good_codes(normalised, card, buyer=buyer)]
     if not any(good):
-        for name in guesses:
-            count_up(name, seconds=GUESS_SECONDS)
         raise EmailRequired(NOT_GOOD)
+    for name in guesses:
+        with suppress(ValueError):  # its time is over
+            counts.decr(name)
     return make_proof(normalised, card, buyer=buyer)
 
 

@@ -124,7 +124,7 @@ def changes_column(operation: fields.AlterField, state: ProjectState, *, app: st
 def fault_of_column(field: models.Field) -> str:  # type: ignore[type-arg]
     default = field.db_default
     if isinstance(field, models.GeneratedField):
-        return "writes every row anew: fill a column in steps instead"
+        return "writes every row again: fill a column in steps instead"
     if field.many_to_many:
         return ""
     if field.unique or field.db_index:
@@ -132,7 +132,7 @@ def fault_of_column(field: models.Field) -> str:  # type: ignore[type-arg]
     if default is NOT_PROVIDED:
         return "" if field.null else "the version before cannot insert: null=True or db_default"
     constant = not isinstance(default, Expression) or isinstance(default, Value | Now)
-    return "" if constant else "a default of its own for each row writes every row anew"
+    return "" if constant else "a default of its own for each row writes every row again"
 
 
 def fault_of_sql(operation: RunSQL) -> str:

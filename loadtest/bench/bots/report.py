@@ -60,22 +60,21 @@ PARTS = (
 )
 ATTACK_HEAD = ("defence", "presses", "may be let in", "let in", "let in by its mutant")
 UNSOLVED = (
-    "**Many networks.** A limit for each network is paid once for each network: whoever rents fifty takes fifty times "
+    "**Many networks.** A limit for each network is paid once for each network: a robber with fifty takes fifty times "
     "as much, before most people have pressed. Neither calls by address nor units by network solve it. Access codes "
     "do, as long as there are no more of them than units; with more codes than units the faster holders of codes win "
     "again.",
     "**Cores.** A pass stops who has none. A robber with a core and the time that a pass lives works for as many as "
     "`proofs` says; what it pays is in `CPU s`. Passes make an attack dearer and do not solve it.",
-    "**Whoever gets codes.** A robber's share is its share of the codes. Whom they are given to decides, and no lab "
+    "**Who is given codes.** A robber's share is its share of the codes. Whom they are given to decides, and no lab "
     "sees that; the same holds for lists of e-mail addresses.",
     "**One person, few units.** What looks like people, presses like people and comes from addresses like people's is "
     "not told apart from people. Staff see [clusters](../operations.md#limits-by-address-and-network) afterwards.",
     "**Hold and release without a limit.** What comes of it depends on the moment: people who found room in the line "
     "get what is given back, and those who were told that it was full have gone. Units by network leave people room; "
     "the limit of requests that end unsold, which is attacked below, stops one buyer, not one with many tokens.",
-    "**Waiting for a code.** A code is looked up in the database, some hundred a second: who floods a sale with "
-    "made-up codes makes people wait for seconds, as the column of added waits says. The bound of guesses is "
-    "by network.",
+    "**Waiting for a code.** A code is looked up in the database: a flood of made-up codes makes people wait, for "
+    "as long as the column of added waits says. The bound of guesses is by network.",
     "**Large shared networks.** People behind one address share one limit. The bound on refusals holds for groups of "
     "the size in this crowd; for a larger campus raise the limit of the sale, and the robber in it is let in as "
     "often.",

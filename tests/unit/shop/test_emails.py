@@ -45,7 +45,6 @@ def forget_keys() -> Iterator[None]:
         ("A.nn@GoogleMail.com", "ann@gmail.com"),
         ("ann@bücher.example", "ann@xn--bcher-kva.example"),
         ("ann@xn--bcher-kva.example", "ann@xn--bcher-kva.example"),
-        ('"a+b"@example.com', '"a+b"@example.com'),
     ],
 )
 def test_one_mailbox_is_counted_once(written: str, counted: str) -> None:
@@ -59,7 +58,12 @@ def test_two_mailboxes_are_counted_twice() -> None:
     assert len({normalise(each) for each in written}) == len(written)
 
 
-@pytest.mark.parametrize("text", ["", "ann", "@example.com", "ann@", "a@b@c", "ann@exam ple.com", "ann@ex\nample.com"])
+NO_ADDRESSES = ["", "ann", "@example.com", "ann@", "a@b@c", "ann@exam ple.com", "ann@ex\nample.com"]
+# Mailed as ann@gmail.com each, or wherever a number leads.
+OTHER_WRITINGS = ['"ann"@gmail.com', '"ann+1"@gmail.com', '"a\\nn"@gmail.com', "ann@[127.0.0.1]"]
+
+
+@pytest.mark.parametrize("text", [*NO_ADDRESSES, *OTHER_WRITINGS])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         normalise(text)
