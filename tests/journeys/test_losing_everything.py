@@ -32,6 +32,7 @@ ADDRESS = {
 def press_offline(buyer: Visit, card: SaleCard) -> None:
     """Press the button without a network; when it is back, the press leads to the ticket."""
     buyer.see_sale(card)
+    expect(buyer.page.get_by_role("button", name="Join the line")).to_be_visible()  # it knows that the unit is taken
     buyer.context.set_offline(True)
     buyer.press("Join the line")
     buyer.sees(TRYING)
