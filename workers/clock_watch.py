@@ -1,5 +1,5 @@
 """Compares a worker's clock with those of Redis and PostgreSQL for as long as it runs. Never sets one, never keeps its
-worker waiting: it has a thread and connections of its own.
+worker waiting: it has a thread of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DATABASE_EVERY = 10
 
 
 class ClockWatcher(threading.Thread):
-    """Looks until it is told to end. client: one that nothing else uses, with a short timeout."""
+    """Looks until it is told to end. client: of Redis, with a short timeout."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(name="clock-watcher", daemon=True)

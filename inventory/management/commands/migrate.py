@@ -20,7 +20,7 @@ from django.db import DatabaseError, OperationalError, connections
 from django.db.migrations import Migration
 from django.db.migrations.executor import MigrationExecutor
 
-# Whoever waits for ACCESS EXCLUSIVE makes everybody who comes later wait behind it. The shop's processes wait for a
+# A session that waits for ACCESS EXCLUSIVE makes all that come later wait behind it. The shop's processes wait for a
 # lock for 4 s: a quarter of that fails none of them.
 LOCK_SECONDS = 1.0
 # Of each statement, which may keep its locks for so long.

@@ -40,9 +40,10 @@ def leaves_of(sale_id: int, *, units: int, first_seq: int) -> Iterator[tuple[int
     last, free = 0, units
     while True:
         names = [request_of(sale_id, ordinal) for ordinal in range(last + 1, last + 1 + WAVE)]
-        for last, name in enumerate(names, start=last + 1):  # noqa: B020
-            place = {"ordinal": last, "seq": first_seq + last, "request": name, "holder": f"{last:022d}"}
-            yield last, {"kind": "admitted", "quantity": 1, "terms": 1, **place}
+        for ordinal, name in enumerate(names, start=last + 1):
+            place = {"ordinal": ordinal, "seq": first_seq + ordinal, "request": name, "holder": f"{ordinal:022d}"}
+            yield ordinal, {"kind": "admitted", "quantity": 1, "terms": 1, **place}
+        last += WAVE
         got, others = names[:free], names[free:]
         for name in got:
             yield last, {"kind": "decided", "request": name, "outcome": "held"}
