@@ -16,6 +16,7 @@ from typing import Any
 
 from loadtest.checker.case import Fault
 from loadtest.record.clocks import clock_name
+from loadtest.record.files import write_whole
 from loadtest.record.history import FILE_PREFIX as HISTORY_PREFIX
 from loadtest.record.history import History, history_files
 
@@ -46,7 +47,7 @@ class LoadMeter:
         """Take the last sample and write the file."""
         self.sample()
         record = {"clock": clock_name(), "begins_ns": self._begins_ns, "samples": self._samples}
-        self._path.write_text(json.dumps(record) + "\n")
+        write_whole(self._path, json.dumps(record) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

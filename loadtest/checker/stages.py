@@ -12,6 +12,7 @@ from typing import Any
 from loadtest.checker.latency import Wait, due_ns, wait_of
 from loadtest.checker.load_generator import begins_ns
 from loadtest.plan.arrivals import NS, Arrivals, Stage
+from loadtest.record.files import write_whole
 from loadtest.record.history import FAIL, OK, Operation, read_history
 
 PLAN_FILE, STAGES_FILE = "plan.json", "stages.json"
@@ -41,7 +42,7 @@ def write_plan(folder: Path, arrivals: Arrivals, *, shape: str, mix: str) -> Non
     """Keep the plan with the record."""
     plan = {"shape": shape, "mix": mix, "seed": arrivals.seed, "buyers": arrivals.total}
     plan["stages"] = [asdict(stage) for stage in arrivals.stages]
-    (folder / PLAN_FILE).write_text(json.dumps(plan, indent=2) + "\n")
+    write_whole(folder / PLAN_FILE, json.dumps(plan, indent=2) + "\n")
 
 
 def read_plan(folder: Path) -> Arrivals | None:
@@ -87,7 +88,7 @@ def write_stages(folder: Path) -> list[dict[str, Any]]:
         return []
     stages = by_stage(read_history(folder).operations, arrivals, begins=begins_ns(folder))
     rows = [asdict(stage) | {"keeps_up": stage.keeps_up} for stage in stages]
-    (folder / STAGES_FILE).write_text(json.dumps(rows, indent=2) + "\n")
+    write_whole(folder / STAGES_FILE, json.dumps(rows, indent=2) + "\n")
     return rows
 
 

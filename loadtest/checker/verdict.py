@@ -18,6 +18,7 @@ from loadtest.checker.load_generator import OwnLoad, load_generator, read_load
 from loadtest.checker.run_checks import no_repeats, no_standby, record_gaps, unforeseen_answers
 from loadtest.checker.stock_checks import CHECKS, faults_of
 from loadtest.record.expectations import RunFacts, read_run
+from loadtest.record.files import write_whole
 from loadtest.record.history import UNENDED, UNKNOWN, History, read_history
 
 AUDIT_FILE, VERDICT_FILE = "audit.json", "verdict.json"
@@ -210,5 +211,5 @@ def judge_folder(
     books = json.loads((folder / AUDIT_FILE).read_text()) if books is None else books
     history = history or read_history(folder)
     verdict = judge(history, books, facts=facts or read_run(folder), load=read_load(folder))
-    (folder / VERDICT_FILE).write_text(as_json(verdict))
+    write_whole(folder / VERDICT_FILE, as_json(verdict))
     return verdict

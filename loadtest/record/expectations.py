@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadtest.record.files import write_whole
+
 RUN_FILE = "run.json"
 
 # By its word: what it means when it is missing. The first group is about one sale, the second about all clicks.
@@ -69,7 +71,7 @@ def read_run(folder: Path) -> RunFacts:
 def write_run(folder: Path, **facts: Any) -> None:
     """Keep facts of a run alongside its record; those of other names stay as they were."""
     expects = {"expects": sorted(facts["expects"])} if "expects" in facts else {}
-    (folder / RUN_FILE).write_text(json.dumps(_kept(folder) | facts | expects, indent=2) + "\n")
+    write_whole(folder / RUN_FILE, json.dumps(_kept(folder) | facts | expects, indent=2) + "\n")
 
 
 def _kept(folder: Path) -> dict[str, Any]:

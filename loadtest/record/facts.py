@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from loadtest.record.files import write_whole
 from loadtest.shop_api import ShopApi, ShopError
 
 RUN_FILE = "run.json"
@@ -44,13 +45,13 @@ def write_facts(folder: Path, *, api: ShopApi, wanted: dict[str, Any]) -> None:
         },
         "shop": _shop(api),
     }
-    (folder / RUN_FILE).write_text(json.dumps(facts, indent=2) + "\n")
+    write_whole(folder / RUN_FILE, json.dumps(facts, indent=2) + "\n")
 
 
 def add_facts(folder: Path, **facts: Any) -> None:
     """Add to what is written down; without a file there is nothing to add to."""
     if known := read_facts(folder):
-        (folder / RUN_FILE).write_text(json.dumps(known | facts, indent=2) + "\n")
+        write_whole(folder / RUN_FILE, json.dumps(known | facts, indent=2) + "\n")
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

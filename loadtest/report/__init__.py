@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from loadtest.record.files import write_whole
 from loadtest.report.index import REPORT_FILE
 from loadtest.report.page import page_of
 from loadtest.report.reading import NoRun, read_run
@@ -16,5 +17,5 @@ __all__ = ["REPORT_FILE", "NoRun", "write_report"]
 def write_report(folder: Path) -> Path:
     """Write report.html into the folder of a run and return its path. Raises NoRun when there is no verdict."""
     path = folder / REPORT_FILE
-    path.write_text(page_of(read_run(folder)), encoding="utf-8")
+    write_whole(path, page_of(read_run(folder)))
     return path

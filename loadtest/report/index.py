@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from loadtest.checker.verdict import VERDICT_FILE
 from loadtest.record.facts import RUN_FILE, read_facts
+from loadtest.record.files import write_whole
 from loadtest.report import words
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +52,7 @@ def index_of(root: Path) -> str:
 def write_index(root: Path) -> Path:
     """Write index.html into the folder of the runs and return its path."""
     path = root / INDEX_FILE
-    path.write_text(index_of(root), encoding="utf-8")
+    write_whole(path, index_of(root))
     return path
 
 
@@ -67,7 +68,7 @@ def write_unjudged(folder: Path) -> Path:
         command=facts.get("command") or words.NOT_TOLD,
     )
     path = folder / REPORT_FILE
-    path.write_text(page, encoding="utf-8")
+    write_whole(path, page)
     return path
 
 

@@ -17,6 +17,7 @@ from loadtest.checker.table import render
 from loadtest.checker.verdict import AUDIT_FILE, judge_folder
 from loadtest.plan.options import Wanted
 from loadtest.record.expectations import write_run
+from loadtest.record.files import write_whole
 from loadtest.record.history import history_files, is_complete, new_run_folder, runs_folder
 from loadtest.run.public_logs import check_log
 from loadtest.shop_api import ShopApi, ShopError
@@ -67,13 +68,13 @@ def close_books(books: ClosingBooks, *, files: int) -> int:
         if book["before"] is not None:
             book["after"] = _audit_at_rest(books.api, slug)
     write_run(books.folder, expects=books.expects, files=files)
-    (books.folder / AUDIT_FILE).write_text(json.dumps(books.sales, indent=2) + "\n")
+    write_whole(books.folder / AUDIT_FILE, json.dumps(books.sales, indent=2) + "\n")
     verdict = judge_folder(books.folder)
     print(render(asdict(verdict), colour=sys.stdout.isatty()), flush=True)
     if stages := write_stages(books.folder):
         print("", stages_table(stages), sep="\n", flush=True)
     logs = [check_log(books.api, slug, audit=book["after"], folder=books.folder) for slug, book in books.sales.items()]
-    (books.folder / LOGS_FILE).write_text("".join(f"{text}\n" for _, text in logs))
+    write_whole(books.folder / LOGS_FILE, "".join(f"{text}\n" for _, text in logs))
     print("", *(text for _, text in logs), sep="\n", flush=True)
     return 0 if verdict.ok and all(is_sound for is_sound, _ in logs) else 1
 

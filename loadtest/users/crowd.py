@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loadtest.plan.population import SHOPPER, Population, Visit
+from loadtest.record.files import write_whole
 from loadtest.record.history import HistoryWriter, Operation
 from loadtest.record.tickets import TicketWriter
 
@@ -116,9 +117,7 @@ class Crowd:
 
     def write_progress(self) -> None:
         """Put the counters where run_flood sees them."""
-        fresh = self._progress_path.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(self.counters)))
-        fresh.replace(self._progress_path)
+        write_whole(self._progress_path, json.dumps(asdict(self.counters)))
 
     def close(self) -> None:
         """Finish the history; nothing is sent after this, since it would not be on record."""
