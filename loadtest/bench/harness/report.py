@@ -172,7 +172,7 @@ def markdown(report: Report) -> str:
         "\n".join(f"- {line}" for line in report.method),
         "## On what",
         *[_facts(group, facts) for group, facts in report.facts.items()],
-        "## Every measurement",
+        "## Every measurement" if report.samples else "",
         *_samples(report.samples),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
