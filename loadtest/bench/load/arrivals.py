@@ -167,7 +167,9 @@ def ask_in_turn(
     *, port: int, connections: int, requests: list[bytes], moments: list[float], begins_at: float
 ) -> Answers:
     """Send each request at its moment after `begins_at` (s since 1970). Raises LoadFailed, OSError."""
-    return ArrivalRun(port, connections=connections).run(requests, moments, begins_at=begins_at)
+    crowd = ArrivalRun(port, connections=connections)
+    crowd.connect(first_call=FIRST_CALL)
+    return crowd.run(requests, moments, begins_at=begins_at)
 
 
 CROWDS: list[ArrivalRun] = []  # of this process
