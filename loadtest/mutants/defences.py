@@ -93,6 +93,20 @@ DEFENCES = {
         promise="nobody is let in without an access code where one is asked for",
         process=(_unasked(says="the access code at admission", shown="!"),),
     ),
+    "emails": DoorGuard(
+        promise="nobody is let in without a verified e-mail where one is asked for",
+        process=(_unasked(says="the verified e-mail at admission", shown="@"),),
+    ),
+    "entries": DoorGuard(
+        promise="one e-mail address lets in one request where the sale says so",
+        process=(
+            Script(
+                says="the entry of an e-mail address at admission",
+                script="admit",
+                part="if let_in and let_in ~= id then code = 20 end",
+            ),
+        ),
+    ),
     "guesses": DoorGuard(
         promise="of one network only so many made-up codes are looked up",
         process=(

@@ -13,12 +13,14 @@ from typing import Any
 from django.conf import settings
 
 from loadtest.bench.bots.crowd import ROBBER_ADDRESS
-from loadtest.bench.bots.openings import CODE, PASS
+from loadtest.bench.bots.openings import CODE, EMAIL, PASS
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.load.payloads import address
 from shop.access.codes import MAX_GUESSES
-from shop.buyers import issue_buyer, today, token_signer
+from shop.access.emails import make_proof
+from shop.buyers import issue_buyer, today, token_signer, verify_token
 from shop.client_address import network_mark, network_of
+from shop.sales.catalogue import find_sale
 
 PRESSES = 80
 # What the web processes get: an address may press so often at once, a network four times as often; none comes back.
@@ -29,6 +31,7 @@ ROBBER_NETWORK = network_of(ROBBER_ADDRESS)
 ADMITTED, NOT_SHOWN, OK = 202, 403, 200
 # Of the right form, and of no sale.
 MADE_UP_CODE = "0000-0000-0000"
+MAILBOX = "robber@example.com"
 CALL_SECONDS = 30.0
 
 
@@ -37,8 +40,9 @@ class Attack:
     """name: of the defence, as its mutant's. network_limit: of the sale, 0: none.
 
     presses: a (token, address) for each. most: how many of them the defence may let in. revoked: the robber's network
-    is, in this sale. terms: other columns of the sale. code: which each press shows. releases: each place is given back
-    before the next press. counted: the answer that counts as let in; 403 is that to a code that was looked up.
+    is, in this sale. terms: other columns of the sale. code: which each press shows. mailbox: each press proves that
+    its buyer reads this one. releases: each place is given back before the next press. counted: the answer that counts
+    as let in; 403 is that to a code that was looked up.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Attack:
     revoked: bool = False
     terms: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
+    mailbox: str = ""
     releases: bool = False
     counted: int = ADMITTED
 
@@ -82,10 +87,12 @@ def mutant_of(name: str) -> dict[str, str]:
 def play(attack: Attack, *, port: int, slug: str) -> int:
     """Press as the attack does, one press after the other; return how many were let in."""
     connection = http.client.HTTPConnection(HOST, port, timeout=CALL_SECONDS)
-    let_in = 0
+    let_in, card = 0, find_sale(slug)
     try:
         for number, (token, origin) in enumerate(attack.presses()):
             headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": origin, "Idempotency-Key": str(number)}
+            if attack.mailbox:
+                headers["Fairdrop-Email"] = make_proof(attack.mailbox, card, buyer=verify_token(token)).text
             body = {"quantity": 1} | ({"code": attack.code} if attack.code else {})
             status, told = _post(connection, f"/api/v1/sales/{slug}/requests", headers=headers, body=body)
             let_in += status == attack.counted
@@ -151,6 +158,8 @@ ATTACKS = (
     Attack(name="holds", network_limit=0, presses=_of_one_buyer, most=settings.MAX_ENDED_REQUESTS, releases=True),
     Attack(name="passes", network_limit=0, presses=_of_many_networks, most=0, terms=PASS),
     Attack(name="codes", network_limit=0, presses=_of_many_networks, most=0, terms=CODE, code=MADE_UP_CODE),
+    Attack(name="emails", network_limit=0, presses=_of_many_networks, most=0, terms=EMAIL),
+    Attack(name="entries", network_limit=0, presses=_of_many_networks, most=1, terms=EMAIL, mailbox=MAILBOX),
     Attack(
         name="guesses",
         network_limit=0,

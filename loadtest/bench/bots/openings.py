@@ -22,6 +22,7 @@ NO_RATES = {"FAIRDROP_RATE_OF_BUYERS": "0", "FAIRDROP_RATE_OF_ASKS": "0", "FAIRD
 NO_LIMIT: dict[str, Any] = {"per_network_limit": 0}
 PASS: dict[str, Any] = {"pass_mode": "always"}
 CODE: dict[str, Any] = {"codes_required": True}
+EMAIL: dict[str, Any] = {"email_mode": "once"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,5 +61,5 @@ OPENINGS = {
     MANY_NETWORKS: (NONE, RATES, NETWORKS, PASSES, CODES, DEFAULTS, ALL),
     HOLDING: (NONE, RATES, NETWORKS, DEFAULTS, ALL),
     SOLVER: (NONE, PASSES, DEFAULTS_AND_PASSES, ALL),
-    GUESSING: (CODES, ALL),
+    GUESSING: (NONE, CODES, ALL),
 }

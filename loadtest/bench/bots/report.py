@@ -162,7 +162,7 @@ def _worst(outcomes: Sequence[BotRound], *attacks: str, defence: Defence) -> flo
 
 def figures_of(outcomes: Sequence[BotRound], *, plan: Plan) -> list[Figure]:
     """Return the figures with their bounds."""
-    undefended = [each for attack in (ONE_ADDRESS, MANY_NETWORKS) for each in of(outcomes, attack, NONE)]
+    undefended = [each for attack in (ONE_ADDRESS, MANY_NETWORKS, GUESSING) for each in of(outcomes, attack, NONE)]
     return [
         Figure(
             "units of a robber without defences (the control)",

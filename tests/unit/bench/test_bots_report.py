@@ -36,7 +36,7 @@ def outcomes() -> dict[tuple[str, str], BotRound]:
     """Return an opening of each row, in which every promise is kept."""
     rows = [(attack, defence.name) for attack, defences in OPENINGS.items() for defence in defences]
     found = {row: replace(KEPT, attack=row[0], defence=row[1]) for row in rows}
-    for attack in (ONE_ADDRESS, MANY_NETWORKS):
+    for attack in (ONE_ADDRESS, MANY_NETWORKS, GUESSING):
         found[attack, NONE.name] = replace(found[attack, NONE.name], robber=200, people=0)
     return found
 
@@ -54,6 +54,7 @@ def test_a_shop_that_keeps_every_promise_is_green() -> None:
     [
         (ONE_ADDRESS, NONE, {"robber": 99}, "the control"),
         (MANY_NETWORKS, NONE, {"robber": 99}, "the control"),
+        (GUESSING, NONE, {"robber": 99}, "the control"),
         (ONE_ADDRESS, DEFAULTS, {"robber": 11}, "one address or network"),
         (ONE_NETWORK, DEFAULTS, {"robber": 11}, "one address or network"),
         (MANY_NETWORKS, CODES, {"robber": 21}, "in a sale with codes"),
