@@ -86,6 +86,12 @@ def places(client: Client, sku: str, request_ids: Sequence[str]) -> list[Place |
     return _places(run_script(client, "status", keys=_status_keys(sku), args=request_ids))
 
 
+def let_in_by(client: Client, sku: str, *, sale_id: int, entry: str) -> str:
+    """Return the id of the request that a pass or an entry let in, '' for none. Raises RedisUnavailable."""
+    (found,) = run_commands(client, [("HGET", keys.passes(sku), f"{sale_id}:{entry}")])
+    return found or ""
+
+
 class Work(IntEnum):
     """What a settler finds in a line."""
 

@@ -14,7 +14,9 @@ from django.core.cache import cache as counts
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from inventory.exceptions import CodeRequired, GuessesLimited
+from inventory import redis
+from inventory.exceptions import CodeRequired, EmailUsed, GuessesLimited
+from inventory.line import reading
 from inventory.line.admission import NO_CODE, NO_EMAIL, NO_PASS, Code
 from inventory.redis import clocks
 from shop.access.passes import AccessCheck
@@ -58,8 +60,9 @@ def make_codes(sale_id: int, *, number: int, uses: int, counts_units: bool, batc
 def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network: str, sent: AccessCheck) -> AccessCheck:
     """Return what the code that came with a request is worth: `sent`, what its pass and e-mail are, when it is good.
 
-    Reads and writes the database unless one of them already stands in the way. Whether it is refused the admission
-    script says: a request that is in line needs no code. Raises GuessesLimited.
+    Reads and writes the database unless one of them already stands in the way: a request that cannot get in for its
+    e-mail uses no code. Whether it is refused the admission script says: a request that is in line needs no code.
+    Raises GuessesLimited, RedisUnavailable.
     """
     if sent.pass_id in (NO_PASS, NO_EMAIL):
         return sent
@@ -71,10 +74,16 @@ def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network:
     guesses = f"guesses:{card.sale_id}:{network}"
     if (counts.get(guesses) or 0) >= MAX_GUESSES:
         raise GuessesLimited
+    if sent.entry and _let_another_in(sent.entry, card, request_id=request_id):
+        return AccessCheck(NO_CODE, EmailUsed())
     if _use(text, card, request_id=request_id, quantity=quantity):
         return sent
     count_up(guesses, seconds=GUESS_SECONDS)
     return AccessCheck(NO_CODE, CodeRequired(NOT_GOOD))
+
+
+def _let_another_in(entry: str, card: SaleCard, *, request_id: str) -> bool:
+    return reading.let_in_by(redis.connect(), card.sku, sale_id=card.sale_id, entry=entry) not in ("", request_id)
 
 
 def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:

@@ -276,7 +276,7 @@ class Purchases:
         ask, card = asked.ask, asked.entry.card
         sent = await self._codes.read(
             codes.check, code, card, request_id=ask.request_id, quantity=ask.quantity, network=ask.network,
-            sent=AccessCheck(ask.pass_id, asked.refusal),
+            sent=AccessCheck(ask.pass_id, asked.refusal, ask.entry),
         )  # fmt: skip
         shown = asked._replace(ask=ask._replace(pass_id=sent.pass_id), refusal=sent.refusal)
         self._coalescer(asked.entry).submit(shown)

@@ -14,7 +14,7 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.redis import keys
-from shop.access import codes
+from shop.access import codes, emails
 from shop.models import AccessCode, CodeUse, Sale
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
@@ -185,6 +185,31 @@ def test_a_revoked_network_uses_no_code(web: Caller, make: MakeSale) -> None:
     sale_control.restore_network(card.slug, **act)
     wait_until(lambda: press(web, card, ann, code).status == 202)
     assert left(card) == [0]
+
+
+@pytest.mark.parametrize("by_form", [False, True])
+def test_an_address_that_had_its_request_uses_no_code(by_form: bool, web: Caller, make: MakeSale) -> None:
+    """The control is the same press with an address that had none."""
+    card = make()
+    Sale.objects.filter(pk=card.sale_id).update(email_mode="once")
+    wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").json()["requires"] == ["code", "email"])
+    (two,), ann, bob = new_codes(card, uses=2), web.new_buyer(), web.new_buyer()
+
+    def press_with(buyer: Buyer, address: str) -> int:
+        proof = emails.make_proof(address, card, buyer=buyer.name).text
+        if by_form:
+            headers = {**FORM, "Cookie": f"buyer={buyer.token}; email={proof}"}
+            body = f"quantity=1&idempotency_key=first-press&code={two}"
+            return web.call("POST", f"/sales/{card.slug}/", body=body, headers=headers).status
+        headers = {**JSON, **buyer.headers, "Fairdrop-Email": proof}
+        body = json.dumps({"quantity": 1, "code": two})
+        return web.call("POST", f"/api/v1/sales/{card.slug}/requests", body=body, headers=headers).status
+
+    placed, again = (303, 303) if by_form else (202, 200)
+    assert (press_with(ann, "ann@example.com"), left(card)) == (placed, [1])
+    assert (press_with(bob, "ann@example.com"), left(card)) == (409, [1])
+    assert (press_with(ann, "ann@example.com"), left(card)) == (again, [1])
+    assert (press_with(bob, "bob@example.com"), left(card)) == (placed, [0])
 
 
 def test_guesses_of_one_network_are_bounded(web: Caller, make: MakeSale) -> None:
