@@ -8,6 +8,7 @@ FairdropError
 ├── PassRequired            403 pass_required
 ├── CodeRequired            403 code_required
 ├── EmailRequired           403 email_required
+│   └── NotListed               the buyer's verified e-mail is not on the sale's list
 ├── NetworkRevoked          403 network_revoked
 ├── SaleNotFound            404 sale_not_found
 ├── RequestNotFound         404 request_not_found
@@ -93,6 +94,12 @@ class EmailRequired(FairdropError):
     """This sale asks for a verified e-mail address. Nothing was asked for."""
 
     code, status = "email_required", 403
+
+
+class NotListed(EmailRequired):
+    """Your e-mail address was not on this sale's list when you proved it. Nothing was asked for."""
+
+    limited = "list"
 
 
 class NetworkRevoked(FairdropError):

@@ -31,6 +31,7 @@ from shop.staff.control_room import ControlRoom
 from shop.staff.lists.sale_list import SALE_COLUMNS
 from shop.staff.sale_form import NEW_PRODUCT, NewSaleForm, SaleForm
 from shop.staff.setup.codes_page import CodesPage
+from shop.staff.setup.list_page import ListPage
 from shop.staff.setup.pictures import PictureAdmin, ProductAdmin
 from shop.staff.setup.preview import Previews
 from shop.staff.setup.terms import TERMS, keep_terms, keeps_terms
@@ -78,7 +79,7 @@ admin.site.register(Product, ProductAdmin)
 
 
 @admin.register(Sale)
-class SaleAdmin(Previews, CodesPage, PictureAdmin, ControlRoom):
+class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
     """When, at what price, how many a person. A sale is closed, never deleted: its orders stay explained."""
 
     class Media:
@@ -125,7 +126,7 @@ class SaleAdmin(Previews, CodesPage, PictureAdmin, ControlRoom):
                 {"fields": new, "description": gettext("Only when no product is chosen above.")},
             ),
             (gettext("Terms"), {"fields": (*terms, *OF_THE_SALE)}),
-            (gettext("Window"), {"fields": ("opens_at", "closes_at", "seen_version")}),
+            (gettext("Window"), {"fields": ("opens_at", "public_at", "closes_at", "seen_version")}),
         )
 
     def get_form(self, request: HttpRequest, obj: Sale | None = None, change: bool = False, **kwargs: Any) -> Any:

@@ -145,6 +145,10 @@ class Sale(models.Model):
     email_mode = models.CharField(
         "verified e-mail", max_length=8, choices=EmailMode.choices, default=EmailMode.NEVER, db_default=EmailMode.NEVER
     )
+    # Names the list of the addresses that alone may enter (ListedEmail), as their proofs do; '': any address may.
+    email_list = models.CharField(max_length=6, blank=True, default="", db_default="", editable=False)
+    # From then on neither the list nor a code is asked for. NULL: they are until the end.
+    public_at = models.DateTimeField("for everybody from", null=True, blank=True)
     hold_seconds = models.PositiveIntegerField(default=600, validators=[MinValueValidator(1)])
     # Units that may queue beyond the stock, so that a request the database refuses leaves no unit unsold.
     room = models.PositiveIntegerField(default=200)
@@ -230,6 +234,19 @@ class AccessCode(models.Model):
 
     def __str__(self) -> str:
         return f"{self.batch} {self.pk}"
+
+
+class ListedEmail(models.Model):
+    """An address on the list of a sale, as its HMAC alone."""
+
+    sale = models.ForeignKey(Sale, on_delete=models.PROTECT, related_name="listed_emails")
+    digest = models.CharField(max_length=64)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["sale", "digest"], name="address_once_per_list")]
+
+    def __str__(self) -> str:
+        return str(self.pk)
 
 
 class CodeUse(models.Model):

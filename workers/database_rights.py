@@ -45,6 +45,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "shop_sale": (ALL, "web", "web settler(ordinal_base) reconciler(ordinal_base retired_at)", ""),
     "shop_saleterms": (ALL, "web", "", ""),
     "shop_accesscode": ("web", "web", "web(left)", ""),
+    "shop_listedemail": ("web reconciler", "web", "", "web reconciler"),
     "shop_codeuse": ("web", "web", "", ""),
     "shop_order": (
         ALL,

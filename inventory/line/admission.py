@@ -49,6 +49,7 @@ class Ask(NamedTuple):
     that is not known: then no network is counted; REVOKED: one of which nobody is let in. pass_id: of the pass that
     lets it in, NO_PASS when it needs one and has none that is good, NO_CODE when that is so of a code, NO_EMAIL of a
     verified e-mail, '' when it needs none. entry: stands for the e-mail that lets in one request alone, '' for none.
+    early: NO_CODE or NO_EMAIL when for want of it the request is let in only once the sale is everybody's.
     """
 
     request_id: str
@@ -59,6 +60,7 @@ class Ask(NamedTuple):
     network: str = ""
     pass_id: str = ""
     entry: str = ""
+    early: str = ""
 
 
 class Code(IntEnum):
@@ -102,11 +104,15 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SaleLine:
-    """The line that a sale's requests go into. network_limit: units that one network is let in for; 0: any number."""
+    """The line that a sale's requests go into. network_limit: units that one network is let in for; 0: any number.
+
+    public_us: from when the sale is everybody's, in µs since 1970; 0: at no moment.
+    """
 
     sale_id: int
     sku: str
     network_limit: int = 0
+    public_us: int = 0
 
 
 def state_of(code: int) -> State | None:
@@ -125,12 +131,12 @@ def _script_keys(line: SaleLine) -> list[str]:
 
 def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
     # One text for the whole batch: packing four arguments a request costs more than everything else here.
-    names, buyers, quantities, versions, standbys, networks, passes, entries = zip(*asks, strict=True)
+    names, buyers, quantities, versions, standbys, networks, passes, entries, early = zip(*asks, strict=True)
     places = [place for place, standby in enumerate(standbys, 1) if standby] if any(standbys) else []
-    needed, once = passes if any(passes) else [], entries if any(entries) else []
-    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks, needed, once])
+    shown = [each if any(each) else [] for each in (passes, entries, early)]
+    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks, *shown])
     limits: list[Argument] = [MAX_ENDED_REQUESTS, REOPENING_US, MAX_STANDBY, line.network_limit]
-    return [line.sale_id, line.sku, keys.wake_channel(), *limits, wishes]
+    return [line.sale_id, line.sku, keys.wake_channel(), *limits, wishes, line.public_us]
 
 
 def _answers(flat: list[int]) -> list[Answer]:

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from inventory import redis
-from inventory.exceptions import CodeRequired, EmailUsed, GuessesLimited
+from inventory.exceptions import CodeRequired, EmailUsed, FairdropError, GuessesLimited
 from inventory.line import reading
 from inventory.line.admission import NO_CODE, NO_EMAIL, NO_PASS, Code
 from inventory.redis import clocks
@@ -64,22 +64,30 @@ def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network:
     e-mail uses no code. Whether it is refused the admission script says: a request that is in line needs no code.
     Raises GuessesLimited, RedisUnavailable.
     """
-    if sent.pass_id in (NO_PASS, NO_EMAIL):
+    if sent.pass_id in (NO_PASS, NO_EMAIL) or sent.early:
         return sent
-    # Well before the opening the line lets nobody in, and nothing is counted.
-    if not text or (card.opens_at - clocks.now()).total_seconds() > EARLY_SECONDS:
-        return AccessCheck(NO_CODE, CodeRequired())
+    now = clocks.now()
+    # Well before the opening the line lets nobody in, and once it is everybody's none is needed: nothing is counted.
+    if not text or (card.opens_at - now).total_seconds() > EARLY_SECONDS or card.is_public(now):
+        return lacking(sent, card, CodeRequired())
     if CodeUse.objects.filter(request_id=request_id, code__sale_id=card.sale_id).exists():
         return sent
     guesses = f"guesses:{card.sale_id}:{network}"
     if (counts.get(guesses) or 0) >= MAX_GUESSES:
         raise GuessesLimited
     if sent.entry and _let_another_in(sent.entry, card, request_id=request_id):
-        return AccessCheck(NO_CODE, EmailUsed())
+        return lacking(sent, card, EmailUsed())
     if _use(text, card, request_id=request_id, quantity=quantity):
         return sent
     count_up(guesses, seconds=GUESS_SECONDS)
-    return AccessCheck(NO_CODE, CodeRequired(NOT_GOOD))
+    return lacking(sent, card, CodeRequired(NOT_GOOD))
+
+
+def lacking(sent: AccessCheck, card: SaleCard, refusal: FairdropError) -> AccessCheck:
+    """Return `sent` without a good code; in a presale the line's clock says whether it is needed."""
+    if card.public_at is None:
+        return AccessCheck(NO_CODE, refusal)
+    return sent._replace(refusal=refusal, early=NO_CODE)
 
 
 def _let_another_in(entry: str, card: SaleCard, *, request_id: str) -> bool:

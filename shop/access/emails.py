@@ -17,10 +17,11 @@ from django.core.cache import cache as counts
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 
-from inventory.exceptions import EmailRequired, GuessesLimited, InvalidRequest
+from inventory.exceptions import EmailRequired, GuessesLimited, InvalidRequest, NotListed
 from inventory.line.admission import NO_EMAIL, NO_PASS
 from inventory.redis import clocks
 from inventory.signing import Signer, mac_text
+from shop.access import lists
 from shop.access.codes import DIGITS, GUESS_SECONDS, MAX_GUESSES, count_up, digits_of
 from shop.access.passes import AccessCheck
 from shop.models import Sale
@@ -34,15 +35,17 @@ CODE_SECONDS, CODE_LENGTH = 900, 8
 # So many wrong codes one buyer may send in one sale and GUESS_SECONDS; their network as many as of access codes.
 MAX_GUESSES_OF_BUYER = 10
 PROOF_SECONDS = 7 * 24 * 3600
-PROOF = re.compile(r"([0-9]{1,11})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{22})", re.ASCII)
+# When it ends, the entry, the list on which the address stood if it did, the signature.
+PROOF = re.compile(r"([0-9]{1,11})\.([A-Za-z0-9_-]{22})(?:\.([A-Za-z0-9_-]{6}))?\.([A-Za-z0-9_-]{22})", re.ASCII)
 NOT_GOOD = "This is not the code that was mailed for this address, or it has ended."
 
 
 class EmailProof(NamedTuple):
-    """What proves that a buyer reads an address. expires_at: whole seconds since 1970."""
+    """What proves that a buyer reads an address. expires_at: whole seconds since 1970; is_listed: on its list."""
 
     text: str
     expires_at: int
+    is_listed: bool = False
 
     def shown(self) -> dict[str, str]:
         """Return it as the contract shows it."""
@@ -91,7 +94,8 @@ def code_for(address: str, card: SaleCard, *, buyer: str) -> str:
 def redeem(code: str, card: SaleCard, *, address: str, buyer: str, network: str) -> EmailProof:
     """Return the proof of `buyer` for the code that was mailed to `address`.
 
-    Raises EmailRequired for one that is wrong or over, GuessesLimited, InvalidRequest for what is no address.
+    Reads the database where the sale has a list. Raises EmailRequired for one that is wrong or over, NotListed where
+    the address may not enter at any time, GuessesLimited, InvalidRequest for what is no address.
     """
     normalised = normalise(address)
     bounds = ((network, MAX_GUESSES), (buyer, MAX_GUESSES_OF_BUYER))
@@ -106,14 +110,17 @@ def redeem(code: str, card: SaleCard, *, address: str, buyer: str, network: str)
     for name in guesses:
         with suppress(ValueError):  # its time is over
             counts.decr(name)
-    return make_proof(normalised, card, buyer=buyer)
+    listed = bool(card.email_list) and lists.is_listed(normalised, card)
+    if card.email_list and not listed and card.public_at is None:
+        raise NotListed
+    return make_proof(normalised, card, buyer=buyer, is_listed=listed)
 
 
-def make_proof(address: str, card: SaleCard, *, buyer: str) -> EmailProof:
+def make_proof(address: str, card: SaleCard, *, buyer: str, is_listed: bool = False) -> EmailProof:
     """Return the proof that `buyer` reads a normalised address. It names when it ends, and not the address."""
     expires_at = int(clocks.seconds()) + PROOF_SECONDS
-    text = f"{expires_at}.{entry_of(address, card)}"
-    return EmailProof(f"{text}.{_signer().sign(_signed(text, card, buyer))}", expires_at)
+    text = f"{expires_at}.{entry_of(address, card)}" + (f".{card.email_list}" if is_listed else "")
+    return EmailProof(f"{text}.{_signer().sign(_signed(text, card, buyer))}", expires_at, is_listed)
 
 
 def check(text: str, card: SaleCard, *, buyer: str, sent: AccessCheck) -> AccessCheck:
@@ -125,10 +132,14 @@ def check(text: str, card: SaleCard, *, buyer: str, sent: AccessCheck) -> Access
         return sent
     found = PROOF.fullmatch(text)
     # One word for all that the signature does not bear out: nobody learns from it what was wrong.
-    if found is None or not _signer().verify(_signed(text.rpartition(".")[0], card, buyer), found[3]):
+    if found is None or not _signer().verify(_signed(text.rpartition(".")[0], card, buyer), found[4]):
         return AccessCheck(NO_EMAIL, EmailRequired())
     if int(found[1]) <= clocks.seconds():
         return AccessCheck(NO_EMAIL, EmailRequired("This proof of an e-mail address has ended: get a new code."))
+    if card.email_list and found[3] != card.email_list:
+        if card.public_at is None:
+            return AccessCheck(NO_EMAIL, NotListed())
+        sent = sent._replace(refusal=NotListed(), early=NO_EMAIL)
     return sent._replace(entry=f"@{found[2]}") if card.email_mode == Sale.EmailMode.ONCE else sent
 
 

@@ -39,12 +39,13 @@ class Pass(NamedTuple):
 class AccessCheck(NamedTuple):
     """What a request's pass, e-mail or code is worth.
 
-    pass_id, entry: as an Ask has them; refusal: what to say if it is needed.
+    pass_id, entry, early: as an Ask has them; refusal: what to say if it is needed.
     """
 
     pass_id: str
     refusal: FairdropError | None = None
     entry: str = ""
+    early: str = ""
 
 
 NOT_ASKED = AccessCheck("")

@@ -185,7 +185,8 @@ def what_is_shown(entry: SaleEntry | None) -> tuple[Hashable, str]:
         return int(2 * now), ""
     state = entry.state_at(now)
     left = int(entry.opens - now) if state == "scheduled" else 0
-    return (entry.shown, state, min(left, COUNTING_SECONDS)), state
+    public_us = entry.card.public_us
+    return (entry.shown, state, min(left, COUNTING_SECONDS), bool(public_us) and now >= public_us / 1e6), state
 
 
 def is_shared(path: str, headers: Headers) -> bool:

@@ -36,7 +36,7 @@ SIZES = {PAYMENTS: (6, 512), CHANGES: (2, 512), PAGES: (4, 256), STAFF: (2, 32),
 
 
 # Forms of the admin with a picture in them, and where Django says whether somebody may send one.
-UPLOAD_PATH = re.compile(r"/admin/shop/(?:product/(?:add|[0-9]+/change)|sale/add(?:/preview)?)/")
+UPLOAD_PATH = re.compile(r"/admin/shop/(?:product/(?:add|[0-9]+/change)|sale/add(?:/preview)?|sale/[0-9]+/list)/")
 MAY_UPLOAD, NO_CONTENT = "/admin/uploads/", 204
 # How many of them a process reads and answers at a time; the next one waits unread.
 MAX_UPLOADS = 2

@@ -16,6 +16,7 @@ import structlog
 from django.conf import settings
 
 from inventory.exceptions import (
+    CodeRequired,
     FairdropError,
     InvalidRequest,
     LineFull,
@@ -255,7 +256,10 @@ class Purchases:
         network = origin[1]
         if card.revoked_networks and card.revokes(network, mark=mark_in(token_in(headers))):
             network = admission.REVOKED
-        ask = Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id, sent.entry)
+        is_public = card.codes_required and card.is_public(clocks.now())
+        if is_public:  # by our clock; the line's decides
+            sent = codes.lacking(sent, card, sent.refusal or CodeRequired())
+        ask = Ask(name, buyer, quantity, terms_version, standby, network, sent.pass_id, sent.entry, sent.early)
         asked = Asked(reply, entry, ask, origin, time.monotonic(), refusal=sent.refusal)
         if self._is_noted and REQUEST_ID in headers:
             log.info("asked", action="asked", requests=[name], request_id=request_id_of(headers).decode())
@@ -267,7 +271,7 @@ class Purchases:
             return self._late.find(reply, _counted(self._look_up(asked)), headers)
         if WATCH.full_servers(self._client, card.sku):
             raise MemoryFull
-        if card.codes_required and network != admission.REVOKED:
+        if card.codes_required and not is_public and network != admission.REVOKED:
             return self._late.find(reply, _counted(self._show_code(asked, code)), headers)
         return self._coalescer(entry).submit(asked)
 
@@ -276,9 +280,9 @@ class Purchases:
         ask, card = asked.ask, asked.entry.card
         sent = await self._codes.read(
             codes.check, code, card, request_id=ask.request_id, quantity=ask.quantity, network=ask.network,
-            sent=AccessCheck(ask.pass_id, asked.refusal, ask.entry),
+            sent=AccessCheck(ask.pass_id, asked.refusal, ask.entry, ask.early),
         )  # fmt: skip
-        shown = asked._replace(ask=ask._replace(pass_id=sent.pass_id), refusal=sent.refusal)
+        shown = asked._replace(ask=ask._replace(pass_id=sent.pass_id, early=sent.early), refusal=sent.refusal)
         self._coalescer(asked.entry).submit(shown)
 
     async def _restore(self, asked: Asked, ticket: str) -> None:
@@ -365,7 +369,7 @@ class Purchases:
 
             async def admit(batch: Sequence[Asked]) -> Sequence[Told]:
                 card = batch[-1].entry.card  # a limit may have changed since
-                line = SaleLine(sale_id, card.sku, card.network_limit)
+                line = SaleLine(sale_id, card.sku, card.network_limit, card.public_us)
                 answers = await admission.admit_async(self._client, line, [each.ask for each in batch])
                 told = with_tickets(batch, answers)
                 ASK_SECONDS.observe_since([each.came_at for each in batch])

@@ -20,7 +20,7 @@ STATES = (
 ACTS = (
     _("open"), _("pause"), _("resume"), _("close"), _("terms"), _("retire"), _("restock"), _("adjust"), _("change"),
     _("retry_letters"), _("discard_letters"), _("reconcile"), _("force_release"), _("cancel_order"),
-    _("refund_order"), _("void_order"), _("codes"), _("revoke"), _("unrevoke"), _("mail_order"),
+    _("refund_order"), _("void_order"), _("codes"), _("email_list"), _("revoke"), _("unrevoke"), _("mail_order"),
     _("forget_buyer"),
     _("forget_order"), _("export_orders"), _("login"), _("login_failed"),
     _("logout"), _("code_taken"), _("code_failed"), _("recovery_code_taken"), _("enrolled"),

@@ -20,7 +20,8 @@ NAMES = (
     _("access code"), _("access codes"), _("code use"), _("code uses"), _("code"), _("network"),
     _("revoked networks"),
     _("pass"), _("pass mode"), _("pass rush"), _("codes required"), _("an access code is needed"),
-    _("email mode"), _("verified e-mail"),
+    _("email mode"), _("verified e-mail"), _("email list"), _("for everybody from"), _("listed email"),
+    _("listed emails"), _("digest"),
     _("order"), _("orders"), _("order event"), _("order events"), _("ticket link"), _("ticket links"), _("contact"),
     _("contacts"), _("delivery address"), _("delivery addresses"), _("sale terms"), _("template of terms"),
     _("templates of terms"), _("staff act"), _("staff acts"), _("sale sample"), _("sale samples"), _("payment"),
@@ -61,7 +62,8 @@ DJANGOS = (
 # The history of a row names the fields of its form as they are written there, with a capital.
 LABELS = (
     _("Slug"), _("Title"), _("Title in Chinese"), _("Product"), _("Stock"), _("Currency"), _("Opens at"),
-    _("Closes at"), _("Goods are shipped"), _("An access code is needed"), _("Verified e-mail"), _("Username"),
+    _("Closes at"), _("Goods are shipped"), _("An access code is needed"), _("Verified e-mail"),
+    _("For everybody from"), _("Username"),
     _("First name"), _("Last name"), _("Active"),
     _("Staff status"), _("Superuser status"), _("Groups"), _("User permissions"), _("Permissions"), _("Last login"),
     _("Date joined"), _("Password"),

@@ -18,7 +18,7 @@ from post_office.models import Email
 from inventory.exceptions import InvalidRequest, MailsLimited, SaleClosed
 from inventory.redis import clocks
 from inventory.signing import Signer
-from shop.access import emails
+from shop.access import emails, lists
 from shop.access.codes import count_up
 from shop.models import Sale
 from shop.orders.mails import check_mail_is_on, queue_mail
@@ -37,7 +37,9 @@ def _namer() -> Signer:
 
 
 def send_code(card: SaleCard, *, address: str, buyer: str, network: str, language: str, root: str) -> None:
-    """Queue the mail with the code that is good for `buyer` in a sale. root: where they reached the shop.
+    """Queue the mail with the code that is good for `buyer` in a sale, or that says that its address is not listed.
+
+    root: where they reached the shop.
 
     Raises InvalidRequest for what is no address, and in a sale or a shop that asks for none; SaleClosed, MailsLimited.
     """
@@ -46,10 +48,13 @@ def send_code(card: SaleCard, *, address: str, buyer: str, network: str, languag
     normalised = emails.normalise(address)
     if not _may_send(card, normalised, network=network):
         return
-    code = emails.code_for(normalised, card, buyer=buyer)
+    # Who reads the mail learns what the list says of the address; who only asked for the mail does not.
+    is_listed = not card.email_list or lists.is_listed(normalised, card)
+    code = emails.code_for(normalised, card, buyer=buyer) if is_listed or card.public_at else ""
     link = (settings.PUBLIC_URL or root) + reverse("sale-email", args=[card.slug])
     with translation.override(language):
         shown = {"code": code, "card": card, "link": link, "minutes": emails.CODE_SECONDS // 60}
+        shown["is_listed"] = is_listed
         subject, _, message = render_to_string("shop/email_code.txt", shown).strip().partition("\n")
     ends = timezone.now() + timedelta(seconds=emails.CODE_SECONDS)
     headers = {BUYER_HEADER: _names_of(buyer)[0]}

@@ -113,7 +113,7 @@ def ask(
     network = admission.REVOKED if card.revokes(network, mark=mark) else network
     wish = admission.Ask(name, buyer, quantity, terms_version, standby, network)
     sent = _check_shown(card, wish, pass_text=pass_text, email_proof=email_proof, code=code)
-    wish = wish._replace(pass_id=sent.pass_id, entry=sent.entry)
+    wish = wish._replace(pass_id=sent.pass_id, entry=sent.entry, early=sent.early)
     card, answer = _admit_primed(card, wish)
     if error := refusal(answer.code, card, now=clocks.now()):
         raise sent.refusal if answer.code in codes.NOT_SHOWN and sent.refusal else error
@@ -194,7 +194,7 @@ def _admit_primed(card: SaleCard, wish: admission.Ask) -> tuple[SaleCard, admiss
 
 
 def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
-    line = admission.SaleLine(card.sale_id, card.sku, card.network_limit)
+    line = admission.SaleLine(card.sale_id, card.sku, card.network_limit, card.public_us)
     (answer,) = admission.admit(redis.connect(), line, [wish])
     return answer
 

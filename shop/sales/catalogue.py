@@ -84,6 +84,21 @@ class SaleCard(priming.SaleTerms):
     codes_required: bool = False
     email_mode: str = Sale.EmailMode.NEVER.value
     revoked_networks: str = ""
+    email_list: str = ""
+    public_at: datetime | None = None
+
+    def is_public(self, moment: datetime) -> bool:
+        """Say whether it was limited to a list or to codes until now, and is everybody's as of `moment`."""
+        return self.public_at is not None and moment >= self.public_at
+
+    def is_presale(self, moment: datetime) -> bool:
+        """Say whether a list or codes let in sooner, and it is not everybody's yet as of `moment`."""
+        return self.public_at is not None and moment < self.public_at
+
+    @property
+    def public_us(self) -> int:
+        """The moment from which it is everybody's, as its line has it."""
+        return priming.microseconds(self.public_at) if self.public_at else 0
 
     def revokes(self, network: str, *, mark: str) -> bool:
         """Say whether staff revoked `network`, or the one to which the token was given. mark: of that one, or ''."""

@@ -17,7 +17,7 @@ from django.utils.translation import gettext
 from inventory import redis
 from inventory.exceptions import InvalidRequest, Unavailable
 from inventory.line import forgetting
-from shop.models import Order, Payment, Sale, StaffAct
+from shop.models import ListedEmail, Order, Payment, Sale, StaffAct
 from shop.staff.sale_control import check_act, locked
 
 log = structlog.get_logger(__name__)
@@ -68,6 +68,7 @@ def mark_retired(slug: str, *, actor: str, reason: str = "") -> str:
             raise InvalidRequest(gettext("%(name)s is not settled: %(why)s") % {"name": slug, "why": why})
         sale.retired_at = now
         sale.save(update_fields=["retired_at"])
+        ListedEmail.objects.filter(sale=sale).delete()  # nobody enters any more
         StaffAct.objects.create(sale=sale, act="retire", actor=actor, reason=reason)
     return sale.stock.sku
 

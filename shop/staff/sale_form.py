@@ -82,6 +82,10 @@ class SaleForm(TermsForm):
             ),
             "opens_at": "UTC.",
             "closes_at": "UTC.",
+            "public_at": gettext_lazy(
+                "UTC. Then the sale opens sooner for those on its list, or with a code, and from then on neither is "
+                "asked for. Empty: they are asked for until the end."
+            ),
         }
         labels = {
             **LABELS,
@@ -89,12 +93,14 @@ class SaleForm(TermsForm):
             "pass_mode": gettext_lazy("Pass"),
             "pass_rush": gettext_lazy("Rush from"),
             "email_mode": gettext_lazy("Verified e-mail"),
+            "public_at": gettext_lazy("For everybody from"),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial["seen_version"], self.initial["keep_terms_as"] = self.instance.revision, ""
-        for name in self.fields.keys() & {"opens_at", "closes_at"}:  # staff who may only look have no fields
+        # Staff who may only look have no fields.
+        for name in self.fields.keys() & {"opens_at", "closes_at", "public_at"}:
             # The admin shows one label for two inputs, which a screen reader hears for neither.
             label = self.fields[name].label
             said = (gettext("%(field)s, date (UTC)"), gettext("%(field)s, time (UTC)"))
@@ -115,6 +121,8 @@ class SaleForm(TermsForm):
             raise forms.ValidationError(
                 gettext("This shop sends no mails (FAIRDROP_MAIL_URL): nobody could get a code.")
             )
+        if chosen == Sale.EmailMode.NEVER and self.instance.email_list:
+            raise forms.ValidationError(gettext("It has a list of e-mail addresses: take the list away first."))
         return chosen
 
     def clean_pass_rush(self) -> int:
@@ -149,6 +157,12 @@ class SaleForm(TermsForm):
         elif opens and closes and closes - opens > LONGEST_WINDOW:
             text = gettext("A sale is open for at most %(n)d days.") % {"n": LONGEST_WINDOW.days}
             self.add_error("closes_at", text)
+        public = data.get("public_at")
+        if public and not (data.get("codes_required") or self.instance.email_list):
+            text = gettext("Only for a sale with a list of e-mail addresses or with access codes.")
+            self.add_error("public_at", text)
+        elif public and opens and closes and not opens < public < closes:
+            self.add_error("public_at", gettext("It must be after the sale opens, and before it closes."))
 
     def _check_overlap(self, data: dict[str, Any]) -> None:
         opens, closes = data.get("opens_at"), data.get("closes_at")

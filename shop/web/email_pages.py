@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from inventory.exceptions import FairdropError
+from inventory.redis import clocks
 from shop import buyers
 from shop.access import emails
 from shop.access.emails import MAX_ADDRESS_LENGTH, EmailProof
@@ -21,6 +22,7 @@ from shop.payments import checkout
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.web.languages import language_of
+from shop.web.sale_presenter import milliseconds
 from shop.web.views import EMAIL_COOKIE, cookies_of, new_token, page, set_cookie, show
 
 
@@ -65,7 +67,10 @@ def take_form(request: HttpRequest, card: SaleCard, *, buyer: str, address: str)
 def context_of(
     card: SaleCard, address: str, *, proof: EmailProof | None, error: FairdropError | None
 ) -> dict[str, object]:
-    """Return what the page shows. was_sent: a code was mailed, so the page asks for it."""
+    """Return what the page shows. was_sent: a code was mailed, so the page asks for it; opens_at: for this address."""
     was_sent = bool(address) and (error is None or error.code != "invalid_request")
     until = proof and datetime.fromtimestamp(proof.expires_at, UTC)
-    return {"card": card, "address": address, "was_sent": was_sent, "proof": proof, "until": until}
+    opens_at = card.public_at if proof and card.public_at and not proof.is_listed else card.opens_at
+    opens_ms = milliseconds(opens_at) if opens_at > clocks.now() else 0
+    shown = {"card": card, "address": address, "was_sent": was_sent, "proof": proof, "until": until}
+    return {**shown, "opens_at": opens_at, "opens_ms": opens_ms}

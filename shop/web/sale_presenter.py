@@ -163,6 +163,29 @@ class SaleFace:
         return milliseconds(self.card.opens_at)
 
     @property
+    def is_public(self) -> bool:
+        """It was limited to a list or to codes, and is everybody's now."""
+        return self.card.is_public(self.now)
+
+    @property
+    def is_presale(self) -> bool:
+        """A list or codes let in sooner, and it is not everybody's yet."""
+        return self.card.is_presale(self.now)
+
+    @property
+    def first_text(self) -> str:
+        """Whose opening comes first, before everybody's."""
+        if self.card.codes_required and self.card.email_list:
+            return gettext("Opens for those on the list who have a code in")
+        return (
+            gettext("Opens with a code in") if self.card.codes_required else gettext("Opens for those on the list in")
+        )
+
+    @property
+    def public_ms(self) -> int:
+        return milliseconds(self.card.public_at) if self.card.public_at else 0
+
+    @property
     def quantities(self) -> range:
         return range(1, self.card.per_buyer_limit + 1)
 

@@ -8,7 +8,9 @@
 --         that take standby where the line has no room; a list of networks, "": it is not known, "!": it is revoked;
 --         a list of passes, "": none is asked for, "-": one is, and none that is good came, "!": a code is, and none
 --         came, "@": a verified e-mail is, and none came; empty when no request needs one; a list of entries, each
---         stands for an e-mail that lets in one request of the sale, "": none does; empty when no request has one
+--         stands for an e-mail that lets in one request of the sale, "": none does; empty when no request has one; a
+--         list of what a request lacks as long as the sale is not everybody's, "!" a code, "@" a listed e-mail, "":
+--         nothing; empty when no request lacks any   9 from when the sale is everybody's in µs, 0: at no moment
 -- Returns a flat list, five integers a request: code, seq, position, terms version, ordinal (0 where there is none).
 --   code  1 admitted now    2 sold out          3 over the buyer's limit    4 not open yet   5 paused   6 closed
 --         7 not primed, or not since this server was started: it may have lost the last ordinals it gave
@@ -26,11 +28,11 @@
 -- what may still be had plus the room (I15), but for those on standby; while anybody is on standby nobody else is let in,
 -- so who is on standby never gets a later place; a line that was full opens only when no process can still remember it
 -- as full; a network is let in for no more than its limit, on standby too, whatever became of the units; a pass, and
--- an entry, lets in one id. TIME of the server is the only clock.
+-- an entry, lets in one id; before the sale is everybody's nobody is let in who lacks a code or a listed e-mail. TIME of the server is the only clock.
 -- Shared: head_waits
 local answer = {}
 -- C code, where a pattern takes 3 us a request
-local ids, buyers, quantities, versions, standbys, networks, passes, entries = unpack(cjson.decode(ARGV[8]))
+local ids, buyers, quantities, versions, standbys, networks, passes, entries, lacks = unpack(cjson.decode(ARGV[8]))
 local count, fields, sale = #ids, {}, ARGV[1] .. ':'
 for i = 1, count do fields[i] = sale .. buyers[i] end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
@@ -70,6 +72,10 @@ if not state or not stock[1] or run_id ~= string.match(redis.call('INFO', 'serve
 elseif state == 'closed' or now_us >= tonumber(closes_us) then shut = 6
 elseif now_us < tonumber(opens_us) then shut = 4
 elseif state == 'paused' then shut = 5 end
+
+-- Who comes before the sale is everybody's is looked at for what it lacks.
+local public_us = tonumber(ARGV[9])
+local is_early = #lacks > 0 and (public_us == 0 or now_us < public_us)
 
 local waiting = redis.call('ZCARD', KEYS[3])
 local in_flight = redis.call('ZCARD', KEYS[4])
@@ -157,6 +163,7 @@ for i = 1, count do
         if pass == '-' then code = 15 elseif pass == '!' then code = 17 elseif pass == '@' then code = 19
         elseif let_in and let_in ~= id then code = 16 end
       end
+      if is_early and not code and lacks[i] ~= '' then code = lacks[i] == '!' and 17 or 19 end
       if has_entries and not code and entries[i] ~= '' then
         local let_in = spent_now[entries[i]] or entered[i]
         if let_in and let_in ~= id then code = 20 end

@@ -4,6 +4,7 @@ Never asks a store itself.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -46,9 +47,15 @@ def page_asked(query: bytes) -> int | None:
     return int(page[0])
 
 
-def _required(card: SaleCard) -> list[str]:
-    """Return what a request for units must bring now."""
-    asked = {"pass": asks_for_pass(card), "code": card.codes_required, "email": card.email_mode != NO_EMAIL_ASKED}
+def _required(card: SaleCard, now: datetime) -> list[str]:
+    """Return what a request for units must bring now; before the opening what it must bring then."""
+    is_public = card.is_public(now)
+    asked = {
+        "pass": asks_for_pass(card),
+        "code": card.codes_required and not is_public,
+        "email": card.email_mode != NO_EMAIL_ASKED,
+        "list": bool(card.email_list) and not is_public,
+    }
     return [name for name, is_asked in asked.items() if is_asked]
 
 
@@ -70,8 +77,9 @@ def _answer(card: SaleCard, *, stock: LineFigures | SaleCard, queued: int) -> di
         "per_network_limit": card.network_limit,
         "hold_seconds": card.hold_seconds,
         "terms_version": card.terms_version,
-        "requires": _required(card),
+        "requires": _required(card, now),
         "opens_at": card.opens_at.isoformat(),
+        "public_at": card.public_at and card.public_at.isoformat(),
         "closes_at": card.closes_at.isoformat(),
         "server_time": now.isoformat(),
     }
