@@ -38,6 +38,8 @@ REASONS = (
     _("the demo's first delivery"), _("its two minutes are over"), _("no such account"), _("not of the staff"),
     _("while enrolling"), _("asked again"), _("termstemplate"), _("stockmovement"), _("first units"),
     _("not decided"), _("nothing"), _("buyer_asked"), _("faulty"), _("not_deliverable"), _("sale_called_off"),
+    _("this is not an e-mail address"), _("an e-mail address has at most 254 characters"),
+    _("an e-mail address with quotes or of a machine's number is not taken"),
     _("suspected_fraud"), _("our_mistake"), _("being handed on"), _("the database is away or busy"),
 )  # fmt: skip
 # What an audit counts.

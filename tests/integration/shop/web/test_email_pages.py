@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.cache import cache
 from django.http import HttpResponse
 from django.test import Client
+from django.utils import timezone
 from post_office.models import Email
 
+from shop.access import lists
+from shop.models import Sale
 from shop.sales.catalogue import SaleCard
 from tests.support.shopkeeping import make_sale
 
@@ -86,6 +90,32 @@ def test_too_many_mails_are_said(card: SaleCard, address: str) -> None:
 def test_a_form_of_another_site_mails_nothing(card: SaleCard, address: str) -> None:
     assert send(Client(enforce_csrf_checks=True), card, address=address).status_code == 403
     assert not Email.objects.filter(to=address).exists()
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_the_page_of_a_presale_says_when_it_opens_for_this_address(
+    is_listed: bool, card: SaleCard, address: str
+) -> None:
+    opens, public = (timezone.now() + timedelta(minutes=each) for each in (20, 40))
+    Sale.objects.filter(pk=card.sale_id).update(opens_at=opens, public_at=public)
+    lists.put_list(card.sale_id, [address if is_listed else "eve@example.com"], replaces=True)
+    browser = Client()
+    said = send(browser, card, address=address).content.decode()
+    assert "says that the address is not on the list" in said
+    page = send(browser, card, address=address, code=code_of(address)).content.decode()
+    own = opens if is_listed else public
+    assert f'data-until="{int(own.timestamp() * 1000)}"' in page
+    assert ("It is on the list of this drop." in page) == is_listed
+
+
+def test_without_a_presale_no_proof_is_given_for_what_is_not_listed(card: SaleCard, address: str) -> None:
+    lists.put_list(card.sale_id, ["eve@example.com"], replaces=True)
+    browser = Client()
+    assert send(browser, card, address=address).status_code == 200
+    last = Email.objects.filter(to=address).last()
+    assert last is not None
+    assert not CODE.search(last.message)
+    assert press(browser, card).status_code == 403
 
 
 def test_a_sale_that_asks_for_none_has_no_such_page(new_sku: Callable[[], str]) -> None:
