@@ -55,6 +55,8 @@ def other_pages(card: SaleCard, order_id: int) -> Iterator[tuple[str, str]]:
     yield "stock-live", reverse("stock-live")
     yield "room", reverse("admin:shop_sale_room", args=[card.sale_id])
     yield "audit", reverse("admin:shop_sale_audit", args=[card.sale_id])
+    yield "codes", reverse("admin:shop_sale_codes", args=[card.sale_id])
+    yield "list", reverse("admin:shop_sale_list", args=[card.sale_id])
     yield "suspicion", reverse("admin:shop_sale_suspicion", args=[card.sale_id])
     for act in ROOM_ACTS:
         yield f"room_{act}", reverse("admin:shop_sale_room_act", args=[card.sale_id, act])
