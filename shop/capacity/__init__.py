@@ -1,0 +1,1 @@
+"""What a planned sale needs, computed from what benchmarks measured. Never looks at a running shop."""
