@@ -104,6 +104,10 @@ bench-age: $(VENV)/dev.stamp ## measure a shop with no past alongside one with 1
 bench-log: $(VENV)/dev.stamp ## measure a public log of 1,000,000 leaves: checkpoint, proof, verifier, page; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench log
 
+.PHONY: bench-capacity
+bench-capacity: $(VENV)/dev.stamp ## compare what manage.py capacity predicts with runs of 1 and 2 processes, 1 and 3 masters
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench capacity
+
 .PHONY: bots
 bots: $(VENV)/dev.stamp ## let robbers and 1,000 people press for 200 units, without defences and with each; fails above a bound
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench bots

@@ -198,7 +198,7 @@ class Layout:
     settlers: int
     masters: int
     skus: int
-    cores: int
+    cores: float
     generator_us: float = 0.0
 
 

@@ -28,8 +28,8 @@ tcp-backlog 4096
 """
 
 
-def start_valkey(data_dir: Path, *, port: int = 0, append_fsync: str = "always") -> Server:
-    """Start Valkey with its data below `data_dir` and return it, ready."""
+def start_valkey(data_dir: Path, *, port: int = 0, append_fsync: str = "always", more: str = "") -> Server:
+    """Start Valkey with its data below `data_dir` and return it, ready. more: lines of its configuration."""
     program = valkey_program()
     folder = data_dir.resolve() / "valkey"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def start_valkey(data_dir: Path, *, port: int = 0, append_fsync: str = "always")
     configuration = folder / "valkey.conf"
     write_private(
         configuration,
-        text=CONFIGURATION.format(port=port, password=password, append_fsync=append_fsync, folder=folder),
+        text=CONFIGURATION.format(port=port, password=password, append_fsync=append_fsync, folder=folder) + more,
     )
     child = ChildProcess(
         name="Valkey", arguments=[str(program), str(configuration)], folder=folder, log_path=data_dir / "valkey.log"

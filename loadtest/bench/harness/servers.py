@@ -55,10 +55,11 @@ class Workspace:
     def child(self, name: str, arguments: list[str], *, redis_url: str = "") -> ChildProcess:
         """Return a Python child that is not started yet. redis_url: of its Redis, the settings' own when it is ''."""
         url = redis_url or settings.REDIS_URL
+        cache = url if url.startswith("redis://") else self.environment["CACHE_URL"]  # the cache knows no Cluster
         return ChildProcess(
             name=name,
             arguments=[sys.executable, *arguments],
-            environment={**self.environment, "REDIS_URL": url, "CACHE_URL": url},
+            environment={**self.environment, "REDIS_URL": url, "CACHE_URL": cache},
             folder=self.checkout,
             log_path=self.folder / f"{name.replace(' ', '-')}.log",
         )

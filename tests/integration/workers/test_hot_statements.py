@@ -41,7 +41,7 @@ LEFT_OUT = re.compile(r"<> ALL\(ARRAY\(SELECT .*?\)\)")
 # What names none of them, and why it may.
 EXCEPTIONS = {
     rf"\brequest_id = {VALUE}": "a request id begins with its sale, so the sale could be added from it",
-    r"\b(?:shop_order\.id|shop_payment\.id|order_id) = \d|^INSERT INTO shop_payment ": "its order was found by request id just before",
+    r"\b(?:shop_order\.id|shop_payment\.id|order_id) = \d|^INSERT INTO shop_payment ": "its order was just found",
     r"\breference = '": "a provider names a charge by its reference alone, before a lock is taken",
     r"\bbuyer = '": "how often a buyer was declined, in whatever sale: once for each payment that begins",
     r"\bshop_sale\.retired_at IS NULL": "a process looks at all sales, however many buy",

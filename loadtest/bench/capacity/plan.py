@@ -1,0 +1,69 @@
+"""Which shops are run, how long and how often: in full, and to see that it works; and how, in sentences. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadtest.bench.harness.report import filled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """How many processes of each kind a shop has."""
+
+    web: int = 1
+    settlers: int = 1
+    masters: int = 1
+
+    @property
+    def name(self) -> str:
+        """What a figure calls it."""
+        return f"{self.web} web, {self.settlers} settler{'s' * (self.settlers > 1)}, {self.masters} Redis"
+
+
+# The first is measured once more, before all others: its unit costs are what predicts them all.
+DEPLOYMENTS = (
+    Deployment(),
+    Deployment(web=2),
+    Deployment(settlers=2),
+    Deployment(masters=3),
+    Deployment(web=2, settlers=2, masters=3),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much is measured. rounds: of each deployment, in turns; skus: sold at once, in sales of their own."""
+
+    rounds: int = 3
+    seconds: float = 10.0
+    warm_up_seconds: float = 2.0
+    connections: int = 256
+    skus: int = 6
+
+
+FULL = Plan()
+QUICK = Plan(rounds=1, seconds=3.0, warm_up_seconds=1.0)
+METHOD = (
+    "Each shop is run on stores of its own making: one Valkey, or a Cluster of three masters, with every write on disk "
+    "before its answer; PostgreSQL; web processes and settlers. {connections} connections ask for units of {skus} SKUs "
+    "in turn, one request in flight on each, every request by a buyer never seen before; any answer but 202 and 503 "
+    "fails the run.",
+    "First the smallest shop runs by itself: the CPU time of web, settler, Redis, PostgreSQL and load generator, "
+    "over the orders it decided, are the unit costs. From these, and from nothing of the later runs, "
+    "most_a_second of shop/capacity/prediction.py predicts every shop, the smallest one again too.",
+    "{rounds} rounds of {seconds:g} s a shop, in turns, every second round backwards. Counted are orders decided in "
+    "PostgreSQL within the window; the generator rests while too many are undecided. Figures are medians.",
+    "All processes share the cores of one machine, the load generator with them. So a prediction is the least of what "
+    "each kind of process can do at most on cores of its own, and of all cores over the CPU time of all parts for one "
+    "order, the generator's included. What other processes of the machine take meanwhile is measured and left out of "
+    "its cores. On two cores that sum is what bounds every shop: that more processes do not help there is predicted "
+    "too. Where each kind has cores of its own, the other bounds decide; a machine with two cores cannot show that.",
+    "What a prediction is off by is its distance from the measured median, over that median. Afterwards the audit of "
+    "every sale must find nothing.",
+)
+
+
+def method_of(plan: Plan) -> list[str]:
+    """Return the method in sentences, with the numbers of this run."""
+    return filled(METHOD, plan)

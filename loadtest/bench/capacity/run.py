@@ -1,0 +1,52 @@
+"""Measures the unit costs of the smallest shop, predicts larger ones, and runs them. Needs Django to be set up."""
+
+from __future__ import annotations
+
+from loadtest.bench.capacity.plan import DEPLOYMENTS, FULL, QUICK, Plan, method_of
+from loadtest.bench.capacity.report import Round, figures_of, predict, samples_of
+from loadtest.bench.capacity.shops import run_deployment
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
+from shop.capacity.costs import kept_costs
+
+
+def measure(run: BenchmarkRun[Plan]) -> Findings:
+    """Measure everything. Raises LoadFailed, ServerFailed."""
+    plan, kept = run.plan, kept_costs()
+    say("The smallest shop, for its unit costs")
+    first, faults = run_deployment(DEPLOYMENTS[0], run=run, name="costs")
+    say(_line(first))
+    rounds: list[Round] = []
+    for number, deployment in in_turns(DEPLOYMENTS, rounds=plan.rounds):
+        name = f"round-{number}-{deployment.web}-{deployment.settlers}-{deployment.masters}"
+        found, broken = run_deployment(deployment, run=run, name=name)
+        say(_line(found))
+        rounds.append(found)
+        faults += broken
+    predictions = [
+        predict(each.deployment, measured=first, kept=kept, skus=plan.skus, cores=each.cores_left) for each in rounds
+    ]
+    bounds = {each.deployment.name: predicted.bound for each, predicted in zip(rounds, predictions, strict=True)}
+    return Findings(
+        figures=figures_of(rounds, predictions),
+        samples=samples_of([first, *rounds]),
+        faults=faults,
+        facts={"Predicted to be bound by": bounds},
+    )
+
+
+def _line(found: Round) -> str:
+    return (
+        f"  {found.deployment.name:<28} {found.per_second:>8,.0f} decisions/s   {sum(found.cpu_us.values()):>6.1f} µs "
+        f"  {found.cores_left:.2f} cores left, {found.busy:>4.0%} of them busy   stolen {found.stolen:>5.1%}"
+    )
+
+
+BENCHMARK = Benchmark(
+    title="Predictions of capacity alongside runs: measured",
+    command="make bench-capacity",
+    packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
+    full=FULL,
+    quick=QUICK,
+    method=method_of,
+    measure=measure,
+)

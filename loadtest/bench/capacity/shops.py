@@ -1,0 +1,177 @@
+"""Starts the shops that are compared and floods them: one Redis or a Cluster of three, some web processes and settlers.
+Never counts a decision that the database does not have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+from django.test.utils import override_settings
+
+from inventory.redis import connect, run_commands
+from loadtest.bench.capacity.plan import Deployment, Plan
+from loadtest.bench.capacity.report import Round
+from loadtest.bench.gate.admission import ADMITTED
+from loadtest.bench.gate.end_to_end import MAX_PER_SECOND, UNAVAILABLE, Backlog, wait_until_decided
+from loadtest.bench.harness import machine
+from loadtest.bench.harness.benchmark import BenchmarkRun
+from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
+from loadtest.bench.harness.servers import RunningShop, running_shop
+from loadtest.bench.load.loader import Load, Loader
+from loadtest.bench.load.loop import LoadFailed
+from loadtest.bench.load.payloads import fresh_payloads
+from workers.embedded.server import Server, free_port
+from workers.embedded.stores import start_valkey
+
+CLUSTERED = """\
+cluster-enabled yes
+cluster-port {port}
+cluster-config-file nodes.conf
+cluster-require-full-coverage no
+"""
+SLOTS, READY_SECONDS, CLIENT_TIMEOUT_SECONDS = 16_384, 30.0, 5.0
+IN_WINDOW = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s::bigint[]) AND decided_at >= %s AND decided_at < %s"
+DECIDED = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s::bigint[])"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """The Redis of a shop: its address, and its servers whose CPU time counts."""
+
+    url: str
+    servers: Sequence[Server]
+
+
+@contextmanager
+def lines_of(masters: int, *, folder: Path) -> Iterator[Lines]:
+    """Run one Valkey or a Cluster of so many masters for the length of a `with` block."""
+    with ExitStack() as running:
+        homes = {folder / f"master-{number}": free_port() for number in range(masters)}
+        password = folder / "master-0" / "valkey.password"
+        servers: list[Server] = []
+        for home, bus_port in homes.items():
+            home.mkdir(parents=True)
+            if servers:  # one password for all
+                shutil.copy(password, home)
+            more = CLUSTERED.format(port=bus_port) if masters > 1 else ""
+            servers.append(running.enter_context(start_valkey(home, more=more)))
+        if masters > 1:
+            yield Lines(url=_joined(servers, bus_port=next(iter(homes.values()))), servers=servers)
+        else:
+            yield Lines(url=servers[0].url, servers=servers)
+
+
+def _joined(servers: Sequence[Server], *, bus_port: int) -> str:
+    """Make one Cluster of the servers and return its address. bus_port: of the first. Raises LoadFailed."""
+    first = urlsplit(servers[0].url)
+    bounds = [SLOTS * number // len(servers) for number in range(len(servers) + 1)]
+    for number, server in enumerate(servers):
+        with override_settings(REDIS_URL=server.url):
+            commands: list[tuple[str | int, ...]] = [
+                ("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1),
+                ("CLUSTER", "SET-CONFIG-EPOCH", number + 1),
+                ("CLUSTER", "MEET", "127.0.0.1", first.port or 0, bus_port),
+            ]
+            run_commands(connect(), commands)
+    deadline = time.monotonic() + READY_SECONDS
+    while not all(_knows_all(server, count=len(servers)) for server in servers):
+        if time.monotonic() > deadline:
+            raise LoadFailed(f"the Cluster was not whole after {READY_SECONDS:g} s")
+        time.sleep(0.1)
+    return f"redis+cluster://:{first.password}@" + ",".join(f"127.0.0.1:{urlsplit(one.url).port}" for one in servers)
+
+
+def _knows_all(server: Server, *, count: int) -> bool:
+    with override_settings(REDIS_URL=server.url):
+        (told,) = run_commands(connect(), [("CLUSTER", "INFO")])
+    text = str(told).replace("'", "").replace(" ", "")
+    return "cluster_state:ok" in text and f"cluster_known_nodes:{count}" in text
+
+
+def run_deployment(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str) -> tuple[Round, list[str]]:
+    """Start that shop with sales of its own, flood it, and return the round and what its audits found."""
+    plan, stores, home = run.plan, run.stores.pairs[0], run.place.folder / name
+    home.mkdir()
+    with lines_of(deployment.masters, folder=home) as lines, override_settings(REDIS_URL=lines.url):
+        fixtures = [make_fixture(f"{name}-{number}") for number in range(plan.skus)]
+        place = replace(run.place, folder=home)
+        with running_shop(
+            fixtures[0].slug, place=place, stores=stores, settlers=deployment.settlers, workers=deployment.web
+        ) as shop:
+            redis = [server.child for server in lines.servers if server.child is not None]
+            crew = machine.Crew(children={**shop.crew.children, machine.REDIS: redis})
+            measured = _flood(deployment, fixtures, shop, crew=crew, plan=plan)
+            faults = [fault for fixture in fixtures for fault in faults_of(fixture.scope)]
+    return measured, faults
+
+
+def _flood(
+    deployment: Deployment, fixtures: Sequence[Fixture], shop: RunningShop, *, crew: machine.Crew, plan: Plan
+) -> Round:
+    client, port = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), shop.web.port
+    count = int(MAX_PER_SECOND * (plan.seconds + plan.warm_up_seconds)) // len(fixtures)
+    payloads = [fresh_payloads(fixture.slug, port=port, count=count) for fixture in fixtures]
+    asked = itertools.chain.from_iterable(zip(*payloads, strict=True))
+    # Each line is watched by itself and gets every n-th request.
+    backlogs = itertools.cycle([Backlog(client, each.sku, sale_id=each.sale_id) for each in fixtures])
+    loader = Loader(port, connections=plan.connections, may_send=lambda now: next(backlogs).may_ask(now))
+    already, share = _decided(fixtures), Share(crew)
+    load = loader.run(asked, seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds)
+    cores_left, stolen = share.cores_left(), share.stolen.share()
+    load.must_be(ADMITTED, of=deployment.name, also=UNAVAILABLE)
+    own = share.generator_seconds()
+    for fixture in fixtures:
+        wait_until_decided(client, fixture.sku)
+    used = machine.used(share.before, crew.read(), generator=own)
+    return Round(
+        deployment=deployment,
+        per_second=_in_window(fixtures, load) / load.seconds,
+        cpu_us=machine.microseconds_each(used, answers=_decided(fixtures) - already),
+        cores_left=cores_left,
+        busy=share.busy,
+        stolen=stolen,
+    )
+
+
+class Share:
+    """What the machine had left for a run, from now on: all its cores, less what others and its host took."""
+
+    def __init__(self, crew: machine.Crew) -> None:
+        self._crew, self.stolen, self.before = crew, machine.Stolen(), crew.read()
+        self._began, self._own, self._all = time.monotonic(), time.process_time(), psutil.cpu_times()
+        self.busy = 0.0
+
+    def generator_seconds(self) -> float:
+        """Return the CPU time of this process, which is the load generator."""
+        return time.process_time() - self._own
+
+    def cores_left(self) -> float:
+        """Return how many cores were left, in the mean; busy is then which share of these the run used."""
+        seconds, now, cores = time.monotonic() - self._began, psutil.cpu_times(), len(machine.cores())
+        ours = self.generator_seconds() + sum(self._crew.read().values()) - sum(self.before.values())
+        idle = (now.idle - self._all.idle) + (now.iowait - self._all.iowait)
+        left = min(idle + ours, cores * seconds) / seconds
+        self.busy = ours / seconds / left
+        return left
+
+
+def _ids(fixtures: Sequence[Fixture]) -> str:
+    return "{" + ",".join(str(each.sale_id) for each in fixtures) + "}"
+
+
+def _decided(fixtures: Sequence[Fixture]) -> int:
+    return int(machine.one_row(DECIDED, _ids(fixtures))[0])
+
+
+def _in_window(fixtures: Sequence[Fixture], load: Load) -> int:
+    begin, end = (datetime.fromtimestamp(at, UTC) for at in (load.began_at, load.began_at + load.seconds))
+    return int(machine.one_row(IN_WINDOW, _ids(fixtures), begin, end)[0])

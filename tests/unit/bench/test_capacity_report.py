@@ -1,0 +1,54 @@
+"""A prediction is made from the first run alone, and fails when a later run is far from it. Opens no port."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from loadtest.bench.capacity.plan import DEPLOYMENTS, Deployment
+from loadtest.bench.capacity.report import Round, figures_of, predict
+from loadtest.bench.harness.machine import GENERATOR, POSTGRES, REDIS, SETTLER, WEB
+from shop.capacity.costs import kept_costs
+
+COST_US = {GENERATOR: 14.0, WEB: 64.0, SETTLER: 18.0, REDIS: 18.0, POSTGRES: 36.0}
+FIRST = Round(deployment=DEPLOYMENTS[0], per_second=13_000, cpu_us=COST_US, cores_left=2.0, busy=0.97, stolen=0.0)
+
+
+def predicted(deployment: Deployment, *, cores: float = 2.0, first: Round = FIRST) -> tuple[float, str]:
+    found = predict(deployment, measured=first, kept=kept_costs(), skus=6, cores=cores)
+    return found.per_second, found.bound
+
+
+def test_on_two_cores_every_shop_is_bound_by_the_cores() -> None:
+    expected = 2 * 1e6 / sum(COST_US.values())
+    assert [predicted(deployment) for deployment in DEPLOYMENTS] == [(pytest.approx(expected), "cores")] * len(
+        DEPLOYMENTS
+    )
+    assert predicted(DEPLOYMENTS[0], cores=1.0)[0] == pytest.approx(expected / 2)
+
+
+def test_on_many_cores_each_part_is_bound_by_its_own() -> None:
+    assert predicted(Deployment(), cores=64)[1] == "settlement"
+    assert predicted(Deployment(settlers=6), cores=64) == (pytest.approx(1e6 / COST_US[WEB]), "web")
+    slow = replace(FIRST, cpu_us=COST_US | {REDIS: 200.0})
+    assert predicted(Deployment(web=9, settlers=6), cores=64, first=slow) == (pytest.approx(5_000), "Redis")
+    assert predicted(Deployment(web=9, settlers=6, masters=3), cores=64, first=slow)[0] == pytest.approx(15_000)
+
+
+@pytest.mark.parametrize(("measured", "good"), [(13_000, True), (11_200, True), (10_500, False), (17_500, False)])
+def test_a_prediction_that_is_far_off_fails_the_run(measured: float, good: bool) -> None:
+    """The control: 20 % to either side, for that deployment alone."""
+    rounds = [replace(FIRST, deployment=deployment, per_second=13_200) for deployment in DEPLOYMENTS]
+    rounds[1] = replace(rounds[1], per_second=measured)
+    found = [
+        predict(each.deployment, measured=FIRST, kept=kept_costs(), skus=6, cores=each.cores_left) for each in rounds
+    ]
+    broken = [figure.name for figure in figures_of(rounds, found) if not figure.ok]
+    assert broken == ([] if good else [f"{DEPLOYMENTS[1].name}: off by"])
+
+
+def test_of_several_rounds_the_middle_one_counts() -> None:
+    rounds = [replace(FIRST, per_second=rate) for rate in (13_000, 13_100, 2_000)]
+    found = [predict(each.deployment, measured=FIRST, kept=kept_costs(), skus=6, cores=2.0) for each in rounds]
+    assert all(figure.ok for figure in figures_of(rounds, found))
