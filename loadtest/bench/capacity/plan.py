@@ -52,7 +52,8 @@ METHOD = (
     "First the smallest shop runs by itself: the CPU time of web, settler, Redis, PostgreSQL and load generator, "
     "over the orders it decided, are the unit costs. From these, and from nothing of the later runs, "
     "most_a_second of shop/capacity/prediction.py predicts every shop, the smallest one again too.",
-    "{rounds} rounds of {seconds:g} s a shop, in turns, every second round backwards. Counted are orders decided in "
+    "{rounds} rounds of {seconds:g} s a shop, in turns, every second round backwards, each after a flood of "
+    "{warm_up_seconds:g} s that does not count and a pause until no process has work. Counted are orders decided in "
     "PostgreSQL within the window; the generator rests while too many are undecided. Figures are medians.",
     "All processes share the cores of one machine, the load generator with them. So a prediction is the least of what "
     "each kind of process can do at most on cores of its own, and of all cores over the CPU time of all parts for one "

@@ -39,6 +39,8 @@ cluster-config-file nodes.conf
 cluster-require-full-coverage no
 """
 SLOTS, READY_SECONDS, CLIENT_TIMEOUT_SECONDS = 16_384, 30.0, 5.0
+# All processes together use less than this while one looks for so long: then none is starting.
+RESTING_SECONDS, LOOK_SECONDS = 0.1, 1.0
 IN_WINDOW = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s::bigint[]) AND decided_at >= %s AND decided_at < %s"
 DECIDED = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s::bigint[])"
 
@@ -117,17 +119,16 @@ def run_deployment(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str
 def _flood(
     deployment: Deployment, fixtures: Sequence[Fixture], shop: RunningShop, *, crew: machine.Crew, plan: Plan
 ) -> Round:
-    client, port = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), shop.web.port
-    count = int(MAX_PER_SECOND * (plan.seconds + plan.warm_up_seconds)) // len(fixtures)
-    payloads = [fresh_payloads(fixture.slug, port=port, count=count) for fixture in fixtures]
-    asked = itertools.chain.from_iterable(zip(*payloads, strict=True))
-    # Each line is watched by itself and gets every n-th request.
-    backlogs = itertools.cycle([Backlog(client, each.sku, sale_id=each.sale_id) for each in fixtures])
-    loader = Loader(port, connections=plan.connections, may_send=lambda now: next(backlogs).may_ask(now))
+    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    # Every process has served before anything is counted: one that still starts would be taken for dear.
+    warm_up, asks = (_asks(fixtures, shop, seconds=each) for each in (plan.warm_up_seconds, plan.seconds))
+    _load(fixtures, shop, asks=warm_up, plan=plan, seconds=plan.warm_up_seconds)
+    for fixture in fixtures:
+        wait_until_decided(client, fixture.sku)
+    _wait_for_rest(crew)
     already, share = _decided(fixtures), Share(crew)
-    load = loader.run(asked, seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds)
+    load = _load(fixtures, shop, asks=asks, plan=plan, seconds=plan.seconds)
     cores_left, stolen = share.cores_left(), share.stolen.share()
-    load.must_be(ADMITTED, of=deployment.name, also=UNAVAILABLE)
     own = share.generator_seconds()
     for fixture in fixtures:
         wait_until_decided(client, fixture.sku)
@@ -140,6 +141,36 @@ def _flood(
         busy=share.busy,
         stolen=stolen,
     )
+
+
+def _asks(fixtures: Sequence[Fixture], shop: RunningShop, *, seconds: float) -> list[bytes]:
+    """Return more requests than can be sent in that time, one for each sale in turn; made before any clock runs."""
+    count = int(MAX_PER_SECOND * seconds) // len(fixtures)
+    each = [fresh_payloads(fixture.slug, port=shop.web.port, count=count) for fixture in fixtures]
+    return list(itertools.chain.from_iterable(zip(*each, strict=True)))
+
+
+def _load(fixtures: Sequence[Fixture], shop: RunningShop, *, asks: Sequence[bytes], plan: Plan, seconds: float) -> Load:
+    """Send `asks` for so long. Raises LoadFailed."""
+    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    # Each line is watched by itself and gets every n-th request.
+    backlogs = itertools.cycle([Backlog(client, each.sku, sale_id=each.sale_id) for each in fixtures])
+    loader = Loader(shop.web.port, connections=plan.connections, may_send=lambda now: next(backlogs).may_ask(now))
+    load = loader.run(asks, seconds=seconds)
+    load.must_be(ADMITTED, of="the shop", also=UNAVAILABLE)
+    return load
+
+
+def _wait_for_rest(crew: machine.Crew) -> None:
+    """Return when the processes use next to nothing. Raises LoadFailed when they never do."""
+    deadline = time.monotonic() + READY_SECONDS
+    used = RESTING_SECONDS
+    while used >= RESTING_SECONDS:
+        if time.monotonic() > deadline:
+            raise LoadFailed(f"the processes of the shop were never at rest within {READY_SECONDS:g} s")
+        before = sum(crew.read().values())
+        time.sleep(LOOK_SECONDS)
+        used = sum(crew.read().values()) - before
 
 
 class Share:
