@@ -20,7 +20,8 @@ from workers.settlement import Settlement, settle_batch
 from workers.settler import Settler
 
 BATCH = 500
-LOCK_TTL_MS = 5000
+# Renewed while its holder lives: long enough for a machine that stands still for some seconds.
+LOCK_TTL_MS = 20_000
 
 
 def ask(card: SaleCard, buyer: str, *, quantity: int = 1, key: str = "", standby: bool = False) -> Ask:

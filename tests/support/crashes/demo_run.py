@@ -56,8 +56,8 @@ class DemoRun:
     def child(self, pattern: str) -> psutil.Process:
         """Return the demo's own child whose command line matches."""
         # It inherits the processes of a killed PostgreSQL; the dead among them have no command line.
-        children = still_there(psutil.Process(self.process.pid).children())
-        return next(child for child in children if re.search(pattern, " ".join(child.cmdline())))
+        children = psutil.Process(self.process.pid).children()
+        return next(child for child in children if re.search(pattern, command_of(child)))
 
     def close(self) -> None:
         for process in [*(self.family() if self.process.poll() is None else []), self.process]:
@@ -103,7 +103,7 @@ def refused_demo(state_dir: Path, *, port: int) -> subprocess.CompletedProcess[s
 
 def answers(port: int) -> bool:
     """Tell whether the shop on `port` is alive."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", "/healthz")
         return connection.getresponse().status == http.HTTPStatus.OK
@@ -115,7 +115,23 @@ def answers(port: int) -> bool:
 
 def still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Return those that still run; a zombie has ended and waits for its parent only."""
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in processes if is_there(one)]
+
+
+def is_there(process: psutil.Process) -> bool:
+    """Say whether a process still runs; it may end while it is asked."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def command_of(process: psutil.Process) -> str:
+    """Return the command line of a process, nothing when it has ended."""
+    try:
+        return " ".join(process.cmdline()) if is_there(process) else ""
+    except psutil.NoSuchProcess:
+        return ""
 
 
 def wait_for(condition: Callable[[], object], *, seconds: float) -> bool:

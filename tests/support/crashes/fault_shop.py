@@ -123,13 +123,13 @@ def wait_until_at_rest(card: SaleCard) -> None:
     wait_until(at_rest, what="the line is at rest")
 
 
-def wait_until_decided(card: SaleCard, *, timeout_seconds: float = 20) -> None:
+def wait_until_decided(card: SaleCard) -> None:
     """Return when everybody was answered and nobody holds the lock."""
 
     def at_rest() -> bool:
         return decided(card) == BUYERS + LATE and redis.connect().get(keys.lock(card.sku)) is None
 
-    wait_until(at_rest, timeout_seconds=timeout_seconds, what="everything is decided")
+    wait_until(at_rest, what="everything is decided")
 
 
 def assert_decided_once_and_in_order(card: SaleCard) -> None:

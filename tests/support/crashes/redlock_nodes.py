@@ -21,7 +21,7 @@ from workers.embedded.server import Server
 from workers.embedded.valkey import start_valkey
 
 # A server that has not voted by then votes no; its answer may still come until the socket's timeout.
-NODE_TIMEOUT_SECONDS = 1.0
+NODE_TIMEOUT_SECONDS = 3.0
 SOCKET_TIMEOUT_SECONDS = 60.0
 
 

@@ -17,7 +17,8 @@ from shop.gate.server.server import Server, server_of
 from shop.replies import OK, Head, Reply
 from tests.support.waiting import wait_until
 
-SECONDS = 20.0
+# For what would never happen.
+SECONDS = 120.0
 TEXT = Head(200, [(b"content-type", b"text/plain")])
 
 

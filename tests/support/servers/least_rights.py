@@ -17,7 +17,7 @@ from tests.support.servers.shop_processes import ROOT, run_manage
 from workers.database_rights import KINDS, role_of
 from workers.embedded.binaries import postgres_folder
 
-SECONDS = 60
+SECONDS = 120
 LETTERS = "0123456789abcdef"
 
 
@@ -103,4 +103,4 @@ def redis_as(environment: Mapping[str, str]) -> redis.Client:
 
 def connect_postgres(environment: Mapping[str, str]) -> psycopg.Connection[tuple[object, ...]]:
     """Return a connection as the environment's role."""
-    return psycopg.connect(environment["DATABASE_URL"], connect_timeout=5, autocommit=True)
+    return psycopg.connect(environment["DATABASE_URL"], connect_timeout=SECONDS, autocommit=True)

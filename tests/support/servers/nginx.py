@@ -63,8 +63,8 @@ def running_nginx(text: str, *, folder: Path, port: int) -> Iterator[Caller]:
         return False
 
     try:
-        wait_until(answers, timeout_seconds=10, what="nginx answers")
+        wait_until(answers, what="nginx answers")
         yield caller
     finally:
         running.terminate()
-        running.communicate(timeout=10)
+        running.communicate(timeout=120)

@@ -35,16 +35,18 @@ save ""
 dir "{folder}"
 repl-diskless-sync-delay 0
 """
+# The groups are patient: a busy server is not taken for a dead one, nor is a handshake of two busy ones given up.
+# Sentinel is quick only when one was killed.
+PATIENCE_MS, QUICK_MS = 60_000, 500
+ANSWER_SECONDS = 60
 # The server's own choice, port + 10000, may lie beyond the last port.
 CLUSTERED = """\
 cluster-enabled yes
 cluster-port {bus}
 cluster-config-file nodes.conf
-cluster-node-timeout 2000
+cluster-node-timeout {patience}
 cluster-require-full-coverage no
 """
-# The groups are patient: a busy server is not taken for a dead one. Sentinel is quick only when one was killed.
-PATIENCE_MS, QUICK_MS = 60_000, 500
 SENTINEL = """\
 bind 127.0.0.1
 port {port}
@@ -75,7 +77,9 @@ def debian_redis() -> Path | None:
     found = shutil.which("redis-server")
     if found is None:
         return None
-    told = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    told = subprocess.run(
+        [found, "--version"], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False
+    ).stdout
     return Path(found) if re.match(r"Redis server v=7\.", told) else None
 
 
@@ -141,7 +145,7 @@ def node(
     folder.mkdir()
     port, bus_port = free_port(), free_port()
     configuration = folder / "server.conf"
-    for name, value in {"port": port, "bus": bus_port, "folder": folder}.items():
+    for name, value in {"port": port, "bus": bus_port, "folder": folder, "patience": PATIENCE_MS}.items():
         text = text.replace(f"{{{name}}}", str(value))
     configuration.write_text(text)
     child = ChildProcess(
@@ -151,7 +155,7 @@ def node(
         folder=folder,
         log_path=folder / "log",
     ).start()
-    client = redis.connect_once(f"redis://127.0.0.1:{port}/0", timeout_seconds=5)
+    client = redis.connect_once(f"redis://127.0.0.1:{port}/0", timeout_seconds=ANSWER_SECONDS)
     try:
         wait_until(lambda: answers(client), what=f"{folder.name} answers")
         yield Node(child, port, bus_port, client)
@@ -179,8 +183,6 @@ def single(folder: Path, *, program: Path) -> Iterator[str]:
 def cluster(folder: Path) -> Iterator[str]:
     """Run a Cluster of three primaries that is patient; give its address."""
     with cluster_of_three(folder) as nodes:
-        for each in nodes:
-            each.run("CONFIG", "SET", "cluster-node-timeout", PATIENCE_MS)
         yield address_of(nodes)
 
 
