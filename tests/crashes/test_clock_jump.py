@@ -31,6 +31,8 @@ from workers.settlement import settle_batch
 
 EARLY = tuple(f"early-{number}" for number in range(10))
 LATE = tuple(f"late-{number}" for number in range(10))
+# What a machine that stands still between two looks adds to the difference of two clocks.
+SLACK_SECONDS = 30
 INSTALL = "libfaketime is missing: apt-get install --no-install-recommends libfaketime"
 
 
@@ -95,12 +97,12 @@ def test_a_worker_that_starts_beside_a_wrong_clock_says_so(clock: Clock, monkeyp
     monkeypatch.setattr(clocks, "LINE", watch)
     with capture_logs() as told:
         clocks.look(redis.connect())
-    assert abs(watch.ahead_seconds) < 1
+    assert abs(watch.ahead_seconds) < SLACK_SECONDS
     assert told == []
     clock.jump(-120)
     with capture_logs() as told:
         clocks.look(redis.connect())
-    assert watch.ahead_seconds == pytest.approx(-120, abs=5)
+    assert watch.ahead_seconds == pytest.approx(-120, abs=SLACK_SECONDS)
     assert [each["action"] for each in told] == ["clock_differs"]
 
 
@@ -142,11 +144,10 @@ def test_what_is_shown_goes_by_the_clock_that_opens_the_door(
     wait_until(lambda: shown_and_done(web, card) == before, what="the sale is shown")
     assert "detail" not in web.get("/readyz").json()
     clock.jump(jump)
-    wait_until(lambda: shown_and_done(web, card) == after, timeout_seconds=20, what="all go by the line's clock")
-    ready = web.get("/readyz")
-    assert ready.status == 200
-    assert "the clock of Redis" in ready.json()["detail"]
-    assert "clock_differs" in (tmp_path / "web.log").read_text()
+    wait_until(lambda: shown_and_done(web, card) == after, what="all go by the line's clock")
+    wait_until(lambda: "the clock of Redis" in web.get("/readyz").json().get("detail", ""), what="it says so")
+    assert web.get("/readyz").status == 200
+    wait_until(lambda: "clock_differs" in (tmp_path / "web.log").read_text(), what="the log says so")
 
 
 @pytest.mark.parametrize("seconds", [60, -120], ids=["60 s ahead", "120 s back"])

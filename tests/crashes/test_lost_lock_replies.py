@@ -23,8 +23,9 @@ from tests.support.servers.proxy import Rule
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
 
 # How long a socket may be silent; two connections may be tried in turn.
-SILENCE_SECONDS = 0.3
+SILENCE_SECONDS = 1.0
 TOLD_SECONDS = 2 * SILENCE_SECONDS + 1.5
+LONGER_MS = 90_000
 
 
 def a_lock(road: Road, *, ttl_ms: int = LOCK_TTL_MS) -> Lock:
@@ -154,7 +155,7 @@ def test_an_unlock_without_an_answer_can_be_repeated(road: Road) -> None:
 def waiting(road: Road, lock: Lock) -> Iterator[Callable[[], bool]]:
     """Let `lock` wait in a thread for the length of a block; give what returns whether it got in."""
     with ThreadPoolExecutor(1) as pool:
-        result = pool.submit(lock.acquire, timeout_seconds=20)
+        result = pool.submit(lock.acquire, timeout_seconds=120)
         wait_until(lambda: lock.token in waiters(road), what="it waits")
         yield lambda: result.result(timeout=120)
 
@@ -171,19 +172,19 @@ def waiters(road: Road) -> tuple[str, ...]:
 def test_extend_by_setting(road: Road) -> None:
     with a_lock(road) as lock:
         rule = lose_next(road, lock)
-        told(lambda: lock.extend(30_000))
+        told(lambda: lock.extend(LONGER_MS))
         assert rule.dropped == 1
-        assert 25_000 < left_ms(road) <= 30_000
-        assert lock.extend(30_000)
+        assert LOCK_TTL_MS < left_ms(road) <= LONGER_MS
+        assert lock.extend(LONGER_MS)
         assert lock.is_locking(remote=True)
 
 
 def test_extend_by_adding(road: Road) -> None:
     with a_lock(road) as lock:
         rule = lose_next(road, lock)
-        told(lambda: lock.extend(30_000, mode="add"))
+        told(lambda: lock.extend(LONGER_MS, mode="add"))
         assert rule.dropped == 1
-        assert 30_000 < left_ms(road) <= 30_000 + LOCK_TTL_MS  # once, not twice
+        assert LOCK_TTL_MS < left_ms(road) <= LONGER_MS + LOCK_TTL_MS  # once, not twice
         assert lock.is_locking(remote=True)
 
 
@@ -214,9 +215,9 @@ def test_time_is_added_twice_by_a_client_that_sends_again(road: Road) -> None:
     with a_lock(road) as lock:
         rule = lose_next(road, lock)
         script_keys = [keys.lock(lock.name)]
-        redis.run_script(road.client, "extend", keys=script_keys, args=[lock.token, 30_000, "add"])
+        redis.run_script(road.client, "extend", keys=script_keys, args=[lock.token, LONGER_MS, "add"])
         assert rule.dropped == 1
-        assert left_ms(road) > 30_000 + LOCK_TTL_MS
+        assert left_ms(road) > LONGER_MS + LOCK_TTL_MS
 
 
 # --- force_release --------------------------------------------------------------------------------------------------
@@ -297,13 +298,32 @@ def seconds_in_silence(road: Road, call: str) -> float:
         with pytest.raises(RedisUnavailable):
             calls[call]()
 
-    assert lock.acquire(timeout_seconds=60)
+    assert until_heard(lambda: lock.acquire(timeout_seconds=60))
     road.proxy.black_hole = True
     took = seconds_of(ask)
     road.proxy.black_hole = False
     # What was swallowed arrives now, and may have given the lock back before we do.
-    assert lock.release() or call in ("release", "force_release")
+    assert until_heard(lock.release) is not False or call in ("release", "force_release")
     return took
+
+
+def until_heard(call: Callable[[], bool]) -> bool | None:
+    """Call until there is an answer: so short a timeout takes a busy machine for a silent server.
+
+    Return the answer, None instead of a no when one before it had none, and may have been a yes.
+    """
+    heard = list[bool]()
+
+    def answered() -> bool:
+        try:
+            heard.append(call())
+        except RedisUnavailable:
+            heard.append(False)
+            return False
+        return True
+
+    wait_until(answered)
+    return heard[-1] or (None if len(heard) > 1 else False)
 
 
 def test_silence_in_the_middle_of_a_wait_is_told_in_time(road: Road) -> None:

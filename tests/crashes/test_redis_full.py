@@ -34,7 +34,7 @@ BUYERS, UNITS = 60, 40
 ROOM_BYTES = 2 * 1024 * 1024
 JUNK_BYTES = 16 * 1024
 FLAG = "#!lua flags=allow-oom\n"
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Shop:
 
     def states(self) -> list[str]:
         """Return what each of the admitted is told now."""
-        return [self.web.status(name, buyer).json()["state"] for buyer, name in self.admitted]
+        return [self.web.status(name, buyer).json().get("state", "") for buyer, name in self.admitted]
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def shop(
     with shop_of(environment), ExitStack() as running:
         card = make_sale(new_sku(), units=UNITS)
         web = running.enter_context(web_process(environment, folder=tmp_path))
-        wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, timeout_seconds=10)
+        wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
         buyers = [web.new_buyer() for _ in range(BUYERS)]
         admitted = [(buyer, web.ask(card.slug, buyer).json()["request_id"]) for buyer in buyers]
         fill(redis.connect())
@@ -103,7 +103,7 @@ def test_a_full_server_takes_nobody_new_and_drains(shop: Shop) -> None:
         worker_process("expirer", shop.environment, folder=shop.folder),
     ):
         wait_until(lambda: shop.states().count("held") == UNITS, timeout_seconds=PATIENCE_SECONDS, what="held")
-        assert shop.states().count("waitlisted") == BUYERS - UNITS
+        wait_until(lambda: shop.states().count("waitlisted") == BUYERS - UNITS, what="the others wait")
         payer, giver, leaver, late = shop.admitted[0], shop.admitted[1], shop.admitted[-1], shop.admitted[2]
         assert shop.post(payer[1], payer[0], "payment").json()["state"] == "paid"
         assert shop.post(giver[1], giver[0], "cancel").json()["state"] == "cancelled"
@@ -126,13 +126,13 @@ def test_with_room_again_it_admits_again(shop: Shop) -> None:
     assert_refused(shop)
     empty(redis.connect())
     web, buyer = shop.web, shop.web.new_buyer()
-    wait_until(lambda: web.ask(shop.card.slug, buyer).status == 202, timeout_seconds=5, what="it admits again")
+    wait_until(lambda: web.ask(shop.card.slug, buyer).status == 202, what="it admits again")
     assert "detail" not in web.get("/readyz").json()
 
 
 def assert_refused(shop: Shop) -> None:
     """Fail unless newcomers are sent away at the API and at the page, and staff can see why."""
-    wait_until(lambda: "maxmemory" in shop.web.get("/readyz").json().get("detail", ""), timeout_seconds=5)
+    wait_until(lambda: "maxmemory" in shop.web.get("/readyz").json().get("detail", ""))
     newcomer = shop.web.new_buyer()
     for answer in (shop.web.ask(shop.card.slug, newcomer), press(shop.web, shop.card, newcomer)):
         assert (answer.status, int(answer.headers["retry-after"]) >= 1) == (503, True), answer

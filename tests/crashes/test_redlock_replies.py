@@ -40,7 +40,7 @@ def assert_free(nodes: Nodes, *, ttl_ms: int = 30_000) -> None:
     """Fail unless another can have the lock now."""
     heir = nodes.lock(ttl_ms=ttl_ms)
     # Any time before the lock of the one before would end by itself: a slow machine loses votes.
-    wait_until(heir.acquire, timeout_seconds=60, what="the lock is free")
+    wait_until(heir.acquire, what="the lock is free")
     assert heir.release()
 
 
@@ -53,7 +53,7 @@ def test_one_lost_reply_is_a_vote_less_and_no_ghost(nodes: Nodes) -> None:
     assert [rule.dropped for rule in rules] == [1]
     assert set(nodes.holders()) == {lock.token}  # the server whose word was lost had said yes
     rules = nodes.lose_next(0)
-    assert lock.extend(40_000)
+    assert lock.extend(500_000)
     assert [rule.dropped for rule in rules] == [1]
     rules = nodes.lose_next(0)
     assert lock.release()
@@ -83,14 +83,14 @@ def test_a_release_without_an_answer_has_released(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("mode", ["set", "add"])
 def test_a_lengthening_without_an_answer_is_told_and_done_once(nodes: Nodes, mode: str) -> None:
-    lock = nodes.lock(ttl_ms=10_000)
+    lock = nodes.lock(ttl_ms=30_000)
     assert lock.acquire()
     rules = nodes.lose_next(*ALL)
     with pytest.raises(RedisUnavailable):
-        lock.extend(30_000, mode=mode)  # type: ignore[arg-type]
+        lock.extend(90_000, mode=mode)  # type: ignore[arg-type]
     assert [rule.dropped for rule in rules] == [1, 1, 1]
-    most = 30_000 + (10_000 if mode == "add" else 0)
-    assert all(25_000 < life <= most for life in nodes.lives())
+    most = 90_000 + (30_000 if mode == "add" else 0)
+    assert all(30_000 < life <= most for life in nodes.lives())
     lock.check()
     assert lock.release()
 
@@ -102,7 +102,7 @@ def test_a_shorter_life_without_an_answer_is_counted(nodes: Nodes) -> None:
     nodes.lose_next(*ALL)
     with pytest.raises(RedisUnavailable):
         lock.extend(1000)
-    assert heir.acquire(timeout_seconds=60)
+    assert heir.acquire(timeout_seconds=120)
     with pytest.raises(LockLost):
         lock.check()
     assert heir.release()
@@ -165,12 +165,12 @@ def test_a_minority_in_a_black_hole_changes_nothing(nodes: Nodes) -> None:
     lock, heir = nodes.lock(), nodes.lock()
     nodes.proxies[2].black_hole = True
     assert lock.acquire()
-    assert lock.extend(40_000)
+    assert lock.extend(500_000)
     assert lock.is_locking(remote=True)
     assert not heir.acquire()
     assert lock.release()
     # Any time before the lock of the one before would end by itself: a slow machine loses votes.
-    wait_until(heir.acquire, timeout_seconds=60, what="the lock is free")
+    wait_until(heir.acquire, what="the lock is free")
     assert heir.release()
 
 
@@ -196,7 +196,7 @@ def test_a_majority_that_refuses_connections_is_refused_at_once(nodes: Nodes) ->
 
 
 def test_a_holder_that_loses_its_majority_hears_of_it(nodes: Nodes) -> None:
-    lock = nodes.lock(ttl_ms=900)
+    lock = nodes.lock(ttl_ms=5000)
     assert lock.acquire()
     for number in (0, 1):
         nodes.proxies[number].black_hole = True
@@ -229,7 +229,7 @@ def test_a_renewal_that_takes_longer_than_the_lock_lives_is_a_loss(nodes: Nodes)
 
 
 def test_an_emptied_server_is_topped_up_and_another_loss_is_survived(nodes: Nodes) -> None:
-    lock = nodes.lock(ttl_ms=3000)
+    lock = nodes.lock(ttl_ms=9000)
     assert lock.acquire()
     for number in ALL:  # one after another: without a top-up the second would end it (L17)
         nodes.empty(number)
@@ -240,7 +240,7 @@ def test_an_emptied_server_is_topped_up_and_another_loss_is_survived(nodes: Node
 
 def test_without_a_top_up_the_second_loss_ends_it(nodes: Nodes) -> None:
     """The control: the top-ups never arrive."""
-    lock = nodes.lock(ttl_ms=3000)
+    lock = nodes.lock(ttl_ms=9000)
     assert lock.acquire()
     refused = [nodes.proxies[number].refuse_requests(keys.fence(nodes.name).encode()) for number in ALL]
     nodes.empty(0)
@@ -253,7 +253,7 @@ def test_without_a_top_up_the_second_loss_ends_it(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
 def test_a_top_up_under_way_does_not_outlive_the_release(nodes: Nodes, late: bool) -> None:
-    lock = nodes.lock(ttl_ms=3000)
+    lock = nodes.lock(ttl_ms=9000)
     assert lock.acquire()
     nodes.empty(0)
     # A renewal names no fence, taking the lock does.

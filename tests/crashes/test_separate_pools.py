@@ -118,16 +118,14 @@ def read_all(waiting: selectors.BaseSelector) -> Iterator[str]:
             yield answer[9:12].decode()
 
 
-def seconds_to_pay(desk: Desk, crowd: AbstractContextManager[None]) -> float:
-    """Return how long the slowest payment took that began after the crowd had asked; /readyz answers in time too."""
+def seconds_to_pay(desk: Desk, crowd: AbstractContextManager[None]) -> tuple[float, float]:
+    """Return how long the slowest payment took that began after the crowd had asked, and how long /readyz took."""
     with crowd:
         answers = [desk.call("payment", number, body={}) for number in range(PAYMENTS)]
         ready = desk.web.get("/readyz")
     assert {answer.status for answer in answers} == {200}
-    slowest = max(answer.seconds for answer in answers)
     assert ready.status == 200
-    assert ready.seconds <= max(READY_SECONDS, slowest)
-    return slowest
+    return max(answer.seconds for answer in answers), ready.seconds
 
 
 @pytest.mark.parametrize("crowd", [hung_up_logins, partial(readers, cookie="ticket=x")], ids=["logins", "readers"])
@@ -136,7 +134,9 @@ def test_payments_do_not_wait_for_a_crowd(
 ) -> None:
     """The control, with one pool for all, is the measure too: the machine may be busy with other things."""
     desk, shared = open_web("own"), open_web("shared")
-    seconds = min(seconds_to_pay(desk, crowd(desk)) for _ in range(TRIES))
+    paid, ready = zip(*(seconds_to_pay(desk, crowd(desk)) for _ in range(TRIES)), strict=True)
+    seconds = min(paid)
+    assert min(ready) <= max(READY_SECONDS, *paid)
     print(f"the slowest payment: {seconds:.2f} s")
     path, headers = f"/api/v1/requests/{shared.ids[0]}/payment", shared.buyers[0].headers
     with crowd(shared), pytest.raises(TimeoutError):

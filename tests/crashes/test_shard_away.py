@@ -34,8 +34,9 @@ from workers.reconciler.loop import Reconciler
 
 UNITS = 100_000
 WINDOW_SECONDS = 5.0
-PATIENCE_SECONDS = 20.0
-ROUNDS = 2
+PATIENCE_SECONDS = 100.0
+# More when the machine stood still in one of them: every round counts, and in the control none would help.
+ROUNDS, MOST_ROUNDS = 2, 6
 # People at each of the healthy shards' SKUs, and at those of the one that goes away.
 PEOPLE, STUBBORN = 2, 1
 # The aim is nine tenths. What is asserted is far from what a busy machine does to a window, and from the control: 0.
@@ -160,7 +161,7 @@ def open_window(shop: Shop, *, at_start: Callable[[], object] = lambda: None) ->
     wait_until(lambda: all(healthy.decided.values()) or time.monotonic() >= ends)
     at_start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=2 * PATIENCE_SECONDS)
     assert not any(thread.is_alive() for thread in threads)
     return healthy, stricken
 
@@ -197,14 +198,16 @@ def wait_until_decided(shop: Shop, cards: Sequence[SaleCard]) -> None:
 
 def assert_round_goes_on() -> None:
     """Fail unless a reconciler comes through a round: what it cannot read keeps it from nothing else."""
-    Reconciler(redis.connect(timeout_seconds=2), stopping=lambda: False).work_once()
+    Reconciler(redis.connect(timeout_seconds=5), stopping=lambda: False).work_once()
     connection.close()
 
 
 def assert_degraded(shop: Shop) -> None:
-    answer = shop.web.get("/readyz")
-    assert answer.status == 200, answer
-    assert f":{shop.lost.port}" in answer.json()["detail"]
+    def degraded() -> bool:
+        answer = shop.web.get("/readyz")
+        return answer.status == 200 and f":{shop.lost.port}" in answer.json().get("detail", "")
+
+    wait_until(degraded, what="it serves, and says what it misses")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -217,7 +220,9 @@ def test_the_skus_of_all_other_shards_go_on(
 ) -> None:
     with shop_on_cluster(process_environment, new_sku=new_sku, folder=tmp_path, program=WHOLE) as shop:
         whole, without, again, placed = 0, 0, 0, []
-        for _ in range(ROUNDS):
+        for number in range(MOST_ROUNDS):
+            if number >= ROUNDS and without >= LEAST_SHARE * whole:
+                break
             before, others = open_window(shop)
             try:
                 meanwhile, stricken = open_window(shop, at_start=lambda: FAULTS[fault].strike(shop.lost))

@@ -26,11 +26,11 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.usefixtures("shop_database")
 PROCESSES, KILLS, SEED = 8, 6, 20260301
 LOOKS = 3
-TTL_MS = 2000
+TTL_MS = 6000
 HELD_UP_SECONDS = (TTL_MS + GRANT_TTL_MS) / 1000
-# Ten times the promise, for a machine that is busy. Nothing else would let the others go on sooner than after minutes:
+# Many times the promise, for a machine that is busy. Nothing else would let the others go on sooner than after minutes:
 # the control's lock holds them up for ten.
-MAX_WAIT_SECONDS = 10 * HELD_UP_SECONDS
+MAX_WAIT_SECONDS = 15 * HELD_UP_SECONDS
 
 
 @dataclass
@@ -152,11 +152,13 @@ def test_without_a_lock_the_log_shows_two_at_once(new_sku: Callable[[], str], tm
     """The control: the log that is read above tells when two hold at once, and when fences do not rise."""
     with crowd(Plan(new_sku(), tmp_path, hold_seconds=0.01), hold_without_a_lock, count=3) as people:
         people.begin()
-        wait_until(lambda: len(people.entries("ends")) > 10)
+
+        def is_seen() -> bool:
+            fences = [entry.fence for entry in people.entries("holds")]
+            return overlaps(people.entries()) != [] and fences != sorted(set(fences))
+
+        wait_until(is_seen, what="two hold at once, and fences do not rise")
         people.end()
-        assert overlaps(people.entries()) != []
-        fences = [entry.fence for entry in people.entries("holds")]
-        assert fences != sorted(set(fences))
 
 
 def test_a_killed_holder_without_a_life_would_hold_everybody_up(new_sku: Callable[[], str], tmp_path: Path) -> None:

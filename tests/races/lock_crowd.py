@@ -42,10 +42,10 @@ class Plan:
 
     name: str
     folder: Path
-    ttl_ms: int = 5000
+    ttl_ms: int = 30_000
     hold_seconds: float = 0.005
     fair: bool = True
-    timeout_seconds: float = 30.0
+    timeout_seconds: float = 120.0
 
     @property
     def log(self) -> Path:

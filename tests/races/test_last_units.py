@@ -36,6 +36,10 @@ def sell_by_reading_then_writing(card: SaleCard, *, number: int, everybody_has_r
     """Sell one unit the plain way: read the stock, and if there is one, write one less."""
     buyer = f"buyer-{number}"
     with own_connection() as connection, connection.transaction():
+        # The others are waited for, and then each other's row locks, on a machine that may stand still.
+        connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        connection.execute("SET LOCAL lock_timeout = '60s'")
+        connection.execute("SET LOCAL statement_timeout = '60s'")
         row = connection.execute(
             "SELECT id, available, held FROM inventory_stock WHERE sku = %s", [card.sku]
         ).fetchone()

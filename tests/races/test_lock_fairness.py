@@ -21,7 +21,8 @@ RUN_SECONDS = 2.0
 # The benchmark has the tight bars (5 %, and waits in seconds). These hold on a machine that does something else too:
 # a wait is counted in turns of others, so that a machine that stands still for a moment makes nobody unfair.
 SPREAD, WORST_TO_MEAN = 0.15, 2.0
-RUNS = 3
+# A run in which the machine stood still proves nothing either way.
+RUNS, TURNS_EACH = 10, 5
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Fairness:
     @property
     def is_fair(self) -> bool:
         """Say whether the run is within the bars."""
-        return self.spread <= SPREAD and self.worst_to_mean <= WORST_TO_MEAN
+        is_long_enough = self.turns > TURNS_EACH * PROCESSES
+        return is_long_enough and self.spread <= SPREAD and self.worst_to_mean <= WORST_TO_MEAN
 
 
 def measured(people: Crowd, *, begins: float, ends: float) -> Fairness:
@@ -81,9 +83,9 @@ def run_once(plan: Plan, *, seconds: float = RUN_SECONDS) -> Fairness:
 def test_without_fairness_few_have_it_most_of_the_time(new_sku: Callable[[], str], tmp_path: Path) -> None:
     """The control: the same run, and anyone who gives the lock back may take it again before those who wait."""
     runs: list[Fairness] = []
-    while all(run.is_fair for run in runs):
+    while all(run.is_fair or run.turns <= TURNS_EACH * PROCESSES for run in runs):
         assert len(runs) < RUNS, runs
-        runs.append(run_once(Plan(new_sku(), tmp_path / str(len(runs)), fair=False), seconds=1.0))
+        runs.append(run_once(Plan(new_sku(), tmp_path / str(len(runs)), fair=False)))
 
 
 def test_everybody_gets_it_equally_often_and_equally_soon(new_sku: Callable[[], str], tmp_path: Path) -> None:
@@ -91,4 +93,3 @@ def test_everybody_gets_it_equally_often_and_equally_soon(new_sku: Callable[[], 
     while not any(run.is_fair for run in runs):
         assert len(runs) < RUNS, runs
         runs.append(run_once(Plan(new_sku(), tmp_path / str(len(runs)))))
-    assert runs[-1].turns > 5 * PROCESSES

@@ -145,11 +145,14 @@ def test_a_lock_that_ends_during_a_pause_lets_two_in(new_sale: Callable[[Rival, 
     sale = new_sale(rival, 1)
 
     def buy_and_forgive(number: int) -> None:
+        with connection.cursor() as cursor:  # for the writers' turn, on a machine that may stand still
+            cursor.execute("SET lock_timeout = '60s'")
         with suppress(Exception):  # the lock, when it is given back, is not theirs any more
             click(rival, sale, f"buyer-{number}")
 
     with ThreadPoolExecutor(2) as pool:
         with own_connection() as holder, holder.transaction():
+            holder.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             holder.execute("SELECT 1 FROM rival_stock WHERE sale = %s FOR UPDATE", [sale])
             buying = [pool.submit(buy_and_forgive, number) for number in range(2)]
             wait_until(lambda: waiting_writers() == 2, what="both have read and want to write")

@@ -103,7 +103,7 @@ def test_two_settlers_decide_everything_once_though_their_locks_are_stolen(new_s
     for card in cards:
         close_sale(card)
     stolen, seen = 0, dict.fromkeys(asked, -1)
-    with two_settlers(batch=3, lock_ttl_ms=300):
+    with two_settlers(batch=3, lock_ttl_ms=3000):
         while not all(line_is_empty(card) for card in cards):
             for card in cards:
                 decided = line.look(redis.connect(), card.sku).decided
