@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Request, Response, Route, expect
 
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
@@ -37,6 +37,18 @@ def crowd(card: SaleCard, people: int) -> None:
 
 def focused(visit: Visit) -> str:
     return visit.page.evaluate("document.activeElement.tagName + ':' + document.activeElement.textContent.trim()")
+
+
+def asks_of(visit: Visit) -> list[str]:
+    """Return the list to which every ask about a ticket is added; the log is asked for its proof by itself."""
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        if "/requests/" in request.url and not request.url.endswith("/proof"):
+            asked.append(request.url)
+
+    visit.context.on("request", note)
+    return asked
 
 
 def announced(visit: Visit) -> str:
@@ -130,18 +142,18 @@ def test_polling_where_streams_do_not_come_through(open_sale: MakeSale, visit: O
 
 
 def test_streams_alone_tell_it_where_nobody_polls(open_sale: MakeSale, visit: OpenVisit) -> None:
-    """The other half of the control above: the page is told by its stream, before it would have asked."""
+    """The other half of the control above: whatever the page asks, it is told that the person waits."""
     card, waiter = open_sale(units=1), visit()
     held = take_all(card)
     waiter.wait_in_line(card)
-    asked: list[str] = []
-    waiter.context.on("request", lambda request: asked.append(request.url))
+    address = f"{waiter.root}/api/v1/requests/{waiter.request_id}"
+    status = waiter.context.request.get(address).text()
+    assert json.loads(status)["state"] == "waitlisted"
+    waiter.context.route(address, lambda route: route.fulfill(body=status, content_type="application/json"))
     with waiter.page.expect_response(lambda response: response.url.endswith("/events"), timeout=PATIENCE_MS):
         waiter.page.reload()
-    asked.clear()
     let_holds_end(held)
     waiter.sees_state("held")
-    assert not [url for url in asked if url.endswith(f"/api/v1/requests/{waiter.request_id}")]
 
 
 def test_a_hidden_tab_asks_seldom_and_its_title_tells_of_the_hold(open_sale: MakeSale, visit: OpenVisit) -> None:
@@ -151,8 +163,7 @@ def test_a_hidden_tab_asks_seldom_and_its_title_tells_of_the_hold(open_sale: Mak
     waiter.wait_in_line(card)
     waiter.stop_clock()
     waiter.page.evaluate(HIDE, True)
-    asked: list[str] = []
-    waiter.context.on("request", lambda request: asked.append(request.url) if "/requests/" in request.url else None)
+    asked = asks_of(waiter)
     let_holds_end(held)
     wait_until(
         lambda: Order.objects.filter(request_id=waiter.request_id, state="held").exists(),
@@ -186,8 +197,7 @@ def test_a_hidden_tab_with_a_final_ticket_asks_nothing(open_sale: MakeSale, visi
     )
     buyer.page.reload()
     buyer.sees_state("expired")
-    asked: list[str] = []
-    buyer.context.on("request", lambda request: asked.append(request.url) if "/requests/" in request.url else None)
+    asked = asks_of(buyer)
     buyer.page.evaluate(HIDE, True)
     buyer.page.clock.run_for(60_000)
     assert asked == []
@@ -201,9 +211,13 @@ def test_a_place_that_the_server_lost_comes_back_by_the_kept_ticket(open_sale: M
         buyer.sees_state("queued")
         kept = buyer.page.evaluate("localStorage.getItem('fairdrop:ticket:' + location.pathname.split('/')[2])")
         assert kept.startswith("fdt2.")
-        with buyer.page.expect_response(lambda response: response.url.endswith("/tickets/restore")) as restored:
+
+        def is_restored(response: Response) -> bool:
+            """The shop may answer 503 until it has told Redis of the sale again."""
+            return response.url.endswith("/tickets/restore") and response.status in (200, 202)
+
+        with buyer.page.expect_response(is_restored):
             road.forget(card)
-        assert restored.value.status in (200, 202)
     finally:
         lock.release()
     buyer.sees_state("held")
@@ -220,15 +234,15 @@ def test_the_sale_opens_by_itself_whatever_the_device_believes(
         f"const Old = Date; Date = class extends Old {{ constructor(...given) {{ given.length ? super(...given) :"
         f" super(now() + {skew}); }} }};"
     )
-    for seconds in (9, 60):  # the second for a machine on which the first is nearly over when the page is there
+    for seconds in (20, 90):  # the second for a machine on which the first is nearly over when the page is there
         card = open_sale(units=5, opens_in_seconds=seconds)
         buyer.see_sale(card)
-        if card.opens_at - datetime.now(card.opens_at.tzinfo) > timedelta(seconds=4):
+        if card.opens_at - datetime.now(card.opens_at.tzinfo) > timedelta(seconds=12):
             break
     button = buyer.page.get_by_role("button")
     expect(button.filter(has_text="Not open yet")).to_be_disabled()
     timer = buyer.page.get_by_role("timer")
-    expect(timer).to_have_text(re.compile(r"^0:0\d$"))
+    expect(timer).to_have_text(re.compile(r"^[01]:\d\d$"))
     expect(button.filter(has_text="Get mine")).to_be_enabled()
     early = card.opens_at - datetime.now(card.opens_at.tzinfo)
     assert early <= timedelta(milliseconds=300), "the button opened before its moment"

@@ -26,7 +26,8 @@ from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]
-UNITS = 2400
+# So many that no flood of a test sells them out, however long it lasts.
+UNITS = 100_000
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from tests.support.shown_sales import shown_sales
 from tests.support.waiting import wait_until
 
 TOKEN = "-audit-token-of-a-test-that-begins-with-a-hyphen"
-FLOOD_SECONDS = 90.0
+FLOOD_SECONDS = 400.0
 UNITS = 20
 # On a busy machine less is too short to pay in, and then everybody's turn comes: the run proves nothing.
 HOLD_SECONDS = 5
@@ -148,7 +148,7 @@ def test_a_flood_that_never_sells_out_proves_nothing(
     assert "proves nothing: vacuous" in done.stdout
 
 
-@pytest.mark.parametrize("more", [["--attempts", "600"], ["--attempts", "500000", "--run-time", "5s"]])
+@pytest.mark.parametrize("more", [["--attempts", "600"], ["--attempts", "500000", "--run-time", "10s"]])
 def test_plain_locust_judges_too(
     shop: Caller, environment: dict[str, str], tmp_path: Path, open_sale: Callable[..., SaleCard], more: list[str]
 ) -> None:

@@ -28,7 +28,8 @@ from workers.embedded.server import free_port
 
 TOKEN = "audit-token-of-a-stopped-flood"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-STOP_SECONDS = 5.0
+# Far more than a stop takes, and far less than a hold lasts, which a run that is not stopped waits for.
+STOP_SECONDS = 60.0
 HOLD_SECONDS = 3600
 STOPPED_EARLY = "stopped early, not judged"
 
@@ -103,6 +104,10 @@ def stop(page: Caller) -> tuple[Answer, float]:
     return answer, time.monotonic() - began
 
 
+def wait_until_over(page: Caller) -> None:
+    wait_until(lambda: page.get("/stats/requests").json()["state"] in ("stopped", "ready"), what="it is over")
+
+
 @pytest.mark.parametrize("words", [(), ("--processes", "2")], ids=["one process", "two workers"])
 def test_stop_ends_a_run_within_seconds_and_each_run_has_its_folder(
     shop: Caller, environment: dict[str, str], tmp_path: Path, card: SaleCard, chromium: Browser, words: tuple[str, ...]
@@ -118,10 +123,15 @@ def test_stop_ends_a_run_within_seconds_and_each_run_has_its_folder(
             took.append(seconds)
             assert answer.json() == {"success": True, "message": STOPPED_EARLY}
             assert page.get("/fairdrop/sales.json").json()["state"] == STOPPED_EARLY
-            wait_until(lambda: page.get("/stats/requests").json()["state"] in ("stopped", "ready"), what="it is over")
+            wait_until_over(page)
         visit = Visit.open(chromium, f"http://127.0.0.1:{page.port}", viewport=DESKTOP)
-        visit.go("/fairdrop/runs/")
-        expect(visit.page.get_by_role("row", name="Stopped early, not judged.")).to_have_count(3)
+        listed_runs = visit.page.get_by_role("row", name="Stopped early, not judged.")
+
+        def all_listed() -> bool:
+            visit.go("/fairdrop/runs/")
+            return listed_runs.count() == 3
+
+        wait_until(all_listed, what="each is in the list")
         visit.check_page()
         visit.picture("flood-runs")
         visit.page.get_by_role("row", name="Stopped early").get_by_role("link").first.click()
@@ -133,11 +143,11 @@ def test_stop_ends_a_run_within_seconds_and_each_run_has_its_folder(
         assert page.get("/fairdrop/runs/../report.html").status == 404
     assert min(took) < STOP_SECONDS, took
     assert len(set(runs)) == 3
+    listed = wait_until(lambda: (text := (folder / "index.html").read_text()).count("/report.html") >= 3 and text)
     for run in runs:
         assert json.loads((run / "run.json").read_text())["stopped_early"] is True
         assert not (run / "verdict.json").exists()
         assert list(run.glob("history-*.jsonl"))
-    listed = (folder / "index.html").read_text()
     assert all(f'href="{run.name}/report.html"' in listed for run in runs)
     assert demo.read_text() == "the demo's"
 
@@ -149,7 +159,11 @@ def test_a_run_that_ends_by_itself_is_judged(
     folder = tmp_path / "flood"
     with locust(environment, folder) as page:
         run = start(page, shop, card, folder, ("buyers", "5"), ("attempts", "5"), ("mix", "honest"))
-        wait_until(lambda: (folder / "index.html").exists(), what="it is judged and listed")
+        index = folder / "index.html"
+        wait_until(
+            lambda: index.exists() and (run / "verdict.json").exists() and run.name in index.read_text(),
+            what="it is judged and listed",
+        )
     assert json.loads((run / "verdict.json").read_text())["sales"][0]["sale"] == card.slug
     assert "stopped_early" not in json.loads((run / "run.json").read_text())
     assert "Stopped early" not in (folder / "index.html").read_text()
@@ -175,8 +189,9 @@ def test_the_class_picker_chooses_who_comes(
         assert all(name in shown for name in ("Honest", "Impatient", "Bot", "Hoarder", "LatePayer", "Restorer"))
         run = start(page, shop, card, folder, ("user_classes", "Bot"), ("user_classes", "Hoarder"))
         assert kinds_of(run) == {"bot": 1, "hoarder": 2}
-        assert ratios(page) == {"Bot", "Hoarder"}
+        wait_until(lambda: ratios(page) == {"Bot", "Hoarder"}, what="both are at work")
         stop(page)
+        wait_until_over(page)
         settings = json.dumps({"user_class_name": "Bot", "weight": 5})
         assert page.call("POST", "/user", body=settings, headers={"Content-Type": "application/json"}).status == 201
         run = start(page, shop, card, folder, ("user_classes", "Bot"), ("user_classes", "Hoarder"))
@@ -189,5 +204,5 @@ def test_tags_choose_who_comes(shop: Caller, environment: dict[str, str], tmp_pa
     with locust(environment, folder, "--tags", "watcher", "bot") as page:
         run = start(page, shop, card, folder)
         assert kinds_of(run) == {"bot": 1, "watcher": 1}
-        assert ratios(page) == {"Bot", "Watcher"}
+        wait_until(lambda: ratios(page) == {"Bot", "Watcher"}, what="both are at work")
         stop(page)

@@ -134,8 +134,8 @@ def test_the_tab_shows_the_sales_live(chromium: Browser, stub_shop: str, locust_
     finally:
         visit.close()
     assert visit.faults == []
-    rows = locust_page.get("/fairdrop/sales.csv").body.decode().splitlines()
-    assert rows[1] == "lantern,100,0,42,60,7,90,2,broken"
+    wanted = "lantern,100,0,42,60,7,90,2,broken"
+    wait_until(lambda: locust_page.get("/fairdrop/sales.csv").body.decode().splitlines()[1:2] == [wanted], what=wanted)
 
 
 def _picture(name: str) -> Path:

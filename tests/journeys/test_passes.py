@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime, timedelta
 
 import pytest
 from playwright.sync_api import Browser, Error, Route, expect
@@ -58,9 +59,13 @@ def person(chromium: Browser, pass_web: Caller) -> Iterator[OpenVisit]:
 
 @pytest.mark.parametrize("locale", READY)
 def test_the_pass_is_there_before_the_opening(locale: str, guarded_sale: MakeSale, person: OpenVisit) -> None:
-    card, ann = guarded_sale(opens_in_seconds=20), person(locale=locale)
-    ann.see_sale(card)
-    ann.sees(READY[locale])
+    ann = person(locale=locale)
+    for seconds in (20, 120):  # the second for a machine on which the first is nearly over when the pass is there
+        card = guarded_sale(opens_in_seconds=seconds)
+        ann.see_sale(card)
+        ann.sees(READY[locale])
+        if card.opens_at - datetime.now(card.opens_at.tzinfo) > timedelta(seconds=10):
+            break
     expect(ann.page.locator("form.buy button")).to_be_disabled()  # it is not open yet
     expect(ann.page.locator("[data-pass] input")).to_have_value(re.compile(r"^p\d+\.[\w-]{22}\.[\w-]{22}$"))
     ann.check_page()
@@ -111,12 +116,14 @@ def test_a_spent_pass_is_replaced_by_the_page_itself(guarded_sale: MakeSale, per
     card, ann = guarded_sale(limit=2), person()
     ann.see_sale(card)
     ann.sees(READY["en-GB"])
+    expect(ann.page.locator("[data-pass] input")).not_to_have_value("")
     first = ann.page.locator("[data-pass] input").input_value()
     ann.page.locator("form.buy button").click()
     ann.page.wait_for_url("**/requests/**")
     ann.see_sale(card)
     ann.sees(READY["en-GB"])
-    assert ann.page.locator("[data-pass] input").input_value() not in ("", first)
+    expect(ann.page.locator("[data-pass] input")).not_to_have_value("")
+    expect(ann.page.locator("[data-pass] input")).not_to_have_value(first)
     # What another tab has spent is refused once, and the page makes another one.
     ann.page.locator("[data-pass] input").evaluate("(input, text) => { input.value = text; }", first)
     ann.page.locator("form.buy button").click()

@@ -7,10 +7,11 @@ by the pace of the machine: it is counted. With holds of a minute it takes sever
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -134,11 +135,30 @@ def pay_until_sold(web: Caller, crowd: Crowd, always_in_stock: Crowd, *, units: 
 
     def sold() -> bool:
         pay_some(web, crowd, seen)
-        ask_once(web, always_in_stock)
         time.sleep(0.05)
         return crowd.count("paid") >= units
 
-    wait_until(sold, timeout_seconds=PATIENCE_SECONDS + 2 * GENERATIONS * HOLD_SECONDS, what="every unit is paid for")
+    patience = PATIENCE_SECONDS + 2 * GENERATIONS * HOLD_SECONDS
+    with asking(web, always_in_stock):
+        wait_until(sold, timeout_seconds=patience, what="every unit is paid for")
+
+
+@contextmanager
+def asking(web: Caller, crowd: Crowd) -> Iterator[None]:
+    """Let somebody ask every tenth of a second: when settlers stand still, one of them waits for all that time."""
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.wait(0.1):
+            ask_once(web, crowd)
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask)
+        try:
+            yield
+        finally:
+            over.set()
+            asked.result(timeout=PATIENCE_SECONDS)
 
 
 def pay(web: Caller, crowd: Crowd, name: str) -> str:

@@ -19,6 +19,7 @@ from shop.sales.catalogue import SaleCard, find_sale
 from tests.support import road
 from tests.support.http_calls import Caller
 from tests.support.shown_sales import shown_sales
+from tests.support.waiting import wait_until
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
@@ -98,6 +99,11 @@ class Visit:
         """Let the page's time go on only when the test says so. It needs `page.clock.install()` before the page."""
         # The moment has to lie ahead of the page when the call arrives there, also on a machine that is slow.
         self.page.clock.pause_at(self.page.evaluate("Date.now() / 1000 + 10"))
+
+    def wait_for_faults(self, text: str) -> None:
+        """Wait until the console complains of `text`."""
+        # What it says arrives while the page is asked for something.
+        wait_until(lambda: self.page.title() is not None and any(text in fault for fault in self.faults), what=text)
 
     def press(self, name: str) -> None:
         """Press a button as a person does: it must be there, be seen, and be on."""
