@@ -3,8 +3,8 @@ FROM python:3.11.14-slim-bookworm AS shop
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN useradd --create-home --uid 10001 fairdrop
 WORKDIR /srv/fairdrop
-COPY requirements/base.txt requirements/
-RUN pip install --require-hashes -r requirements/base.txt
+COPY requirements/image.txt requirements/
+RUN pip install --require-hashes -r requirements/image.txt
 COPY manage.py ./
 COPY inventory inventory
 COPY shop shop

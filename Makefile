@@ -138,7 +138,7 @@ audit: $(VENV)/load.stamp ## check every invariant of every sale of the running 
 
 .PHONY: pins
 pins: $(VENV)/dev.stamp ## compile requirements/*.in into hash-pinned requirements/*.txt
-	cd requirements && for name in base load dev bench; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done
+	cd requirements && for name in base image load dev bench; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done
 
 .PHONY: digests
 digests: ## write the digest of each image's tag into Dockerfile and docker-compose.yml (needs Docker and its registry)
