@@ -2,6 +2,9 @@
 
 from django.apps import AppConfig
 
+# Before another app imports the library of Redis: here it does not take OpenTelemetry along.
+import inventory.redis  # noqa: F401
+
 
 class InventoryConfig(AppConfig):
     name = "inventory"

@@ -444,6 +444,15 @@ DJANGO_STRUCTLOG_STATUS_START_LOG_LEVEL = logging.DEBUG
 METRICS_ADDRESS = env.str("FAIRDROP_METRICS_ADDRESS", default="")
 if METRICS_ADDRESS and not METRICS_ADDRESS.rpartition(":")[2].isdecimal():
     raise ImproperlyConfigured("FAIRDROP_METRICS_ADDRESS must be host:port")
+# The collector of traces, "http://host:4318"; empty: no traces. OpenTelemetry's library reads it again by itself.
+TRACES_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", default="")
+# Which part of the requests is traced. Each of their samplers chooses a request by its id, so all come to one number.
+TRACES_RATIO = env.float("OTEL_TRACES_SAMPLER_ARG", default=1.0)
+TRACES_SAMPLER = env.str("OTEL_TRACES_SAMPLER", default="traceidratio").removeprefix("parentbased_")
+if TRACES_SAMPLER in ("always_on", "always_off"):
+    TRACES_RATIO = float(TRACES_SAMPLER == "always_on")
+elif TRACES_SAMPLER != "traceidratio" or not 0 <= TRACES_RATIO <= 1:
+    raise ImproperlyConfigured("OTEL_TRACES_SAMPLER is always_on, always_off or traceidratio, its ARG from 0 to 1")
 SECRETS = [
     *(SECRET_KEY, *SECRET_KEY_FALLBACKS, *TOKEN_KEYS, *(key.partition("=")[2] for key in LOG_KEYS)),
     *(AUDIT_TOKEN, SANDBOX_SECRET, STRIPE_KEY, STRIPE_WEBHOOK_SECRET),

@@ -16,6 +16,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars
 from inventory.exceptions import LineNotTold
 from inventory.fault_injection import fault_point
 from inventory.postgres import LastingConnection
+from inventory.telemetry import traces
 from inventory.telemetry.measures import STORE_ERRORS
 from shop.orders import holds
 
@@ -91,15 +92,16 @@ class Expirer:
             if self._stopping():
                 break
             bind_contextvars(requests=batch)
-            fault_point("before_expire")
-            with self._database.get().transaction(), self._database.get().cursor() as cursor:
-                # Who works under this row will be done soon, or not for seconds: then the other SKUs come first.
-                cursor.execute("SET LOCAL lock_timeout = '250ms'")
-                changes = holds.expire_due(cursor, sku=sku, request_ids=batch)
-                fault_point("in_expire")
-            fault_point("after_expire")
-            with suppress(LineNotTold):  # the reconciler tells it: the stock row's version has changed
-                holds.publish(changes)
+            with traces.spans("expire", batch, store="postgresql", sku=sku):
+                fault_point("before_expire")
+                with self._database.get().transaction(), self._database.get().cursor() as cursor:
+                    # Who works under this row will be done soon, or not for seconds: then the other SKUs come first.
+                    cursor.execute("SET LOCAL lock_timeout = '250ms'")
+                    changes = holds.expire_due(cursor, sku=sku, request_ids=batch)
+                    fault_point("in_expire")
+                fault_point("after_expire")
+                with suppress(LineNotTold):  # the reconciler tells it: the stock row's version has changed
+                    holds.publish(changes)
             ended += len(changes.changed)
         return ended
 

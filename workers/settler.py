@@ -21,6 +21,7 @@ from inventory.postgres import LastingConnection
 from inventory.records import Record
 from inventory.redis import Client, clocks, shards_of
 from inventory.states import State
+from inventory.telemetry import traces
 from inventory.telemetry.measures import ANSWER, ROUND_TRIP, STORE_ERRORS, Histogram, Tally
 from workers.settlement import Settlement, seen_fence, settle_batch
 
@@ -212,31 +213,26 @@ class Settler:
         fault_point("before_take")
         handed = writing.take(self._client, sku, token=lock.token, call=call, batch=self._batch, probe=probe)
         while handed.requests:
-            bind_contextvars(requests=[name for name, _ in handed.requests[:MAX_NAMED]])
-            fault_point("after_take")
-            lock.check()
-            settlement = self._settle(sku, lock, handed)
-            done += len(settlement.settled)
-            if not settlement.settled:
-                self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
-            if self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
-                writing.settle(self._client, sku, token=lock.token, call=call, **settlement._asdict())
-                count_decisions(handed, settlement)
-                break
-            call += 1
-            decided, handed = (
-                handed,
-                writing.settle_and_take(
-                    self._client,
-                    sku,
-                    token=lock.token,
-                    **settlement._asdict(),
-                    call=call,
-                    batch=self._batch,
-                ),
-            )
-            fault_point("after_settle")
-            count_decisions(decided, settlement)  # buyers are told first
+            names = [name for name, _ in handed.requests]
+            bind_contextvars(requests=names[:MAX_NAMED])
+            with traces.spans("settle", names, sku=sku) as spans:
+                fault_point("after_take")
+                lock.check()
+                settlement = self._settle(sku, lock, handed)
+                spans.note_outcomes((name, record.state.value) for name, record in settlement.settled)
+                done += len(settlement.settled)
+                if not settlement.settled:
+                    self._rests_until[sku] = time.monotonic() + UNDECIDED_SECONDS
+                if self._stopping() or not settlement.settled or time.monotonic() >= turn_ends:
+                    writing.settle(self._client, sku, token=lock.token, call=call, **settlement._asdict())
+                    count_decisions(handed, settlement)
+                    break
+                call, decided = call + 1, handed
+                handed = writing.settle_and_take(
+                    self._client, sku, token=lock.token, **settlement._asdict(), call=call, batch=self._batch
+                )
+                fault_point("after_settle")
+                count_decisions(decided, settlement)  # buyers are told first
         return done
 
     def _settle(self, sku: str, lock: Lock, handed: Handed) -> Settlement:
@@ -246,13 +242,14 @@ class Settler:
         A COMMIT whose answer was lost is safe to repeat: the orders are found by request id.
         """
         dead = handed.kind == "dead"
+        names = [name for name, _ in handed.requests]
         if dead:
-            names = [name for name, _ in handed.requests]
             log.error("request refused after too many hand-outs", action="dead_letter", sku=sku, requests=names)
         lock.check()
         try:
             began, connection = time.monotonic(), self._database.get()
-            settlement = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
+            with traces.spans("transaction", names, store="postgresql"):
+                settlement = settle_batch(connection, sku=sku, fence=lock.fence, requests=handed.requests, dead=dead)
             TRANSACTION_SECONDS.observe(time.monotonic() - began)
             DEAD_LETTERS.add("dead", len(handed.requests) if dead else 0)
             return settlement

@@ -124,6 +124,13 @@ def state_of(code: int) -> State | None:
     return STATE_OF_LETTER[chr(code - Code.KNOWN_BEFORE)] if code > Code.KNOWN_BEFORE else None
 
 
+def word_of(code: int) -> str:
+    """Return an answer's code in a word: "known" of who was admitted before, in whatever state."""
+    if code > Code.KNOWN_BEFORE:
+        return "known"
+    return "standby" if code == Code.ON_STANDBY else Code(code).name.lower()
+
+
 def _script_keys(line: SaleLine) -> list[str]:
     makers = (keys.sales, keys.stock, keys.line, keys.in_flight, keys.records, keys.live_units, keys.ended_requests)
     return [*(make(line.sku) for make in makers), keys.networks(line.sku), keys.passes(line.sku)]

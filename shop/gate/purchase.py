@@ -31,6 +31,7 @@ from inventory.records import Ticket, request_id
 from inventory.redis import AsyncClient, clocks
 from inventory.redis.memory import WATCH
 from inventory.states import State
+from inventory.telemetry import traces
 from inventory.telemetry.measures import ANSWER, Histogram
 from shop.access import codes, emails, passes
 from shop.access.codes import NOT_SHOWN
@@ -204,6 +205,10 @@ def with_tickets(batch: Sequence[Asked], answers: Sequence[Answer]) -> list[Told
     return [Told(answer, next(tickets) if answer.seq else "") for answer in answers]
 
 
+def _traced(asked: Asked, answer: Answer) -> traces.Asked:
+    return traces.Asked(asked.ask.request_id, asked.came_at, admission.word_of(answer.code))
+
+
 class Purchases:
     """The admission door of one process: a coalescer for each sale. rates: counted each ask before it came here."""
 
@@ -370,8 +375,10 @@ class Purchases:
             async def admit(batch: Sequence[Asked]) -> Sequence[Told]:
                 card = batch[-1].entry.card  # a limit may have changed since
                 line = SaleLine(sale_id, card.sku, card.network_limit, card.public_us)
+                sent_at = time.monotonic()
                 answers = await admission.admit_async(self._client, line, [each.ask for each in batch])
                 told = with_tickets(batch, answers)
+                traces.note_asks(map(_traced, batch, answers), sent_at=sent_at)
                 ASK_SECONDS.observe_since([each.came_at for each in batch])
                 return told
 

@@ -15,6 +15,7 @@ from django.conf import settings
 from inventory import redis
 from inventory.exceptions import MethodNotAllowed, RateLimited
 from inventory.records import sale_id_of
+from inventory.telemetry import traces
 from inventory.telemetry.page import serve as serve_metrics
 from shop.access.rush import RUSHES
 from shop.buyers import issue_buyer, set_cookie_header
@@ -230,6 +231,7 @@ class Gate:
         self._streams = Streams(self._board, self._statuses)
         self._streams.start()
         serve_metrics(settings.METRICS_ADDRESS, metrics.PROCESS, lambda: metrics.collectors(self._board, self._streams))
+        traces.start(metrics.PROCESS)
         self._readiness = Readiness(self._looking)
         self._front = FrontPages(self._board, self._behind, tokens=self._tokens)
 
@@ -257,6 +259,7 @@ class Gate:
             await redis.close_async(self._looking)
             await redis.close_async(self._client)
             self._client = None
+            traces.end()
 
 
 def with_request_id(scope: Scope, send: Send) -> tuple[Scope, Send]:

@@ -4,6 +4,7 @@ Never decides and never writes the database.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from inventory.exceptions import (
 from inventory.line import admission, reading
 from inventory.redis import clocks, memory
 from inventory.states import State
+from inventory.telemetry import traces
 from inventory.telemetry.measures import Tally
 from shop.access import codes, emails, passes
 from shop.models import Order
@@ -117,15 +119,8 @@ def ask(
     card, answer = _admit_primed(card, wish)
     if error := refusal(answer.code, card, now=clocks.now()):
         raise sent.refusal if answer.code in codes.NOT_SHOWN and sent.refusal else error
-    ASKS.add(word_of(answer.code))
+    ASKS.add(admission.word_of(answer.code))
     return _view_of_answer(wish, answer, card=card)
-
-
-def word_of(code: int) -> str:
-    """Return what the answer to an admission with this code is counted as."""
-    if code > admission.Code.KNOWN_BEFORE:
-        return "known"
-    return "standby" if code == admission.Code.ON_STANDBY else "admitted"
 
 
 def check_wish(*, quantity: int, idempotency_key: str) -> None:
@@ -195,7 +190,9 @@ def _admit_primed(card: SaleCard, wish: admission.Ask) -> tuple[SaleCard, admiss
 
 def _admit(card: SaleCard, wish: admission.Ask) -> admission.Answer:
     line = admission.SaleLine(card.sale_id, card.sku, card.network_limit, card.public_us)
+    sent_at = time.monotonic()
     (answer,) = admission.admit(redis.connect(), line, [wish])
+    traces.note_asks([traces.Asked(wish.request_id, sent_at, admission.word_of(answer.code))], sent_at=sent_at)
     return answer
 
 

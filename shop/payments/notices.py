@@ -19,6 +19,7 @@ from inventory.line.writing import Settled
 from inventory.postgres import Cursor, pipeline_of
 from inventory.records import StockFigures
 from inventory.states import Reason, State
+from inventory.telemetry import traces
 from inventory.telemetry.measures import HOLD, Histogram
 from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
 from shop.orders.holds import Changes, catch_up, publish
@@ -116,8 +117,11 @@ def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     target = find_target(notice, provider_name=provider_name)
     if notice.card:
         Payment.objects.filter(reference=notice.reference, card="").update(card=notice.card)
-    with bound_contextvars(payment=notice.reference, request=target.request_id):
-        return _take(notice, target, provider_name=provider_name)
+    name = target.request_id
+    with bound_contextvars(payment=notice.reference, request=name), traces.spans("pay", [name]) as spans:
+        result = _take(notice, target, provider_name=provider_name)
+        spans.note_outcomes([(name, result)])
+        return result
 
 
 def _take(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult:

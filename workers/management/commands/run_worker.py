@@ -19,6 +19,7 @@ from inventory.heartbeats import Heartbeat
 from inventory.line.pubsub import WakeUps
 from inventory.redis.clocks import ClockCollector
 from inventory.redis.cluster_settings import wrong_settings
+from inventory.telemetry import traces
 from inventory.telemetry.page import Collector
 from inventory.telemetry.page import serve as serve_metrics
 from shop.sandbox import deliveries
@@ -189,9 +190,11 @@ class Command(BaseCommand):
         if options["name"] == "reconciler":
             collectors.append(GAUGES)
         serve_metrics(settings.METRICS_ADDRESS, options["name"], lambda: list(collectors))
+        traces.start(options["name"])
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])
         watcher = ClockWatcher(redis.connect(timeout_seconds=CLOCK_TIMEOUT_SECONDS))
         watcher.start()
         WORKERS[options["name"]](stop, heartbeat)
         watcher.end()
+        traces.end()
         log.info("worker stopped", action="worker_stopped", worker=options["name"])
