@@ -17,7 +17,7 @@ from inventory.exceptions import LineNotTold
 from inventory.fault_injection import fault_point
 from inventory.postgres import LastingConnection
 from inventory.telemetry import traces
-from inventory.telemetry.measures import STORE_ERRORS
+from inventory.telemetry.measures import note_store_errors
 from shop.orders import holds
 
 log = structlog.get_logger(__name__)
@@ -66,7 +66,7 @@ class Expirer:
         return 0
 
     def _put_off(self, error: psycopg.Error, *, sku: str = "") -> None:
-        STORE_ERRORS.add("postgresql")
+        note_store_errors("postgresql")
         log.warning("database away or busy", action="expire_retry", sku=sku, error=str(error))
         self.close()
 

@@ -14,7 +14,7 @@ from django.db import close_old_connections, connections
 
 from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Heartbeat
-from inventory.telemetry.measures import STORE_ERRORS
+from inventory.telemetry.measures import note_store_errors
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ def run_until_stopped(
                 heartbeat.note(away=True)
             stop.wait(RETRY_SECONDS)
         except DatabaseError as error:
-            STORE_ERRORS.add("postgresql")
+            note_store_errors("postgresql")
             log.warning("database away or busy", action="database_retry", error=str(error))
             connections.close_all()
             if heartbeat:

@@ -22,7 +22,7 @@ from inventory.records import Record
 from inventory.redis import Client, clocks, shards_of
 from inventory.states import State
 from inventory.telemetry import traces
-from inventory.telemetry.measures import ANSWER, ROUND_TRIP, STORE_ERRORS, Histogram, Tally
+from inventory.telemetry.measures import ANSWER, ROUND_TRIP, Histogram, Tally, note_store_errors
 from workers.settlement import Settlement, seen_fence, settle_batch
 
 log = structlog.get_logger(__name__)
@@ -145,6 +145,7 @@ class Settler:
                 cursor.execute(LIVE_SKUS)
                 self._listed = sorted({*self._listed, *(sku for (sku,) in cursor.fetchall())})
         except psycopg.Error as error:
+            note_store_errors("postgresql")
             log.warning("SKUs not listed: Redis and the database are away", action="redis_retry", error=str(error))
             self._database.drop()
             self._database_failed = True
@@ -263,7 +264,7 @@ class Settler:
             self._raise_fence(sku, lock)
             raise
         except psycopg.Error as error:
-            STORE_ERRORS.add("postgresql")
+            note_store_errors("postgresql")
             log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
             self._give_back(sku, lock)
             raise BatchDeferred("the batch stays in flight until the database answers") from error

@@ -42,7 +42,7 @@ from inventory.redis.address import Address, read_address
 from inventory.redis.connections import WaitingPlace as WaitingPlace  # locks keep one
 from inventory.redis.connections import keep_ready, send
 from inventory.redis.shards import Shards, Topology
-from inventory.telemetry.measures import SCRIPT_SECONDS, STORE_ERRORS
+from inventory.telemetry.measures import SCRIPT_SECONDS, note_store_errors
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 # A line of a script in whose place a function stands that several scripts have.
@@ -204,7 +204,12 @@ def _client_for(client: Any, key: str) -> Any:
     shards = shards_of(client)
     if shards is None:
         return client
-    return shards.client_of(shards.topology.shard_of(key))
+    try:
+        return shards.client_of(shards.topology.shard_of(key))
+    except RedisUnavailable:
+        # Nobody was asked, because the one to ask is known to be away: it has not answered all the same.
+        note_store_errors("redis", shards.topology.owner_of(key))
+        raise
 
 
 def _send(client: Client, own: Client, command: Sequence[Argument]) -> Any:
@@ -233,8 +238,8 @@ def _unavailable(cause: BaseException, client: Any = None, own: Any = None, *, k
 
     Not of the shard that has `key` by now: that may be a new server, which was not asked.
     """
-    STORE_ERRORS.add("redis")
     shards, shard = shards_of(client), getattr(own, "fairdrop_shard", "")
+    note_store_errors("redis", shard)
     if shards and shard and isinstance(cause, AWAY):
         is_silent = isinstance(cause, RedisTimeoutError | TimeoutError)
         shards.topology.note_failure(shard, key=key, is_silent=is_silent)

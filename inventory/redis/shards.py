@@ -17,6 +17,7 @@ from typing import Any
 import structlog
 
 from inventory.exceptions import RedisUnavailable
+from inventory.telemetry.measures import note_store_errors
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +68,13 @@ class Topology:
         if name in self._away:
             raise RedisUnavailable from ConnectionError(f"the shard {name} is away")  # for the log, not for buyers
         return name
+
+    def owner_of(self, key: str) -> str:
+        """Return the name of the shard that had `key` when last looked, also of one that is away; '' when not known."""
+        try:
+            return str(self._index.get_node_from_key(key).name)
+        except Exception:  # no server was ever asked, or nobody serves this slot
+            return ""
 
     def _known(self) -> Any:
         if self._index is None:
@@ -184,6 +192,7 @@ class Shards:
                     client = self._open_one(self.topology.address_of(name))
                     client.fairdrop_shard = name
                     self._clients[name] = client
+                    note_store_errors("redis", name, times=0)
         return client
 
     def clients(self) -> list[Any]:

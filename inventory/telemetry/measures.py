@@ -22,6 +22,8 @@ HISTOGRAMS: list[Histogram] = []
 class Tally:
     """How often each of a few things happened. label: what tells them apart; known: shown from the start, as 0.
 
+    Several labels are divided by commas, and so are their values, of which only the last one may have one itself.
+
     A rate can be taken only of what was there before it rose: so whatever an alert asks about is in `known`.
     """
 
@@ -79,9 +81,22 @@ class Histogram:
         counts[-1] += left
 
 
+# A Cluster has few servers; their names may change for as long as a process lives.
+MAX_NODES = 64
 STORE_ERRORS = Tally(
-    "fairdrop_store_errors", "Calls that a store did not answer", label="store", known=("redis", "postgresql")
+    "fairdrop_store_errors", "Calls that a store did not answer", label="store,node", known=("redis,", "postgresql,")
 )
 SCRIPT_SECONDS = Histogram(
     "fairdrop_script_seconds", "Round trips of scripts to Redis", bounds=ROUND_TRIP, label="script"
 )
+
+
+def note_store_errors(store: str, node: str = "", *, times: int = 1) -> None:
+    """Count calls that a store did not answer. node: which server of a Cluster, '' when there is but one.
+
+    times: 0 shows the server before it fails, so that a rate can be taken of its first failure.
+    """
+    which = f"{store},{node}"
+    if which not in STORE_ERRORS.counts and len(STORE_ERRORS.counts) >= MAX_NODES:
+        which = f"{store},others"
+    STORE_ERRORS.add(which, times)

@@ -47,9 +47,10 @@ class Measures:
         build.add_metric([self._process, platform.python_version()], 1)
         yield build
         for tally in TALLIES:
-            counter = CounterMetricFamily(tally.name, tally.about, labels=[tally.label])
+            labels = tally.label.split(",")
+            counter = CounterMetricFamily(tally.name, tally.about, labels=labels)
             for which, count in list(tally.counts.items()):
-                counter.add_metric([which], count)
+                counter.add_metric(which.split(",", len(labels) - 1), count)
             yield counter
         yield from map(_family_of, HISTOGRAMS)
 

@@ -17,6 +17,7 @@ from django.utils.cache import add_never_cache_headers
 from django.views.decorators.csrf import csrf_exempt
 
 from inventory.exceptions import FairdropError, MethodNotAllowed, Unauthenticated, Unavailable
+from inventory.telemetry.measures import note_store_errors
 from shop.accounts.site import is_let_in
 from shop.replies import problem
 from shop.sales.audit import audit_sale
@@ -53,6 +54,7 @@ def api_call(*methods: str) -> Callable[[View], View]:
             except FairdropError as error:
                 response = problem_response(error)
             except (DatabaseError, InterfaceError) as error:
+                note_store_errors("postgresql")
                 log.warning("database away or busy", action="call_failed", path=request.path, error=str(error))
                 response = problem_response(Unavailable())
             add_never_cache_headers(response)

@@ -17,6 +17,7 @@ from inventory import redis
 from inventory.exceptions import FairdropError, MethodNotAllowed, RequestNotFound, Unavailable
 from inventory.line import reading
 from inventory.records import sale_id_of
+from inventory.telemetry.measures import note_store_errors
 from shop.api.views import api_call, problem_response
 from shop.http import buyer_of
 from shop.models import Order, Sale
@@ -51,6 +52,7 @@ def public(*, max_age: int) -> Callable[[Callable[..., HttpResponse]], Callable[
                 response = problem_response(error)
                 patch_cache_control(response, no_store=True)
             except (DatabaseError, InterfaceError) as error:
+                note_store_errors("postgresql")
                 log.warning("database away or busy", action="call_failed", path=request.path, error=str(error))
                 response = problem_response(Unavailable())
             response["Access-Control-Allow-Origin"] = "*"

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.cache import add_never_cache_headers
 
 from inventory.exceptions import InvalidRequest, Unavailable
+from inventory.telemetry.measures import note_store_errors
 from shop.web.views import show
 
 
@@ -53,5 +54,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
     The session of a page is read behind every view's back; when the database is away that is no fault, but a 503.
     """
     if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        note_store_errors("postgresql")
         return show(request, "shop/500.html", {}, error=Unavailable())
     return show(request, "shop/500.html", {}, status=500)

@@ -40,6 +40,7 @@ from inventory.line import reading
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import clocks
 from inventory.states import WAITING_STATES, State
+from inventory.telemetry.measures import note_store_errors
 from shop import buyers
 from shop.access.codes import MAX_TYPED
 from shop.client_address import client_address, network_of
@@ -97,6 +98,7 @@ def page(view: View) -> View:
         except FairdropError as error:
             response = error_page(request, error)
         except (OperationalError, InterfaceError):
+            note_store_errors("postgresql")
             response = error_page(request, Unavailable())
         response = answer_press(request, response)
         add_never_cache_headers(response)

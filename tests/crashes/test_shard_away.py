@@ -7,6 +7,7 @@ What is compared is counts of windows of the same run that take turns: with the 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -210,6 +211,16 @@ def assert_degraded(shop: Shop) -> None:
     wait_until(degraded, what="it serves, and says what it misses")
 
 
+def assert_counted(shop: Shop) -> None:
+    """Fail unless the web process counts errors of the server that is away, by its name."""
+    page = shop.web.get("/metrics").body.decode()
+    found = re.findall(r'fairdrop_store_errors_total\{node="([^"]+)",store="redis"\} (\S+)', page)
+    errors = {node: float(count) for node, count in found}
+    lost = [count for node, count in errors.items() if node.endswith(f":{shop.lost.port}")]
+    assert lost, page
+    assert max(errors.values()) == lost[0] > 0
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_skus_of_all_other_shards_go_on(
     fault: str,
@@ -227,6 +238,7 @@ def test_the_skus_of_all_other_shards_go_on(
             try:
                 meanwhile, stricken = open_window(shop, at_start=lambda: FAULTS[fault].strike(shop.lost))
                 assert_degraded(shop)
+                assert_counted(shop)
                 assert_round_goes_on()
             finally:
                 FAULTS[fault].mend(shop.lost)

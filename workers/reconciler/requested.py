@@ -12,6 +12,7 @@ from django.db import Error as DatabaseError
 from inventory import reconcile_requests
 from inventory.exceptions import RedisUnavailable
 from inventory.redis import Client, shards_of
+from inventory.telemetry.measures import note_store_errors
 from workers.process_loop import Stopped
 from workers.reconciler.books import SkuOnSale, skus_on_sale
 from workers.reconciler.loop import Reconciler
@@ -44,6 +45,7 @@ def _compare_asked(reconciler: Reconciler, client: Client) -> int:
             reconcile_requests.ask(client, sku, actor=each["actor"])
             raise
         except DatabaseError as error:
+            note_store_errors("postgresql")
             log.warning("database away or busy", action="reconcile_retry", sku=sku, error=str(error))
             reconcile_requests.answer(
                 client, sku, state=reconcile_requests.FAILED, actor=each["actor"], detail="the database is away or busy"

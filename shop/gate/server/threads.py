@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, InterfaceError, close_old_connections
 
 from inventory.exceptions import Unavailable
-from inventory.telemetry.measures import STORE_ERRORS
+from inventory.telemetry.measures import note_store_errors
 
 Result = TypeVar("Result")
 
@@ -82,7 +82,7 @@ def _with_good_connection(call: Callable[..., Result], *args: Any, **named: Any)
     try:
         return call(*args, **named)
     except (DatabaseError, InterfaceError) as error:
-        STORE_ERRORS.add("postgresql")
+        note_store_errors("postgresql")
         raise Unavailable from error
     finally:
         close_old_connections()

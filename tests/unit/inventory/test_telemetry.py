@@ -36,6 +36,13 @@ def test_a_tally_shows_what_is_known_from_the_start_and_what_came() -> None:
     assert shown()["things_total", "blue"] == 3
 
 
+def test_a_tally_of_two_labels_has_both() -> None:
+    tally = Tally("falls", "Falls", label="store,node", known=["redis,"])
+    tally.add("redis,10.0.0.1:6379", 2)
+    assert shown()["falls_total", ",redis"] == 0
+    assert shown()["falls_total", "10.0.0.1:6379,redis"] == 2
+
+
 def test_a_histogram_counts_each_one_below_its_bound() -> None:
     histogram = Histogram("steps_seconds", "Steps", bounds=(1.0, 2.0))
     for seconds in (0.5, 1.0, 1.5, 9.0):

@@ -1,0 +1,67 @@
+"""A store that does not answer is counted by every process that asked it, and a server of a Cluster by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.telemetry import measures
+from inventory.telemetry.measures import MAX_NODES, STORE_ERRORS, note_store_errors
+from tests.integration.workers.test_metrics_ports import samples
+from tests.support.crashes.worker_shop import worker_process
+from tests.support.servers.server_matrix import address_of, cluster_of_three
+from tests.support.shopkeeping import shop_of
+from tests.support.waiting import wait_until
+from workers.embedded.server import free_port
+
+NAME = "fairdrop_store_errors_total"
+
+
+@pytest.mark.parametrize(("worker", "variable", "store"), [
+    ("settler", "REDIS_URL", "redis"), ("expirer", "DATABASE_URL", "postgresql")
+])  # fmt: skip
+def test_a_worker_counts_the_calls_that_its_store_does_not_answer(
+    process_environment: dict[str, str], tmp_path: Path, worker: str, variable: str, store: str
+) -> None:
+    """Nobody listens at the address of one store; the control: of the other one nothing is counted."""
+    port, closed = free_port(), free_port()
+    nowhere = f"redis://127.0.0.1:{closed}" if store == "redis" else f"postgres://nobody@127.0.0.1:{closed}/none"
+    environment = {**process_environment, variable: nowhere, "FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{port}"}
+    with worker_process(worker, environment, folder=tmp_path):
+        wait_until(lambda: samples(port).get(f"{NAME}{{,{store}}}", 0) >= 2, what="its errors are counted")
+        other = {"redis": "postgresql", "postgresql": "redis"}[store]
+        assert samples(port)[f"{NAME}{{,{other}}}"] == 0
+
+
+def test_the_server_of_a_cluster_that_was_killed_is_named(process_environment: dict[str, str], tmp_path: Path) -> None:
+    with cluster_of_three(tmp_path) as nodes, shop_of({**process_environment, "REDIS_URL": address_of(nodes)}):
+        client = redis.connect(timeout_seconds=0.5)
+        # A key of each server.
+        keys = {redis.node_of(client, f"key-{number}"): f"key-{number}" for number in range(100)}
+        assert len(keys) == 3
+        names = {f"redis,{name}" for name in keys}
+        for key in keys.values():
+            redis.run_commands(client, [("GET", key)])
+        before = dict(STORE_ERRORS.counts)
+        assert {before[name] for name in names} == {0}  # the control: each is shown before it fails
+        lost = next(name for name in keys if name.endswith(f":{nodes[0].port}"))
+        nodes[0].child.kill_group()
+        for _ in range(3):  # at first it is asked, then it is known to be away
+            with pytest.raises(RedisUnavailable):
+                redis.run_commands(client, [("GET", keys[lost])])
+        for name in keys.keys() - {lost}:
+            redis.run_commands(client, [("GET", keys[name])])
+        after = {name: STORE_ERRORS.counts[name] - before[name] for name in names}
+        assert after.pop(f"redis,{lost}") >= 3
+        assert set(after.values()) == {0}
+
+
+def test_servers_whose_names_change_are_counted_as_others_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures.STORE_ERRORS, "counts", {})
+    for number in range(MAX_NODES + 10):
+        note_store_errors("redis", f"10.0.0.{number}:6379")
+    assert len(STORE_ERRORS.counts) == MAX_NODES + 1
+    assert STORE_ERRORS.counts["redis,others"] == 10
