@@ -38,7 +38,7 @@ PANELS = json.loads((ROOT / "docker" / "grafana" / "fairdrop.json").read_text())
 QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
 # The shop of a test has no TLS in front of it; the rule's own test has the figure.
 WITHOUT_TLS = {"fairdrop:certificate_left_seconds:min"}
-KINDS = ("settler", "expirer", "payments", "reconciler", "mailer", "sandbox")
+KINDS = ("settler", "expirer", "payments", "reconciler", "mailer", "notary", "sandbox")
 MAX_MEMORY = 1_000_000_000
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Thread
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import structlog
+from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from inventory.exceptions import RedisUnavailable
@@ -28,8 +29,9 @@ log = structlog.get_logger(__name__)
 WORKERS_SECONDS = 1.0
 CERTIFICATE_SECONDS = 600.0
 HANDSHAKE_SECONDS = 5.0
-# A shop has these; of the others it may have none.
+# Every shop has these. It may have those: where its settings say so, and once one of them has spoken.
 ALWAYS = ("settler", "expirer", "payments", "reconciler")
+PERHAPS = ("mailer", "notary")
 
 
 class Seen(NamedTuple):
@@ -52,12 +54,14 @@ class Gauges:
         self._seen_at = time.monotonic()
         self._workers: list[Worker] = []
         self._workers_at = float("-inf")
+        self._expected = [*ALWAYS]
         self._certificate_ends: float | None = None
         self._open_alarms: Callable[[], int] = lambda: 0
 
     def watch(self, public_url: str, *, open_alarms: Callable[[], int]) -> None:
-        """Show the certificate of the shop's address, if it has one, and how many alarms are open."""
+        """Show the certificate of the shop's address, if it has one, how many alarms are open, and missing workers."""
         self._open_alarms = open_alarms
+        self._expect(kind for kind, is_on in zip(PERHAPS, (settings.MAIL_ON, settings.SALE_LOG), strict=True) if is_on)
         if urlsplit(public_url).scheme == "https":
             Thread(target=self._keep_certificate, args=[public_url], name="certificate", daemon=True).start()
 
@@ -95,8 +99,13 @@ class Gauges:
         self._workers_at = time.monotonic()
         try:
             self._workers = workers(client)
+            self._expect(worker.name for worker in self._workers if worker.name in PERHAPS)
         except RedisUnavailable as error:
             log.info("workers not looked at", action="redis_retry", error=repr(error.__cause__))
+
+    def _expect(self, kinds: Iterable[str]) -> None:
+        """Show these kinds from now on, also when none of them is left."""
+        self._expected = sorted({*self._expected, *kinds})
 
     def _keep_certificate(self, public_url: str) -> None:
         while True:
@@ -121,7 +130,7 @@ class Gauges:
         yield from self._whole()
 
     def _whole(self) -> Iterator[Metric]:
-        alive, silent = dict.fromkeys(ALWAYS, 0), dict.fromkeys(ALWAYS, 0)
+        alive, silent = dict.fromkeys(self._expected, 0), dict.fromkeys(self._expected, 0)
         for worker in list(self._workers):
             counts = alive if worker.alive else silent
             counts[worker.name] = counts.get(worker.name, 0) + 1

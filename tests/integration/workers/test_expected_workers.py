@@ -1,0 +1,62 @@
+"""A kind of worker of which none is left is shown as such: those that every shop has, and those that this one has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.test.utils import override_settings
+
+from inventory import redis
+from inventory.heartbeats import Worker
+from workers.reconciler import gauges
+from workers.reconciler.gauges import Gauges
+
+ALWAYS = {"settler", "expirer", "payments", "reconciler"}
+
+
+@pytest.fixture
+def without_either() -> Iterator[None]:
+    with override_settings(MAIL_ON=False, SALE_LOG=False):
+        yield
+
+
+def alive(shown: Gauges) -> dict[str, float]:
+    """Return how many are shown alive, by kind."""
+    (family,) = (each for each in shown.collect() if each.name == "fairdrop_workers_alive")
+    return {sample.labels["worker"]: sample.value for sample in family.samples}
+
+
+def watching() -> Gauges:
+    shown = Gauges()
+    shown.watch("http://127.0.0.1", open_alarms=lambda: 0)
+    return shown
+
+
+def spoken(name: str) -> Worker:
+    return Worker("here:1", name, "waiting", 0.0, 0.0, 0, 0.0)
+
+
+def test_a_shop_without_mails_and_logs_misses_neither(without_either: None) -> None:
+    """The control: what it has not is not at 0, so no alert asks for it."""
+    assert alive(watching()).keys() == ALWAYS
+
+
+@pytest.mark.parametrize(("setting", "kind"), [("MAIL_ON", "mailer"), ("SALE_LOG", "notary")])
+def test_what_the_settings_ask_for_is_missed_from_the_start(without_either: None, setting: str, kind: str) -> None:
+    with override_settings(**{setting: True}):
+        assert alive(watching()) == dict.fromkeys([*ALWAYS, kind], 0)
+
+
+@pytest.mark.parametrize("kind", ["mailer", "notary"])
+def test_what_has_spoken_once_is_missed_when_it_is_gone(
+    without_either: None, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    shown, heard = watching(), [spoken(kind), spoken("sandbox")]
+    monkeypatch.setattr(gauges, "workers", lambda _client: heard)
+    monkeypatch.setattr(gauges, "WORKERS_SECONDS", 0.0)
+    shown.look_at_workers(redis.connect())
+    assert alive(shown)[kind] == alive(shown)["sandbox"] == 1
+    heard.clear()
+    shown.look_at_workers(redis.connect())
+    assert alive(shown) == dict.fromkeys([*ALWAYS, kind], 0)  # nobody needs the sandbox
