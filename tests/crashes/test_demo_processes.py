@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.integration.workers.test_metrics_ports import samples
 from tests.support.crashes.demo_run import (
     END_SECONDS,
     DemoRun,
@@ -21,8 +22,9 @@ from tests.support.crashes.demo_run import (
     still_there,
     wait_for,
 )
-from tests.support.waiting import assert_waits_at_most
+from tests.support.waiting import assert_waits_at_most, wait_until
 from workers.demo import run as demo
+from workers.embedded.server import free_port
 
 WEB, SETTLER, VALKEY, POSTGRES = "workers run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
 AWAY_SECONDS, LOOK_SECONDS = 5.0, 0.05
@@ -45,6 +47,33 @@ def test_the_demo_waits_ten_seconds_for_its_children_at_most() -> None:
     """What it promises, whatever the machine takes."""
     stages = (demo.CROWD_STOP_SECONDS, demo.WEB_STOP_SECONDS, demo.WORKER_STOP_SECONDS)
     assert sum(stages) + demo.VALKEY_STOP_SECONDS + demo.POSTGRES_STOP_SECONDS <= 10
+
+
+def test_each_process_of_the_demo_shows_what_it_counts_at_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [kind for kind, many in demo.WORKERS.items() for _ in range(many)] + ["web"]
+    first = ports_in_a_row(len(kinds))
+    monkeypatch.setenv("FAIRDROP_METRICS_ADDRESS", f"127.0.0.1:{first}")
+
+    def shown(port: int) -> str:
+        build = next((name for name in samples(port) if name.startswith("fairdrop_build_info{")), "")
+        return build.partition("{")[2].partition(",")[0]
+
+    with demo_running():
+        wait_until(lambda: [shown(first + number) for number in range(len(kinds))] == kinds, what="each shows its own")
+
+
+def ports_in_a_row(many: int) -> int:
+    """Return a free port after which as many others are free that there are `many`."""
+
+    def is_free(port: int) -> bool:
+        with socket.socket() as tried:
+            return tried.connect_ex(("127.0.0.1", port)) != 0
+
+    def found() -> int:
+        first = free_port()
+        return first if all(map(is_free, range(first, first + many))) else 0
+
+    return wait_until(found, what=f"{many} free ports in a row")
 
 
 def test_a_killed_demo_takes_its_children_along() -> None:

@@ -9,11 +9,15 @@ import secrets
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
+from django.conf import settings
+
 from inventory.exceptions import FairdropError
+from inventory.telemetry.page import next_address
 from shop.gate.server.server import raise_open_files
 from workers.demo.data import FLOOD_HOLD_SECONDS
 from workers.demo.guard import only_one, refuse_busy_port
@@ -62,6 +66,7 @@ class Demo:
     stop: StopFlag = field(default_factory=StopFlag)
     supervisor: Supervisor = field(default_factory=lambda: Supervisor(report=say))
     environment: dict[str, str] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=count)
 
     @property
     def folder(self) -> Path:
@@ -126,21 +131,27 @@ class Demo:
             self._manage("seed_demo", "flood")
 
     def _start_processes(self) -> None:
-        for worker, count in WORKERS.items():
-            for number in range(1, count + 1):
+        for worker, many in WORKERS.items():
+            for number in range(1, many + 1):
                 self.supervisor.add(self._worker(worker, number), stage=WORKER_STAGE)
         with step("web"):
             web = self.supervisor.add(self._web(), stage=WEB_STAGE)
             wait_for_web(web, port=self.port, stopping=self.stop.is_set)
 
     def _worker(self, worker: str, number: int) -> ChildProcess:
-        return self._child(
-            f"{worker}-{number}", [*MANAGE, "run_worker", worker], stop_timeout_seconds=WORKER_STOP_SECONDS
-        )
+        command = [*MANAGE, "run_worker", worker]
+        return self._watched_child(f"{worker}-{number}", command, stop_timeout_seconds=WORKER_STOP_SECONDS)
 
     def _web(self) -> ChildProcess:
         command = [*MANAGE, "run_web", "--port", str(self.port)]
-        return self._child("web", command, stop_timeout_seconds=WEB_STOP_SECONDS)
+        return self._watched_child("web", command, stop_timeout_seconds=WEB_STOP_SECONDS)
+
+    def _watched_child(self, name: str, arguments: list[str], *, stop_timeout_seconds: float) -> ChildProcess:
+        """Return a child that shows what it counts: each at the next port, as all share one setting."""
+        child = self._child(name, arguments, stop_timeout_seconds=stop_timeout_seconds)
+        address = next_address(settings.METRICS_ADDRESS, next(self._numbers))
+        child.environment = {**self.environment, "FAIRDROP_METRICS_ADDRESS": address}
+        return child
 
     def _child(self, name: str, arguments: list[str], *, stop_timeout_seconds: float) -> ChildProcess:
         return ChildProcess(
