@@ -26,12 +26,14 @@ EXPIRER_POINTS = ("before_expire", "in_expire", "after_expire")
 RECONCILER_POINTS = ("before_reconcile", "before_repair", "in_repair", "after_reconcile")
 # Of one sale that is retired: marked but not forgotten, forgotten by half, forgotten.
 RETIRING_POINTS = ("before_forget", "in_forget", "after_forget")
+# Of what goes with its time: after each step that deleted something; and of a buyer who is forgotten, by half.
+RETENTION_POINTS = ("in_retention", "in_forget_buyer")
 # Of one mail: queued but not noted as told, and about to be sent.
 MAILER_POINTS = ("in_mail", "before_mail")
 # Of one step that publishes: written but not committed, and committed but its checkpoint not kept in Redis.
 NOTARY_POINTS = ("before_checkpoint", "after_checkpoint")
 WORKER_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS
-FAULT_POINTS = WORKER_POINTS + RETIRING_POINTS + MAILER_POINTS + NOTARY_POINTS
+FAULT_POINTS = WORKER_POINTS + RETIRING_POINTS + RETENTION_POINTS + MAILER_POINTS + NOTARY_POINTS
 ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": None}
 
 

@@ -168,6 +168,8 @@ class Sale(models.Model):
     request_key = models.CharField(max_length=32, default=new_request_key, editable=False)
     # Since then only the database knows it, and nobody primes it again (shop/staff/retiring.py).
     retired_at = models.DateTimeField(null=True, blank=True, editable=False)
+    # Since then its orders name nobody: KEEP_ORDERS_DAYS after its end (workers/reconciler/retention.py).
+    buyers_forgotten_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
         ordering = ["opens_at", "slug"]

@@ -386,6 +386,13 @@ if RETIRE_AFTER_SECONDS < 0:
 KEEP_ADDRESSES_DAYS = env.int("FAIRDROP_KEEP_ADDRESSES_DAYS", default=90)
 if KEEP_ADDRESSES_DAYS < 1:
     raise ImproperlyConfigured("FAIRDROP_KEEP_ADDRESSES_DAYS must be at least 1")
+# So long mails are kept after they were queued; so long orders name their buyer after their sale has ended; so long the
+# acts of staff are kept, of which the database lets no younger ones go.
+KEEP_MAILS_DAYS = env.int("FAIRDROP_KEEP_MAILS_DAYS", default=7)
+KEEP_ORDERS_DAYS = env.int("FAIRDROP_KEEP_ORDERS_DAYS", default=1095)
+KEEP_ACTS_DAYS = env.int("FAIRDROP_KEEP_ACTS_DAYS", default=730)
+if KEEP_MAILS_DAYS < 1 or KEEP_ORDERS_DAYS < 30 or KEEP_ACTS_DAYS < 30:
+    raise ImproperlyConfigured("FAIRDROP_KEEP_MAILS_DAYS, _ORDERS_DAYS, _ACTS_DAYS must be at least 1, 30, 30")
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

@@ -60,7 +60,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
         "web(state reason changed_at card) payments(state reason changed_at card) reconciler(card)",
         "",
     ),
-    "shop_paymentnotice": ("web payments", "web payments", "", ""),
+    "shop_paymentnotice": ("web payments reconciler(id received_at)", "web payments", "", "reconciler"),
     "shop_salesample": ("web reconciler", "reconciler", "reconciler(until)", "reconciler"),
     "shop_staffact": ("web", "web reconciler", "", ""),
     "shop_ticketlink": ("web mailer", "web", "web", ""),
@@ -72,7 +72,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "shop_deliveryaddress": ("web reconciler(id request_id changed_at)", "web", "web", "web reconciler"),
     "shop_termstemplate": _OWN,
-    "shop_failed_logins": _OWN,
+    "shop_failed_logins": ("web reconciler(cache_key expires)", "web", "web", "web reconciler"),
     "salelog_salelog": ("web notary", "notary", "notary", ""),
     "salelog_tile": ("web notary", "notary", "notary", ""),
     # Triggers write it, as the owner of the tables.
@@ -80,7 +80,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "salelog_reading": ("notary", "", "notary", ""),
     "sandbox_charge": _PROVIDER,
     "sandbox_event": _PROVIDER,
-    "stripe_checkoutsession": _PROVIDER,
+    "stripe_checkoutsession": ("web payments reconciler(id reference)", "web payments", "web payments", "reconciler"),
     "auth_user": _OWN,
     "auth_user_groups": _OWN,
     "auth_user_user_permissions": _OWN,
@@ -91,19 +91,25 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "axes_accessattemptexpiration": _OWN,
     "axes_accessfailurelog": _OWN,
     "axes_accesslog": _OWN,
-    "django_admin_log": ("web", "web", "", ""),
+    "django_admin_log": ("web reconciler(id action_time)", "web", "", "reconciler"),
     "django_content_type": ("web", "", "", ""),
     "django_migrations": (ALL, "", "", ""),
-    "django_session": _OWN,
+    "django_session": ("web reconciler(session_key expire_date)", "web", "web", "web reconciler"),
     "otp_static_staticdevice": _OWN,
     "otp_static_statictoken": _OWN,
     "otp_totp_totpdevice": _OWN,
     "passkeys_passkey": _OWN,
-    f"{_MAILS}attachment": ("web mailer", "web", "", "web mailer"),
-    f"{_MAILS}attachment_emails": ("web mailer", "web", "", "web mailer"),
-    f"{_MAILS}email": ("web mailer", "web mailer", "mailer", "web mailer"),
+    f"{_MAILS}attachment": ("web mailer", "web", "", "web"),
+    f"{_MAILS}attachment_emails": ("web mailer reconciler(email_id)", "web", "", "web reconciler"),
+    f"{_MAILS}email": ("web mailer reconciler(id created)", "web mailer", "mailer", "web reconciler"),
     f"{_MAILS}emailtemplate": ("web mailer", "", "", ""),
-    f"{_MAILS}log": ("web mailer", "mailer", "", "web mailer"),
+    f"{_MAILS}log": ("web mailer reconciler(email_id)", "mailer", "", "web reconciler"),
+}
+# What runs as the owner of the tables, and who may call it: it deletes by age what its caller may not touch.
+FUNCTIONS = {
+    "shop_forget_networks(bigint, integer)": "reconciler",
+    "shop_forget_buyers(bigint, integer, text, integer)": "reconciler",
+    "shop_forget_acts(integer, integer)": "reconciler",
 }
 HOLDER = re.compile(r"(\w+)(?:\(([\w ]+)\))?")
 
@@ -137,6 +143,11 @@ def grant_rights(*, using: str = "default", **_: Any) -> None:
         for table in RIGHTS.keys() & tables:
             for statement in _grants(table, roles=roles):
                 cursor.execute(statement)
+        for function, kind in FUNCTIONS.items():
+            cursor.execute("SELECT to_regprocedure(%s) IS NOT NULL", [function])
+            if cursor.fetchone()[0] and role_of(kind) in roles:
+                words = {"function": sql.SQL(function), "role": sql.Identifier(role_of(kind))}
+                cursor.execute(sql.SQL("GRANT EXECUTE ON FUNCTION {function} TO {role}").format(**words))
 
 
 def _grants(table: str, *, roles: set[str]) -> Iterator[sql.Composable]:

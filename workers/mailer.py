@@ -1,21 +1,17 @@
 """Queues the mails that orders with an address call for, and sends what is queued, each at least once.
 
-Any number of mailers may run: one works at a time. Never sends inside a transaction, and keeps no mail for longer than
-a week after it was queued.
+Any number of mailers may run: one works at a time. Never sends inside a transaction. What was sent is deleted by the
+reconciler (workers/reconciler/retention.py).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection
-from django.utils import timezone
 from post_office import mail
-from post_office.models import Email
 
 from inventory.fault_injection import fault_point
 from inventory.telemetry.measures import Tally
@@ -24,8 +20,6 @@ from shop.orders import mails
 # A look at so many addresses takes some milliseconds. Those of orders that are over can only be told of a refund.
 OPEN_A_LOOK = 2000
 OVER_A_LOOK = 500
-KEPT_FOR = timedelta(days=7)
-CLEANED_EVERY_SECONDS = 3600.0
 # A number of our own among PostgreSQL's advisory locks; it is given back with the connection when a mailer dies.
 LOCK = 7_305_117
 MAILS = Tally("fairdrop_mails", "Mails by what came of them", label="outcome", known=("sent", "failed", "put_off"))
@@ -40,7 +34,6 @@ class Mailer:
     def __init__(self, *, rest: Callable[[], object] = lambda: None) -> None:
         self._rest = rest
         self._looked_at = {False: 0, True: 0}
-        self._cleaned_at = float("-inf")
 
     def work_once(self) -> int:
         """Queue the news of one page of addresses, send what is queued; return how many mails that were.
@@ -57,9 +50,6 @@ class Mailer:
 
     def _work(self) -> int:
         queued = self._queue_news(over=False, most=OPEN_A_LOOK) + self._queue_news(over=True, most=OVER_A_LOOK)
-        if time.monotonic() - self._cleaned_at > CLEANED_EVERY_SECONDS:
-            self._cleaned_at = time.monotonic()
-            Email.objects.filter(created__lt=timezone.now() - KEPT_FOR).delete()
         if not mail.get_queued().exists():
             return queued
         fault_point("before_mail")

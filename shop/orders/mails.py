@@ -100,7 +100,7 @@ def send_link_again(order: Order) -> None:
 
 def forget_address(request_id: str) -> None:
     """Delete the address of a request, and every mail to it that is kept or waits."""
-    Contact.objects.filter(request_id=request_id).update(address="", is_over=True)
+    Contact.objects.filter(request_id=request_id).update(address="", language="", root="", is_over=True)
     Email.objects.filter(headers__contains={REQUEST_HEADER: request_id}).delete()
 
 

@@ -17,6 +17,7 @@ from post_office.models import Email
 
 from inventory import redis
 from inventory.exceptions import RequestNotFound
+from inventory.fault_injection import fault_point
 from inventory.line.reading import known_skus
 from inventory.line.repair import record_pages
 from inventory.records import buyer_in, record_or_none
@@ -69,6 +70,7 @@ def forget_buyer(buyer: str, *, actor: str, reason: str) -> Forgotten:
             deliveries.forget_address(name)
             mails.forget_address(name)
             ticket_links.replace_link(name)
+        fault_point("in_forget_buyer")
         email_codes.mails_of(buyer).delete()
         Payment.objects.filter(order__buyer=buyer).exclude(card="").update(card="")
         Order.objects.filter(buyer=buyer).exclude(network="").update(network="")

@@ -66,7 +66,7 @@ class Reconciler:
         self._alarmed: dict[tuple[str, str, str], float] = {}
         self._last_sku = ""
         self._retirement = Retirement(client, throttle=self._throttle)
-        self._retention = Retention()
+        self._retention = Retention(throttle=self._throttle)
 
     def work_once(self, *, between_skus: Callable[[], object] = lambda: None) -> int:
         """Compare every SKU whose time has come; return how many differences were found.
