@@ -1,11 +1,14 @@
 """GET /readyz: asks both stores whether they answer, and what their clocks say. Never waits longer than ANSWER_SECONDS:
-a store that is silent is not ready.
+a store that is silent is not ready. PostgreSQL's clock is looked at whether or not anybody asks; the board looks at
+that of Redis (shop/gate/sales/cache.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+
+import structlog
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable, Unavailable
@@ -14,7 +17,10 @@ from inventory.redis import clocks, memory
 from shop.gate.server.threads import ThreadPool
 from shop.replies import JSON_HEADERS, Head
 
+log = structlog.get_logger(__name__)
+
 ANSWER_SECONDS = 2.0
+CLOCK_SECONDS = 10.0
 LEAVES = "this process takes no new work: it is being replaced"
 READY, NOT_READY = Head(200, JSON_HEADERS), Head(503, JSON_HEADERS)
 
@@ -26,6 +32,11 @@ class Readiness:
         self._client = client
         self._threads = ThreadPool("readiness", threads=1, most_waiting=1)
         self._question: asyncio.Task[bool] | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Compare PostgreSQL's clock with ours from now on, in a thread: the event loop never waits."""
+        self._watching = asyncio.ensure_future(self._watch_clock())
 
     async def answer(self, *, leaving: bool) -> tuple[Head, bytes]:
         """Return the answer: 200 when both stores answer, or some shards of a Cluster do; else 503, as when leaving.
@@ -67,6 +78,14 @@ class Readiness:
         await asyncio.wait({question}, timeout=ANSWER_SECONDS)
         return question.done() and question.result()
 
+    async def _watch_clock(self) -> None:
+        while True:
+            try:
+                await self._database_answers()
+            except Exception:
+                log.exception("clocks not compared", action="clock_unread")
+            await asyncio.sleep(CLOCK_SECONDS)
+
     async def _ask_database(self) -> bool:
         try:
             await self._threads.read(look_at_clock)
@@ -76,6 +95,7 @@ class Readiness:
 
     def close(self) -> None:
         """Ask no more."""
-        if self._question is not None:
-            self._question.cancel()
+        for task in (self._watching, self._question):
+            if task is not None:
+                task.cancel()
         self._threads.close()

@@ -233,6 +233,7 @@ class Gate:
         serve_metrics(settings.METRICS_ADDRESS, metrics.PROCESS, lambda: metrics.collectors(self._board, self._streams))
         traces.start(metrics.PROCESS)
         self._readiness = Readiness(self._looking)
+        self._readiness.start()
         self._front = FrontPages(self._board, self._behind, tokens=self._tokens)
 
     async def _live(self, receive: Receive, send: Send) -> None:

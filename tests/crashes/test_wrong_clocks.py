@@ -125,3 +125,28 @@ def test_a_worker_says_so_when_a_clock_goes_wrong_while_it_runs(
 
 def said(log: Path, store: str) -> bool:
     return any("clock_differs" in line and store in line for line in log.read_text().splitlines())
+
+
+def test_a_web_process_says_so_when_its_clock_goes_wrong_while_it_runs_and_nobody_asks(
+    process_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The control: before the jump it has nothing to say. `/readyz`, which looks as well, is never called."""
+    file, log = tmp_path / "time", tmp_path / "web.log"
+    file.write_text("+0s\n")
+    movable = {
+        **process_environment,
+        "LD_PRELOAD": str(libfaketime()),
+        "FAKETIME_TIMESTAMP_FILE": str(file),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    with web_process(movable, folder=tmp_path) as web:
+        for store in ("redis", "postgresql"):
+            assert abs(gauge(web, store)) < 1
+        assert "clock_differs" not in log.read_text()
+        file.write_text("-120s\n")
+        for store, name in (("redis", "Redis"), ("postgresql", "PostgreSQL")):
+            wait_until(
+                lambda store=store: abs(gauge(web, store) - 120) < 5, timeout_seconds=30, what=f"{store} is seen"
+            )
+            wait_until(lambda name=name: said(log, name), what=f"it says that {name}'s differs")
