@@ -13,19 +13,23 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection, models, transaction
 from django.db.models import F
 
 from inventory import redis
+from inventory.line.admission import Code, SaleLine, admit
 from inventory.redis import keys
+from shop.access import emails
 from shop.models import Contact, Order, Payment, Sale, StaffAct
 from shop.orders import deliveries, mails, personal_data, ticket_links
 from shop.orders.numbers import order_number
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import retiring
+from shop.staff.lists.order_export import export_rows
 from tests.support import road
 from tests.support.shopkeeping import assert_books_balance, close_sale, make_sale, pay
 
@@ -102,13 +106,30 @@ def over(card: SaleCard) -> None:
 def tables_with(text: str) -> set[str]:
     """Return every table of the database in which some row has `text`."""
     with connection.cursor() as cursor:
-        names = [name for name in connection.introspection.table_names(cursor) if name]
-        found = set()
-        for name in names:
-            query = f'SELECT EXISTS (SELECT FROM "{name}" t WHERE t::text LIKE %s)'  # noqa: S608 - a name of the schema
-            cursor.execute(query, [f"%{text}%"])
-            if cursor.fetchone()[0]:
-                found.add(name)
+        names = connection.introspection.table_names(cursor)
+    return {name for name in names if rows_with(text, table=name)}
+
+
+def rows_with(text: str, *, table: str) -> list[dict[str, Any]]:
+    with connection.cursor() as cursor:
+        query = f'SELECT row_to_json(t) FROM "{table}" t WHERE t::text LIKE %s'  # noqa: S608 - a name of the schema
+        cursor.execute(query, [f"%{text}%"])
+        return [json.loads(row) if isinstance(row, str) else row for (row,) in cursor.fetchall()]
+
+
+READ = {"hash": "HGETALL", "string": "GET", "list": ("LRANGE", 0, -1), "set": "SMEMBERS", "zset": ("ZRANGE", 0, -1)}
+
+
+def redis_keys_with(text: str) -> set[str]:
+    """Return every key of Redis, the cache's too, that has `text` in its name or anywhere in its value."""
+    wanted, found = text.encode(), set()
+    with type(redis.connect()).from_url(settings.REDIS_URL) as client:  # values of the cache are no text
+        for name in client.scan_iter(count=10_000):
+            kind = client.type(name).decode()
+            words = READ[kind] if isinstance(READ[kind], tuple) else (READ[kind],)
+            value = client.execute_command(words[0], name, *words[1:])
+            if wanted in name or wanted in repr(value).encode():
+                found.add(name.decode())
     return found
 
 
@@ -138,6 +159,63 @@ def test_a_buyer_who_was_forgotten_stands_in_no_row(card: SaleCard, ada: Person)
     order = Order.objects.get(request_id=name)
     assert (order.state, order.quantity, order.events.count()) == ("paid", 1, 2)
     assert_books_balance(card)
+
+
+def everywhere(ada: Person, *, entry: str = "") -> dict[str, set[str]]:
+    """Return where each trace of a buyer stands: tables, keys of Redis, and what staff would export."""
+    exported = repr(list(export_rows(Order.objects.all())))
+    found = {}
+    for text in filter(None, (*ada.traces, entry)):
+        found[text] = tables_with(text) | redis_keys_with(text) | ({"export"} if text in exported else set())
+    return found
+
+
+def test_nothing_that_is_kept_anywhere_names_one_who_was_forgotten(new_sku: Callable[[], str], ada: Person) -> None:
+    """Tables, Redis, and what staff export. The controls: before, each trace is found, also after the sale is retired;
+    and Redis has its own until then.
+    """
+    card = make_sale(new_sku(), units=4, limit=3, network_limit=9)
+    Sale.objects.filter(pk=card.sale_id).update(ships=True)
+    entry = emails.entry_of(emails.normalise(ada.mail), card)
+    asked = road.ask(card, ada.buyer, key="of a network")._replace(network=ada.network, entry=entry)
+    line = SaleLine(card.sale_id, card.sku, network_limit=9)
+    assert [each.code for each in admit(redis.connect(), line, [asked])] == [Code.ADMITTED]
+    name = buy(card, ada)
+    pay(asked.request_id)
+    before = everywhere(ada, entry=entry)
+    assert all(before.values()), before
+    in_redis = {text: {place for place in places if place.startswith("fd:")} for text, places in before.items()}
+    assert {text for text, places in in_redis.items() if places} == {ada.buyer, ada.network, entry}
+    assert "export" in before[ada.buyer]
+    over(card)
+    retired = everywhere(ada)
+    assert all(retired.values()), retired
+    forget(name)
+    assert everywhere(ada, entry=entry) == {text: set() for text in (*ada.traces, entry)}
+    assert_books_balance(card)
+
+
+# Every table that knows a buyer by something personal; the export has what each of them marks.
+KNOWING = {"shop_order", "shop_contact", "shop_deliveryaddress", "shop_payment", "post_office_email"}
+
+
+def test_whatever_is_marked_and_kept_of_a_buyer_is_in_the_export(card: SaleCard, ada: Person) -> None:
+    """The same scan, the other way: each row that names them, with each of its personal columns."""
+    name = buy(card, ada)
+    text = json.dumps(json.loads(manage("export_buyer", number_of(name))), ensure_ascii=False)
+    marked = {each._meta.db_table: getattr(each, "personal", ()) for each in apps.get_models()}
+    marked["post_office_email"] = ("to", "subject", "message")
+    tables = {table for trace in ada.traces for table in tables_with(trace)}
+    assert tables == KNOWING
+    kept = [
+        str(row[column])
+        for table in tables
+        for trace in ada.traces
+        for row in rows_with(trace, table=table)
+        for column in marked[table]
+    ]
+    assert len(kept) > len(ada.traces)
+    assert [each for each in kept if json.dumps(each, ensure_ascii=False)[1:-1] not in text] == []
 
 
 def test_all_orders_of_one_who_was_forgotten_stay_one_buyers(card: SaleCard, ada: Person) -> None:
