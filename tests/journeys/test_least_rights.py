@@ -15,17 +15,23 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.sessions.models import Session
 from django.core.management import call_command
 from django.db.models import F
 from django.utils import timezone
+from post_office.models import STATUS, Email, Log
 
 from inventory import reconcile_requests, redis
 from inventory.exceptions import RedisUnavailable
-from shop.models import Order, Payment, Sale, SaleSample
-from shop.orders import mails
+from shop.models import Order, Payment, PaymentNotice, Sale, SaleSample, StaffAct
+from shop.orders import holds, mails
 from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
 from shop.staff import retiring
+from shop.stripe.models import CheckoutSession
+from tests.support import road
 from tests.support.crashes.worker_shop import OwnStores, own_stores, worker_process
 from tests.support.http_calls import Buyer, Caller
 from tests.support.paying import choose
@@ -120,7 +126,10 @@ def manage(*words: str) -> None:
 
 
 def test_each_kind_of_process_does_its_whole_job(shop: Shop, tmp_path: Path) -> None:
+    keep_what_is_old(shop)
     with running(shop, tmp_path) as web:
+        with shop_of(shop.owner):
+            wait_until(lambda: not old_left(), what=lambda: f"{old_left()} goes with its time: that it")
         with shop_of(shop.kinds["web"]):
             card = make_sale("least", units=8)
             manage("sale", "pause", card.slug, "--reason", "a look")
@@ -146,6 +155,49 @@ def test_each_kind_of_process_does_its_whole_job(shop: Shop, tmp_path: Path) -> 
         let_the_reconciler_mend(shop, web, card)
         let_staff_look(shop, card)
         retire(shop, card)
+
+
+def keep_what_is_old(shop: Shop) -> None:
+    """Write a row of each kind that the reconciler deletes by age (workers/reconciler/retention.py)."""
+    ago = timezone.now() - timedelta(days=5000)
+    with shop_of(shop.owner):
+        past = make_sale("past", units=1)
+        road.queue(past, "ann")
+        road.settle_line(past)
+        order = Order.objects.get(sale_id=past.sale_id)
+        holds.cancel(order.request_id, buyer="ann")
+        Payment.objects.create(
+            order=order, provider="stripe", reference="past", amount=1, currency="EUR", state="declined", card="past",
+            created_at=ago,
+        )  # fmt: skip
+        CheckoutSession.objects.create(reference="past")
+        PaymentNotice.objects.create(provider="stripe", event_id="past", reference="past", received_at=ago)
+        manage("sale", "close", past.slug)
+        road.settle_line(past)
+        manage("sale", "retire", past.slug)
+        Sale.objects.filter(pk=past.sale_id).update(opens_at=ago - timedelta(hours=1), closes_at=ago)
+        StaffAct.objects.create(act="login", actor="anna", at=ago)
+        user = get_user_model().objects.create(username="anna")
+        LogEntry.objects.create(user=user, object_repr="past", action_flag=1, action_time=ago)
+        Session.objects.create(session_key="past", session_data="", expire_date=ago)
+        mail = Email.objects.create(to=["past@shop.example"], from_email="s@shop.example", status=STATUS.sent)
+        Log.objects.create(email=mail, status=STATUS.sent)
+        Email.objects.filter(pk=mail.pk).update(created=ago)
+
+
+def old_left() -> set[str]:
+    """Return the tables that still have something old."""
+    left = {
+        "orders": Order.objects.filter(buyer="ann"),
+        "cards": Payment.objects.filter(card="past"),
+        "sessions at the provider": CheckoutSession.objects.all(),
+        "notices": PaymentNotice.objects.filter(event_id="past"),
+        "acts": StaffAct.objects.filter(act="login", actor="anna"),
+        "changes": LogEntry.objects.filter(object_repr="past"),
+        "sessions": Session.objects.filter(pk="past"),
+        "mails": Email.objects.filter(to=["past@shop.example"]),
+    }
+    return {name for name, rows in left.items() if rows.exists()}
 
 
 def let_the_mailer_tell(shop: Shop, visit: Visit) -> None:
@@ -221,6 +273,9 @@ CHANGES = {
     "a fence": "UPDATE inventory_stock SET fence = fence + 1",
     "a new SKU": "INSERT INTO inventory_stock (sku, total, available, held, sold, fence, version) "
     "VALUES ('other', 1, 1, 0, 0, 0, 0)",
+    "a buyer of a past sale": "SELECT shop_forget_buyers(0, 1, '', 1)",
+    "a mark": "SELECT shop_forget_networks(0, 1)",
+    "an old act": "SELECT shop_forget_acts(30, 1)",
     "no SKU": "DELETE FROM inventory_stock WHERE sku = 'no-such'",
     "an order": "UPDATE shop_order SET state = state, reason = 'mine'",
     "a buyer": "UPDATE shop_order SET restored = restored",
@@ -239,6 +294,7 @@ CHANGES = {
     "an owner": "ALTER TABLE shop_sale OWNER TO CURRENT_USER",
 }
 DEFINITIONS = {"no SKU", "a buyer", "a table", "a column", "a trigger", "every row", "an owner"}
+BY_AGE = {"a buyer of a past sale", "a mark", "an old act"}
 STAFFS = {"a price", "the terms", "a product", "the units", "a new SKU", "an address", "a delivery", "a password"}
 REFUSED = {
     "web": DEFINITIONS | {"a fence"},
@@ -249,6 +305,10 @@ REFUSED = {
     "mailer": DEFINITIONS | STAFFS | {"a fence", "an order", "a payment"},
     "notary": DEFINITIONS | STAFFS | {"a fence", "an order", "a payment", "an event", "a published leaf"},
 }
+
+
+for _kind in set(KINDS) - {"reconciler"}:
+    REFUSED[_kind] |= BY_AGE
 
 
 @pytest.mark.parametrize(("kind", "what"), [(kind, what) for kind in KINDS for what in sorted(REFUSED[kind])])
@@ -289,6 +349,14 @@ def test_a_role_has_the_rights_that_are_written_and_no_others(shop: Shop, kind: 
         if who == kind
     }
     assert set(rows) == written
+
+
+@pytest.mark.parametrize("what", sorted(BY_AGE))
+def test_the_control_the_reconciler_may_delete_by_age(shop: Shop, what: str) -> None:
+    with connect_postgres(shop.kinds["reconciler"]) as connection, connection.transaction(force_rollback=True):
+        connection.execute(CHANGES[what])
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("DELETE FROM shop_staffact")
 
 
 def test_every_table_is_spoken_of(shop: Shop) -> None:
