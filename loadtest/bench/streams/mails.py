@@ -25,7 +25,7 @@ def mailing(place: Workspace, *, queued: int) -> Iterator[None]:
 
     Raises LoadFailed when it does not begin, or has nothing left to send at the end.
     """
-    _fill_queue(queued)
+    fill_queue(queued)
     with place.worker("mailer"):
         deadline = time.monotonic() + START_SECONDS
         while _waiting() == queued:
@@ -41,7 +41,8 @@ def _waiting() -> int:
     return int(Email.objects.filter(status=STATUS.queued).count())
 
 
-def _fill_queue(count: int) -> None:
+def fill_queue(count: int) -> None:
+    """Let `count` mails wait, and no others be kept."""
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE post_office_email CASCADE")
     Email.objects.bulk_create(

@@ -22,10 +22,12 @@ class Plan:
     connections: int = 16
     mail_pairs: int = 10
     mails: int = 10_000
+    cleaning_pairs: int = 10
+    old_rows: int = 30_000
 
 
 FULL = Plan()
-QUICK = Plan(pairs=1, seconds=2.0, mail_pairs=1)
+QUICK = Plan(pairs=1, seconds=2.0, mail_pairs=1, cleaning_pairs=1)
 METHOD = (
     "One web process on one core; Valkey with every write on disk, PostgreSQL, a settler, the loader and the readers "
     "share the others.",
@@ -44,6 +46,9 @@ METHOD = (
     "Mails: {mail_pairs} more pairs of rounds, alone and with {mails:,} mails in the queue of a mailer that sends them "
     "as fast as it may; they end in the mailbox page, so no mail server slows it. A round in which the queue ran out "
     "ends the run as failed.",
+    "Retention: {cleaning_pairs} more pairs, alone and alongside a reconciler that has {old_rows:,} old mails and as "
+    "many old acts to delete; what it compares meanwhile is a part of its cost. A round in which nothing was left to "
+    "delete ends the run as failed.",
     "Sale page: the same page to a reader without cookies over {pages} connections, as fast as one process answers; "
     "alongside it the page rendered by Django for a reader who has a ticket.",
 )

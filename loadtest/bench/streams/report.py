@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -12,6 +12,7 @@ from loadtest.bench.harness.report import Figure, ratio
 
 MAX_SLOWER = 1.5
 MAX_SLOWER_BY_MAILS = {"p50": 1.05, "p99": 1.15}
+MAX_SLOWER_BY_RETENTION = {"p50": 1.05, "p99": 1.15}
 MIN_PAGES = 5_000
 # Of the pace that is meant; below it the waits are those of fewer purchases.
 KEPT = 0.95
@@ -33,10 +34,11 @@ class PurchaseRound:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Every round in pairs (alone, alongside): with streams, with mails; and the sale page's rates by reader."""
+    """Every round in pairs (alone, alongside): with streams, with mails, with retention; and the sale page's rates."""
 
     pairs: list[tuple[PurchaseRound, PurchaseRound]]
     mails: list[tuple[PurchaseRound, PurchaseRound]]
+    cleaned: list[tuple[PurchaseRound, PurchaseRound]]
     pages: dict[str, float]
 
     def middle(self, name: str) -> tuple[float, float]:
@@ -63,24 +65,26 @@ def figures_of(results: Results, *, streams: int, asks: int, mails: int) -> list
         Figure(f"web process busy, {none}", value=busy[0], unit="of a core"),
         Figure(f"web process busy, {some}", value=busy[1], unit="of a core"),
         Figure("messages to all streams", value=news, unit="/s", at_least=MIN_NEWS * streams),
-        *_mail_figures(results, mails=mails),
+        *_slower(results.mails, by=f"a mailer with {mails:,} mails", bounds=MAX_SLOWER_BY_MAILS),
+        *_slower(results.cleaned, by="retention", bounds=MAX_SLOWER_BY_RETENTION),
         Figure("sale page, one core, from memory", value=kept, unit="pages/s", at_least=MIN_PAGES),
         Figure("sale page, one core, rendered by Django", value=rendered, unit="pages/s"),
     ]
 
 
-def _mail_figures(results: Results, *, mails: int) -> list[Figure]:
-    """Return how much slower purchases are while mails are sent, of each pair the ratio."""
+def _slower(
+    pairs: Sequence[tuple[PurchaseRound, PurchaseRound]], *, by: str, bounds: Mapping[str, float]
+) -> list[Figure]:
+    """Return how much slower purchases are alongside something, of each pair the ratio."""
     return [
         Figure(
-            f"{name} alongside a mailer with {mails:,} mails ÷ without, median of pairs",
+            f"{name} alongside {by} ÷ without, median of pairs",
             value=median(
-                ratio(getattr(alongside, f"{name}_ms"), getattr(alone, f"{name}_ms"))
-                for alone, alongside in results.mails
+                ratio(getattr(alongside, f"{name}_ms"), getattr(alone, f"{name}_ms")) for alone, alongside in pairs
             ),
             at_most=bound,
         )
-        for name, bound in MAX_SLOWER_BY_MAILS.items()
+        for name, bound in bounds.items()
     ]
 
 

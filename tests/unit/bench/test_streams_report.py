@@ -25,10 +25,19 @@ def pair(
 
 
 def broken(
-    pairs: list[tuple[PurchaseRound, PurchaseRound]], *, pages: float = 8_000.0, mailing_ms: float = 10.0
+    pairs: list[tuple[PurchaseRound, PurchaseRound]],
+    *,
+    pages: float = 8_000.0,
+    mailing_ms: float = 10.0,
+    cleaning_ms: float = 10.0,
 ) -> list[str]:
-    """Return the names of the figures that do not keep their bound. mailing_ms: the p99 while mails are sent, of 10."""
-    results = Results(pairs=pairs, mails=[pair(beside_ms=mailing_ms)] * 3, pages={"kept": pages, "rendered": 300.0})
+    """Return the names of the figures that do not keep their bound. mailing_ms, cleaning_ms: a p99 of 10, alongside."""
+    results = Results(
+        pairs=pairs,
+        mails=[pair(beside_ms=mailing_ms)] * 3,
+        cleaned=[pair(beside_ms=cleaning_ms)] * 3,
+        pages={"kept": pages, "rendered": 300.0},
+    )
     found = figures_of(results, streams=2_000, asks=300, mails=10_000)
     return [figure.name for figure in found if not figure.ok]
 
@@ -68,6 +77,14 @@ def test_what_disturbs_both_sides_alike_is_no_ratio() -> None:
 
 
 def test_the_chart_has_both_sides() -> None:
-    drawn = picture_of(Results(pairs=[pair()], mails=[pair()], pages={"kept": 8_000.0, "rendered": 300.0}))
+    drawn = picture_of(Results(pairs=[pair()], mails=[], cleaned=[], pages={"kept": 8_000.0, "rendered": 300.0}))
     assert "alongside the streams" in drawn
     assert "no stream open" in drawn
+
+
+def test_retention_that_slows_purchases_breaks_its_floors() -> None:
+    assert broken([pair()], cleaning_ms=10.4) == []
+    assert [name.split(" ÷")[0] for name in broken([pair()], cleaning_ms=12.0)] == [
+        "p50 alongside retention",
+        "p99 alongside retention",
+    ]
