@@ -84,7 +84,7 @@ OTHERS = "GRANT EXECUTE ON FUNCTION shop_forget_networks(bigint, int) TO PUBLIC;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("shop", "0029_verified_emails")]
+    dependencies = [("shop", "0030_lists_and_presales")]
     operations = [
         migrations.AddField("sale", "buyers_forgotten_at", models.DateTimeField(blank=True, editable=False, null=True)),
         migrations.RunSQL(BUYERS, NO_BUYERS),
