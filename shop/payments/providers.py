@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -56,6 +56,15 @@ class Notice:
             raise InvalidRequest("amount must be a number from 0")
 
 
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A charge of which a provider has something to say, for a shop that has lost its own row of it."""
+
+    notice: Notice
+    return_url: str  # as the charge had it: it names the request
+    begun_at: datetime
+
+
 class Provider(Protocol):
     """A payment provider. Every call has a timeout, may be repeated, and raises Unavailable when nobody answers."""
 
@@ -82,6 +91,12 @@ class Provider(Protocol):
         """Let nobody begin to pay a charge from now on, if the provider can do that; return the same as look_up.
 
         What is captured all the same is a late payment.
+        """
+
+    def collected_since(self, moment: datetime) -> Iterator[Collected]:
+        """Yield every charge begun since `moment` that was captured, declined or refunded, with its last news.
+
+        For a database that was restored from a backup; after this look_up and refund know each of them.
         """
 
     def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice | None:

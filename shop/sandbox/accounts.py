@@ -5,7 +5,8 @@ Never tells anybody: deliveries.py does.
 from __future__ import annotations
 
 import dataclasses
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -75,6 +76,12 @@ def record(reference: str, kind: Kind, *, told_after_seconds: float | None) -> t
 def find_event(reference: str) -> Event | None:
     """Return what happened last to a charge, None while nothing has."""
     return Event.objects.select_related("charge").filter(charge__reference=reference).order_by("-id").first()
+
+
+def last_events(moment: datetime) -> Iterator[Event]:
+    """Yield what happened last to each charge that was opened since `moment`."""
+    events = Event.objects.select_related("charge").filter(charge__created_at__gte=moment)
+    yield from events.order_by("charge_id", "-id").distinct("charge_id").iterator(chunk_size=1_000)
 
 
 def notice_of(event: Event) -> Notice:

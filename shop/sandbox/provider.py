@@ -8,13 +8,14 @@ sends, the web process does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from django.conf import settings
 from django.urls import reverse
 
 from inventory.exceptions import Unavailable
-from shop.payments.providers import Charge, Kind, Notice
+from shop.payments.providers import Charge, Collected, Kind, Notice
 from shop.sandbox import accounts, deliveries, signing
 
 
@@ -58,6 +59,12 @@ class Sandbox:
     def end(self, reference: str) -> Notice | None:
         """Return the same as look_up: its page stays open for a day, so that a late payment can be tried."""
         return self.look_up(reference)
+
+    def collected_since(self, moment: datetime) -> Iterator[Collected]:
+        """Yield what happened last to each charge since then."""
+        _answer()
+        for event in accounts.last_events(moment):
+            yield Collected(accounts.notice_of(event), event.charge.return_url, event.charge.created_at)
 
     def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice:
         """Return the notice in `body`, its signature checked."""

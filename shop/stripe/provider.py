@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 from zlib import crc32
@@ -19,14 +19,14 @@ import structlog
 from django.db.models import F
 
 from inventory.exceptions import InvalidRequest, NotPayable
-from shop.payments.providers import Charge, Notice
+from shop.payments.providers import Charge, Collected, Notice
 from shop.stripe.amounts import to_units
 from shop.stripe.calls import stripe_client
 from shop.stripe.events import PAID, REFERENCE, captured, read_event, refunded
 from shop.stripe.models import CheckoutSession
 
 if TYPE_CHECKING:
-    from stripe.params.checkout import SessionCreateParams
+    from stripe.params.checkout import SessionCreateParams, SessionListParams
 
 log = structlog.get_logger(__name__)
 
@@ -121,6 +121,24 @@ class Stripe:
             except stripe.InvalidRequestError:
                 return self.look_up(reference)
         return None
+
+    def collected_since(self, moment: datetime) -> Iterator[Collected]:
+        """Yield each session of ours that was paid, or given back since; its name is kept again."""
+        wish: SessionListParams = {
+            "created": {"gte": int(moment.timestamp())},
+            "limit": 100,
+            "expand": ["data.payment_intent.latest_charge"],
+        }
+        with stripe_client() as client:
+            found = client.v1.checkout.sessions.list(wish)
+            for each in found.auto_paging_iter():
+                session = each.to_dict()
+                charge = (session.get("payment_intent") or {}).get("latest_charge") or {}
+                notice = refunded(charge) if charge.get("refunded") else captured(session)
+                if notice is not None:
+                    CheckoutSession.objects.get_or_create(reference=notice.reference)
+                    _keep(notice.reference, session["id"])
+                    yield Collected(notice, session["success_url"], datetime.fromtimestamp(session["created"], UTC))
 
     def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice | None:
         """Return the notice in an event that Stripe signed."""
