@@ -32,8 +32,11 @@ RETENTION_POINTS = ("in_retention", "in_forget_buyer")
 MAILER_POINTS = ("in_mail", "before_mail")
 # Of one step that publishes: written but not committed, and committed but its checkpoint not kept in Redis.
 NOTARY_POINTS = ("before_checkpoint", "after_checkpoint")
+# Of after_restore: sales paused, a page of orders written but not committed, committed, payments made but not settled,
+# and the books right but Redis not told.
+RESTORE_POINTS = ("after_pause", "in_bring_back", "after_bring_back", "in_charges", "before_tell")
 WORKER_POINTS = SETTLER_POINTS + EXPIRER_POINTS + RECONCILER_POINTS
-FAULT_POINTS = WORKER_POINTS + RETIRING_POINTS + RETENTION_POINTS + MAILER_POINTS + NOTARY_POINTS
+FAULT_POINTS = WORKER_POINTS + RETIRING_POINTS + RETENTION_POINTS + MAILER_POINTS + NOTARY_POINTS + RESTORE_POINTS
 ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "raise": None}
 
 

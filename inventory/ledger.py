@@ -43,6 +43,10 @@ UPDATE inventory_stock SET available = available - %(units)s, held = held + %(un
 WHERE id = %(stock_id)s AND available >= %(units)s AND fence = %(fence)s
 RETURNING available, held, sold, version
 """
+RAISE_VERSION = """
+UPDATE inventory_stock SET version = greatest(version, %(above)s) + 1 WHERE id = %(stock_id)s
+RETURNING available, held, sold, version
+"""
 MOVE_MANY = """
 INSERT INTO inventory_stockmovement (stock_id, kind, delta, request_id, fence, actor, reason)
 SELECT %(stock_id)s, %(kind)s, %(sign)s * quantity, request_id, %(fence)s, %(actor)s, %(reason)s
@@ -108,6 +112,25 @@ def hold_units(
     units = sum(quantity for _, quantity in holds)
     cursor.execute(HOLD, {"stock_id": stock_id, "fence": fence, "units": units})
     _move_many(moves, stock_id=stock_id, kind="hold", sign=-1, units=holds, fence=fence, actor=actor)
+
+
+def hold_again(
+    cursor: Cursor, *, stock_id: int, holds: Sequence[tuple[str, int]], actor: str, reason: str
+) -> StockFigures:
+    """Hold free units for requests (id, quantity ≥ 1) that had them before the row was restored from a backup.
+
+    Without a fence: the row is locked by the caller. Raises UnitsNotFree.
+    """
+    units = sum(quantity for _, quantity in holds)
+    figures = _change(cursor, stock_id=stock_id, available=-units, held=units, sold=0)
+    _move_many(cursor, stock_id=stock_id, kind="hold", sign=-1, units=holds, actor=actor, reason=reason)
+    return figures
+
+
+def raise_version(cursor: Cursor, *, stock_id: int, above: int) -> StockFigures:
+    """Let the versions of a restored row go on above one that was told before; the row is locked by the caller."""
+    cursor.execute(RAISE_VERSION, {"stock_id": stock_id, "above": above})
+    return StockFigures(*cursor.fetchone())
 
 
 def read_hold(cursor: Cursor) -> StockFigures:

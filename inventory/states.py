@@ -49,6 +49,17 @@ class Reason(StrEnum):
     REFUNDED_BY_PROVIDER = "given back by the payment provider"
     NEVER_COLLECTED = "nothing was collected in time"
     HOLD_IS_OVER = "the hold is over"
+    BROUGHT_BACK = "brought_back"
+
+
+class PauseReason(StrEnum):
+    """Why the shop itself paused a sale; buyers read it. Staff write texts of their own. A value never changes."""
+
+    AFTER_RESTORE = "We restored our books from a backup and are checking every order before we sell on."
+
+
+# Who brings orders back into a restored database: what was free at their decision is not known any more (I9).
+AFTER_RESTORE = "after_restore"
 
 
 # The money came after the hold had ended, and bought nothing.

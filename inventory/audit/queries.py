@@ -16,7 +16,7 @@ from inventory.audit.lifecycles import (
     marks_due,
     units_freed,
 )
-from inventory.states import State
+from inventory.states import AFTER_RESTORE, State
 
 # What is counted of the orders of one sale, by name.
 ORDER_STATES = ("held", "paid", "expired", "cancelled", "sold_out", "refused", "refunded")
@@ -49,7 +49,8 @@ orders AS MATERIALIZED (
     FROM inventory_decision WHERE stock_id = %(stock_id)s),
 changes AS MATERIALIZED (
     SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at,
-           to_state = 'sold_out' AS sold_out FROM inventory_change WHERE stock_id = %(stock_id)s),
+           to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out
+    FROM inventory_change WHERE stock_id = %(stock_id)s),
 moves AS MATERIALIZED (
     SELECT id, kind, {mark_of_movement()} AS mark, delta, request_id, fence, actor, reason, created_at
     FROM inventory_stockmovement WHERE stock_id = %(stock_id)s),

@@ -41,7 +41,10 @@ REASONS = (
     _("this is not an e-mail address"), _("an e-mail address has at most 254 characters"),
     _("an e-mail address with quotes or of a machine's number is not taken"),
     _("suspected_fraud"), _("our_mistake"), _("being handed on"), _("the database is away or busy"),
+    _("brought_back"),
 )  # fmt: skip
+# Why the shop itself paused a sale.
+PAUSES = (_("We restored our books from a backup and are checking every order before we sell on."),)
 # What an audit counts.
 COUNTS = (
     _("total"), _("available"), _("held"), _("sold"), _("fence"), _("decided"), _("orders_held"), _("orders_paid"),

@@ -1,5 +1,6 @@
-"""manage.py after_restore [--json]: names what a restored database has lost, before anything sells again.
-Changes nothing. Exit code 1 when a person has to decide.
+"""manage.py after_restore [--bring-back] [--json]: pauses every sale of a database that was restored from a backup, and
+names what it has lost; with --bring-back it first brings back what is safe. Never resumes a sale, never guesses.
+Exit code 1 when a person has to decide.
 """
 
 from __future__ import annotations
@@ -7,26 +8,40 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
 
 from inventory.exceptions import FairdropError
-from shop.payments.losses import Loss, find_losses
+from shop.payments.losses import Loss
+from shop.staff.restore.run import after_restore
 
 
 class Command(BaseCommand):
-    help = "Name each order, buyer and charge that Redis or a provider knows and the restored database does not."
+    help = "Pause every sale, and name what outlived the restored database: orders, buyers, charges, places."
 
     def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--bring-back", action="store_true", help="write orders and payments that are safe to write"
+        )
+        parser.add_argument(
+            "--charges-since-days",
+            type=int,
+            default=3,
+            metavar="DAYS",
+            help="ask providers for charges begun since then",
+        )
         parser.add_argument("--json", action="store_true", help="print as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        since = timezone.now() - timedelta(days=options["charges_since_days"])
         try:
-            losses = find_losses()
+            paused, losses = after_restore(charges_since=since, brings_back=options["bring_back"])
         except FairdropError as error:
             raise CommandError(error.detail) from error
-        self.stdout.write(as_json(losses) if options["json"] else as_text(losses))
+        self.stdout.write(as_json(losses, paused=paused) if options["json"] else as_text(losses, paused=paused))
         if losses:
             raise CommandError("somebody has to decide: start no worker yet")
 
@@ -39,13 +54,14 @@ def units_twice(losses: Sequence[Loss]) -> dict[str, int]:
     return {sku: units for sku, units in found.items() if units}
 
 
-def as_json(losses: Sequence[Loss]) -> str:
-    """Return the losses as one JSON object."""
+def as_json(losses: Sequence[Loss], *, paused: Sequence[str]) -> str:
+    """Return the losses as one JSON object; paused: the sales that wait for somebody to resume them."""
     rows = [loss._asdict() for loss in losses]
-    return json.dumps({"ok": not rows, "units_sold_twice": units_twice(losses), "losses": rows}, indent=2)
+    found = {"ok": not rows, "paused": paused, "units_sold_twice": units_twice(losses), "losses": rows}
+    return json.dumps(found, indent=2)
 
 
-def as_text(losses: Sequence[Loss]) -> str:
+def as_text(losses: Sequence[Loss], *, paused: Sequence[str]) -> str:
     """Return the losses as a table for people."""
     rows = [("kind", "sku", "name", "buyer", "units", "detail"), *(tuple(map(str, loss)) for loss in losses)]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
@@ -53,4 +69,5 @@ def as_text(losses: Sequence[Loss]) -> str:
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[5]]) for row in rows
     ]
     lines += [f"{sku}: {units} units would be sold a second time" for sku, units in units_twice(losses).items()]
-    return "\n".join(lines) if losses else "nothing is missing that Redis or a provider knows"
+    lines = lines if losses else ["nothing is missing that Redis or a provider knows"]
+    return "\n".join([*lines, *(f"paused until `manage.py sale resume {slug}`" for slug in paused)])

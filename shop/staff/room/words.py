@@ -58,6 +58,7 @@ def translated(room: dict[str, Any]) -> dict[str, Any]:
     }
     said["findings"] = findings_in_words(found["findings"])
     parts = {"invariants": said, "acts": acts, "movements": movements, "workers": workers}
+    parts["pause_reason"] = gettext(room["pause_reason"])
     return {**room, **parts, "lock": lock, "comparison": asked}
 
 
