@@ -20,7 +20,7 @@ from inventory import ledger
 from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
 from inventory.fault_injection import fault_point
 from inventory.states import AFTER_RESTORE, Reason, State
-from shop.models import Order, Payment
+from shop.models import Payment
 from shop.orders import holds
 from shop.payments import notices, rows
 from shop.payments.losses import Loss
@@ -33,6 +33,16 @@ SETTLED = {
     "declined": {Payment.State.DECLINED},
     "refunded": {Payment.State.REFUNDED},
 }
+MAKE_ROWS = """
+INSERT INTO shop_payment
+    (order_id, provider, reference, amount, currency, state, reason, card, created_at, changed_at)
+SELECT o.id, %(provider)s, t.reference, o.unit_price * o.quantity, o.currency, 'pending', '', t.card, t.begun_at,
+       clock_timestamp()
+FROM unnest(%(references)s::text[], %(request_ids)s::text[], %(cards)s::text[], %(moments)s::timestamptz[])
+    AS t (reference, request_id, card, begun_at)
+JOIN shop_order o USING (request_id)
+ON CONFLICT (reference) DO NOTHING
+"""
 # As rows.CAPTURE does for one: payments whose order is held, of the amount that was due.
 CAPTURE_MANY = """
 WITH told AS (
@@ -122,10 +132,15 @@ def _lost(page: Sequence[Collected]) -> dict[Collected, str]:
 def _make_rows(page: Sequence[Collected], *, provider_name: str) -> None:
     """Give each payment that was lost its row again, if its order is there."""
     lost = _lost(page)
-    orders = Order.objects.in_bulk(list(filter(None, lost.values())), field_name="request_id")
-    found = [(each, orders[name]) for each, name in lost.items() if name in orders]
-    made = (_payment(each, order, provider_name=provider_name) for each, order in found)
-    Payment.objects.bulk_create(made, ignore_conflicts=True)
+    values: dict[str, Any] = {
+        "provider": provider_name,
+        "references": [each.notice.reference for each in lost],
+        "request_ids": list(lost.values()),
+        "cards": [each.notice.card for each in lost],
+        "moments": [each.begun_at for each in lost],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(MAKE_ROWS, values)
 
 
 def _without_rows(page: Sequence[Collected], *, provider_name: str) -> Iterator[Loss]:
@@ -136,18 +151,6 @@ def _without_rows(page: Sequence[Collected], *, provider_name: str) -> Iterator[
                 f"{provider_name} collected {notice.amount} {notice.currency} for {name or 'no request of this shop'}"
             )
             yield Loss("charge_unknown", "", notice.reference, "", 0, f"{text}, and the database has no such payment")
-
-
-def _payment(charge: Collected, order: Order, *, provider_name: str) -> Payment:
-    return Payment(
-        order=order,
-        provider=provider_name,
-        reference=charge.notice.reference,
-        amount=order.unit_price * order.quantity,
-        currency=order.currency,
-        card=charge.notice.card,
-        created_at=charge.begun_at,
-    )
 
 
 def _read(charges: Iterable[Collected]) -> Iterator[_Known]:
