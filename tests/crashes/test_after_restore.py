@@ -268,7 +268,7 @@ def test_without_a_look_the_lost_units_are_sold_a_second_time(restored: Restored
 
 
 def test_many_orders_come_back_page_by_page(stores: OwnStores, shop_database: None) -> None:
-    """RESTORED_ORDERS=100000 is the size that is timed (docs/operations.md); every second one was paid."""
+    """RESTORED_ORDERS=100000 is the size to be timed; every second one was paid."""
     with shop_of(stores.environment):
         card = make_sale(f"many-{token_hex(4)}", units=MANY)
         dump = run_program("pg_dump", "--no-owner", stores.environment["DATABASE_URL"])
