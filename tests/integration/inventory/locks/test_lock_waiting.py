@@ -27,11 +27,11 @@ from inventory.redis.connections import WaitingPlace
 from tests.support.road import run
 from tests.support.servers.proxy import Proxy, proxy_to
 from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of, sum_of_info
-from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
+from tests.support.waiting import PATIENCE_SECONDS, TRIES, assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 FORK = multiprocessing.get_context("fork")
-TTL_MS = 30_000
+TTL_MS = 120_000
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +39,12 @@ def nothing_held(each_server: str) -> Iterator[None]:
     """Leave no lock behind."""
     yield
     release_all()
+
+
+@pytest.fixture
+def patient_grants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody lose the turn that was granted because the machine stood still for a moment."""
+    monkeypatch.setattr("inventory.locks.lock.GRANT_TTL_MS", 60_000)
 
 
 def a_lock(name: str, *, fair: bool = True) -> Lock:
@@ -61,20 +67,24 @@ class Row:
             before = blocked_clients()
             self._threads.append(Thread(target=self._take_turn, args=(number, interval)))
             self._threads[-1].start()
-            wait_until(lambda before=before: blocked_clients() > before, timeout_seconds=10, what=f"{number} waits")
+            wait_until(lambda before=before: blocked_clients() > before, what=f"{number} waits")
 
     def _take_turn(self, number: int, interval: float) -> None:
         lock = a_lock(self._name, fair=self._fair)
         ask = lock._ask
         lock._ask = lambda **call: (next(self.asked[number]), ask(**call))[1]  # type: ignore[method-assign]
-        if lock.acquire(timeout_seconds=30, wait_interval_seconds=interval):
+        if lock.acquire(timeout_seconds=PATIENCE_SECONDS, wait_interval_seconds=interval):
             self.entered.append(number)
             lock.release()
+
+    def looks_of_first(self) -> int:
+        """Return how often the first has asked, this question counted with it."""
+        return next(self.asked[0])
 
     def ends(self) -> list[int]:
         """Return the order in which they had the lock."""
         for thread in self._threads:
-            thread.join(timeout=30)
+            thread.join(timeout=2 * PATIENCE_SECONDS)
         return self.entered
 
 
@@ -92,20 +102,29 @@ def never_keeps(wait: Callable[..., str | None]) -> Callable[..., str | None]:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_the_order_of_coming_holds_for_waits_of_any_length(
-    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, kept: bool
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, patient_grants: None, kept: bool
 ) -> None:
     """The control gives its place up whenever it looks; the first, who looks most often, is then the last."""
-    if not kept:
-        monkeypatch.setattr(WaitingPlace, "wait", never_keeps(WaitingPlace.wait))
-    holder = a_lock(new_sku())
+    if kept:
+        assert order_of_turns(new_sku(), kept=True) == [0, 1, 2, 3]
+        return
+    monkeypatch.setattr(WaitingPlace, "wait", never_keeps(WaitingPlace.wait))
+    # By chance all may come back in the old order, but not each time.
+    assert any(order_of_turns(new_sku(), kept=False) != [0, 1, 2, 3] for _ in range(TRIES))
+
+
+def order_of_turns(name: str, *, kept: bool) -> list[int]:
+    """Let four wait for longer than the first looks, and return the order in which they have the lock."""
+    holder = a_lock(name)
     assert holder.acquire()
+    before = blocked_clients()
     row = Row(holder.name, [0.1, 1, 1, 1])
     everybody_looked = time.monotonic() + 2.5
-    wait_until(lambda: time.monotonic() > everybody_looked, timeout_seconds=10)
-    wait_until(lambda: blocked_clients() >= 4 or not kept, what="all four wait at the list")
+    wait_until(lambda: time.monotonic() > everybody_looked)
+    wait_until(lambda: row.looks_of_first() > 4, what="the first has looked, and lost no turn by it")
+    wait_until(lambda: blocked_clients() >= before + 4 or not kept, what="all four wait at the list")
     assert holder.release()
-    assert (row.ends() == [0, 1, 2, 3]) is kept
-    assert next(row.asked[0]) > 4  # it did look, and lost no turn by it
+    return row.ends()
 
 
 def wait_in_a_process(name: str, pipe: Connection) -> None:
@@ -132,10 +151,10 @@ def seconds_behind_a_waiter(name: str, *, sign: signal.Signals) -> float:
     before, (ours, theirs) = blocked_clients(), FORK.Pipe()
     process = FORK.Process(target=wait_in_a_process, args=(holder.name, theirs), daemon=True)
     process.start()
-    wait_until(lambda: blocked_clients() > before, timeout_seconds=10)
+    wait_until(lambda: blocked_clients() > before)
     last = Row(holder.name, [1, 1])
     os.kill(ours.recv(), sign)
-    wait_until(lambda: blocked_clients() == before + (2 if sign == signal.SIGKILL else 3), timeout_seconds=10)
+    wait_until(lambda: blocked_clients() == before + (2 if sign == signal.SIGKILL else 3))
     assert holder.release()
     took = seconds_of(lambda: entered.append((first.ends(), last.ends())))
     assert entered == [([0, 1], [0, 1])]
@@ -145,27 +164,47 @@ def seconds_behind_a_waiter(name: str, *, sign: signal.Signals) -> float:
 
 
 @pytest.mark.parametrize("fair", [True, False])
-def test_a_lock_whose_holder_died_goes_to_the_longest_waiter(new_sku: Callable[[], str], fair: bool) -> None:
+def test_a_lock_whose_holder_died_goes_to_the_longest_waiter(
+    new_sku: Callable[[], str], patient_grants: None, fair: bool
+) -> None:
     """The control is the unfair lock: anyone who asks first has it, and that is the last one here."""
-    holder = a_lock(new_sku(), fair=fair)
+    if fair:
+        assert order_after_a_death(new_sku(), fair=True) == [0, 1, 2]
+    else:
+        assert any(order_after_a_death(new_sku(), fair=False) != [0, 1, 2] for _ in range(TRIES))
+
+
+def order_after_a_death(name: str, *, fair: bool) -> list[int]:
+    """Let three wait, of whom the last asks most often, and return the order in which they have the lock."""
+    holder = a_lock(name, fair=fair)
     assert holder.acquire()
     row = Row(holder.name, [1, 1, 0.02], fair=fair)
     assert run(("DEL", keys.lock(holder.name)))  # it ended, and nobody was woken
-    assert (row.ends() == [0, 1, 2]) is fair
+    return row.ends()
 
 
 @pytest.mark.parametrize("fair", [True, False])
-def test_who_asks_once_does_not_come_before_those_who_wait(new_sku: Callable[[], str], fair: bool) -> None:
+def test_who_asks_once_does_not_come_before_those_who_wait(
+    new_sku: Callable[[], str], patient_grants: None, fair: bool
+) -> None:
     """L13, also where the lock ended by itself. The control is the unfair lock, which anybody may take then."""
-    holder = a_lock(new_sku(), fair=fair)
-    newcomer = a_lock(holder.name, fair=fair)
+    if fair:
+        assert not newcomer_gets_it(new_sku(), fair=True)
+    else:  # unless the one who waits has looked in that very moment
+        assert any(newcomer_gets_it(new_sku(), fair=False) for _ in range(TRIES))
+
+
+def newcomer_gets_it(name: str, *, fair: bool) -> bool:
+    """Let a lock end that one waits for, and say whether somebody who asks then has it before that one."""
+    holder, newcomer = a_lock(name, fair=fair), a_lock(name, fair=fair)
     assert holder.acquire()
     row = Row(holder.name, [1], fair=fair)
     assert run(("DEL", keys.lock(holder.name)))  # it ended, and nobody was woken
-    assert newcomer.acquire(timeout_seconds=0) is not fair
+    got_it = newcomer.acquire(timeout_seconds=0)
     newcomer.release()
     assert row.ends() == [0]
     assert newcomer.acquire(timeout_seconds=0)
+    return got_it
 
 
 @pytest.mark.parametrize("blocking", [True, False])
@@ -208,13 +247,13 @@ def median_wait(name: str) -> float:
         holder, waiter, before = a_lock(name), a_lock(name), blocked_clients()
         assert holder.acquire()
         thread = Thread(
-            target=lambda waiter=waiter: waiter.acquire(timeout_seconds=10) and taken.append(time.monotonic())
+            target=lambda waiter=waiter: waiter.acquire(timeout_seconds=60) and taken.append(time.monotonic())
         )
         thread.start()
-        wait_until(lambda before=before: blocked_clients() > before, timeout_seconds=10)
+        wait_until(lambda before=before: blocked_clients() > before)
         given_back.append(time.monotonic())
         assert holder.release()
-        thread.join(timeout=10)
+        thread.join(timeout=PATIENCE_SECONDS)
         assert waiter.release()
     waits = [after - before for before, after in zip(given_back, taken, strict=True)]
     return statistics.median(waits)
@@ -230,7 +269,7 @@ def test_who_gave_up_leaves_no_blocked_connection(new_sku: Callable[[], str]) ->
     before = blocked_clients()
     assert holder.acquire()
     assert not a_lock(holder.name).acquire(timeout_seconds=0.3)
-    wait_until(lambda: blocked_clients() == before, timeout_seconds=10)
+    wait_until(lambda: blocked_clients() == before)
     assert holder.release()
     assert run(("GET", keys.lock(holder.name)))[0] is None
 
@@ -261,7 +300,7 @@ def client_behind_a_proxy(*, timeout_seconds: float) -> Iterator[tuple[redis.Cli
 def test_a_silent_server_is_waited_for_once_a_command(new_sku: Callable[[], str]) -> None:
     """The control is the look into a connection that is not open: it opens one, and waits for that as well."""
     key = keys.lock_signals(new_sku())
-    with client_behind_a_proxy(timeout_seconds=0.5) as (once, proxy):
+    with client_behind_a_proxy(timeout_seconds=3) as (once, proxy):
         redis.run_script(once, "held", keys=[key, key], args=["x"])
         proxy.black_hole = True
         opened = []
@@ -277,13 +316,13 @@ def test_a_silent_server_is_waited_for_once_a_command(new_sku: Callable[[], str]
 def test_a_kept_connection_that_was_closed_is_not_used(new_sku: Callable[[], str]) -> None:
     """Also by a client that sends nothing twice. The control is a connection that is closed while a caller waits."""
     key = keys.lock_signals(new_sku())
-    with client_behind_a_proxy(timeout_seconds=5) as (once, proxy):
+    with client_behind_a_proxy(timeout_seconds=30) as (once, proxy):
         for _ in range(3):
             assert redis.run_script(once, "held", keys=[key, key], args=["x"]) == [0, 0]
             proxy.reset_all()
         place, before = WaitingPlace(), blocked_clients()
         assert redis.wait_for_signal(once, key, seconds=0.01, place=place, place_seconds=30) is None
-        wait_until(lambda: blocked_clients() > before, timeout_seconds=10)
+        wait_until(lambda: blocked_clients() > before)
         proxy.reset_all()
         with pytest.raises(RedisUnavailable):
             redis.wait_for_signal(once, key, seconds=1, place=place, place_seconds=30)

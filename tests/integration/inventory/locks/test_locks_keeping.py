@@ -46,7 +46,7 @@ def nothing_held(each_server: str) -> Iterator[None]:
     release_all()
 
 
-def a_lock(name: str, *, ttl_ms: int = 5000, **options: object) -> Lock:
+def a_lock(name: str, *, ttl_ms: int = 60_000, **options: object) -> Lock:
     return Lock(redis.connect(), name, ttl_ms=ttl_ms, **options)  # type: ignore[arg-type]
 
 
@@ -56,24 +56,25 @@ def pttl(lock: Lock) -> int:
 
 def test_a_lock_is_lengthened_in_both_ways(new_sku: Callable[[], str]) -> None:
     with a_lock(new_sku()) as lock:
-        assert lock.extend(20_000)
-        assert 10_000 < pttl(lock) <= 20_000
-        assert lock.extend(10_000, mode="add")
-        assert 20_000 < pttl(lock) <= 30_000
-        assert lock.expire(60)
-        assert 30_000 < pttl(lock) <= 60_000
+        assert lock.extend(200_000)
+        assert 100_000 < pttl(lock) <= 200_000
+        assert lock.extend(100_000, mode="add")
+        assert 200_000 < pttl(lock) <= 300_000
+        assert lock.expire(600)
+        assert 300_000 < pttl(lock) <= 600_000
 
 
 def test_a_renewal_does_not_shorten_what_the_holder_asked_for(new_sku: Callable[[], str]) -> None:
     """S5. The control is a life that is shorter than the lock's own: the same renewal lengthens it."""
     with a_lock(new_sku()) as lock:
         assert lock.hold
-        for asked_ms, least_ms, most_ms in ((60_000, 50_000, 60_000), (3000, 4000, 5000)):
+        for asked_ms, least_ms, most_ms in ((600_000, 500_000, 600_000), (30_000, 40_000, 60_000)):
             assert lock.extend(asked_ms)
             WATCHDOG.renew([lock.hold])
             assert least_ms < pttl(lock) <= most_ms
+            server_ms = pttl(lock)
             left_ms = (lock.hold.deadline - time.monotonic()) * 1000
-            assert least_ms < left_ms < pttl(lock) + 100
+            assert least_ms < left_ms < server_ms + 100
 
 
 def test_a_lock_that_is_gone_is_not_made_anew_by_lengthening(new_sku: Callable[[], str]) -> None:
@@ -293,11 +294,9 @@ def test_use_is_counted_and_shown(new_sku: Callable[[], str]) -> None:
     assert not other.acquire()
     assert not other.acquire(timeout_seconds=0.05)
     STATISTICS.flush()
-    wait_until(lambda: read_statistics(redis.connect(), lock.name).get("waits"))
-    numbers = read_statistics(redis.connect(), lock.name)
-    assert {name: numbers[name] for name in ("attempts", "contended", "timeouts", "waits")} == {
-        "attempts": 3, "contended": 2, "timeouts": 1, "waits": 1,
-    }  # fmt: skip
+    counted = {"attempts": 3, "contended": 2, "timeouts": 1, "waits": 1}
+    # The watchdog writes them too, perhaps a part of them before.
+    wait_until(lambda: counted.items() <= read_statistics(redis.connect(), lock.name).items(), what="all is counted")
     out = StringIO()
     call_command("locks", lock.name, "--json", stdout=out)
     shown = json.loads(out.getvalue())[lock.name]

@@ -132,7 +132,7 @@ def test_with_its_id_a_lock_is_lengthened_and_given_back_from_anywhere(new_sku: 
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_each_lock_takes_its_own_life(new_sku: Callable[[], str], is_lost: bool) -> None:
     name, lives = new_sku(), []
-    for seconds in (15, 60, 5):
+    for seconds in (120, 600, 60):
         assert named.lock(name, expire=seconds)
         lives.append(pttl(name) / 1000 / seconds)
         if is_lost:
@@ -166,18 +166,34 @@ def test_what_expire_promised_is_kept_beyond_the_longest_hold(
 ) -> None:
     """S5. The control is the same lock without the call: it is given up after its longest hold."""
     monkeypatch.setattr(named, "MAX_HOLD_LIVES", 1)
-    kept, control = new_sku(), new_sku()
-    assert named.lock(kept, expire=1)
-    assert named.lock(control, expire=1)
-    promised_until = time.monotonic() + 5
-    assert named.expire(kept, 6)
+    # The longer lives are for a machine that stands still for longer than the first ones.
+    assert any(is_kept_as_promised(new_sku(), new_sku(), life=life) for life in (1, 5, 20))
+
+
+def is_kept_as_promised(kept: str, control: str, *, life: int) -> bool:
+    """Take two locks of one life, ask six of them for the first; say whether it outlives the other as promised.
+
+    False also when nobody had time to look.
+    """
+    assert named.lock(control, expire=life)
+    assert named.lock(kept, expire=life)
+    promised_until = time.monotonic() + 6 * life
+    if not named.expire(kept, 6 * life):
+        return False
     wait_until(lambda: not named.is_locking(control))
     seen = []
-    wait_until(lambda: time.monotonic() > promised_until or seen.append(named.is_locking(kept)))
-    assert len(seen) > 5
-    assert set(seen) == {True}
+
+    def look() -> bool:
+        is_locking = named.is_locking(kept)
+        if time.monotonic() < promised_until:
+            seen.append(is_locking)
+        return time.monotonic() > promised_until
+
+    wait_until(look)
+    assert set(seen) <= {True}
     wait_until(lambda: pttl(kept) == -2)
     assert not named.unlock(kept)
+    return len(seen) > 5
 
 
 @ON_ONE_KIND
@@ -197,13 +213,13 @@ def test_work_that_calls_expire_in_its_loop_keeps_its_lock(new_sku: Callable[[],
     assert named.unlock(name)
 
 
-@pytest.mark.parametrize(("ttl_ms", "max_hold_ms"), [(60_000, 300), (60_000, 30_000)])
+@pytest.mark.parametrize(("ttl_ms", "max_hold_ms"), [(60_000, 300), (60_000, 60_000)])
 def test_a_hold_that_its_cap_ended_locks_nobody_out(new_sku: Callable[[], str], ttl_ms: int, max_hold_ms: int) -> None:
     """L6. The second is the control: its cap has not come, so the key stays."""
     lock = Lock(redis.connect(), new_sku(), ttl_ms=ttl_ms, max_hold_ms=max_hold_ms)
     heir = Lock(redis.connect(), lock.name, ttl_ms=5000)
     assert lock.acquire()
-    is_over = heir.acquire(timeout_seconds=3)
+    is_over = heir.acquire(timeout_seconds=60 if max_hold_ms == 300 else 3)
     assert is_over is (max_hold_ms == 300)
     assert lock.lost.is_set() is is_over
     assert lock.release() is not is_over
