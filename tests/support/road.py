@@ -20,8 +20,8 @@ from workers.settlement import Settlement, settle_batch
 from workers.settler import Settler
 
 BATCH = 500
-# Renewed while its holder lives: long enough for a machine that stands still for some seconds.
-LOCK_TTL_MS = 20_000
+# So long that a holder keeps its lock also while the machine stands still; and how long a settler's lives here.
+LOCK_TTL_MS, SETTLER_LOCK_TTL_MS = 60_000, 20_000
 
 
 def ask(card: SaleCard, buyer: str, *, quantity: int = 1, key: str = "", standby: bool = False) -> Ask:
@@ -121,7 +121,9 @@ def own_connection() -> Iterator[Connection]:
 
 
 @contextmanager
-def settler(*, batch: int = BATCH, lock_ttl_ms: int = LOCK_TTL_MS, stopping: Any = lambda: False) -> Iterator[Settler]:
+def settler(
+    *, batch: int = BATCH, lock_ttl_ms: int = SETTLER_LOCK_TTL_MS, stopping: Any = lambda: False
+) -> Iterator[Settler]:
     """Return a real settler; its connection ends with the block."""
     worker = Settler(redis.connect(), batch=batch, lock_ttl_ms=lock_ttl_ms, stopping=stopping)
     try:

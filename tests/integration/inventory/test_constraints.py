@@ -170,6 +170,7 @@ def test_a_delete_waits_for_an_order_that_is_being_written(shop: dict[str, Any],
     delete = "DELETE FROM shop_saleterms WHERE sale_id = %(id)s; DELETE FROM shop_sale WHERE id = %(id)s"
     with own_connection() as writer, ThreadPoolExecutor(1) as threads:
         with writer.transaction():
+            writer.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             writer.execute(order, [f"{card.sale_id:x}-order", card.sale_id])
             deleting = threads.submit(execute_elsewhere, delete, {"id": card.sale_id})
             wait_until(lambda: is_somebody_waiting(writer), what="the delete waits")

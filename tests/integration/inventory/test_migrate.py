@@ -58,7 +58,7 @@ def applied(store: OwnStore) -> set[str]:
 
 def migrate(store: OwnStore, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "manage.py", "migrate", "shop", "0028", *options], cwd=ROOT, text=True, timeout=120,
+        [sys.executable, "manage.py", "migrate", "shop", "0028", *options], cwd=ROOT, text=True, timeout=300,
         env=environment_of(store), capture_output=True, check=False,
     )  # fmt: skip
 

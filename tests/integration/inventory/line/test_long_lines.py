@@ -25,8 +25,9 @@ def waiting(card: SaleCard) -> int:
 
 
 @pytest.fixture
-def long_line(new_sku: Callable[[], str]) -> SaleCard:
+def long_line(new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> SaleCard:
     """Return a sale with a line, and make others that a settler comes to first: each has a buyer to decide."""
+    monkeypatch.setattr("workers.settler.TURN_SECONDS", 3600)  # however slow the machine is, a turn is a whole one
     name = new_sku()
     for number in range(3):
         queue(make_sale(f"{name}-{number}", units=1), "ann")

@@ -17,7 +17,7 @@ from inventory.redis import keys
 from tests.support.road import queue
 from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of
 from tests.support.shopkeeping import make_sale
-from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
+from tests.support.waiting import PATIENCE_SECONDS, assert_waits_at_most, seconds_of, wait_until
 from workers.embedded.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
@@ -75,7 +75,8 @@ def give_hints(channel: str) -> None:
 def test_hints_that_have_come_are_answered_by_few_looks(wakeups: WakeUps) -> None:
     """One look a hint would go on for long after a flood."""
     give_hints(keys.wake_channel())
-    looks = 0
+    wait_until(lambda: wakeups.wait(seconds=1), what="the first hint comes")
+    looks = 1
     while wakeups.wait(seconds=0.3):
         looks += 1
     assert 1 <= looks < HINTS / 4
@@ -84,10 +85,13 @@ def test_hints_that_have_come_are_answered_by_few_looks(wakeups: WakeUps) -> Non
 def test_settled_hints_that_have_come_are_answered_by_few_looks(each_server: str) -> None:
     async def listen() -> int:
         client = redis.connect_async()
-        subscription, looks = client.pubsub(), 0
+        subscription, looks, tries = client.pubsub(), 0, 0
         try:
             await wait_for_settled(subscription, seconds=0.3)
             await asyncio.to_thread(give_hints, keys.settled_channel())
+            while not await wait_for_settled(subscription, seconds=1):
+                assert (tries := tries + 1) < PATIENCE_SECONDS, "no hint came"
+            looks = 1
             while await wait_for_settled(subscription, seconds=0.3):
                 looks += 1
             return looks

@@ -4,6 +4,7 @@ Each test makes the gap by hand, as a crash or a slow process would leave it.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from itertools import count
 
@@ -19,6 +20,7 @@ from inventory.states import State
 from shop.models import Sale
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
+from tests.integration.conftest import signal_lasting
 from tests.support.http_calls import Caller
 from tests.support.road import admit, ask, held_lock, own_connection, queue, settle_line, settler, take
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay_all
@@ -58,8 +60,10 @@ def test_an_older_card_primed_late_never_undoes_a_pause(card: SaleCard) -> None:
 
 def test_a_pause_that_nobody_told_redis_of_holds_within_seconds(card: SaleCard, web: Caller) -> None:
     wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
+    signal_lasting(signal.SIGSTOP)  # the web process tells it, and not before we have looked
     Sale.objects.filter(pk=card.sale_id).update(switch="paused")
     assert admit(card, ask(card, "ann"))[0].code == Code.ADMITTED  # the control: Redis does not know
+    signal_lasting(signal.SIGCONT)
     buyers = (f"bob-{number}" for number in count())
     wait_until(lambda: admit(card, ask(card, next(buyers)))[0].code == Code.PAUSED)
 
@@ -78,9 +82,11 @@ def test_units_that_nobody_told_redis_of_can_be_had_within_seconds(card: SaleCar
     queue(card, "a", "b", "c", "d", "e")
     settle_line(card)
     pay_all(card)
+    signal_lasting(signal.SIGSTOP)  # as above
     with transaction.atomic(), connection.cursor() as cursor:
         load_stock(cursor, sku=card.sku, units=3, actor="test", reason="second delivery")
     assert admit(card, ask(card, "ann"))[0].code == Code.SOLD_OUT  # the control: Redis does not know
+    signal_lasting(signal.SIGCONT)
     wait_until(lambda: admit(card, ask(card, "bob"))[0].code == Code.ADMITTED)
 
 
@@ -136,6 +142,7 @@ def test_a_stock_row_that_somebody_locks_holds_up_its_own_sku_only(new_sku: Call
     other = connections.create_connection("default")
     with other.cursor() as cursor:
         cursor.execute("BEGIN")
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         cursor.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE", [locked.sku])
         with settler() as worker:
             wait_until(lambda: worker.work_once() >= 0 and decided(free))

@@ -74,14 +74,16 @@ def test_a_place_is_told_when_the_replica_has_it(
     card: SaleCard, servers: Watched, door: Callable[..., list[Answer]]
 ) -> None:
     first, second = ask(card, "ann"), ask(card, "bob")
-    assert [answer.code for answer in door(card, first)] == [Code.ADMITTED]
+    # To a busy machine the replica may answer too late at first: then it is asked again, and is known.
+    told = wait_until(lambda: answers(door, card, first), what="the replica has the first")
+    assert [answer.code for answer in told] in ([Code.ADMITTED], [Code.KNOWN_BEFORE + ord("q")])
     with frozen_replica(servers):
         for _ in range(2):  # the second time it is known, and nothing is written
             with pytest.raises(RedisUnavailable, match="ask again"):
                 door(card, second)
         with pytest.raises(RedisUnavailable):  # nor is an older place told while it may be lost
             door(card, first)
-    told = wait_until(lambda: answers(door, card, second), timeout_seconds=10, what="the replica is there again")
+    told = wait_until(lambda: answers(door, card, second), what="the replica is there again")
     assert [answer.code for answer in told] == [Code.KNOWN_BEFORE + ord("q")]
 
 
@@ -113,13 +115,11 @@ def test_the_api_answers_503_and_then_200(
 ) -> None:
     environment = {**process_environment, "REDIS_URL": url, "CACHE_URL": os.environ["REDIS_URL"]}
     with web_process({**environment, "FAIRDROP_REDIS_REPLICAS": "1"}, folder=tmp_path) as web:
-        wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, timeout_seconds=10)
+        wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
         buyer, other = web.new_buyer(), web.new_buyer()
-        assert web.ask(card.slug, other).status == 202
+        wait_until(lambda: web.ask(card.slug, other).status in (200, 202), what="the replica has the first")
         with frozen_replica(servers):
             refused = [web.ask(card.slug, buyer) for _ in range(2)]
         assert {(each.status, each.json()["code"]) for each in refused} == {(503, "unavailable")}
-        again = wait_until(
-            lambda: next((a for a in [web.ask(card.slug, buyer)] if a.status != 503), None), timeout_seconds=10
-        )
+        again = wait_until(lambda: next((a for a in [web.ask(card.slug, buyer)] if a.status != 503), None))
         assert (again.status, again.json()["state"]) == (200, "queued")

@@ -31,8 +31,8 @@ from tests.support.waiting import wait_until
 UNITS = 40
 # Keys lie on both servers until a call that needs all of them was turned away, and after each key for as long at most:
 # a client asks again by itself for 0.4 s first.
-HALF_WAY_SECONDS = 2.0
-PATIENCE_SECONDS = 60
+HALF_WAY_SECONDS = 30.0
+PATIENCE_SECONDS = 120
 
 
 @dataclass
@@ -120,7 +120,7 @@ def move_slot(sku: str, *, half_way: Callable[[], None]) -> int:
     source_client.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", target_id)
     moved = 0
     while names := source_client.execute_command("CLUSTER GETKEYSINSLOT", slot, 1):
-        source_client.execute_command("MIGRATE", target.host, target.port, "", 0, 5000, "KEYS", *names)
+        source_client.execute_command("MIGRATE", target.host, target.port, "", 0, 60_000, "KEYS", *names)
         moved += len(names)
         half_way()
     for each in (target_client, source_client):
