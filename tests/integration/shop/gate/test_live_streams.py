@@ -16,7 +16,7 @@ from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
 from tests.support.http_calls import Caller
-from tests.support.waiting import wait_until
+from tests.support.waiting import TRIES, wait_until
 from workers.embedded.child_process import ChildProcess
 
 MakeSale = Callable[..., SaleCard]
@@ -66,7 +66,7 @@ def test_three_hundred_streams_hear_of_every_move_and_purchases_go_on(web: Calle
     streams = join(web, waiting_card, STREAMS)
     before = subscribers()
     with reading(web.port, streams) as counts:
-        assert subscribers() == before
+        assert subscribers() <= before  # those of earlier processes may have gone meanwhile
         assert counts.messages.value >= STREAMS
         known = counts.messages.value
         sale_control.restock(waiting_card.slug, units=1, actor="test", reason="one more box")
@@ -82,12 +82,17 @@ def test_streams_that_rest_cost_redis_next_to_nothing(web: Caller, waiting_card:
     streams = join(web, waiting_card, STREAMS)
     wait_until_at_rest(web, *streams[0])
     with reading(web.port, streams) as counts:
-        known = counts.messages.value
-        before = status_calls()
-        time.sleep(3)
-        # One call for each stream and second is what polling would cost.
-        assert status_calls() - before < STREAMS
-        assert counts.messages.value == known
+        assert any(rests_for_three_seconds(counts) for _ in range(TRIES))
+
+
+def rests_for_three_seconds(counts: Any) -> bool:
+    """Say whether for three seconds nobody is told anything, and Redis is asked next to nothing.
+
+    One call for each stream and second is what polling would cost. At first news of the last ones may be under way.
+    """
+    known, before = counts.messages.value, status_calls()
+    time.sleep(3)
+    return counts.messages.value == known and status_calls() - before < STREAMS
 
 
 def follow(web: Caller, path: str, headers: dict[str, str]) -> Iterator[str]:

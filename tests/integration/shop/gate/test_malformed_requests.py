@@ -16,6 +16,7 @@ from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import make_sale
 from tests.support.shown_sales import wait_until_shown
 from tests.support.staff import browser_of
+from tests.support.waiting import wait_until
 
 COUNT = 22_000
 SEED = 9
@@ -109,6 +110,7 @@ def test_a_host_that_is_not_ours_is_one_line_without_traceback(
         answers = [web.get(path, headers={"Host": "evil.example"}) for path in ("/api/v1/sales", "/past/", "/")]
         assert [answer.status for answer in answers] == [400] * 3
         assert answers[0].json()["code"] == "invalid_request"
+        wait_until(lambda: "host_refused" in log.read_text(), what="it is in the log")
         (line,) = log.read_text().removeprefix(before).splitlines()
         assert "host_refused" in line
         assert "evil.example" in line

@@ -188,6 +188,7 @@ def test_what_does_not_end_is_named_in_the_log(
 def expirer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Expirer]:
     """Return an expirer that finds 10 holds in a round."""
     monkeypatch.setattr("workers.expirer.MAX_A_ROUND", 10)
+    monkeypatch.setattr("workers.expirer.WHOLE_SWEEP_SECONDS", 3600.0)  # however slow the machine is
     worker = Expirer(stopping=lambda: False)
     yield worker
     worker.close()
@@ -234,6 +235,7 @@ def test_ended_holds_cost_the_sweep_nothing_before_a_vacuum(card: SaleCard) -> N
     """The control is the whole sweep, which passes the entries of all holds that have ended."""
     count = 40_000
     with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = 0")  # of this test's connection, however slow the machine is
         cursor.execute("ALTER TABLE shop_order SET (autovacuum_enabled = off)")
         make_ended_holds(cursor, card, count=count)
         recent = blocks_read(cursor, ended_within_seconds=60)
@@ -273,6 +275,7 @@ def test_the_first_end_of_a_sales_holds_is_found_without_those_of_other_sales(
 
     look = catalogue._sales().filter(pk=card.sale_id)
     with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         cursor.execute(
             """INSERT INTO shop_order (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason,
                                        unit_price, currency, hold_expires_at)
@@ -312,6 +315,7 @@ def hand_outs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return settle_batch(*args, sku=sku, requests=requests, **named)
 
     monkeypatch.setattr("workers.settler.settle_batch", counted)
+    monkeypatch.setattr("workers.settler.PROBE_SECONDS", 3600.0)  # however slow the machine is
     return sizes
 
 
@@ -361,7 +365,7 @@ def test_a_head_that_the_database_does_not_decide_is_left_alone_for_a_while(
     road.settle_line(card)
     wrong = [("HSET", keys.stock(card.sku), "available", 1, "held", 1, "version", 1)]
     with road.settler() as settler:
-        monkeypatch.setattr("workers.settler.UNDECIDED_SECONDS", 60)
+        monkeypatch.setattr("workers.settler.UNDECIDED_SECONDS", 3600)
         for _ in range(3):
             road.run(*wrong)
             settler.work_once()

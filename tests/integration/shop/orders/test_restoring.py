@@ -326,7 +326,7 @@ def test_what_came_back_leaves_nothing_for_the_reconciler(card: SaleCard) -> Non
     assert run(sale=card.slug, repair=False)["drifts"] == []
 
 
-@pytest.mark.parametrize(("grace_seconds", "first"), [(2.0, BUYERS[0]), (0.0, "newcomer")])
+@pytest.mark.parametrize(("grace_seconds", "first"), [(10.0, BUYERS[0]), (0.0, "newcomer")])
 def test_holders_of_tickets_are_decided_before_newcomers_after_a_loss(
     card: SaleCard, grace_seconds: float, first: str
 ) -> None:

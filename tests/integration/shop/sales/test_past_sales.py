@@ -23,7 +23,7 @@ from tests.support.shopkeeping import close_sale, pay_all
 from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture

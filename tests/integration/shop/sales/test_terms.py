@@ -285,6 +285,10 @@ def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
         return real(*args, **known)
 
     def prime() -> None:
+        with connection.cursor() as cursor:  # of this thread: each waits for as long as we let it
+            cursor.execute(
+                "SET lock_timeout = 0; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
+            )
         catalogue.prime_sale(card.slug)
         connections.close_all()
 
@@ -353,19 +357,27 @@ def test_nobody_is_let_in_while_a_process_may_remember_the_line_as_full(
 ) -> None:
     """Else the second click of the one who was let in could be answered "sold out" from another process's memory."""
     assert FRESH_SECONDS * 1_000_000 < admission.REOPENING_US
-    monkeypatch.setattr(admission, "REOPENING_US", delay_us)
-    card = make_sale(new_sku(), units=1, room=0)
-    queue(card, "ann")
-    assert admit(card, ask(card, "eve"))[0].code == Code.LINE_FULL
-    holds.cancel(ask(card, "ann").request_id, buyer="ann")
-    code = admit(card, ask(card, "eve"))[0].code
-    assert code == (Code.LINE_FULL if delay_us else Code.ADMITTED)
-    wait_until_reopened(card)
-    assert admit(card, ask(card, "eve"))[0].code in (Code.ADMITTED, Code.KNOWN_BEFORE + ord("q"))
+    # The longer delays are for a machine on which the first is over when we ask.
+    codes = []
+    for longer in (1, 10, 100) if delay_us else (1,):
+        monkeypatch.setattr(admission, "REOPENING_US", delay_us * longer)
+        card = make_sale(new_sku(), units=1, room=0)
+        queue(card, "ann")
+        assert admit(card, ask(card, "eve"))[0].code == Code.LINE_FULL
+        holds.cancel(ask(card, "ann").request_id, buyer="ann")
+        codes.append(admit(card, ask(card, "eve"))[0].code)
+        wait_until_reopened(card)
+        assert admit(card, ask(card, "eve"))[0].code in (Code.ADMITTED, Code.KNOWN_BEFORE + ord("q"))
+        if codes[-1] == Code.LINE_FULL:
+            break
+    assert codes[-1] == (Code.LINE_FULL if delay_us else Code.ADMITTED)
 
 
-def test_a_line_that_is_sold_out_to_the_last_unit_opens_late_as_well(card: SaleCard) -> None:
+def test_a_line_that_is_sold_out_to_the_last_unit_opens_late_as_well(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody asks while it is full: the settlement that made it so has noted it."""
+    monkeypatch.setattr(admission, "REOPENING_US", 10_000_000)  # longer than this machine stands still now and then
     queue(card, "ann", "bob", "eve", "joe", "kim")
     settle_line(card)
     pay_all(card)

@@ -138,6 +138,7 @@ def test_the_points_of_the_charts_go_on_from_where_the_page_is(manager: Client, 
 
 def test_it_says_what_it_earned_how_long_it_runs_and_what_to_do(manager: Client, card: SaleCard, fresh: None) -> None:
     names = queue(card, "ann", "bob")
+    run(("DEL", keys.workers()))  # those of other tests may have spoken a moment ago
     parts = live(manager, card)["parts"]
     assert "No settler runs" in parts["now"]
     settle_line(card)

@@ -178,7 +178,7 @@ def person_with_a_past(new_card: Callable[..., SaleCard]) -> Iterator[Visitor]:
     person, card = Visitor(), new_card()
     Sale.objects.filter(pk=card.sale_id).update(retired_at=timezone.now())
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL statement_timeout = 0")
+        cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         # Their history is of no use here, and would take as long again.
         cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER USER")
         cursor.execute(
