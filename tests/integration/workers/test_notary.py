@@ -94,7 +94,7 @@ def test_a_log_opens_with_all_its_units_while_an_old_transaction_holds_reading_b
     """Reading goes on from where nothing can be missing: so far an old transaction, of anybody, may hold it back."""
     monkeypatch.setattr("workers.notary.MAX_CHANGES", 2)
     with connection.copy().temporary_connection() as old:
-        old.execute("BEGIN; SELECT pg_current_xact_id()")
+        old.execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_current_xact_id()")
         publish()
         for _ in range(8):
             make_sale(new_sku(), units=1)
@@ -291,7 +291,7 @@ def test_a_dead_letter_that_is_put_back(card: SaleCard) -> None:
 
 def test_a_dead_letter_that_is_refused(card: SaleCard) -> None:
     first, _ = road.queue(card, "ann", "bob")
-    with road.own_connection() as own, road.Lock(redis.connect(), card.sku, ttl_ms=5000) as lock:
+    with road.own_connection() as own, road.Lock(redis.connect(), card.sku, ttl_ms=road.LOCK_TTL_MS) as lock:
         handed = road.take(lock)
         dead, alive = handed.requests
         for batch, is_dead in (([alive], False), ([dead], True)):
@@ -313,6 +313,7 @@ def test_a_request_over_the_limit(card: SaleCard) -> None:
 
 
 def test_an_ordinal_that_nobody_knows_is_declared_lost(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.notary.GAP_LOST_SECONDS", 3600.0)  # not before we say so
     gone, stays = road.queue(card, "ann", "bob")
     redis.run_commands(redis.connect(), [
         ("ZREM", keys.line(card.sku), gone), ("HDEL", keys.records(card.sku), gone),

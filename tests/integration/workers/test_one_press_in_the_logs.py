@@ -95,6 +95,7 @@ def test_an_id_that_a_proxy_gave_leads_to_the_request_on_both_roads(
     names = {"of-the-api": asked.json()["request_id"], "of-the-page": pressed.headers["location"].split("/")[2]}
     assert {asked.headers["x-request-id"], pressed.headers["x-request-id"]} == names.keys()
     for given, name in names.items():
+        wait_until(lambda name=name: f"requests=['{name}']" in log.read_text(), what=f"the line of {given}")
         lines = [line for line in log.read_text().splitlines() if f"request_id='{given}'" in line]
         assert len([line for line in lines if f"requests=['{name}']" in line]) == 1, lines
     assert unnamed not in log.read_text()
