@@ -171,7 +171,7 @@ SMUGGLED = {
 
 def answers_to(port: int, text: bytes) -> list[int]:
     """Send `text` and an ordinary call after it; return the statuses until the server ends the connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         connection.sendall(text + END)
         found = b""
         while part := connection.recv(65536):

@@ -109,7 +109,7 @@ def test_nobody_is_told_502_while_one_after_the_other_restarts(tmp_path: Path, p
 
 
 def test_the_control_with_other_words_many_are_told_502(tmp_path: Path, peers: list[Peer]) -> None:
-    with nginx(tmp_path, peers, peer_options="max_fails=1", next_upstream="off") as caller:
+    with nginx(tmp_path, peers, peer_options="max_fails=1 fail_timeout=600s", next_upstream="off") as caller:
         assert restart_one_after_the_other(caller, peers).count(502) >= ASKS
 
 
