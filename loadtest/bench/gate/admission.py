@@ -13,10 +13,10 @@ from loadtest.bench.harness.benchmark import in_turns, say
 from loadtest.bench.harness.servers import WebServer
 from loadtest.bench.load.loader import Loader
 from loadtest.bench.load.loop import LoadFailed
-from loadtest.bench.load.payloads import fresh_payloads, get
+from loadtest.bench.load.payloads import address, fresh_payloads, get
 from shop.buyers import issue_buyer
 
-ADMITTED, REFUSED = "202", "409"
+ADMITTED, REFUSED, LIMITED = "202", "409", "429"
 # A sale that is sold out: so many units, so many more in line, and more fresh buyers a second than a core can answer.
 GONE_UNITS, GONE_ROOM, GONE_BUYERS_PER_SECOND = 1_000, 200, 60_000
 DISTURBED = 0.05
@@ -28,7 +28,8 @@ class Contender:
     """A server, the sale it is asked for, and how many fresh buyers a second are enough (0: the same few again).
 
     name: of what is measured, the server's when it is ''; page: what is read instead, '' to ask for units.
-    status: of every answer; any other fails the run.
+    status: of every answer; any other than it and `also` fails the run. origin: the address all come from; '' gives
+    each buyer one.
     """
 
     server: WebServer
@@ -37,6 +38,14 @@ class Contender:
     status: str = ADMITTED
     name: str = ""
     page: str = ""
+    also: str = ""
+    origin: str = ""
+
+
+def over_its_limit(server: WebServer, *, slug: str) -> Contender:
+    """Return a `server` that lets one address ask a few times only, asked by that address."""
+    origin = address(1)
+    return Contender(server=server, slug=slug, buyers_per_second=0, status=LIMITED, also=ADMITTED, origin=origin)
 
 
 def sold_out(server: WebServer, *, slug: str) -> Contender:
@@ -110,7 +119,7 @@ def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> T
             requests, seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds
         )
         used = machine.cpu_seconds(server.child) - used
-    load.must_be(contender.status, of=server.name)
+    load.must_be(contender.status, of=server.name, also=contender.also)
     return Turn(
         side=contender.name or server.name,
         per_second=load.per_second,
@@ -126,7 +135,7 @@ def _requests(contender: Contender, *, seconds: float) -> Iterable[bytes]:
     if contender.page:
         return itertools.repeat(get(contender.page, port=port, headers=f"Cookie: buyer={issue_buyer()[1]}\r\n"))
     if not contender.buyers_per_second:
-        return itertools.cycle(fresh_payloads(contender.slug, port=port, count=1000))
+        return itertools.cycle(fresh_payloads(contender.slug, port=port, count=1000, origin=contender.origin))
     return fresh_payloads(contender.slug, port=port, count=int(contender.buyers_per_second * seconds))
 
 

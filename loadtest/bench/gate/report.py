@@ -46,6 +46,7 @@ ADMISSION_SIDES = (
     ("unmarked", "gate without headers for browsers and ids, one core", "admissions/s"),
     ("plain tickets", "gate, one core, tickets that only the shop can check", "admissions/s"),
     ("sold out", "sold-out answer, one core", "answers/s"),
+    ("limited", "refusal by a limit of its address, one core", "answers/s"),
     ("sale page", "sale page from memory, one core", "pages/s"),
     ("two gates", "two web processes on the same core, appendfsync always", "admissions/s"),
     ("plain view", "plain Django view over WSGI, one core", "admissions/s"),
@@ -85,8 +86,10 @@ def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
     two = ratio(*per_cpu_second(turns, "gate", "two gates"))
     everysec = ratio(median(turns, side="gate"), median(turns, side="gate everysec"))
     lone = statistics.median(turn.wait_p50_ms for turn in turns if turn.side == LONE)
+    limited = ratio(*per_cpu_second(turns, "sold out", "limited"))
     return [
         *figures,
+        Figure("refusal by a limit ÷ sold-out answer, server CPU for one", value=limited, at_most=1.2),
         Figure("two gates ÷ gate, server CPU for one answer", value=two, at_most=1.1),
         Figure("a lone ask, appendfsync always, median", value=lone, unit="ms", at_most=1.5),
         Figure("gate ÷ no-op, answers a second", value=ratio_of_rounds(turns, "gate", "no-op")),

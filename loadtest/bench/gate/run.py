@@ -35,8 +35,11 @@ SERVERS = (
     ("two gates", GATE, 2, 50_000),
     ("gate everysec", GATE, 1, 50_000),
     ("plain tickets", GATE, 1, 50_000),
+    ("limited", GATE, 1, 0),
     ("plain view", PLAIN, 1, 9_000),
 )
+# One address may ask that often at once, and next to never again.
+FEW_ASKS = "10:0.000001"
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -75,7 +78,8 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
         for name, application, workers, _ in SERVERS:
             url = stores["everysec" if "everysec" in name else "always"].url
             logs = {"FAIRDROP_SALE_LOG": str(name != "plain tickets").lower()}
-            its_place = replace(place, environment={**place.environment, **logs})
+            limits = {"FAIRDROP_RATE_OF_ASKS": FEW_ASKS} if name == "limited" else {}
+            its_place = replace(place, environment={**place.environment, **logs, **limits})
             server = serving(name, application, place=its_place, redis_url=url, slug=slug, workers=workers)
             servers[name] = stack.enter_context(server)
         pin(servers.values(), server_core=server_core)
@@ -84,7 +88,12 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
             fill_line(connect(), gone, count=admission.GONE_UNITS + admission.GONE_ROOM)
         gate = servers["gate"]
         contenders = [
-            *(Contender(server=servers[name], slug=slug, buyers_per_second=most) for name, *_, most in SERVERS),
+            *(
+                Contender(server=servers[name], slug=slug, buyers_per_second=most)
+                for name, *_, most in SERVERS
+                if name != "limited"
+            ),
+            admission.over_its_limit(servers["limited"], slug=slug),
             admission.sold_out(gate, slug=gone.slug),
             Contender(
                 server=gate, slug=slug, buyers_per_second=0, status="200", name="sale page", page=f"/sales/{slug}/"

@@ -13,15 +13,19 @@ from shop.buyers import issue_buyer
 BODY = b'{"quantity":1}'
 
 
-def fresh_payloads(slug: str, *, port: int, count: int) -> list[bytes]:
+def fresh_payloads(slug: str, *, port: int, count: int, origin: str = "") -> list[bytes]:
     """Return `count` POSTs for one unit of the sale `slug`, each with a new buyer's token."""
-    return list(islice(endless_payloads(slug, port=port), count))
+    return list(islice(endless_payloads(slug, port=port, origin=origin), count))
 
 
-def endless_payloads(slug: str, *, port: int) -> Iterator[bytes]:
-    """Yield such POSTs without end, each made when it is asked for, each from an address and a network of its own."""
+def endless_payloads(slug: str, *, port: int, origin: str = "") -> Iterator[bytes]:
+    """Yield such POSTs without end, each made when it is asked for.
+
+    origin: the address all come from; without it each comes from an address and a network of its own.
+    """
+    path = f"/api/v1/sales/{slug}/requests"
     for number in count():
-        yield post(f"/api/v1/sales/{slug}/requests", port=port, token=issue_buyer()[1], origin=address(number))
+        yield post(path, port=port, token=issue_buyer()[1], origin=origin or address(number))
 
 
 def post(path: str, *, port: int, token: str, origin: str, body: bytes = BODY, headers: str = "") -> bytes:

@@ -128,6 +128,7 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
             "plain tickets": (40_000,) * 3,
             "unmarked": (36_500,) * 3,
             "sold out": (60_000,) * 3,
+            "limited": (51_000,) * 3,
             "sale page": (50_000,) * 3,
             "plain view": (1_000, 800, 90_000),
         }.items()
@@ -143,6 +144,8 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
     assert by_name["gate, always ÷ everysec"].value == pytest.approx(0.8)
     assert by_name["two gates ÷ gate, server CPU for one answer"].value == pytest.approx(36 / 33)
     assert all(figure.ok for figure in by_name.values())
+    refused = "refusal by a limit ÷ sold-out answer, server CPU for one"
+    assert by_name[refused].value == pytest.approx(60 / 51)
     slower = [turn for turn in turns if turn.side != "two gates"] + [FakeTurn("two gates", 32_000)] * 3
     assert [figure.name for figure in admission_figures(slower) if not figure.ok] == [  # type: ignore[arg-type]
         "two gates ÷ gate, server CPU for one answer"
