@@ -316,7 +316,8 @@ OF_THE_SHOP = {
     "slug", "sku", "title", "title_zh", "tagline", "tagline_zh", "description", "description_zh", "picture", "currency",
     "switch", "pause_reason", "request_key", "name", "request_id", "reference", "provider", "event_id", "kind", "act",
     "actor", "role", "reason", "detail", "result", "state", "from_state", "to_state", "origin", "checkpoint",
-    "versions", "lost", "restored", "session_id", "pass_mode", "email_mode", "email_list", "revoked_networks", "digest", "batch",
+    "versions", "lost", "restored", "session_id", "pass_mode", "email_mode", "email_list", "revoked_networks",
+    "digest", "batch",
 }  # fmt: skip
 # Of staff (accounts, second factors), of Django and of the sandbox that stands for a provider; post_office has the
 # mails, which go with the address.
