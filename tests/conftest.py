@@ -49,6 +49,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     try:
         SERVERS.start()
     except (ServerMissing, ServerFailed) as error:
+        if hasattr(session.config, "workerinput"):
+            raise  # the process that prints the results shows this, and drops the reason of an exit
         pytest.exit(str(error), returncode=1)
 
 

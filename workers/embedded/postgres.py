@@ -4,6 +4,7 @@ Never runs it as root (PostgreSQL refuses), never listens beyond 127.0.0.1, neve
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 import shutil
@@ -18,13 +19,21 @@ from psycopg import sql
 from workers.embedded.binaries import postgres_folder
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.places import reachable_place, reachable_program
-from workers.embedded.server import Server, ServerFailed, free_port, kept_password, wait_until_ready
+from workers.embedded.server import (
+    READY_TIMEOUT_SECONDS,
+    Server,
+    ServerFailed,
+    free_port,
+    kept_password,
+    wait_until_ready,
+)
 
 ROLE = DATABASE = "fairdrop"
 SUPERUSER = "postgres"
 # PostgreSQL refuses to run as root; then it runs as this account, made when it is missing.
 SYSTEM_ACCOUNT = "pgserver"
-ACCOUNT_PAUSES_SECONDS = (0.1, 0.5, 2.0)
+# Another run may be making the account at the same moment, on a machine that stands still meanwhile.
+ACCOUNT_PAUSES_SECONDS = (0.1, 0.5, 2.0, 5.0, 10.0)
 INITDB_TIMEOUT_SECONDS = 60
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -96,8 +105,10 @@ def _account() -> str | None:
 
 
 def _account_exists() -> bool:
+    """Say whether the account is there with its group, which `useradd` writes a moment later."""
     try:
         pwd.getpwnam(SYSTEM_ACCOUNT)
+        grp.getgrnam(SYSTEM_ACCOUNT)
     except KeyError:
         return False
     return True
@@ -164,7 +175,7 @@ def _answers(url: str) -> bool:
 
 def _make_role(superuser: str, *, password: str) -> None:
     """Make the shop's role and its database, once. CREATEDB is for the tests, which make their own database."""
-    with psycopg.connect(superuser, connect_timeout=2, autocommit=True) as connection:
+    with psycopg.connect(superuser, connect_timeout=int(READY_TIMEOUT_SECONDS), autocommit=True) as connection:
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone():
             return
         role, database = sql.Identifier(ROLE), sql.Identifier(DATABASE)
