@@ -42,6 +42,10 @@ def open_at(moment: datetime) -> Q:
     return Q(opens_at__lte=moment, closes_at__gt=moment, switch="on")
 
 
+# Of a sale: its window is its own. One that staff closed never opens again, so its window is free.
+HAS_WINDOW = ~Q(switch="closed")
+
+
 def in_reader_language(english: str, chinese: str) -> str:
     """Return the text of the language that is active, the other one when there is none."""
     return chinese or english if get_language() == "zh-hans" else english or chinese
@@ -105,7 +109,10 @@ class Product(models.Model):
 
 
 class Sale(models.Model):
-    """A SKU offered in a time window; two sales of one SKU never overlap (an exclusion constraint)."""
+    """A SKU offered in a time window; two sales of one SKU never overlap (an exclusion constraint).
+
+    A sale that staff closed has no window any more: another one may take it.
+    """
 
     class Switch(models.TextChoices):
         ON = "on", "on"
@@ -200,6 +207,7 @@ class Sale(models.Model):
                     (OnePoint("stock", "stock", Value("[]")), RangeOperators.OVERLAPS),
                     (TimeRange("opens_at", "closes_at", Value("[)")), RangeOperators.OVERLAPS),
                 ],
+                condition=HAS_WINDOW,
             ),
         ]
 

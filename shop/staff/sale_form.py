@@ -20,7 +20,7 @@ from inventory.models import Stock
 from inventory.redis.keys import SKU_PATTERN
 from shop.accounts import sessions
 from shop.accounts.forms import PasswordAgain, check_password_again
-from shop.models import Product, Sale
+from shop.models import HAS_WINDOW, Product, Sale
 from shop.staff.setup.pictures import UploadField, check_picture, path_field
 from shop.staff.setup.terms import HELP, LABELS, TermsForm
 
@@ -145,7 +145,7 @@ class SaleForm(TermsForm):
                 raise forms.ValidationError(text)
         elif product := data.get("product"):
             self.instance.stock = product.stock
-        if self.instance.stock_id:
+        if self.instance.stock_id and self.instance.switch != Sale.Switch.CLOSED:
             self._check_overlap(data)
         return data
 
@@ -168,7 +168,7 @@ class SaleForm(TermsForm):
         opens, closes = data.get("opens_at"), data.get("closes_at")
         if not opens or not closes or "closes_at" in self.errors:
             return
-        others = Sale.objects.filter(stock=self.instance.stock_id).exclude(pk=self.instance.pk)
+        others = Sale.objects.filter(HAS_WINDOW, stock=self.instance.stock_id).exclude(pk=self.instance.pk)
         other = others.filter(opens_at__lt=closes, closes_at__gt=opens).first()
         if other is not None:
             text = gettext(
@@ -178,9 +178,10 @@ class SaleForm(TermsForm):
             self.add_error("opens_at", text % {"name": other.slug, "first": first, "last": last})
 
     def _get_validation_exclusions(self) -> set[str]:
-        # Django leaves out fields that are not in the form; the overlap rule needs the stock once it is known.
+        # Django leaves out fields that are not in the form; the overlap rule needs the stock once it is known, and
+        # whether staff closed the sale.
         left_out: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
-        return left_out - {"stock"} if self.instance.stock_id else left_out
+        return left_out - {"stock", "switch"} if self.instance.stock_id else left_out
 
 
 class NewSaleForm(SaleForm):

@@ -33,7 +33,11 @@ LAST_BEFORE = {
     "salelog": "0002",
 }
 # What breaks a rule and why it may, by app, migration and operation: ("shop.0031_name", "RemoveField sale.old"): "why".
-ALLOWED: dict[tuple[str, str], str] = {}
+ALLOWED: dict[tuple[str, str], str] = {
+    ("shop.0032_closed_sales_free_their_window", "AddConstraint sale"): (
+        "PostgreSQL has no NOT VALID for exclusion; the table has a row a sale: 10,000 rows take half a second"
+    ),
+}
 
 ONLY_STATE = (tables.AlterModelOptions, tables.AlterModelManagers, tables.AlterModelTableComment)
 TWO_RELEASES = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from secrets import token_hex
 from typing import Any
 
@@ -19,6 +19,7 @@ from django.utils import timezone
 from inventory.models import Stock, StockMovement
 from shop.models import Product, Sale
 from shop.sales import catalogue
+from shop.staff import retiring, sale_control
 from shop.staff.sale_form import SaleForm
 from tests.support.shopkeeping import make_sale
 from tests.support.staff import browser_of
@@ -194,6 +195,49 @@ def test_an_overlap_is_told_by_the_name_of_the_other_sale(
     monkeypatch.setattr(SaleForm, "_check_overlap", lambda *_: None)
     assert "sales_of_one_sku_never_overlap" in manager.post(ADD, filled(sku, **only)).content.decode()
     assert Sale.objects.filter(stock__sku=card.sku).count() == 1
+
+
+def window_of(opens: datetime, closes: datetime) -> dict[str, Any]:
+    """Return the fields of a form for a window."""
+    moments = {"opens_at": opens, "closes_at": closes}
+    dates = {f"{name}_0": moment.date() for name, moment in moments.items()}
+    return dates | {f"{name}_1": moment.strftime("%H:%M:%S") for name, moment in moments.items()}
+
+
+@pytest.mark.parametrize("retires", [False, True])
+def test_a_planned_sale_that_is_closed_frees_its_window(
+    retires: bool, manager: Client, new_sku: Callable[[], str]
+) -> None:
+    card, sku = make_sale(new_sku(), units=3, opens_in_seconds=3600, closes_in_seconds=7200), new_sku()
+    product = Product.objects.get(slug=card.sku)
+    form = filled(sku, product=product.pk, units="", list_price="", tagline="", picture="") | {"sku": ""}
+    form |= window_of(card.opens_at, card.closes_at)
+    # The control: while it is planned, nobody else has its window.
+    (reason,) = manager.post(ADD, form).context["adminform"].form.errors["opens_at"]
+    assert reason.startswith(f"{card.slug} sells the same units")
+    sale_control.close(card.slug, actor="olga")
+    if retires:
+        retiring.retire(card.slug, actor="olga", reason="planned by mistake")
+    assert manager.post(ADD, form).status_code == 302
+    assert catalogue.find_sale(f"{sku}-drop").state_at(card.opens_at) == "open"
+    assert catalogue.find_sale(card.slug).state_at(card.opens_at) == "closed"
+
+
+def test_a_sale_that_is_over_opens_again_in_free_time_only(manager: Client, new_sku: Callable[[], str]) -> None:
+    card, now = make_sale(new_sku(), units=3, opens_in_seconds=-500, closes_in_seconds=-100), timezone.now()
+    first, path = Sale.objects.get(pk=card.sale_id), f"/admin/shop/sale/{card.sale_id}/change/"
+    other = Sale.objects.create(
+        slug=f"{card.sku}-2", product=first.product, stock=first.stock, title="Kite", price=1,
+        opens_at=now + timedelta(hours=1), closes_at=now + timedelta(hours=2),
+    )  # fmt: skip
+    shown = manager.get(path).context["adminform"].form
+    data = {name: shown.initial.get(name) or "" for name in shown.fields if not name.endswith("_at")}
+    answer = manager.post(path, data | window_of(card.opens_at, other.closes_at))
+    (reason,) = answer.context["adminform"].form.errors["opens_at"]
+    assert reason.startswith(f"{other.slug} sells the same units")
+    # The control: until the other one opens, its time is free.
+    assert manager.post(path, data | window_of(card.opens_at, other.opens_at)).status_code == 302
+    assert catalogue.find_sale(card.slug).state_at(timezone.now()) == "open"
 
 
 def test_without_the_right_to_change_stock_only_products_there_are_can_be_sold(new_sku: Callable[[], str]) -> None:
