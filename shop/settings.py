@@ -63,9 +63,9 @@ def secret(name: str, *, fallback: str = "") -> str:
 
 SECRET_KEY = secret("SECRET_KEY")
 SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
-# Keys of buyer tokens and tickets: the first signs, all verify, so a key is rotated by putting a new one in front.
+# Keys of buyer tokens and tickets: the first signs, all verify. A new one is appended, then moved to the front.
 TOKEN_KEYS = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KEY}:tokens").split(",") if key]
-# Keys of the public logs of sales (shop/salelog/notes.py), the one that signs first; older ones stay known.
+# Keys of the public logs of sales (shop/salelog/notes.py), the one that signs first; all others are known.
 LOG_KEYS: list[str] = env.list("FAIRDROP_LOG_KEYS", default=[])
 SALE_LOG = env.bool("FAIRDROP_SALE_LOG", default=bool(LOG_KEYS) or not PRODUCTION)
 if SALE_LOG and not LOG_KEYS and not PRODUCTION:

@@ -347,6 +347,7 @@ def run(
         while follow and not verifier.replay.faults:
             print(f"{time.strftime('%H:%M:%S')} {verifier.replay.size:,} leaves, no fault", flush=True)
             time.sleep(1)
+            verifier.read_keys()  # they may be rotated meanwhile
             verifier.round()
     verifier.replay.finish(time.time_ns() // 1000)
     report(verifier)

@@ -26,7 +26,8 @@ class LogOff(FairdropError):
 
 
 class LogKey(NamedTuple):
-    """One key pair. begins, ends: ISO moments, ends None while it signs; private: None of one that signs no more."""
+    """One key pair. begins, ends: ISO moments, ends None of one that signs and of one that was appended and does not
+    sign yet; private: None of one that signs no more."""
 
     key_id: str
     public: bytes
@@ -81,6 +82,7 @@ def _read_keys(texts: Sequence[str]) -> tuple[LogKey, ...]:
         raw = decode(found["key"])
         private = None if found["public"] else Ed25519PrivateKey.from_private_bytes(raw)
         public = private.public_key().public_bytes_raw() if private else raw
-        ends = keys[-1].begins if keys else None
+        # One that is newer than the one before it was appended, and does not sign yet.
+        ends = keys[-1].begins if keys and keys[-1].begins >= found["begins"] else None
         keys.append(LogKey(sha256(public).hexdigest()[:8], public, found["begins"], ends, private))
     return tuple(keys)

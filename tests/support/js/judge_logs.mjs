@@ -22,5 +22,5 @@ for await (const line of createInterface({ input: process.stdin })) {
   await reading.begin();
   for await (const leaves of reading.leaves()) if (!leaves) throw new Error("no leaves");
   reading.finish(each.now_us ?? reading.replay.at + 3_600_000_000);
-  console.log(JSON.stringify({ canVerify: reading.canVerify, faults: Object.fromEntries(reading.replay.faults) }));
+  console.log(JSON.stringify({ canVerify: reading.canVerify, kept: reading.checkpoint.keys, faults: Object.fromEntries(reading.replay.faults) }));
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from base64 import urlsafe_b64encode
 from contextlib import suppress
+from hashlib import sha256
 
 import pytest
 
 from loadtest.verify.__main__ import all_tickets, judge, main, recorded, running, try_all, try_out, try_signatures
-from loadtest.verify.signed_log import ORIGIN, OTHER_KEY, SLUG, SignedLog, tickets_of, write
+from loadtest.verify.signed_log import ORIGIN, OTHER_KEY, SLUG, SignedLog, checkpoint_of, tickets_of, write
 from loadtest.verify.tamperings import TAMPERINGS, Tampering, publish_version_again
 from loadtest.verify.verify_sale import RULES, Verifier, run
 from loadtest.verify.verify_sale import main as verify
@@ -53,6 +56,29 @@ def test_a_checkpoint_that_was_kept_is_compared_the_next_time(
         assert run(Verifier(SignedLog(served).get, SLUG), keep=keep) == code
     assert "✗ the log has grown from every checkpoint" in capsys.readouterr().out
     assert sorted(file.name for file in keep.iterdir()) == ["30", str(len(texts))]
+
+
+def test_who_follows_a_log_through_a_rotation_reads_the_new_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key is appended, then signs: the verifier began before either."""
+    texts = write(recorded())
+    old, new = SignedLog(texts), SignedLog(texts, checkpoint=checkpoint_of(texts, key=OTHER_KEY))
+    public = OTHER_KEY.public_key().public_bytes_raw()
+    added = {"key": sha256(public).hexdigest()[:8], "public": urlsafe_b64encode(public).rstrip(b"=").decode()}
+    rounds: list[float] = []
+
+    def get(path: str) -> bytes:
+        if path.endswith("/fairdrop-keys") and rounds:
+            return json.dumps([*json.loads(old.get(path)), added]).encode()
+        return (new if rounds else old).get(path)
+
+    def stop_after_two(seconds: float) -> None:
+        rounds.append(seconds)
+        if len(rounds) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("loadtest.verify.verify_sale.time.sleep", stop_after_two)
+    assert run(Verifier(get, SLUG), follow=True) == 0
+    assert len(rounds) == 3
 
 
 def test_two_views_are_named_when_their_checkpoints_come_together(tmp_path_factory: pytest.TempPathFactory) -> None:

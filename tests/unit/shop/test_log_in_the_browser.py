@@ -126,6 +126,23 @@ def test_every_rule_is_broken_by_some_case_and_by_none_without_it() -> None:
         assert judged_by_the_page()[f"{each.name}, without its rule"]["faults"] == {}
 
 
+def test_a_key_that_was_appended_is_read_and_not_missed_by_another_process() -> None:
+    """In the middle of a rotation one process lists the new key, one does not. The control: an old one is missed."""
+    old, honest = {**KEYS[0], "from": "2026-01-01T00:00:00Z"}, write(recorded())
+    new_public = urlsafe_b64encode(OTHER_KEY.public_key().public_bytes_raw()).rstrip(b"=").decode()
+    new = {"key": "new", "public": new_public, "from": "2026-06-01T00:00:00Z"}
+    by_new = checkpoint_of(honest, key=OTHER_KEY)
+    lists = [([old, new], ""), ([old], ""), ([old, new], by_new), ([new, old], by_new), ([new], by_new)]
+    told = [{**case(honest, kept=honest, checkpoint=note), "keys": keys} for keys, note in lists]
+    judged = [
+        json.loads(line) for line in run_node("judge_logs.mjs", told="\n".join(map(json.dumps, told))).splitlines()
+    ]
+    assert [list(each["kept"]) for each in judged] == [
+        [old["key"]], [old["key"]], [old["key"]], ["new", old["key"]], ["new"]
+    ]  # fmt: skip
+    assert [list(each["faults"]) for each in judged] == [[], [], [], [], ["kept"]]
+
+
 def test_tree_notes_and_growth_are_those_of_the_vectors() -> None:
     said = json.loads(run_node("log_vectors.mjs", str(ROOT / "docs" / "checkable-line.json")))
     assert (said["empty"], said["roots"]) == (VECTORS["rfc6962"]["empty_root"], VECTORS["rfc6962"]["roots"])

@@ -135,6 +135,11 @@ def test_an_older_key_is_known_and_signs_no_more() -> None:
         assert (first.ends, second.ends, second.private) == (None, "2026-12-01T00:00:00Z", None)
         assert second.public == decode(KEY["public"])
         assert read_note(LOG["checkpoint"]).origin == LOG["origin"]
+    with override_settings(
+        SALE_LOG=True, LOG_KEYS=[f"2026-11-01T00:00:00Z={KEY['seed']}", f"2026-12-01T00:00:00Z={new}"]
+    ):
+        first, appended = log_keys()
+        assert (first.ends, appended.ends) == (None, None)
     for keys in ([], [old.replace("pub:", "")[:-1]]):
         with override_settings(SALE_LOG=True, LOG_KEYS=keys), pytest.raises((LogOff, ValueError)):
             log_keys()

@@ -12,7 +12,7 @@ from shop.tickets.keys import encode
 
 
 class Command(BaseCommand):
-    help = "Print a new key for FAIRDROP_LOG_KEYS: put it in front of the others, which stay"
+    help = "Print a new key for FAIRDROP_LOG_KEYS: append it to the others, which stay"
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}={encode(secrets.token_bytes(32))}")

@@ -29,6 +29,10 @@ export function readKeys(list) {
   return Object.fromEntries(keys);
 }
 
+// Those of them that sign or have signed: the first signs, and one newer than it was appended and does not sign yet. Until
+// it does, a web process may not know it: nothing is to be missed when another one does not list it.
+export const usedKeys = (list) => readKeys(list.filter(({ from }) => !(from > list[0].from)));
+
 // Whether each of the keys `before` is among `now`, unchanged.
 export const areKept = (before, now) => Object.entries(before).every(([key, text]) => now[key] === text);
 

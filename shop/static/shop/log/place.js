@@ -2,7 +2,7 @@
 // as the ticket shows it, leads to the root, a key of the shop has signed that root, and the log has grown from the one
 // that this browser saw before. Says what it could not check, and loudly what is wrong. Loaded by the ticket page.
 import { keep, keptOf } from "./kept.js";
-import { areKept, canVerify, fromBase64, isSigned, readKeys, readNote, toBase64 } from "./note.js";
+import { areKept, canVerify, fromBase64, isSigned, readKeys, readNote, toBase64, usedKeys } from "./note.js";
 import { leafHash } from "./sha256.js";
 import { isSame, rootByPath } from "./tree.js";
 
@@ -62,11 +62,12 @@ async function checkGrowth(kept, note, slug) {
   check(hasGrown(grown), "kept");
 }
 
-async function checkProof(proof, keys, kept, { id, slug, seq, quantity }) {
+async function checkProof(proof, list, kept, { id, slug, seq, quantity }) {
   const leaf = JSON.parse(proof.leaf);
   const isOwn = leaf.kind === "admitted" && leaf.request === id;
   check(isOwn && leaf.seq === Number(seq) && leaf.quantity === Number(quantity), "leaf");
   const note = readNote(proof.checkpoint);
+  const keys = readKeys(list);
   check(await isSigned(note, keys, slug), "signed");
   const hash = leafHash(new TextEncoder().encode(proof.leaf));
   const root = rootByPath(hash, { index: proof.index, size: note.size, path: proof.path.map(fromBase64) });
@@ -75,7 +76,7 @@ async function checkProof(proof, keys, kept, { id, slug, seq, quantity }) {
     check(kept.origin === note.origin && areKept(kept.keys, keys) && kept.size <= note.size, "kept");
     await checkGrowth(kept, note, slug);
   }
-  keep(slug, { origin: note.origin, keys, size: note.size, root: toBase64(note.root) });
+  keep(slug, { origin: note.origin, keys: usedKeys(list), size: note.size, root: toBase64(note.root) });
   return { part: "good", ordinal: leaf.ordinal };
 }
 
@@ -87,7 +88,7 @@ async function look() {
   if (proof.status !== 200) return { part: "cannot" };
   const keys = await get("/.well-known/fairdrop-keys");
   check(keys.status === 200, "signed");
-  return checkProof(parsed(proof), readKeys(parsed(keys)), kept, dataset);
+  return checkProof(parsed(proof), parsed(keys), kept, dataset);
 }
 
 async function run() {

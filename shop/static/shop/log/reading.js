@@ -1,7 +1,7 @@
 // Reads a log as a shop serves it, and checks it as a whole: signature, tree, growth from what was kept before, and by
 // Replay every rule. `get` fetches: a path → bytes; it throws when there is nothing. Runs in a worker, and without a page.
 import { tilePath, WIDTH } from "./growth.js";
-import { areKept, canVerify, fromBase64, isSigned, readKeys, readNote, toBase64 } from "./note.js";
+import { areKept, canVerify, fromBase64, isSigned, readKeys, readNote, toBase64, usedKeys } from "./note.js";
 import { Replay } from "./replay.js";
 import { isSame, Tree } from "./tree.js";
 
@@ -35,7 +35,9 @@ export class Reading {
   async begin() {
     const [keys, note] = await Promise.all([this.get("/.well-known/fairdrop-keys"), this.get(`${this.log}/checkpoint`)]);
     const decode = (bytes) => new TextDecoder().decode(bytes);
-    this.keys = readKeys(JSON.parse(decode(keys)));
+    const list = JSON.parse(decode(keys));
+    this.keys = readKeys(list);
+    this.usedKeys = usedKeys(list);
     this.note = readNote(decode(note));
     this.canVerify = await canVerify();
     const isOwn = this.note.origin.endsWith(`/sales/${this.slug}`);
@@ -90,6 +92,6 @@ export class Reading {
 
   // What ./kept.js keeps of a log in which nothing was found wrong.
   get checkpoint() {
-    return { origin: this.note.origin, keys: this.keys, size: this.note.size, root: toBase64(this.note.root) };
+    return { origin: this.note.origin, keys: this.usedKeys, size: this.note.size, root: toBase64(this.note.root) };
   }
 }
