@@ -5,7 +5,9 @@ Never decides what is paid, never waits for a provider twice in a round (shop/pa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from shop.payments import recovery
 from workers.process_loop import Stopped
@@ -14,6 +16,20 @@ from workers.reconciler.report import ALARM, REPAIRED, Drift, log_drifts
 # How often it is looked whether something stays open, and told again when it does.
 ALARM_SECONDS = 300.0
 LEFT_OPEN = "payment_left_open"
+
+
+class LeftOpenGauge:
+    """How many payments were open for too long when it was last looked, recovery.MAX_AT_ONCE at most."""
+
+    count = 0
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauge."""
+        text = "Payments that their provider has not answered for days"
+        yield GaugeMetricFamily("fairdrop_payments_left_open", text, value=self.count)
+
+
+GAUGE = LeftOpenGauge()
 
 
 class PaymentsWorker:
@@ -30,7 +46,9 @@ class PaymentsWorker:
         log_drifts(ended)
         if time.monotonic() - self._looked_at >= ALARM_SECONDS:
             self._looked_at = time.monotonic()
-            log_drifts(left_open())
+            alarms = left_open()
+            GAUGE.count = len(alarms)
+            log_drifts(alarms)
         return len(ended)
 
     def _go_on(self) -> None:

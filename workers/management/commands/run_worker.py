@@ -23,6 +23,7 @@ from inventory.telemetry import traces
 from inventory.telemetry.page import Collector
 from inventory.telemetry.page import serve as serve_metrics
 from shop.sandbox import deliveries
+from workers import payments
 from workers.clock_watch import ClockWatcher
 from workers.expirer import Expirer
 from workers.mailer import Mailer
@@ -170,6 +171,8 @@ WORKERS = {
     "mailer": run_mailer,
     "notary": run_notary,
 }
+# What only one kind of worker shows, as well as what all count.
+OWN_GAUGES: dict[str, Collector] = {"reconciler": GAUGES, "payments": payments.GAUGE}
 
 
 class Command(BaseCommand):
@@ -187,8 +190,8 @@ class Command(BaseCommand):
         stop = StopFlag()
         stop.install()
         collectors: list[Collector] = [ClockCollector()]
-        if options["name"] == "reconciler":
-            collectors.append(GAUGES)
+        if options["name"] in OWN_GAUGES:
+            collectors.append(OWN_GAUGES[options["name"]])
         serve_metrics(settings.METRICS_ADDRESS, options["name"], lambda: list(collectors))
         traces.start(options["name"])
         heartbeat = Heartbeat(redis.connect(timeout_seconds=BEAT_TIMEOUT_SECONDS), options["name"])

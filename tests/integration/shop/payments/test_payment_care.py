@@ -4,6 +4,8 @@ Uses the real stores and the real sandbox, in this process.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -14,8 +16,10 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 from django.test.utils import override_settings
+from structlog.testing import capture_logs
 
 from inventory.exceptions import InvalidRequest, Unavailable
+from inventory.telemetry.page import render
 from shop.models import STILL_ASKED_ABOUT, Order, Payment
 from shop.orders import holds
 from shop.payments import recovery, refunds
@@ -28,7 +32,9 @@ from shop.sandbox.provider import Sandbox
 from tests.support.paying import again, begin, charge_state, happen, hear, hold, payment_state, state_of
 from tests.support.query_plans import pages_read
 from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale
+from workers import payments
 from workers.embedded.server import free_port
+from workers.management.commands.run_worker import OWN_GAUGES
 from workers.payments import PaymentsWorker, left_open
 from workers.process_loop import Stopped
 
@@ -228,6 +234,33 @@ def test_a_payment_that_stays_open_is_an_alarm(card: SaleCard) -> None:
     assert alarms(days=5.1, state="declined") == []
     Payment.objects.filter(pk=payment.pk).update(state="pending")
     assert [each["id"] for each in audit_sale(card.slug)["invariants"] if not each["ok"]] == ["I24"]
+
+
+def test_the_worker_tells_what_stays_open_and_shows_how_many(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its first round, and again only when ALARM_SECONDS are over; what was answered is shown no more."""
+    (name,) = hold(card, buyers=1)
+    payment = begin(name)
+    begun = Now() - timedelta(days=6)
+    Payment.objects.filter(pk=payment.pk).update(created_at=begun, changed_at=begun)
+    monkeypatch.setattr(recovery, "bring_on", lambda **_: Counter())  # whose provider does not answer
+
+    def told(worker: PaymentsWorker) -> list[str]:
+        with capture_logs() as lines:
+            worker.work_once()
+        return [line["kind"] for line in lines if line.get("name") == payment.reference]
+
+    def shown() -> float:
+        (line,) = re.findall(rb"^fairdrop_payments_left_open (.+)$", render("payments", OWN_GAUGES["payments"]), re.M)
+        return float(line)
+
+    worker = PaymentsWorker(stopping=lambda: False, tell_alive=lambda: None)
+    assert told(worker) == ["payment_left_open"]
+    before = shown()
+    assert before >= 1
+    assert told(worker) == []
+    Payment.objects.filter(pk=payment.pk).update(state="declined")
+    monkeypatch.setattr(payments, "ALARM_SECONDS", 0.0)
+    assert (told(worker), shown()) == ([], before - 1)
 
 
 def test_a_round_says_that_it_lives_and_stops_between_two_questions(asked: list[str]) -> None:
