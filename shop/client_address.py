@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import re
 import socket
 from functools import lru_cache
@@ -13,6 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from inventory.exceptions import InvalidRequest
+from inventory.signing import mac
 
 # More proxies in a row than anybody has; what stands before them is never read.
 MAX_HOPS = 16
@@ -108,7 +108,7 @@ def read_mark(text: str) -> str:
 
 
 def _mark(network: str, key: str) -> str:
-    return hmac.digest(key.encode(), f"network:{network}".encode(), "sha256").hex()[:MARK_LENGTH]
+    return mac(key.encode(), f"network:{network}").hex()[:MARK_LENGTH]
 
 
 def _origin(address: str) -> Origin:

@@ -4,7 +4,7 @@ Pages read single orders through the ORM.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -80,9 +80,11 @@ class SaleNow(NamedTuple):
 
     def terms_for(self, version: int, *, seq: int) -> Terms:
         """Return what a request was promised that came under `version`, by its seq when it names none (0)."""
-        named = (terms for terms in self.terms if terms.version == version)
+        for terms in self.terms:
+            if terms.version == version:
+                return terms
         by_seq = (terms for terms in self.terms if terms.until_us is None or seq < terms.until_us)
-        return next(named, None) or next(by_seq, self.terms[-1])
+        return next(by_seq, self.terms[-1])
 
 
 class Decided(NamedTuple):
@@ -157,9 +159,10 @@ def read_live_units(cursor: Cursor) -> dict[tuple[int, str], int]:
     return {(sale_id, buyer): int(units) for sale_id, buyer, units in cursor.fetchall()}
 
 
-def hold_end(decision: Decision, *, terms: Terms, now: datetime) -> datetime | None:
-    """Return when the hold of `decision` ends by the database's clock `now`, None when nothing is held."""
-    return now + timedelta(seconds=terms.hold_seconds) if decision.state is State.HELD else None
+def ends_of_holds(terms: Iterable[Terms], *, now: datetime) -> dict[int, int | None]:
+    """Return when a hold under `terms` ends that begins `now`, by the database's clock: hold_seconds → Unix ms."""
+    lengths = {each.hold_seconds for each in terms}
+    return {seconds: end_ms(State.HELD, now + timedelta(seconds=seconds)) for seconds in lengths}
 
 
 def insert_orders(
@@ -169,22 +172,23 @@ def insert_orders(
 
     terms: request_id → what it was promised; moment: when this is decided, by the database's clock.
     """
-    names = [decision.claim.request_id for decision in decisions]
-    records = [decision.claim.record for decision in decisions]
+    claims, states, reasons = zip(*decisions, strict=True)
+    names, records = zip(*claims, strict=True)
+    asked = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
     values: dict[str, Any] = {
         "moment": moment,
         "actor": actor,
         "request_ids": array(names),
-        "sale_ids": array(record.sale_id for record in records),
-        "buyers": array(record.buyer for record in records),
-        "quantities": array(record.quantity for record in records),
-        "seqs": array(record.seq for record in records),
-        "states": array(decision.state.value for decision in decisions),
-        "reasons": array(decision.reason or "NULL" for decision in decisions),
-        "restored": array("t" if record.restored else "f" for record in records),
-        "standbys": array("t" if record.state is State.STANDBY else "f" for record in records),
+        "sale_ids": array(asked["sale_id"]),
+        "buyers": array(asked["buyer"]),
+        "quantities": array(asked["quantity"]),
+        "seqs": array(asked["seq"]),
+        "states": array(states),
+        "reasons": array(reason or "NULL" for reason in reasons),
+        "restored": array("t" if restored else "f" for restored in asked["restored"]),
+        "standbys": array("t" if state is State.STANDBY else "f" for state in asked["state"]),
         "terms_versions": array(terms[name].version for name in names),
-        "ordinals": array(record.ordinal for record in records),
+        "ordinals": array(asked["ordinal"]),
         "networks": array(_network_of(decision) or "NULL" for decision in decisions),
     }
     cursor.execute(INSERT, values)

@@ -66,7 +66,7 @@ def settle_batch(
         fault_point("in_transaction")
     fault_point("after_commit")
     outcomes = _outcomes(decisions, known=known, terms=terms)
-    settled = [_settled(name, record, *outcomes[name]) for name, record in requests if name in outcomes]
+    settled = [Settled(name, _decided_record(record, *outcomes[name])) for name, record in requests if name in outcomes]
     staying = [name for name, _ in requests if name not in outcomes]
     return Settlement(figures, settled, staying)
 
@@ -142,17 +142,18 @@ def _write(
 
 def _outcomes(
     decisions: Sequence[Decision], *, known: _Known, terms: Mapping[str, order_rows.Terms]
-) -> dict[str, tuple[State, datetime | None]]:
-    decided = {
-        each.claim.request_id: (
-            each.state,
-            order_rows.hold_end(each, terms=terms[each.claim.request_id], now=known.now),
-        )
-        for each in decisions
+) -> dict[str, tuple[State, int | None]]:
+    """Return the state of each request, and the end of its hold in Unix ms."""
+    # A batch has one version of the terms, or two: an end for each request would be the same one 500 times.
+    ends = order_rows.ends_of_holds(terms.values(), now=known.now)
+    outcomes = {
+        name: (was.state, order_rows.end_ms(was.state, was.hold_expires_at)) for name, was in known.decided.items()
     }
-    return decided | {name: (was.state, was.hold_expires_at) for name, was in known.decided.items()}
+    for (name, _), state, _ in decisions:
+        outcomes[name] = (state, ends[terms[name].hold_seconds] if state is State.HELD else None)
+    return outcomes
 
 
-def _settled(name: str, record: Record, state: State, hold_end: datetime | None) -> Settled:
-    ends_ms = order_rows.end_ms(state, hold_end)
-    return Settled(name, record._replace(state=state, hold_expires_ms=ends_ms, restored=False, network=""))
+def _decided_record(record: Record, state: State, ends_ms: int | None) -> Record:
+    _, seq, quantity, sale_id, buyer, _, _, terms_version, ordinal, _ = record
+    return Record(state, seq, quantity, sale_id, buyer, ends_ms, False, terms_version, ordinal)

@@ -289,7 +289,8 @@ def test_one_batch_may_span_several_sales(card: SaleCard, settle: Callable[..., 
     )
     other = catalogue.find_sale(later.slug)
     asked = [request(card, "ann", seq=1), request(other, "ann", seq=2), request(card, "ann", seq=3, key="again")]
-    assert states(settle(card, *asked)) == [State.HELD, State.HELD, State.REFUSED]
+    settlement = settle(card, *asked)
+    assert states(settlement) == [State.HELD, State.HELD, State.REFUSED]
     orders = Order.objects.filter(sale__stock=first.stock).order_by("id")
     assert [(order.sale_id, order.unit_price) for order in orders] == [
         (first.pk, Decimal("15.00")),
@@ -297,6 +298,10 @@ def test_one_batch_may_span_several_sales(card: SaleCard, settle: Callable[..., 
         (first.pk, Decimal("15.00")),
     ]
     assert orders[0].hold_expires_at - orders[1].hold_expires_at == timedelta(seconds=600 - 60)
+    # What the buyers are told is the end of their own sale's hold, and none for who got nothing.
+    told = [each.record.hold_expires_ms for each in settlement.settled]
+    assert told == [order_rows.end_ms(State(order.state), order.hold_expires_at) for order in orders]
+    assert told[2] is None
 
 
 def test_dead_letters_are_refused_and_their_units_stay_free(card: SaleCard, settle: Callable[..., Settlement]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Iterator
 
@@ -142,6 +143,13 @@ def test_a_token_names_the_network_to_which_it_was_given() -> None:
             buyers.mark_in(token),
         )
         assert network_marks("192.0.2") == {buyers.mark_in(token), network_mark("192.0.2")}
+
+
+@override_settings(TOKEN_KEYS=[NEW])
+def test_the_mark_of_a_network_stays_what_it_was() -> None:
+    """Orders and revoked networks keep marks for months: another way to reckon them must give the same letters."""
+    plain = hmac.digest(NEW.encode(), b"network:2001:db8:7", "sha256").hex()
+    assert network_mark("2001:db8:7") == plain[:12]
 
 
 @override_settings(TOKEN_KEYS=[NEW])
