@@ -8,13 +8,14 @@ from inventory.audit.run import Scope, audit
 from inventory.exceptions import SaleNotFound
 from shop.models import Sale
 
-# What the migrations put in place so that orders, their history and the acts of staff stay as they were written.
+# What the migrations put in place so that orders, their history, terms and the acts of staff stay as they were written.
 GUARDS = (
     ("shop_order", "order_begins"),
     ("shop_order", "order_changes"),
     ("shop_order", "order_rows_never_go"),
     ("shop_orderevent", "event_rows_never_change"),
     ("shop_orderevent", "event_table_never_emptied"),
+    ("shop_saleterms", "terms_never_change"),
     ("shop_staffact", "act_rows_never_change"),
 )
 SEALED = ("shop_orderevent", "shop_staffact")

@@ -255,6 +255,11 @@ DAMAGE: dict[str, tuple[str, str, list[str]]] = {
         "order_changes",
         ["ALTER TABLE shop_order DISABLE TRIGGER order_changes"],
     ),
+    "terms that can be rewritten": (
+        "I20",
+        "terms_never_change",
+        ["ALTER TABLE shop_saleterms DISABLE TRIGGER terms_never_change"],
+    ),
     "a right that the program should not have": (
         "I20",
         "shop_orderevent",
