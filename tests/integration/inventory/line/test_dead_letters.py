@@ -222,6 +222,22 @@ def test_a_discarded_undecided_request_is_refused_for_good(card: SaleCard) -> No
     assert_books_balance(card)
 
 
+def test_without_the_refusal_the_ticket_of_a_discarded_request_brings_it_back(card: SaleCard) -> None:
+    """The control: the letter leaves the list and the record goes with it, and nothing stands in the database."""
+    names = queue(card, "ann", "bob", "eve")
+    (place,) = reading.places(redis.connect(), card.sku, names[:1])
+    assert place is not None
+    ticket = sign_ticket(ticket_signer(), Ticket(names[0], "ann", 1, place.record.seq))
+    set_aside_first(card)
+    damage(card, names[0], "")  # else the script asks for the refusal
+    (discarded,) = change_letters(redis.connect(), card.sku, names[:1], mode="discard", actor="anna")
+    assert discarded.done
+    view, restored = restoring.restore(ticket, buyer="ann")
+    assert (view.state, restored) == (State.QUEUED, True)
+    # The last holder that died has taken bob: of those who wait, ann is the first.
+    assert [place and place.position for place in reading.places(redis.connect(), card.sku, names)] == [2, 1, 3]
+
+
 def test_a_discard_that_the_line_did_not_hear_of_is_finished_by_the_next(
     card: SaleCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

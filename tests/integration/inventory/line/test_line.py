@@ -5,6 +5,7 @@ Every test has a SKU of its own, and runs on every kind of Redis.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from inventory.locks.token import new_token
 from inventory.redis import keys
 from inventory.states import State
 from shop.sales.catalogue import SaleCard
-from tests.support.road import admit, answered, ask, figures, held_lock, queue, run, snapshot, take
+from tests.support.road import admit, answered, ask, figures, forget, held_lock, queue, run, snapshot, take
 from tests.support.servers.server_matrix import nodes_of
 from tests.support.shopkeeping import make_sale
 
@@ -261,6 +262,42 @@ def test_a_settle_after_the_lock_was_lost_changes_nothing(card: SaleCard) -> Non
         )
     assert snapshot(card) == before
     heir.release()
+
+
+def test_without_a_token_what_is_in_flight_stays_there(card: SaleCard) -> None:
+    """Of a batch in flight one is told an outcome, one stays, one is not named. The control is the holder's settle."""
+    ann, bob, eve, joe = queue(card, "ann", "bob", "eve", "joe")
+    lock = held_lock(card.sku)
+    handed = take(lock, batch=3)
+    flight, line = ("ZRANGE", keys.in_flight(card.sku), 0, -1), ("ZRANGE", keys.line(card.sku), 0, -1)
+    before = run(flight, line, ("HGETALL", keys.hand_outs(card.sku)))
+    assert before[:2] == [[ann, bob, eve], [joe]]
+    settled = answered(handed, State.HELD)[:1]
+    call: dict[str, Any] = {"figures": figures(available=9, held=1, version=2), "settled": settled, "staying": [bob]}
+    writing.settle(redis.connect(), card.sku, token="", call=1, **call)
+    assert run(flight, line, ("HGETALL", keys.hand_outs(card.sku))) == before
+    (place,) = reading.places(redis.connect(), card.sku, [ann])
+    assert place is not None
+    assert place.record.state is State.HELD  # a record goes forward all the same
+    writing.settle(redis.connect(), card.sku, token=lock.token, call=1, **call)
+    assert run(flight, line) == [[], [bob, eve, joe]]
+    lock.release()
+
+
+def test_without_a_token_a_redis_that_is_not_primed_stays_empty(card: SaleCard) -> None:
+    """The control is a Redis that is primed: there the same call writes the record."""
+    queue(card, "ann")
+    lock = held_lock(card.sku)
+    settled = answered(take(lock), State.HELD)
+    lock.release()
+    stock = run(("HGETALL", keys.stock(card.sku)))[0]
+    forget(card)
+    told: dict[str, Any] = {"figures": figures(available=9, held=1, version=9), "changed": settled}
+    assert writing.tell_changes(redis.connect(), card.sku, **told) == 0
+    assert [content for content in snapshot(card).values() if content] == []
+    run(("HSET", keys.stock(card.sku), *(part for pair in stock.items() for part in pair)))
+    run(("HSET", keys.sales(card.sku), card.sale_id, "on"))
+    assert writing.tell_changes(redis.connect(), card.sku, **told) == 1
 
 
 def test_after_five_hand_outs_a_request_lies_in_the_dead_letters(card: SaleCard) -> None:
