@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from inventory.exceptions import RedisUnavailable
-from inventory.line.writing import take_keys
+from inventory.line.writing import live_field, take_keys
 from inventory.records import Record, buyer_in, record_or_none
 from inventory.redis import (
     Argument,
@@ -90,6 +90,12 @@ def let_in_by(client: Client, sku: str, *, sale_id: int, entry: str) -> str:
     """Return the id of the request that a pass or an entry let in, '' for none. Raises RedisUnavailable."""
     (found,) = run_commands(client, [("HGET", keys.passes(sku), f"{sale_id}:{entry}")])
     return found or ""
+
+
+def live_units(client: Client, sku: str, *, sale_id: int, buyer: str) -> int:
+    """Return how many units of a sale `buyer` has: in line, in flight, held or paid. Raises RedisUnavailable."""
+    (found,) = run_commands(client, [("HGET", keys.live_units(sku), live_field(sale_id=sale_id, buyer=buyer))])
+    return int(found or 0)
 
 
 class Work(IntEnum):

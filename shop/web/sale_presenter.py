@@ -80,6 +80,8 @@ class SaleFace:
 
     card: SaleCard
     now: datetime
+    # How many units its reader has in it, where that was looked up.
+    owned: int = 0
     max_ended_requests = MAX_ENDED_REQUESTS
 
     @property
@@ -97,7 +99,12 @@ class SaleFace:
     @property
     def has_form(self) -> bool:
         """Its page has the form that asks for units."""
-        return self.takes_requests or self.state == "scheduled"
+        return self.left_to_ask > 0 and (self.takes_requests or self.state == "scheduled")
+
+    @property
+    def left_to_ask(self) -> int:
+        """How many more units its reader may ask for, by the limit."""
+        return max(0, self.card.per_buyer_limit - self.owned)
 
     @property
     def closed_early(self) -> bool:
@@ -187,7 +194,7 @@ class SaleFace:
 
     @property
     def quantities(self) -> range:
-        return range(1, self.card.per_buyer_limit + 1)
+        return range(1, self.left_to_ask + 1)
 
     @property
     def refresh_seconds(self) -> int:

@@ -228,6 +228,11 @@ class TicketFace:
         return self.ticket.reason in TOO_LATE
 
     @property
+    def was_over_limit(self) -> bool:
+        """The payment came late, and the buyer had other units by then."""
+        return self.ticket.reason == Reason.TOO_LATE_LIMIT_REACHED
+
+    @property
     def asked_at(self) -> datetime:
         """The moment of admission: seq is the server's clock in microseconds."""
         return datetime.fromtimestamp(self.ticket.seq // 1_000_000, tz=UTC) + timedelta(

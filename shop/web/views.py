@@ -29,6 +29,7 @@ from inventory.exceptions import (
     ForbiddenOrigin,
     IdempotencyMismatch,
     InvalidRequest,
+    LimitReached,
     LineFull,
     RequestNotFound,
     SoldOut,
@@ -265,10 +266,17 @@ def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str, mark: str
     except TermsChanged as error:
         return sale_page(request, catalogue.find_sale(card.slug), error=error)
     except FairdropError as error:
-        return sale_page(request, card, error=error)
+        return sale_page(request, card, error=error, owned=units_owned(card, buyer=buyer, error=error))
     bind_contextvars(requests=[ticket.request_id])  # as in the lines of settlers
     is_listed = proof.startswith(f"{name}.")
     return _to_ticket(request, card, ticket.request_id, proof=proof_of(ticket, buyer=buyer), is_listed=is_listed)
+
+
+def units_owned(card: catalogue.SaleCard, *, buyer: str, error: FairdropError) -> int:
+    """Return how many units `buyer` has when more would be over the limit, else 0. Raises RedisUnavailable."""
+    if type(error) is not LimitReached:
+        return 0
+    return reading.live_units(redis.connect(), card.sku, sale_id=card.sale_id, buyer=buyer)
 
 
 def _to_ticket(
@@ -341,11 +349,16 @@ def read_quantity(request: HttpRequest) -> int:
     return int(text) if QUANTITY.fullmatch(text) else 0
 
 
-def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: FairdropError | None = None) -> HttpResponse:
-    """Render the sale; after an error the same form, so that trying again is the same request."""
+def sale_page(
+    request: HttpRequest, card: catalogue.SaleCard, *, error: FairdropError | None = None, owned: int = 0
+) -> HttpResponse:
+    """Render the sale; after an error the same form, so that trying again is the same request.
+
+    owned: how many units its reader has, where that is why they were refused.
+    """
     now = clocks.now()
     ticket = request.COOKIES.get(TICKET_COOKIE, "").partition(".")[0]
-    face = SaleFace(card=card, now=now)
+    face = SaleFace(card=card, now=now, owned=owned)
     context = {
         "face": face,
         "has_log": keeps_logs(),
@@ -362,7 +375,7 @@ def sale_page(request: HttpRequest, card: catalogue.SaleCard, *, error: Fairdrop
 def takes_standby(request: HttpRequest, face: SaleFace, *, error: FairdropError | None) -> bool:
     """Say whether the button of a sale asks for standby: where nothing is left, or after the line was full."""
     is_full = isinstance(error, LineFull)
-    if is_full and request.POST.get("standby") == "1":
+    if not face.left_to_ask or (is_full and request.POST.get("standby") == "1"):
         return False
     return face.state == "sold_out" or (face.takes_requests and (is_full or isinstance(error, SoldOut)))
 

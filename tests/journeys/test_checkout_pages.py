@@ -182,14 +182,37 @@ def pages_printed(visit: Visit) -> int:
     return len(re.findall(rb"/Type */Page\b", visit.page.pdf(format="A4")))
 
 
-def test_a_refused_press_says_why(open_sale: MakeSale, visit: OpenVisit) -> None:
-    one, card = visit(), open_sale(units=5)
+@pytest.mark.parametrize(
+    ("locale", "get", "words", "other"),
+    [
+        ("en-GB", "Get mine", "You have 1 already: in line, held or paid for.", "简体中文"),
+        ("zh-CN", "我要一件", "您已有 1 件：排队中、已保留或已付款。", "English"),
+    ],
+)
+def test_a_refused_press_says_why(
+    locale: str, get: str, words: str, other: str, open_sale: MakeSale, visit: OpenVisit
+) -> None:
+    one, card = visit(locale=locale), open_sale(units=5, limit=2)
     one.get_one(card)
     one.see_sale(card)
-    one.press("Get mine")
-    one.sees("Over the limit for one person")
+    choice = one.page.locator("select[name=quantity]")
+    choice.select_option("2")
+    one.press(get)
+    one.sees(words)
+    expect(choice.locator("option")).to_have_text(["1"])
     one.check_page()
-    one.picture("sale-limit-reached")
+    one.picture(f"{locale[:2]}-sale-limit-reached")
+    one.press(get)
+    one.page.wait_for_url("**/requests/**")
+    # In another tab of before, the button is still there for one who has all they may have.
+    one.page.go_back()
+    one.page.reload()
+    one.press(get)
+    one.sees(words.replace("1", "2"))
+    expect(one.page.locator("form.buy")).to_have_count(0)
+    one.check_page()
+    one.press(other)
+    expect(one.page.locator("form.buy button")).to_be_enabled()
 
 
 def test_a_lost_connection_says_that_the_place_is_kept(open_sale: MakeSale, visit: OpenVisit) -> None:

@@ -221,6 +221,17 @@ def test_mails_are_in_the_language_of_the_reader(new_card: Callable[..., SaleCar
     road.settle_line(card)
     tell_all()
     assert reader.subjects == ["你的票的链接", "轮到你了:请付款以保留"]
+    assert "届时未付款,将不再为你保留。" in reader.last.message
+
+
+def test_the_mail_of_a_hold_promises_nothing_of_others(new_card: Callable[..., SaleCard]) -> None:
+    """Nobody may wait for what comes back."""
+    card = new_card()
+    reader = Reader(card)
+    reader.give()
+    road.settle_line(card)
+    tell_all()
+    assert "What is not paid by then is not held for you any more." in reader.last.message
 
 
 def test_two_mailers_at_once_tell_each_change_once(new_card: Callable[..., SaleCard]) -> None:

@@ -21,9 +21,11 @@ from django.utils import timezone
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
 from inventory.ledger import load_stock
+from inventory.states import Reason
 from shop import buyers
 from shop.models import Order, Product, Sale
 from shop.orders import requests as requests_service
+from shop.payments import notices
 from shop.sales import catalogue
 from shop.staff import sale_control
 from shop.web.views import MAX_OVER, sale_page
@@ -88,16 +90,17 @@ def press(client: Client, sale: Sale, *, quantity: str = "1", key: str = "") -> 
     return client.post(page_of(sale), {"quantity": quantity, "idempotency_key": key})
 
 
-def decided(sale: Sale, *, buyer: str, state: str, reason: str = "") -> Order:
+def decided(sale: Sale, *, buyer: str, state: str, reason: str = "", quantity: int = 1) -> Order:
     """Write an order as settlement leaves it; what comes after a hold as a change of it."""
-    wish = requests_service.ask(catalogue.find_sale(sale.slug), buyer=buyer, quantity=1, idempotency_key=f"key-{state}")
+    card = catalogue.find_sale(sale.slug)
+    wish = requests_service.ask(card, buyer=buyer, quantity=quantity, idempotency_key=f"key-{state}")
     first = "held" if state in {"paid", "expired", "cancelled"} else state
     order = Order.objects.create(
         request_id=wish.request_id,
         sale=sale,
         buyer=buyer,
-        quantity=1,
-        buyer_limit=1,
+        quantity=quantity,
+        buyer_limit=quantity,
         seq=wish.seq,
         state=first,
         reason=reason,
@@ -249,6 +252,87 @@ def test_only_the_shops_own_reason_says_that_money_came_late(make_sale: MakeSale
 
 
 @pytest.mark.parametrize(
+    ("quantity", "language", "words"),
+    [
+        (1, "en", "It was not paid in time and is not held for you any more. Nothing was charged."),
+        (2, "en", "They were not paid in time and are not held for you any more. Nothing was charged."),
+        (1, "zh-hans", "未在时限内付款，已不再为您保留。 没有扣款。"),
+    ],
+)
+def test_a_hold_that_ran_out_says_only_what_is_so(
+    make_sale: MakeSale, quantity: int, language: str, words: str
+) -> None:
+    """Nobody may wait for what comes back, and the drop may be over."""
+    client, buyer = known_client()
+    client.cookies["language"] = language
+    sale = make_sale(limit=2)
+    order = decided(sale, buyer=buyer, state="expired", quantity=quantity)
+    again = {"en": "You may ask again while the drop is open.", "zh-hans": "发售期间您可以重新排队。"}[language]
+
+    def shown() -> str:
+        return text_of(client.get(f"/requests/{order.request_id}/"))
+
+    assert f"{words} {again}" in shown()
+    Sale.objects.filter(pk=sale.pk).update(switch="closed")
+    assert words in shown()
+    assert again not in shown()
+
+
+@pytest.mark.parametrize(("end", "words"), [("expired", "The hold ran out"), ("cancelled", "You gave it back")])
+def test_a_payment_that_is_under_way_is_not_said_to_be_none(make_sale: MakeSale, end: str, words: str) -> None:
+    for is_begun in (True, False):
+        client, buyer = known_client()
+        order = decided(make_sale(), buyer=buyer, state="held")
+        if is_begun:
+            notices.begin(order, provider_name="sandbox")
+        Order.objects.filter(pk=order.pk).update(state=end)
+        text = text_of(client.get(f"/requests/{order.request_id}/"))
+        assert words in text
+        assert ("Nothing was charged." in text) is not is_begun
+
+
+@pytest.mark.parametrize(
+    ("reason", "quantity", "words"),
+    [
+        (Reason.TOO_LATE_UNITS_GONE, 1, "and the unit was not free any more."),
+        (Reason.TOO_LATE_UNITS_GONE, 2, "and not all of the units were free any more."),
+        (Reason.TOO_LATE_LIMIT_REACHED, 1, "and by then you had other units, up to the limit."),
+        ("asked for", 1, "and the unit is not yours any more."),
+        ("asked for", 2, "and the units are not yours any more."),
+    ],
+)
+def test_a_refund_says_why_it_was_made(make_sale: MakeSale, reason: str, quantity: int, words: str) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(limit=2), buyer=buyer, state="expired", quantity=quantity)
+    Order.objects.filter(pk=order.pk).update(state="refunded", reason=reason)
+    assert words in text_of(client.get(f"/requests/{order.request_id}/"))
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", "only if people ahead of you leave, a unit that is paid for is refunded, or the shop adds units."),
+        ("zh-hans", "只有前面的人离开、已付款的商品被退款，或商店补货，您才可能买到。"),
+    ],
+)
+def test_one_with_too_many_ahead_is_told_every_way_to_a_unit(make_sale: MakeSale, language: str, words: str) -> None:
+    sale, clients = make_sale(units=1), [Client(), Client()]
+    pages = [press(client, sale)["Location"] for client in clients]
+    for client, page, is_beyond in zip(clients, pages, (False, True), strict=True):
+        client.cookies["language"] = language
+        note = text_of(client.get(page)).partition("data-beyond")[2]
+        assert words in note
+        assert note.startswith(">") is is_beyond
+
+
+def test_one_who_waits_for_several_is_not_told_that_none_is_free(make_sale: MakeSale) -> None:
+    for quantity, words in (("1", "No unit is free right now."), ("2", "Not enough units are free right now.")):
+        client = Client()
+        page = press(client, make_sale(limit=2), quantity=quantity)["Location"]
+        assert f"<strong>{words}</strong>" in text_of(client.get(page))
+
+
+@pytest.mark.parametrize(
     ("terms", "status", "words"),
     [
         ({"opens": 30}, 425, "Not open right now"),
@@ -306,10 +390,63 @@ def test_a_coming_sale_has_a_countdown_and_a_disabled_button(make_sale: MakeSale
     assert re.search(r"<button[^>]* disabled", text)
 
 
-def test_over_the_limit_is_409_and_keeps_the_quantity(make_sale: MakeSale) -> None:
+def quantities_in(response: HttpResponse) -> list[str]:
+    """Return what the form of a page offers; nothing when it has no form."""
+    return re.findall(r"<option[^>]*>(\d+)</option>", text_of(response))
+
+
+def test_over_the_limit_is_409_and_says_the_limit(make_sale: MakeSale) -> None:
     answer = press(Client(), make_sale(limit=2), quantity="3")
     assert answer.status_code == 409
     assert "Over the limit for one person" in text_of(answer)
+    assert "2 units a person in this drop." in text_of(answer)
+    assert "You have" not in text_of(answer)
+    assert quantities_in(answer) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", "4 units a person in this drop. You have 3 already: in line, held or paid for. You can ask for 1 more."),
+        ("zh-hans", "本次发售每人限购 4 件。 您已有 3 件：排队中、已保留或已付款。 您还可以要 1 件。"),
+    ],
+)
+def test_over_the_limit_the_form_says_how_many_one_has_and_offers_what_is_left(
+    make_sale: MakeSale, language: str, words: str
+) -> None:
+    client, sale = Client(), make_sale(limit=4)
+    client.cookies["language"] = language
+    assert quantities_in(client.get(page_of(sale))) == ["1", "2", "3", "4"]
+    press(client, sale, quantity="3")
+    answer = press(client, sale, quantity="2")
+    assert answer.status_code == 409
+    assert words in text_of(answer)
+    assert quantities_in(answer) == ["1"]
+    # The control: that much is let in, and another person has nothing yet.
+    assert press(client, sale, quantity="1").status_code == 303
+    assert press(Client(), sale, quantity="2").status_code == 303
+
+
+def test_who_has_all_that_one_person_may_have_is_offered_no_more(make_sale: MakeSale) -> None:
+    client, sale = Client(), make_sale(limit=2)
+    press(client, sale, quantity="2")
+    answer = press(client, sale)
+    assert answer.status_code == 409
+    assert "You have 2 already" in text_of(answer)
+    assert "You can ask for" not in text_of(answer)
+    assert quantities_in(answer) == []
+    assert 'id="buy"' not in text_of(answer)
+    assert ' form="buy" formaction' not in text_of(answer)  # the other language needs no form that is not there
+
+
+def test_other_limits_are_not_looked_up(make_sale: MakeSale, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many requests that ended is another limit: what one has is not what stands in the way."""
+    client, sale = Client(), make_sale(limit=2)
+    press(client, sale)
+    monkeypatch.setattr("inventory.line.admission.MAX_ENDED_REQUESTS", 0)
+    answer = press(client, sale)
+    assert "This drop takes no more of your requests" in text_of(answer)
+    assert quantities_in(answer) == ["1", "2"]
 
 
 def test_a_price_that_rose_since_the_page_was_loaded_is_said_before_anything_is_asked(make_sale: MakeSale) -> None:
