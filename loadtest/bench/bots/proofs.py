@@ -1,4 +1,5 @@
-"""Gives the presses of an opening what its sale asks for: passes and access codes; and measures what a pass costs.
+"""Gives the presses of an opening what its sale asks for: passes and access codes; and measures what a pass costs who
+solves it, and the shop.
 Never lets a robber have a pass that its cores could not have worked for.
 """
 
@@ -6,8 +7,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import mean
 
 import altcha
@@ -20,7 +22,7 @@ from shop.sales.catalogue import SaleCard, find_sale
 
 # A challenge is asked for as early as its pass is still good at the opening.
 WORKING_SECONDS = challenges.CHALLENGE_SECONDS + settings.PASS_SECONDS
-SOLVED = 3
+SOLVED, MADE, CHECKED = 3, 1_000, 3_000
 # An answer lies between the work and twice that.
 TRIES = 1.5 * settings.PASS_WORK
 
@@ -35,20 +37,39 @@ class Armed:
     cpu_seconds: float = 0.0
 
 
-def seconds_of_a_pass(slug: str) -> float:
-    """Return the CPU seconds that a pass of this sale costs here. Raises PassRequired when it is not taken."""
-    card = find_sale(slug)
-    found: list[float] = []
-    for number in range(SOLVED):
-        buyer = f"solver-{number:015d}"
+@dataclass(frozen=True, kw_only=True)
+class PassCosts:
+    """What passes cost here. seconds: of a core, to solve one; made, checked: by the shop, a second and core."""
+
+    seconds: float
+    made: float
+    checked: float
+
+
+def costs_of_passes(slug: str) -> PassCosts:
+    """Return what passes of this sale cost here. Raises PassRequired when one is not taken."""
+    card, buyer, found = find_sale(slug), "solver", []
+    for _ in range(SOLVED):
         challenge = altcha.Challenge.from_dict(challenges.make_challenge(card, buyer=buyer))
         began = time.process_time()
         solution = altcha.solve_challenge(challenge)
         if solution is None:
             raise ValueError("the challenge has no solution")
         found.append((time.process_time() - began) / solution.counter * TRIES)
-        challenges.redeem(altcha.Payload(challenge, solution).to_base64(), card, buyer=buyer)
-    return mean(found)
+        payload = altcha.Payload(challenge, solution).to_base64()
+    # What was checked already costs as much again: only the admission script knows that a pass was spent.
+    return PassCosts(
+        seconds=mean(found),
+        made=_per_second(partial(challenges.make_challenge, card, buyer=buyer), calls=MADE),
+        checked=_per_second(partial(challenges.redeem, payload, card, buyer=buyer), calls=CHECKED),
+    )
+
+
+def _per_second(call: Callable[[], object], *, calls: int) -> float:
+    began = time.process_time()
+    for _ in range(calls):
+        call()
+    return calls / (time.process_time() - began)
 
 
 def with_passes(armed: Armed, slug: str, *, robber: Robber, plan: Plan, pass_seconds: float) -> Armed:

@@ -20,13 +20,14 @@ from loadtest.bench.bots.crowd import (
     Plan,
 )
 from loadtest.bench.bots.openings import ALL, CODES, DEFAULTS, NONE, OPENINGS, PASSES, Defence
-from loadtest.bench.bots.proofs import WORKING_SECONDS
+from loadtest.bench.bots.proofs import CHECKED, MADE, WORKING_SECONDS, PassCosts
 from loadtest.bench.harness.charts import bars
 from loadtest.bench.harness.report import Comparison, Figure, filled
 
 MAX_ROBBER_PER_CENT = 5
 MAX_REFUSED_PER_CENT = 1
 MAX_ADDED_MS = 300
+MIN_CHECKED_PER_SECOND = 2_000
 # Who held for nothing under the defaults leaves people this share of the units.
 MIN_LEFT_PER_CENT = 90
 # Without defences the robber must take this much, or the attack was none and its repulse proves nothing.
@@ -91,7 +92,8 @@ METHOD = (
     "The solver has {cores} core for {working:,} s before the opening, for so long a pass can be worked for and still "
     "be good. What one pass costs is measured: three are solved as ALTCHA's library does, and handed in. The lab then "
     "signs as many as that allows, and one for each of the people, who have solved theirs during the countdown; a "
-    "program in a faster language pays less than these CPU seconds.",
+    "program in a faster language pays less than these CPU seconds. What passes cost the shop is measured alone: "
+    "{made:,} challenges made and one solution checked {checked:,} times, by the CPU time of the process.",
     "A sale with codes has as many codes as units. {robber_codes} are the robber's, the others are with people drawn "
     "by lot, and who has none is told so: that is no refusal by a limit. The guesser has none, and makes one up for "
     "each press. CPU s counts the proofs alone: to send the presses takes a second of one core.",
@@ -236,6 +238,15 @@ def picture_of(outcomes: Sequence[BotRound]) -> str:
     return bars(panels, ours=(DEFAULTS.name, ALL.name), limits=(NONE.name,), description="Units that people got")
 
 
+def figures_of_passes(costs: PassCosts) -> list[Figure]:
+    """Return what passes cost the shop: a flood of them takes one core at most, and this is how far it comes."""
+    checked, made = costs.checked, costs.made
+    return [
+        Figure("passes checked, a second and core", value=checked, unit="1/s", at_least=MIN_CHECKED_PER_SECOND),
+        Figure("challenges made, a second and core", value=made, unit="1/s"),
+    ]
+
+
 def figures_of_attacks(played: Sequence[PlayedAttack]) -> list[Figure]:
     """Return how many defences were seen to matter: each holds, and each that is switched off is noticed."""
     seen = sum(each.is_seen for each in played)
@@ -265,4 +276,6 @@ def method_of(plan: Plan) -> list[str]:
         sigma=REACTION_SIGMA,
         last=LAST_SECONDS,
         working=WORKING_SECONDS,
+        made=MADE,
+        checked=CHECKED,
     )

@@ -18,13 +18,14 @@ from django.db.models import QuerySet
 from loadtest.bench.bots.attacks import ATTACKS, ENVIRONMENT, PRESSES, Attack, PlayedAttack, mutant_of, play
 from loadtest.bench.bots.crowd import FULL, QUICK, Plan, Press, Robber, people_of, presses_of, robbers_of
 from loadtest.bench.bots.openings import OPENINGS, PASS, Defence
-from loadtest.bench.bots.proofs import Armed, seconds_of_a_pass, with_codes, with_passes
+from loadtest.bench.bots.proofs import Armed, costs_of_passes, with_codes, with_passes
 from loadtest.bench.bots.report import (
     BotRound,
     attacks_of,
     comparison_of,
     figures_of,
     figures_of_attacks,
+    figures_of_passes,
     method_of,
     picture_of,
 )
@@ -48,7 +49,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     plan, found = run.plan, []
     fixture = make_fixture("bots-pass", units=1)
     Sale.objects.filter(pk=fixture.sale_id).update(**PASS)
-    pass_seconds = seconds_of_a_pass(fixture.slug)
+    costs = costs_of_passes(fixture.slug)
     rows = [(robber, defence) for robber, defences in OPENINGS.items() for defence in defences]
     for number in range(plan.rounds):
         for row, (robber, defence) in enumerate(rows):
@@ -57,19 +58,19 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
                 robber=robbers_of(plan)[robber],
                 defence=defence,
                 plan=plan,
-                pass_seconds=pass_seconds,
+                pass_seconds=costs.seconds,
             )
             found.append(opening.run(place=run.place, dice=random.Random(plan.seed + number)))
             say(f"{robber}, {defence.name}: {found[-1].told()}")
     table = comparison_of(found)
     say("\n" + markdown_table(table.head, table.rows, right=()) + "\n")
     played = [_play(attack, place=run.place) for attack in ATTACKS]
-    say(f"A pass costs {pass_seconds:.2f} s of a core.")
+    say(f"A pass costs {costs.seconds:.2f} s of a core.")
     return Findings(
-        figures=[*figures_of(found, plan=plan), *figures_of_attacks(played)],
+        figures=[*figures_of(found, plan=plan), *figures_of_passes(costs), *figures_of_attacks(played)],
         samples=[vars(each) for each in found],
         comparisons=[table, attacks_of(played)],
-        facts={"A pass": {"costs": f"{pass_seconds:.2f} s of a core"}},
+        facts={"A pass": {"costs": f"{costs.seconds:.2f} s of a core"}},
         picture=picture_of(found),
     )
 

@@ -8,7 +8,15 @@ import pytest
 
 from loadtest.bench.bots.crowd import GUESSING, HOLDING, MANY_NETWORKS, NOBODY, ONE_ADDRESS, ONE_NETWORK, Plan
 from loadtest.bench.bots.openings import CODES, DEFAULTS, NONE, OPENINGS, PASSES, Defence
-from loadtest.bench.bots.report import BotRound, comparison_of, figures_of, method_of, picture_of
+from loadtest.bench.bots.proofs import PassCosts
+from loadtest.bench.bots.report import (
+    BotRound,
+    comparison_of,
+    figures_of,
+    figures_of_passes,
+    method_of,
+    picture_of,
+)
 
 PLAN = Plan()
 KEPT = BotRound(
@@ -79,6 +87,12 @@ def test_many_networks_are_shown_and_fail_nothing() -> None:
     assert missed(found) == []
     shown = {figure.name: figure.value for figure in figures_of(list(found.values()), plan=PLAN)}
     assert shown["units of 50 networks with the defaults"] == 100
+
+
+@pytest.mark.parametrize(("checked", "kept"), [(2_000, True), (1_999, False)])
+def test_the_shop_checks_so_many_passes_a_second(checked: float, kept: bool) -> None:
+    figures = figures_of_passes(PassCosts(seconds=1.0, made=800, checked=checked))
+    assert [(figure.value, figure.ok) for figure in figures] == [(checked, kept), (800, True)]
 
 
 def test_the_table_and_the_chart_have_every_opening() -> None:
