@@ -17,9 +17,9 @@ from loadtest.bench.bots.crowd import (
     ONE_NETWORK,
     SOLVER,
 )
+from loadtest.bench.harness.fixtures import NO_LIMIT
+from loadtest.bench.harness.servers import NO_RATES
 
-NO_RATES = {"FAIRDROP_RATE_OF_BUYERS": "0", "FAIRDROP_RATE_OF_ASKS": "0", "FAIRDROP_RATE_OF_STREAMS": "0"}
-NO_LIMIT: dict[str, Any] = {"per_network_limit": 0}
 PASS: dict[str, Any] = {"pass_mode": "always"}
 CODE: dict[str, Any] = {"codes_required": True}
 EMAIL: dict[str, Any] = {"email_mode": "once"}

@@ -10,9 +10,13 @@ from loadtest.bench.harness.report import filled
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """admission: the turns of the gate and its rivals; the road in seconds; settlement in orders a round."""
+    """admission: the turns of the gate and its rivals; pairs: those with limits and without.
+
+    The road in seconds; settlement in orders a round.
+    """
 
     admission: AdmissionPlan
+    pairs: AdmissionPlan
     road_seconds: float = 20.0
     road_warm_up_seconds: float = 3.0
     road_connections: int = 256
@@ -22,9 +26,13 @@ class Plan:
     settle_single: int = 400
 
 
-FULL = Plan(admission=AdmissionPlan(rounds=3, seconds=4.0, warm_up_seconds=1.0, connections=256))
+FULL = Plan(
+    admission=AdmissionPlan(rounds=3, seconds=4.0, warm_up_seconds=1.0, connections=256),
+    pairs=AdmissionPlan(rounds=15, seconds=2.0, warm_up_seconds=0.5, connections=256),
+)
 QUICK = Plan(
     admission=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
+    pairs=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
     road_seconds=4.0,
     road_warm_up_seconds=1.0,
     settle_rounds=1,
@@ -41,6 +49,8 @@ METHOD = (
     "Two gates: the same with two processes, which share that core. A lone ask: the same loader with one connection.",
     "Unmarked: the gate without headers for browsers and without ids. No line is written for an ask, so hiding secrets "
     "in lines costs it nothing.",
+    "With limits and without: the gate with its defaults, and one that counts no calls by address, for a sale that "
+    "counts no units by network; {pairs} pairs of {pair_seconds:g} s, the middle of their ratios.",
     "No-op: an ASGI application on granian, the server of before, that reads the body and answers 202. "
     "Plain view: Django over WSGI with the shop's own middleware, doing the same admission with one script call.",
     "Settlement alone: the line is filled by the admission script, then the real settler empties it; one order a "
@@ -54,5 +64,13 @@ METHOD = (
 
 def method_of(plan: Plan) -> list[str]:
     """Return the method in sentences, with the numbers of this run."""
-    turns = plan.admission
-    return filled(METHOD, plan, connections=turns.connections, rounds=turns.rounds, seconds=turns.seconds)
+    turns, pairs = plan.admission, plan.pairs
+    return filled(
+        METHOD,
+        plan,
+        connections=turns.connections,
+        rounds=turns.rounds,
+        seconds=turns.seconds,
+        pairs=pairs.rounds,
+        pair_seconds=pairs.seconds,
+    )

@@ -51,7 +51,9 @@ ADMISSION_SIDES = (
     ("two gates", "two web processes on the same core, appendfsync always", "admissions/s"),
     ("plain view", "plain Django view over WSGI, one core", "admissions/s"),
 )
-LONE = "lone ask"
+LONE, WITH_LIMITS, WITHOUT_LIMITS = "lone ask", "with limits", "without limits"
+# Limits by address and network may cost three of a hundred admissions.
+MIN_OF_UNLIMITED = 0.97
 # What a queued request took before it had the version of its terms and its ordinal, and what these may take.
 MAX_BYTES = 265 + 16
 # Above ÷ below, floor, aim.
@@ -87,9 +89,11 @@ def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
     everysec = ratio(median(turns, side="gate"), median(turns, side="gate everysec"))
     lone = statistics.median(turn.wait_p50_ms for turn in turns if turn.side == LONE)
     limited = ratio(*per_cpu_second(turns, "sold out", "limited"))
+    of_unlimited = ratio_of_rounds(turns, WITH_LIMITS, WITHOUT_LIMITS)
     return [
         *figures,
         Figure("refusal by a limit ÷ sold-out answer, server CPU for one", value=limited, at_most=1.2),
+        Figure("admissions a second with limits ÷ without", value=of_unlimited, at_least=MIN_OF_UNLIMITED),
         Figure("two gates ÷ gate, server CPU for one answer", value=two, at_most=1.1),
         Figure("a lone ask, appendfsync always, median", value=lone, unit="ms", at_most=1.5),
         Figure("gate ÷ no-op, answers a second", value=ratio_of_rounds(turns, "gate", "no-op")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 
@@ -13,13 +13,32 @@ from loadtest.bench.gate import admission
 from loadtest.bench.gate.admission import Contender, Turn, measure_in_turns, pin, two_cores
 from loadtest.bench.gate.end_to_end import Road, travel
 from loadtest.bench.gate.plan import FULL, QUICK, Plan, method_of
-from loadtest.bench.gate.report import LONE, admission_figures, road_figures, settlement_figures
+from loadtest.bench.gate.report import (
+    LONE,
+    WITH_LIMITS,
+    WITHOUT_LIMITS,
+    admission_figures,
+    road_figures,
+    settlement_figures,
+)
 from loadtest.bench.gate.settlement import fill_line, measure_settlement
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
-from loadtest.bench.harness.fixtures import make_fixture
+from loadtest.bench.harness.fixtures import NO_LIMIT, make_fixture
 from loadtest.bench.harness.report import number
-from loadtest.bench.harness.servers import BARE, GATE, NOOP, PLAIN, UNMARKED, Workspace, running_shop, serving
+from loadtest.bench.harness.servers import (
+    BARE,
+    GATE,
+    NO_RATES,
+    NOOP,
+    PLAIN,
+    UNMARKED,
+    WebServer,
+    Workspace,
+    running_shop,
+    serving,
+)
+from shop.models import Sale
 from shop.sales.catalogue import prime_sale
 from workers.embedded.server import Server
 from workers.embedded.stores import start_valkey
@@ -35,11 +54,18 @@ SERVERS = (
     ("two gates", GATE, 2, 50_000),
     ("gate everysec", GATE, 1, 50_000),
     ("plain tickets", GATE, 1, 50_000),
-    ("limited", GATE, 1, 0),
     ("plain view", PLAIN, 1, 9_000),
+    ("limited", GATE, 1, 0),
+    ("unlimited", GATE, 1, 0),
 )
-# One address may ask that often at once, and next to never again.
-FEW_ASKS = "10:0.000001"
+# What these get besides. One address may ask the limited one so often at once, and next to never again.
+ENVIRONMENTS = {
+    "plain tickets": {"FAIRDROP_SALE_LOG": "false"},
+    "limited": {"FAIRDROP_RATE_OF_ASKS": "10:0.000001"},
+    "unlimited": NO_RATES,
+}
+# Asked in a way of their own.
+APART = ("limited", "unlimited")
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -71,39 +97,49 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
     """Start the servers and measure them in turns; return the turns and how the Valkeys keep their data."""
     server_core, loader_core = two_cores()
     slug = make_fixture("bench-admission").slug
-    gone = make_fixture("bench-gone", units=admission.GONE_UNITS)
+    gone, unlimited = make_fixture("bench-gone", units=admission.GONE_UNITS), make_fixture("bench-unlimited")
+    Sale.objects.filter(pk=unlimited.sale_id).update(**NO_LIMIT)
     with ExitStack() as stack:
         stores = {mode: stack.enter_context(_valkey(mode, place=place, core=loader_core)) for mode in MODES}
         servers = {}
         for name, application, workers, _ in SERVERS:
             url = stores["everysec" if "everysec" in name else "always"].url
-            logs = {"FAIRDROP_SALE_LOG": str(name != "plain tickets").lower()}
-            limits = {"FAIRDROP_RATE_OF_ASKS": FEW_ASKS} if name == "limited" else {}
-            its_place = replace(place, environment={**place.environment, **logs, **limits})
+            more = {"FAIRDROP_SALE_LOG": "true", **ENVIRONMENTS.get(name, {})}
+            its_place = replace(place, environment={**place.environment, **more})
             server = serving(name, application, place=its_place, redis_url=url, slug=slug, workers=workers)
             servers[name] = stack.enter_context(server)
         pin(servers.values(), server_core=server_core)
         with override_settings(REDIS_URL=stores["always"].url):
+            prime_sale(unlimited.slug)
             prime_sale(gone.slug)
             fill_line(connect(), gone, count=admission.GONE_UNITS + admission.GONE_ROOM)
         gate = servers["gate"]
-        contenders = [
-            *(
-                Contender(server=servers[name], slug=slug, buyers_per_second=most)
-                for name, *_, most in SERVERS
-                if name != "limited"
-            ),
-            admission.over_its_limit(servers["limited"], slug=slug),
-            admission.sold_out(gate, slug=gone.slug),
-            Contender(
-                server=gate, slug=slug, buyers_per_second=0, status="200", name="sale page", page=f"/sales/{slug}/"
-            ),
-        ]
         lone = Contender(server=gate, slug=slug, buyers_per_second=5_000, name=LONE)
         one = replace(plan.admission, connections=1)
         turns = measure_in_turns([lone], plan=one, loader_core=loader_core)
+        contenders = _contenders(servers, slug=slug, gone_slug=gone.slug)
         turns += measure_in_turns(contenders, plan=plan.admission, loader_core=loader_core)
+        sides = ((WITH_LIMITS, gate, slug), (WITHOUT_LIMITS, servers["unlimited"], unlimited.slug))
+        pair = [
+            Contender(server=server, slug=slug, buyers_per_second=50_000, name=name) for name, server, slug in sides
+        ]
+        turns += measure_in_turns(pair, plan=plan.pairs, loader_core=loader_core)
         return turns, {f"valkey {mode}": _mode_of(store) for mode, store in stores.items()}
+
+
+def _contenders(servers: Mapping[str, WebServer], *, slug: str, gone_slug: str) -> list[Contender]:
+    """Return who is measured in turns: each server, and the gate for what else it answers."""
+    gate, page = servers["gate"], f"/sales/{slug}/"
+    return [
+        *(
+            Contender(server=servers[name], slug=slug, buyers_per_second=most)
+            for name, *_, most in SERVERS
+            if name not in APART
+        ),
+        admission.over_its_limit(servers["limited"], slug=slug),
+        admission.sold_out(gate, slug=gone_slug),
+        Contender(server=gate, slug=slug, buyers_per_second=0, status="200", name="sale page", page=page),
+    ]
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from shop.sales.catalogue import prime_sale
 # More than any run can ask for: a sale that sells out would be answered from memory and flatter the gate.
 UNITS = 5_000_000
 PRICE = Decimal(9)
+# Columns of a sale that counts no units by network.
+NO_LIMIT: dict[str, Any] = {"per_network_limit": 0}
 BATCH = 1_000  # the trigger on orders compares the old and new rows of a statement: many at once take far longer
 # Percent of all orders; the rest stays held. Those refunded were paid, those late had expired.
 PERCENT = {"paid": 40, "expired": 15, "cancelled": 5, "sold_out": 20}

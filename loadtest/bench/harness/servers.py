@@ -32,6 +32,8 @@ NOOP = [*GRANIAN, "--interface", "asgi", "--loop", "uvloop", "loadtest.bench.gat
 BARE = ["-m", "loadtest.bench.gate.bare_server"]
 GATE = ["manage.py", "run_web"]  # as the demo starts it
 UNMARKED = ["-m", "loadtest.bench.gate.unmarked_server", "run_web"]
+# What a web process gets that counts no calls by address.
+NO_RATES = {"FAIRDROP_RATE_OF_BUYERS": "0", "FAIRDROP_RATE_OF_ASKS": "0", "FAIRDROP_RATE_OF_STREAMS": "0"}
 PLAIN = [*GRANIAN, *WSGI, "loadtest.bench.gate.plain_wsgi:application"]
 
 

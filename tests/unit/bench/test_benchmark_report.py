@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from loadtest.bench.gate.report import admission_figures
+from loadtest.bench.gate.report import ADMISSION_SIDES, LONE, WITH_LIMITS, WITHOUT_LIMITS, admission_figures
 from loadtest.bench.harness.benchmark import in_turns
 from loadtest.bench.harness.charts import bars
 from loadtest.bench.harness.report import (
@@ -131,6 +131,9 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
             "limited": (51_000,) * 3,
             "sale page": (50_000,) * 3,
             "plain view": (1_000, 800, 90_000),
+            # A slow minute falls on both of a pair: 0.98, 0.97 and 0.5.
+            "with limits": (9_800, 97_000, 5_000),
+            "without limits": (10_000, 100_000, 10_000),
         }.items()
         for rate in rates
     ]
@@ -146,10 +149,19 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
     assert all(figure.ok for figure in by_name.values())
     refused = "refusal by a limit ÷ sold-out answer, server CPU for one"
     assert by_name[refused].value == pytest.approx(60 / 51)
+    assert by_name["admissions a second with limits ÷ without"].value == pytest.approx(0.97)
     slower = [turn for turn in turns if turn.side != "two gates"] + [FakeTurn("two gates", 32_000)] * 3
     assert [figure.name for figure in admission_figures(slower) if not figure.ok] == [  # type: ignore[arg-type]
         "two gates ÷ gate, server CPU for one answer"
     ]
+
+
+def test_limits_may_cost_three_admissions_of_a_hundred() -> None:
+    sides = [side for side, *_ in ADMISSION_SIDES] + [LONE, WITHOUT_LIMITS]
+    for rate, missed in ((9_700, False), (9_690, True)):
+        turns = [FakeTurn(side, 10_000) for side in sides] + [FakeTurn(WITH_LIMITS, rate)]
+        figures = {figure.name: figure for figure in admission_figures(turns)}  # type: ignore[arg-type]
+        assert figures["admissions a second with limits ÷ without"].ok is not missed
 
 
 class FakeTurn:
