@@ -5,15 +5,18 @@
 
 const MAX_PAUSE_MS = 30_000;
 const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
-const HIDDEN_MS = 10_000; // a hidden tab has no stream and asks seldom: its title must still say that a hold began
+const HIDDEN_MS = 4_000; // a hidden tab keeps its stream, and asks no more often than this
 const KEPT = "fairdrop:ticket:";
 const BEGAN = "fairdrop:began:";
 const LANGUAGE = document.documentElement.lang;
 const announcement = document.querySelector("[data-announce]");
+const icon = document.querySelector("link[rel=icon]");
+const PLAIN_ICON = icon.href;
 let ticket = document.querySelector("[data-ticket]");
 const url = ticket.dataset.statusUrl;
 let stream = null;
 let timer = 0;
+let askedAt = -Infinity;
 let failures = 0;
 let restoring = false;
 let announcedAt = Number(ticket.dataset.position) || Infinity;
@@ -23,6 +26,7 @@ const find = (name) => ticket.querySelector(`[data-${name}]`);
 const say = (text) => { announcement.textContent = text; };
 const waits = (state) => state === "queued" || state === "waitlisted" || state === "standby";
 const hide = (element, hidden) => { if (element) element.hidden = hidden; };
+const markTab = () => { if (document.hidden) icon.href = ticket.dataset.icon; }; // until its reader looks at it
 
 // The signed ticket outlives the page, the tab and the server's memory.
 function keep() {
@@ -104,6 +108,7 @@ function showHopes(answer) {
 function showState(state) {
   for (const part of ticket.querySelectorAll("[data-for]")) part.hidden = !part.dataset.for.split(" ").includes(state);
   ticket.dataset.state = state;
+  markTab();
   const chip = [...ticket.querySelectorAll(".chip")].find((one) => one.offsetParent);
   if (chip) say(chip.textContent.trim());
 }
@@ -158,6 +163,7 @@ function put(fresh, title) {
   if (isThere) field.focus({ preventScroll: true });
   if (isThere && Number.isInteger(start)) field.setSelectionRange(start, end); // an e-mail address has no such places
   if (ticket.dataset.state === before) return;
+  markTab();
   say(ticket.querySelector("h1").textContent.trim());
   if (ticket.dataset.state === "held" && !isThere) find("yours").focus();
 }
@@ -189,6 +195,7 @@ function fail(retryAfterSeconds) {
 }
 
 async function ask() {
+  askedAt = performance.now();
   if (!url) return void load(); // opened by a secret link: only the page knows this browser
   try {
     const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(8000) });
@@ -207,7 +214,8 @@ async function ask() {
 
 function again(ms) {
   clearTimeout(timer);
-  timer = setTimeout(ask, document.hidden ? Math.max(ms, HIDDEN_MS) : ms);
+  // Counted from the last ask, so that a stream that breaks again and again cannot put the next one off.
+  timer = setTimeout(ask, document.hidden ? Math.max(ms, askedAt + HIDDEN_MS - performance.now()) : ms);
 }
 
 function close() {
@@ -216,7 +224,7 @@ function close() {
 }
 
 function follow() {
-  if (!url || stream || document.hidden || !waits(ticket.dataset.state) || !("EventSource" in window)) return;
+  if (!url || stream || !waits(ticket.dataset.state) || !("EventSource" in window)) return;
   stream = new EventSource(`${url}/events`);
   stream.onmessage = (event) => show(JSON.parse(event.data));
   // It comes back by itself when the connection broke; when it was refused, we poll. Either way we ask now.
@@ -239,7 +247,8 @@ function begin() {
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) close();
+  if (document.hidden) return;
+  icon.href = PLAIN_ICON;
   if (Number(ticket.dataset.pollAfterMs) > 0) again(0);
 });
 addEventListener("offline", () => { if (Number(ticket.dataset.pollAfterMs) > 0) fail(0); });
