@@ -183,10 +183,23 @@ def test_every_package_has_its_row_in_the_architecture() -> None:
     assert listed ^ packages == {"inventory/scripts"}
 
 
+def says_nothing(text: str) -> bool:
+    return not ast.get_docstring(ast.parse(text))
+
+
 def test_every_package_says_its_duty() -> None:
     """In the docstring of its `__init__.py`; that every module does the same is a rule of tests/rules/test_shape.py."""
     inits = [path for path in python_files(*FLOORS) if path.name == "__init__.py" and "management" not in path.parts]
-    assert [str(path) for path in inits if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    assert [str(path) for path in inits if says_nothing(path.read_text())] == []
+
+
+def test_a_package_without_a_duty_would_be_found() -> None:
+    assert says_nothing("# What it is for.\nfrom shop.models import Sale\n") and not says_nothing('"""It sells."""\n')
+
+
+@pytest.mark.parametrize(("name", "at_most"), [("README.md", 150), ("ARCHITECTURE.md", 250)])
+def test_what_everybody_reads_first_is_short(name: str, at_most: int) -> None:
+    assert len(text_of(ROOT / name).splitlines()) <= at_most
 
 
 def test_the_keyspace_lists_every_key_as_it_is() -> None:
