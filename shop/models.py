@@ -171,7 +171,8 @@ class Sale(models.Model):
     terms_version = models.BigIntegerField(default=1, editable=False)
     # The ordinal after which admissions go on since Redis was last found empty; NULL: the sale was never primed.
     ordinal_base = models.BigIntegerField(null=True, editable=False)
-    # Makes request ids of this sale; never changes, so a retry after a key rotation is still the same request.
+    # Makes request ids of this sale, and the pseudonyms of its log. Never changes while somebody may ask again, so a
+    # retry after a key rotation is still the same request; a random one replaces it when its buyers are forgotten.
     request_key = models.CharField(max_length=32, default=new_request_key, editable=False)
     # Since then only the database knows it, and nobody primes it again (shop/staff/retiring.py).
     retired_at = models.DateTimeField(null=True, blank=True, editable=False)

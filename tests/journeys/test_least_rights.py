@@ -266,6 +266,7 @@ def retire(shop: Shop, card: SaleCard) -> None:
 # Which act is refused to whom. The control: the tables' owner may do each of them, and takes it back.
 CHANGES = {
     "a price": "UPDATE shop_sale SET price = 1",
+    "a request key": "UPDATE shop_sale SET request_key = 'mine'",
     "the terms": "INSERT INTO shop_saleterms (sale_id, version, price, currency, per_buyer_limit, hold_seconds) "
     "SELECT id, 99, 1, 'EUR', 1, 60 FROM shop_sale",
     "a product": "UPDATE shop_product SET list_price = 1",
@@ -295,7 +296,10 @@ CHANGES = {
 }
 DEFINITIONS = {"no SKU", "a buyer", "a table", "a column", "a trigger", "every row", "an owner"}
 BY_AGE = {"a buyer of a past sale", "a mark", "an old act"}
-STAFFS = {"a price", "the terms", "a product", "the units", "a new SKU", "an address", "a delivery", "a password"}
+STAFFS = {
+    "a price", "a request key", "the terms", "a product", "the units", "a new SKU", "an address", "a delivery",
+    "a password",
+}  # fmt: skip
 REFUSED = {
     "web": DEFINITIONS | {"a fence"},
     "settler": DEFINITIONS | STAFFS | {"an order", "a payment"},

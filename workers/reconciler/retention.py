@@ -96,7 +96,10 @@ class PastBuyers:
         self._sale_id, self._after = 0, ""
 
     def forget_some(self) -> Step:
-        """Let an id that says nothing stand for up to MAX_DELETED buyers of one sale, in all their orders of it."""
+        """Let an id that says nothing stand for up to MAX_DELETED buyers of one sale, in all their orders of it.
+
+        The last step of a sale destroys its request key: with it anybody's pseudonym in the public log could be made.
+        """
         oldest = Now() - timedelta(days=settings.KEEP_ORDERS_DAYS)
         due = Sale.objects.filter(retired_at__isnull=False, buyers_forgotten_at__isnull=True, closes_at__lt=oldest)
         sale_id = due.order_by("pk").values_list("pk", flat=True).first()

@@ -22,7 +22,7 @@ from inventory.redis import keys
 from loadtest.verify.verify_sale import Replay
 from shop.buyers import token_of
 from shop.models import Order, Sale
-from shop.orders import holds
+from shop.orders import holds, personal_data
 from shop.orders.restoring import restore
 from shop.payments import refunds
 from shop.salelog.models import SaleLog, Tile
@@ -395,6 +395,27 @@ def test_a_retired_sale_keeps_its_log(card: SaleCard) -> None:
     refunds.refund_order(name, actor="anna", reason="sent back")
     checked(card)
     assert told(card)[-1] == ("ended", "refunded")
+
+
+def test_the_log_holds_when_a_buyer_is_forgotten(card: SaleCard) -> None:
+    """While the sale runs, and once it is retired, when an id that says nothing stands for theirs."""
+    buyer = f"ann-{card.sku}"
+    name, other = road.queue(card, buyer, "bob")
+    publish()
+    personal_data.forget_buyer(buyer, actor="anna", reason="asked for it")
+    road.settle_line(card)
+    pay(name, other)
+    kept = checked(card).kept
+    personal_data.forget_buyer(buyer, actor="anna", reason="asked for it")
+    close_sale(card)
+    retiring.retire(card.slug, actor="anna")
+    personal_data.forget_buyer(buyer, actor="anna", reason="asked for it")
+    assert not Order.objects.filter(buyer=buyer).exists()  # the control: now the order names them no more
+    checked(card)
+    refunds.refund_order(name, actor="anna", reason="sent back")
+    checked(card)
+    assert told(card)[-1] == ("ended", "refunded")
+    assert verifier_of(card, kept=kept).replay.faults == {}
 
 
 def test_tiles_are_served_as_they_are_named(card: SaleCard) -> None:

@@ -17,13 +17,19 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from post_office.models import STATUS, Email, Log
 
+from inventory.exceptions import RequestNotFound
+from inventory.records import Ticket
+from loadtest.verify.verify_sale import Verifier
 from shop.models import Order, Payment, PaymentNotice, Sale, StaffAct
 from shop.orders.personal_data import FORGOTTEN
+from shop.orders.restoring import restore
 from shop.payments import notices
 from shop.sales.catalogue import SaleCard
 from shop.staff import retiring
 from shop.stripe.models import CheckoutSession
+from shop.tickets.signing import holder_of, sign_tickets
 from tests.support import road
+from tests.support.sale_logs import checked, publish, verifier_of
 from tests.support.shopkeeping import assert_books_balance, close_sale, make_sale, pay
 from workers.reconciler import retention
 from workers.reconciler.retention import Retention
@@ -51,8 +57,9 @@ def ends(card: SaleCard, *, days: float) -> None:
 
 
 def bought(card: SaleCard, *buyers: str) -> list[str]:
-    """Let each buyer buy a unit and the sale end; return the ids of the requests."""
+    """Let each buyer buy a unit, in public, and the sale end; return the ids of the requests."""
     names = road.queue(card, *buyers)
+    publish()
     road.settle_line(card)
     pay(*names)
     close_sale(card)
@@ -103,6 +110,48 @@ def test_a_sale_that_is_not_retired_keeps_its_buyers(card: SaleCard, settings: A
     ends(card, days=50)
     retain()
     assert buyers_of(card) == ["ann"]
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(399, True), (401, False)])
+def test_pseudonyms_of_a_past_sale_cannot_be_made_again_after_their_time(
+    card: SaleCard, settings: Any, days: int, *, is_kept: bool
+) -> None:
+    """The log stays as it is, and holds by every rule before and after. The control: a sale a little younger."""
+    settings.KEEP_ORDERS_DAYS = 400
+    buyers = [f"ada-{card.sku}", f"bob-{card.sku}"]
+    bought(card, *buyers)
+    ends(card, days=days)
+    before = checked(card)
+    published = [holder for holder, _ in holders_of(before)]
+    assert [holder_of(card.request_id_key(), buyer) for buyer in buyers] == published
+    retain()
+    after = verifier_of(card, kept=before.kept)
+    assert (after.replay.faults, holders_of(after)) == ({}, holders_of(before))
+    key = Sale.objects.get(pk=card.sale_id).request_key.encode()
+    assert len(key) == len(card.request_id_key())
+    made = [holder_of(key, buyer) for buyer in buyers]
+    assert (set(made) & set(published) == set(published)) is is_kept
+    assert (set(made).isdisjoint(published)) is not is_kept
+
+
+def holders_of(verifier: Verifier) -> list[tuple[str, str]]:
+    """Return who stands at each place of a log, and what became of them."""
+    return [(str(place["holder"]), str(place["state"])) for place in verifier.replay.places.values()]
+
+
+def test_a_ticket_of_a_sale_whose_key_is_destroyed_is_nobodys(card: SaleCard, settings: Any) -> None:
+    """The control: until then it is its buyer's."""
+    settings.KEEP_ORDERS_DAYS = 30
+    buyer = f"ada-{card.sku}"
+    (name,) = bought(card, buyer)
+    order = Order.objects.get(request_id=name)
+    place = Ticket(name, buyer, 1, order.seq, order.terms_version or 0, order.ordinal or 0)
+    (ticket,) = sign_tickets([place], slug=card.slug, request_key=card.request_id_key())
+    assert restore(ticket, buyer=buyer)[0].request_id == name
+    ends(card, days=50)
+    retain()
+    with pytest.raises(RequestNotFound):
+        restore(ticket, buyer=buyer)
 
 
 def test_many_buyers_go_in_steps_and_those_of_the_next_sale_after_them(
