@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from inventory.line.reading import revision_in
+from inventory.records import Record
 from inventory.redis import Argument, Client, keys, run_commands, run_script
 from inventory.redis.scan import Seen as Seen  # what look() returns
 from inventory.redis.scan import pages, see
@@ -122,13 +123,32 @@ def mend_units(
 
     live: by field. Returns how many figures were corrected, -1 when something has moved. Raises RedisUnavailable.
     """
-    script_keys = [keys.stock(sku), keys.live_units(sku)]
-    fields, done = list(live), 0
+    fields = [(field, *pair) for field, pair in live.items()]
+    return _mend(client, [keys.stock(sku), keys.live_units(sku)], standing=standing, queued=queued, fields=fields)
+
+
+def renew_ends(client: Client, sku: str, ends: Sequence[tuple[str, str, Record]]) -> int:
+    """Give holds another end: of each request its record as it was read, and as it shall be.
+
+    A record that has changed meanwhile is left alone. Returns how many were written. Raises RedisUnavailable.
+    """
+    fields = [(name, was, now.text()) for name, was, now in ends]
+    return _mend(client, [keys.stock(sku), keys.records(sku)], standing=("", ""), queued=(0, 0), fields=fields)
+
+
+def _mend(
+    client: Client,
+    script_keys: Sequence[str],
+    *,
+    standing: Sequence[Argument],
+    queued: tuple[int, int],
+    fields: Sequence[tuple[str, Argument, Argument]],
+) -> int:
+    done = 0
     for start in range(0, max(len(fields), 1), PAGE):
-        args: list[Argument] = [*standing, *(queued if start == 0 else (0, 0))]
-        for field in fields[start : start + PAGE]:
-            args += (field, *live[field])
-        mended = int(run_script(client, "mend_units", keys=script_keys, args=args))
+        args = [*standing, *(queued if start == 0 else (0, 0))]
+        args += [part for field in fields[start : start + PAGE] for part in field]
+        mended = int(run_script(client, "mend", keys=script_keys, args=args))
         if mended < 0:
             return done or -1
         done += mended

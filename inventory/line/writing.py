@@ -178,18 +178,6 @@ def tell_changes(client: Client, sku: str, *, figures: StockFigures, changed: Se
     return done
 
 
-def renew_ends(client: Client, sku: str, ends: Sequence[tuple[str, str, Record]]) -> int:
-    """Give holds another end: of each request its record as it was read, and as it shall be.
-
-    A record that has changed meanwhile is left alone. Returns how many were written. Raises RedisUnavailable.
-    """
-    done = 0
-    for start in range(0, len(ends), MAX_CHANGES):
-        args = [part for name, was, now in ends[start : start + MAX_CHANGES] for part in (name, was, now.text())]
-        done += int(run_script(client, "renew_ends", keys=[keys.records(sku)], args=args))
-    return done
-
-
 def restore(client: Client, sku: str, *, request_id: str, record: Record) -> bool:
     """Let a request wait again at the seq of its record; False when it is known already.
 

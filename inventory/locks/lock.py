@@ -173,8 +173,7 @@ class Lock(AnyLock):
         checked_flag(remote, argument="remote", lock=self.name)
         if not self.is_valid() or not remote:
             return self.is_valid()
-        left_ms, _ = run_script(self._client, "held", keys=self._lock_keys[:2], args=[self.token])
-        return int(left_ms) > 0
+        return int(run_script(self._client, "extend", keys=self._lock_keys[:1], args=[self.token, 0, "look"])) > 0
 
     def extend(self, milliseconds: int, *, mode: ExtendMode = "set") -> bool:
         """Let the lock live `milliseconds` from now ("set") or longer than now ("add"); False when it is not ours.

@@ -190,8 +190,7 @@ class Redlock(AnyLock):
         checked_flag(remote, argument="remote", lock=self.name)
         if not self.is_valid() or not remote:
             return self.is_valid()
-        votes = self._ask_all("held", self._lock_keys[:2], [self.token])
-        return self._agree([vote is not None and vote[0] for vote in votes])
+        return self._agree(self._ask_all("extend", self._lock_keys[:1], [self.token, 0, "look"]))
 
     def release(self) -> bool:
         """Give the lock back on every server, also on those that did not vote; say whether it was still ours."""

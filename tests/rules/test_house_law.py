@@ -14,6 +14,7 @@ from tests.rules.sources import FLOORS, ROOT, python_files, texts, tree_of
 
 SHARED = sorted((ROOT / "inventory" / "scripts" / "shared").glob("*.lua"))
 SCRIPTS = sorted({*(ROOT / "inventory" / "scripts").rglob("*.lua")} - {*SHARED})
+MAX_SCRIPTS = 28
 HEAD_WORDS = ("KEYS", "ARGV", "Returns", "Stays true")
 
 SQL_WRITE = re.compile(
@@ -109,6 +110,19 @@ def test_every_script_touches_declared_keys_only(script: Path) -> None:
     assert [
         call for call in calls if call[0] not in {"TIME", "INFO", "PUBLISH"} and not call[1].startswith("KEYS[")
     ] == []
+
+
+def too_many(scripts: list[Path]) -> list[Path]:
+    """Return those beyond what one can know by heart: a new one takes the place of another, or becomes its mode."""
+    return scripts[MAX_SCRIPTS:]
+
+
+def test_one_script_more_would_be_found() -> None:
+    assert too_many([*SCRIPTS[:MAX_SCRIPTS], Path("another.lua")]) == [Path("another.lua")]
+
+
+def test_there_are_no_more_scripts_than_one_can_know() -> None:
+    assert too_many(SCRIPTS) == []
 
 
 def test_every_script_is_used() -> None:

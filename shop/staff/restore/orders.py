@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from inventory import ledger
 from inventory.allocation import Claim, Decision
 from inventory.fault_injection import fault_point
-from inventory.line import reading, writing
+from inventory.line import reading, repair
 from inventory.postgres import Cursor
 from inventory.records import Record, StockFigures, record_or_none
 from inventory.redis import Client, keys, scan
@@ -76,7 +76,7 @@ def tell_line(client: Client, sku: str) -> None:
             figures = ledger.raise_version(cursor, stock_id=stock.stock_id, above=told.version)
     fault_point("before_tell")
     holds.publish(holds.Changes(sku, figures, []))
-    writing.renew_ends(client, sku, look(client, sku).ends)
+    repair.renew_ends(client, sku, look(client, sku).ends)
 
 
 def look(client: Client, sku: str) -> Ahead:

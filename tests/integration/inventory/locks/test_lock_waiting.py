@@ -301,13 +301,13 @@ def test_a_silent_server_is_waited_for_once_a_command(new_sku: Callable[[], str]
     """The control is the look into a connection that is not open: it opens one, and waits for that as well."""
     key = keys.lock_signals(new_sku())
     with client_behind_a_proxy(timeout_seconds=3) as (once, proxy):
-        redis.run_script(once, "held", keys=[key, key], args=["x"])
+        redis.run_script(once, "extend", keys=[key], args=["x", 0, "look"])
         proxy.black_hole = True
         opened = []
         for _ in range(3):
             before = proxy.accepted
             with pytest.raises(RedisUnavailable):
-                redis.run_script(once, "held", keys=[key, key], args=["x"])
+                redis.run_script(once, "extend", keys=[key], args=["x", 0, "look"])
             opened.append(proxy.accepted - before)
         assert opened == [0, 1, 1]
 
@@ -318,7 +318,7 @@ def test_a_kept_connection_that_was_closed_is_not_used(new_sku: Callable[[], str
     key = keys.lock_signals(new_sku())
     with client_behind_a_proxy(timeout_seconds=30) as (once, proxy):
         for _ in range(3):
-            assert redis.run_script(once, "held", keys=[key, key], args=["x"]) == [0, 0]
+            assert redis.run_script(once, "extend", keys=[key], args=["x", 0, "look"]) == 0
             proxy.reset_all()
         place, before = WaitingPlace(), blocked_clients()
         assert redis.wait_for_signal(once, key, seconds=0.01, place=place, place_seconds=30) is None

@@ -169,7 +169,7 @@ def test_a_release_in_two_steps_steals_and_ours_does_not(new_sku: Callable[[], s
     seen = run(("GET", keys.lock(name)))[0]
     run(("DEL", keys.lock(name)))  # its life ends between the two steps
     assert heir.acquire()
-    assert not redis.run_script(redis.connect(), "held", keys=lock_keys(name)[:2], args=[late.token])[0]
+    assert not redis.run_script(redis.connect(), "extend", keys=lock_keys(name)[:1], args=[late.token, 0, "look"])
     late.release()
     assert run(("GET", keys.lock(name)))[0] == heir.token
     assert seen == late.token

@@ -43,14 +43,14 @@ def test_a_sentinel_that_asks_for_a_password_gets_its_own(sentinel_port: int, qu
                 redis.run_commands(redis.connect(), [("PING",)])
             return
         clients = [redis.connect(), redis.sending_once(redis.connect())]
-        assert [redis.run_script(each, "held", keys=["{a}", "{a}b"], args=["x"]) for each in clients] == [[0, 0]] * 2
+        assert [redis.run_script(each, "extend", keys=["{a}"], args=["x", 0, "look"]) for each in clients] == [0, 0]
         assert asyncio.run(asked_asynchronously()) == [0, 0]
 
 
 async def asked_asynchronously() -> object:
     client = redis.connect_async()
     try:
-        return await redis.run_script_async(client, "held", keys=["{a}", "{a}b"], args=["x"])
+        return await redis.run_script_async(client, "extend", keys=["{a}"], args=["x", 0, "look"])
     finally:
         await redis.close_async(client)
 
