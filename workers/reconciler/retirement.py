@@ -27,7 +27,8 @@ PASS_SECONDS = 30.0
 
 
 class Retirement:
-    """The retirements of one reconciler; any number may run. throttle: called after each step of forgetting."""
+    """The retirements of one reconciler; any number may run. throttle: called before each sale and each SKU, and after
+    each step of forgetting; what it raises ends the round."""
 
     def __init__(self, client: Client, *, throttle: Callable[[], None]) -> None:
         self._client = client
@@ -47,6 +48,7 @@ class Retirement:
             self._next_pass_at = time.monotonic() + PASS_SECONDS
         retired, sales = 0, retiring.due(most=MAX_A_ROUND, after_id=self._after_id)
         for sale_id, slug in sales:
+            self._throttle()
             self._after_id = sale_id
             retired += self._retire(slug)
         if len(sales) < MAX_A_ROUND:
@@ -79,6 +81,7 @@ class Retirement:
         skus = set(retired.order_by().values_list("stock__sku", flat=True))
         last = self._forgotten_sku
         for sku in sorted(skus, key=lambda sku: (sku <= last, sku)):
+            self._throttle()
             self._forgotten_sku = sku
             self._forget(sku)
         forgetting.note_skus(self._client, list(skus_on_sale()))

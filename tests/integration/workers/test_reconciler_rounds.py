@@ -12,7 +12,7 @@ import pytest
 from django.db import DataError
 
 from inventory import reconcile_requests, redis
-from inventory.exceptions import RedisUnavailable
+from inventory.exceptions import InvalidRequest, RedisUnavailable
 from inventory.line import repair
 from inventory.line.priming import is_primed
 from inventory.postgres import Cursor
@@ -156,6 +156,46 @@ def test_a_sale_that_cannot_be_retired_keeps_no_other_back(due: list[SaleCard]) 
         retirement.work_once()
     assert retirement.work_once() == 2
     assert [find_sale(card.slug).retired_at is not None for card in due] == [False, True, True]
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["asked to stop", "not asked"])
+def test_a_stop_is_heard_between_two_sales_that_are_not_settled(
+    due: list[SaleCard], stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of them is forgotten, so there is no other step to hear it at. The control: not asked, all are tried."""
+    tried: list[str] = []
+
+    def refuse(slug: str, **_: Any) -> str:
+        tried.append(slug)
+        raise InvalidRequest("somebody waits in its line")
+
+    def stop_after_one() -> None:
+        if stops and tried:
+            raise Stopped
+
+    monkeypatch.setattr(retiring, "mark_retired", refuse)
+    with pytest.raises(Stopped) if stops else nullcontext():
+        Retirement(redis.connect(), throttle=stop_after_one).work_once()
+    assert tried == [card.slug for card in due][: 1 if stops else 3]
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["asked to stop", "not asked"])
+def test_a_stop_is_heard_between_two_skus_that_are_left_to_forget(
+    due: list[SaleCard], stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[str] = []
+
+    def stop_after_one() -> None:
+        if stops and forgotten:
+            raise Stopped
+
+    monkeypatch.setattr(retiring, "due", lambda **_: [])
+    monkeypatch.setattr(retiring, "forget_retired", lambda sku, **_: forgotten.append(sku))
+    for card in due[1:]:
+        retiring.mark_retired(card.slug, actor="anna", reason="over")
+    with pytest.raises(Stopped) if stops else nullcontext():
+        Retirement(redis.connect(), throttle=stop_after_one).work_once()
+    assert len(forgotten) == 1 if stops else {card.sku for card in due[1:]} <= set(forgotten)
 
 
 def test_a_sku_that_cannot_be_forgotten_keeps_no_other_back(

@@ -1,0 +1,83 @@
+"""A reconciler that is asked to stop in the middle of a SKU of many orders ends within a second, and leaves the rest to
+the next one. A real process on stores of its own; the control does not hear the stop.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+from inventory import reconcile_requests, redis
+from loadtest.bench.harness.fixtures import fill_books
+from tests.support import road
+from tests.support.crashes.worker_shop import OwnStores, own_stores
+from tests.support.servers.shop_processes import running_process
+from tests.support.shopkeeping import shop_of
+from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
+
+# So many that a reconciler takes several seconds for them, however fast the machine: it rests between its pages.
+ORDERS = 30_000
+SECONDS = 1.0
+LISTENING, DEAF = ["manage.py", "run_worker", "reconciler"], ["-m", "tests.support.crashes.deaf_reconciler"]
+
+
+@pytest.fixture(scope="module")
+def stores(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnStores]:
+    with own_stores(os.environ, folder=tmp_path_factory.mktemp("stopped")) as own:
+        yield own
+
+
+@pytest.fixture
+def sku(stores: OwnStores, shop_database: None) -> Iterator[str]:
+    """Return a SKU with ORDERS orders and their records."""
+    with shop_of(stores.environment):
+        yield fill_books(f"full-{token_hex(4)}", orders=ORDERS).sku
+
+
+def pages_read() -> int:
+    """Return how many pages of a hash this Redis has given out."""
+    (said,) = road.run(("INFO", "commandstats"))
+    return int(said.get("cmdstat_hscan", {}).get("calls", 0))
+
+
+@pytest.fixture
+def seconds_to_stop(stores: OwnStores, sku: str, tmp_path: Path) -> Callable[[list[str]], float]:
+    """Return what starts a reconciler, stops it in the middle of what staff asked for, and says how long that took."""
+
+    def measure(program: list[str]) -> float:
+        client = redis.connect()
+        with running_process(
+            "reconciler", [sys.executable, *program], environment=stores.environment, folder=tmp_path, stop_seconds=60
+        ) as child:
+            reconcile_requests.ask(client, sku, actor="anna")
+            wait_until(lambda: (reconcile_requests.last(client, sku) or {})["state"] == reconcile_requests.RUNNING)
+            before = pages_read()
+            wait_until(lambda: pages_read() >= before + 5, what="it reads the records")
+            child.ask_to_stop()
+            return seconds_of(lambda: child.wait(timeout_seconds=120) or pytest.fail("it does not stop"))
+
+    return measure
+
+
+def state_of(sku: str) -> str:
+    return str((reconcile_requests.last(redis.connect(), sku) or {})["state"])
+
+
+def test_a_stop_amid_many_orders_is_obeyed_within_a_second(
+    sku: str, seconds_to_stop: Callable[[list[str]], float]
+) -> None:
+    assert_waits_at_most(SECONDS, lambda: seconds_to_stop(LISTENING))
+    assert state_of(sku) == reconcile_requests.ASKED  # the next one begins it again
+
+
+def test_one_that_does_not_hear_the_stop_compares_to_the_end(
+    sku: str, seconds_to_stop: Callable[[list[str]], float]
+) -> None:
+    """The control: all that was left takes longer than the bound."""
+    assert seconds_to_stop(DEAF) > SECONDS
+    assert state_of(sku) == reconcile_requests.DONE
