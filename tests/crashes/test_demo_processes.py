@@ -22,11 +22,13 @@ from tests.support.crashes.demo_run import (
     still_there,
     wait_for,
 )
+from tests.support.http_calls import Caller
 from tests.support.waiting import assert_waits_at_most, wait_until
 from workers.demo import run as demo
 from workers.embedded.server import free_port
 
 WEB, SETTLER, VALKEY, POSTGRES = "workers run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
+EDITIONS = "demo_editions"
 AWAY_SECONDS, LOOK_SECONDS = 5.0, 0.05
 
 
@@ -112,6 +114,25 @@ def test_the_shop_is_away_for_five_seconds_at_most_whatever_is_killed() -> None:
         for pattern in away:
             assert_waits_at_most(AWAY_SECONDS, partial(kill, pattern))
         assert min(away[WEB]) > min(away[SETTLER])
+
+
+def test_the_editions_outlive_their_database() -> None:
+    """The same process makes the next edition. The control: killed itself, another one follows."""
+    with demo_running() as run:
+        shop, editions = Caller(run.port), run.child(EDITIONS)
+
+        def is_listed(number: int) -> bool:
+            answer = shop.get("/api/v1/sales") if answers(run.port) else None
+            return answer is not None and f'"print-{number}-drop"'.encode() in answer.body
+
+        wait_until(lambda: is_listed(1), what="the first edition is listed")
+        killed = run.child(POSTGRES)
+        killed.kill()
+        wait_until(lambda: _has_another(run, POSTGRES, killed), what="PostgreSQL is back")
+        wait_until(lambda: is_listed(2), timeout_seconds=600, what="the next edition is listed")
+        assert run.child(EDITIONS).pid == editions.pid
+        editions.kill()
+        wait_until(lambda: _has_another(run, EDITIONS, editions), what="there are editions again")
 
 
 def seconds_away(run: DemoRun, pattern: str) -> float:
