@@ -52,6 +52,7 @@ function announce(timer, left) {
 
 function reached(timer) {
   timer.done = true;
+  if (timer.dataset.then === "rest") return; // another one opens the sale
   if (timer.dataset.then === "look") return void document.dispatchEvent(new Event("held-to-the-end"));
   const scope = timer.closest("[data-scheduled]") ?? document;
   if (scope.dataset?.state) scope.dataset.state = "open";

@@ -3,6 +3,7 @@
 
 const OPEN_MS = 5_000;
 const SCHEDULED_MS = 15_000;
+const NEAR_MS = 600_000; // so long before it opens, a sale is looked at as often as one that is open
 const SOON_MS = 600;
 const SLOWEST_MS = 60_000;
 let sale = document.querySelector("[data-sale]");
@@ -59,7 +60,14 @@ async function look() {
     failures += 1;
   }
   if (sale.dataset.state === "closed") return;
-  again(Math.min(SLOWEST_MS, (sale.dataset.state === "scheduled" ? SCHEDULED_MS : OPEN_MS) * 2 ** Math.min(failures, 4)));
+  again(Math.min(SLOWEST_MS, pause() * 2 ** Math.min(failures, 4)));
+}
+
+function pause() {
+  if (sale.dataset.state !== "scheduled") return OPEN_MS;
+  // By the server's clock when the page was loaded: whether it is near needs no more.
+  const now = Number(document.documentElement.dataset.serverMs) + performance.now();
+  return sale.querySelector("[data-until]")?.dataset.until - now < NEAR_MS ? OPEN_MS : SCHEDULED_MS;
 }
 
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : again(SOON_MS)));
