@@ -29,6 +29,8 @@ LENGTH, GROUP = 12, 4
 MISREAD = str.maketrans("OILU", "011V", "- ")
 WRITTEN = re.compile(rf"[{DIGITS}]{{{LENGTH}}}")
 MAX_TYPED = 40
+# The key of no row of the database.
+NO_ROW = 0
 EARLY_SECONDS = 2.0
 # So many wrong codes one network may send in one sale and so many seconds.
 MAX_GUESSES, GUESS_SECONDS = 50, 600
@@ -103,14 +105,13 @@ def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:
     if not WRITTEN.fullmatch(plain):
         return False
     found = AccessCode.objects.filter(sale_id=card.sale_id, digest__in=_digests(card.sale_id, plain)).first()
-    if found is None:
-        return False
-    uses = quantity if found.counts_units else 1
+    # A code that was never made takes the statements of a spent one: the time of a refusal must not tell them apart.
+    pk, uses = (found.pk, quantity if found.counts_units else 1) if found is not None else (NO_ROW, 1)
     try:
         with transaction.atomic():
-            if not AccessCode.objects.filter(pk=found.pk, left__gte=uses).update(left=F("left") - uses):
+            if not AccessCode.objects.filter(pk=pk, left__gte=uses).update(left=F("left") - uses):
                 return False
-            CodeUse.objects.create(code=found, request_id=request_id, uses=uses)
+            CodeUse.objects.create(code_id=pk, request_id=request_id, uses=uses)
     except IntegrityError:
         return CodeUse.objects.filter(request_id=request_id, code__sale_id=card.sale_id).exists()
     return True

@@ -5,16 +5,19 @@ refused in the same words and changes nothing. A Redis that was lost gives no us
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from django.core.cache import cache
-from django.test.utils import override_settings
+from django.db import connection
+from django.test.utils import CaptureQueriesContext, override_settings
 
 from inventory import redis
 from inventory.redis import keys
 from shop.access import codes, emails
+from shop.access.passes import NOT_ASKED
 from shop.models import AccessCode, CodeUse, Sale
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
@@ -22,6 +25,7 @@ from shop.staff import sale_control
 from tests.races.crowd import at_once
 from tests.support.http_calls import JSON, Answer, Buyer, Caller
 from tests.support.road import run
+from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
@@ -110,6 +114,26 @@ def test_what_is_no_code_is_refused_in_the_same_words_and_changes_nothing(
     assert (left(card), left(other)) == ([1], [1])
     assert run(("ZCARD", keys.line(card.sku)), ("HLEN", keys.records(card.sku))) == [0, 0]
     assert press(web, card, ann, good).status == 202
+
+
+def statements(card: SaleCard, code: str, *, press: str) -> list[str]:
+    """Return what the database is asked when a press shows a code, with values left out."""
+    with CaptureQueriesContext(connection) as seen:
+        codes.check(code, card, request_id=press, quantity=1, network="192.0.2", sent=NOT_ASKED)
+    return [re.sub(r"'[^']*'|\b\d+\b", "?", query["sql"]) for query in seen]
+
+
+def test_a_spent_code_takes_the_statements_of_one_that_was_never_made(
+    shop_database: None, new_sku: Callable[[], str]
+) -> None:
+    """So the time of a refusal tells nobody that a code was good once. Controls: a good one, and what is no code."""
+    card = make_sale(new_sku(), units=5)
+    (code,) = new_codes(card)
+    used = statements(card, code, press="first")
+    assert left(card) == [0]
+    spent, never_made, no_code = (statements(card, text, press="next") for text in (code, "0000-0000-0000", "rubbish"))
+    assert spent == never_made
+    assert len(no_code) < len(spent) < len(used)
 
 
 @pytest.mark.parametrize("code", [1, ["x"], True, "x" * 41], ids=range(4))
