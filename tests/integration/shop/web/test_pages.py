@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError, connection, transaction
 from django.http import HttpResponse
 from django.test import Client, RequestFactory, override_settings
@@ -119,6 +120,18 @@ def known_client() -> tuple[Client, str]:
     client = Client()
     client.cookies[buyers.COOKIE_NAME] = token
     return client, buyer
+
+
+@pytest.mark.parametrize("limit", [7, 0])
+def test_what_holding_for_nothing_costs_is_shown_before_the_press(make_sale: MakeSale, limit: int) -> None:
+    """The control is a sale that counts nothing by network."""
+    sale = make_sale()
+    Sale.objects.filter(pk=sale.pk).update(per_network_limit=limit)
+    text = text_of(Client().get(page_of(sale)))
+    rule = text.index(f"After {settings.MAX_ENDED_REQUESTS} requests of yours that ended without a sale")
+    assert rule < text.index('<form class="buy"')
+    assert ('<dt>Per network</dt><dd class="num">up to 7</dd>' in text) is bool(limit)
+    assert ("What came back counts for your network, too." in text) is bool(limit)
 
 
 def test_the_list_names_open_coming_and_closed_sales(make_sale: MakeSale) -> None:
