@@ -5,6 +5,7 @@ Never changes units that exist: they come and go by the acts of a sale.
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from django import forms
@@ -22,9 +23,8 @@ from shop.accounts import sessions
 from shop.accounts.forms import PasswordAgain, check_password_again
 from shop.models import HAS_WINDOW, Product, Sale
 from shop.staff.setup.pictures import UploadField, check_picture, path_field
-from shop.staff.setup.terms import HELP, LABELS, TermsForm
+from shop.staff.setup.terms import BOUNDS, HELP, LABELS, TermsForm, check_price
 
-MAX_UNITS = 1_000_000
 LONGEST_WINDOW = timedelta(days=366)
 NEW_PRODUCT = (
     "sku",
@@ -155,7 +155,8 @@ class SaleForm(TermsForm):
         if opens and closes and closes <= opens:
             self.add_error("closes_at", gettext("The sale must close after it opens."))
         elif opens and closes and closes - opens > LONGEST_WINDOW:
-            text = gettext("A sale is open for at most %(n)d days.") % {"n": LONGEST_WINDOW.days}
+            text = gettext("A sale is open for at most %(n)d days: Redis keeps its whole line for as long.")
+            text %= {"n": LONGEST_WINDOW.days}
             self.add_error("closes_at", text)
         public = data.get("public_at")
         if public and not (data.get("codes_required") or self.instance.email_list):
@@ -202,15 +203,12 @@ class NewSaleForm(SaleForm):
     units = forms.IntegerField(
         label=gettext_lazy("Units"),
         required=False,
-        min_value=1,
-        max_value=MAX_UNITS,
         widget=AdminIntegerFieldWidget,
         help_text=gettext_lazy("How many units there are to sell."),
     )
     list_price = forms.DecimalField(
         label=gettext_lazy("List price"),
         required=False,
-        min_value=0,
         max_digits=10,
         decimal_places=2,
         help_text=gettext_lazy("What it costs elsewhere; may be empty."),
@@ -256,6 +254,18 @@ class NewSaleForm(SaleForm):
         if self.cleaned_data["password"]:
             check_password_again(self.request, self.cleaned_data["password"])
         return ""
+
+    def clean_units(self) -> int | None:
+        """Return how many units there are, when it was said. Raises ValidationError out of bounds."""
+        units: int | None = self.cleaned_data["units"]
+        if units is not None:
+            BOUNDS["units"].check(units)
+        return units
+
+    def clean_list_price(self) -> Decimal | None:
+        """Return the list price, when there is one. Raises ValidationError for one below nothing."""
+        price: Decimal | None = self.cleaned_data["list_price"]
+        return None if price is None else check_price(price)
 
     def clean_sku(self) -> str:
         """Return the SKU. Raises ValidationError when there is stock or a product of this name already."""

@@ -4,21 +4,50 @@ A sale copies them: to change or delete what was kept changes no sale.
 
 from __future__ import annotations
 
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy
 
 from shop.models import Sale, TermsTemplate
+from shop.orders.requests import MAX_UNITS
 
 TERMS = ("price", "currency", "per_buyer_limit", "hold_seconds", "room")
-MAX_LIMIT = 1_000
-MAX_ROOM = 1_000_000
-# A payment that was begun must be good to the end of its hold, and providers end theirs within a day.
-MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 5, 23 * 3600
+
+
+class Bounds(NamedTuple):
+    """What a number of a form may be, and why, as the end of a sentence."""
+
+    least: int
+    most: int
+    why: Promise
+
+    def check(self, value: int) -> None:
+        """Raise ValidationError, which says why, for a number out of bounds."""
+        if not self.least <= value <= self.most:
+            text = gettext("Between %(least)s and %(most)s: %(why)s")
+            raise forms.ValidationError(text % {"least": f"{self.least:,}", "most": f"{self.most:,}", "why": self.why})
+
+
+BOUNDS = {
+    "per_buyer_limit": Bounds(1, MAX_UNITS, gettext_lazy("nobody can ask for less, or for more at once.")),
+    "hold_seconds": Bounds(
+        5,
+        23 * 3600,
+        gettext_lazy("nobody pays faster, and payment providers end within a day what was not paid."),
+    ),
+    "room": Bounds(0, 1_000_000, gettext_lazy("each request in line takes memory of Redis.")),
+    "units": Bounds(
+        1,
+        1_000_000,
+        gettext_lazy("a sale needs something to sell, and a larger number is most likely a slip. Restock adds more."),
+    ),
+}
 # The active currencies of ISO 4217 (list one), without funds, metals and testing codes.
 _CODES = (
     "AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLP CNY "
@@ -43,6 +72,13 @@ LABELS = {
 }
 
 
+def check_price(price: Decimal) -> Decimal:
+    """Return a price. Raises ValidationError, which says why, for one below nothing."""
+    if price < 0:
+        raise forms.ValidationError(gettext("It cannot be less than 0: the shop would pay its buyers."))
+    return price
+
+
 class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
     """A form with the terms of a sale, each within its bounds."""
 
@@ -53,24 +89,27 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
             raise forms.ValidationError(gettext("%(code)s is not a currency of ISO 4217.") % {"code": code})
         return code
 
+    def clean_price(self) -> Decimal:
+        """Return the price. Raises ValidationError for one below nothing."""
+        return check_price(self.cleaned_data["price"])
+
     def clean_per_buyer_limit(self) -> int:
         """Return the limit. Raises ValidationError out of bounds."""
-        return self._bounded("per_buyer_limit", least=1, most=MAX_LIMIT)
+        return self._bounded("per_buyer_limit")
 
     def clean_hold_seconds(self) -> int:
         """Return the hold time. Raises ValidationError out of bounds."""
-        return self._bounded("hold_seconds", least=MIN_HOLD_SECONDS, most=MAX_HOLD_SECONDS)
+        return self._bounded("hold_seconds")
 
     def clean_room(self) -> int:
         """Return the room. Raises ValidationError out of bounds."""
-        return self._bounded("room", least=0, most=MAX_ROOM)
+        return self._bounded("room")
 
-    def _bounded(self, name: str, *, least: int, most: int) -> int:
+    def _bounded(self, name: str) -> int:
         value: int = self.cleaned_data[name]
         # What a sale has already is no mistake of the person who changes something else.
-        if not least <= value <= most and value != getattr(self.instance, name):
-            text = gettext("Between %(least)s and %(most)s.") % {"least": f"{least:,}", "most": f"{most:,}"}
-            raise forms.ValidationError(text)
+        if value != getattr(self.instance, name):
+            BOUNDS[name].check(value)
         return value
 
 

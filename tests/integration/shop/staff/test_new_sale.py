@@ -4,6 +4,7 @@ Uses the real servers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.core.exceptions import ValidationError
 from django.db import connections
 from django.test import Client, override_settings
 from django.utils import timezone
@@ -21,6 +23,7 @@ from shop.models import Product, Sale
 from shop.sales import catalogue
 from shop.staff import retiring, sale_control
 from shop.staff.sale_form import SaleForm
+from shop.staff.setup.terms import BOUNDS
 from tests.support.shopkeeping import make_sale
 from tests.support.staff import browser_of
 
@@ -140,6 +143,48 @@ def test_a_wrong_field_is_named_and_nothing_is_written(
     assert not Stock.objects.filter(sku=sku).exists()
     assert not Product.objects.filter(slug=sku).exists()
     assert not Sale.objects.filter(slug=f"{sku}-drop").exists()
+
+
+REASONS = {
+    "units": "a sale needs something to sell",
+    "per_buyer_limit": "nobody can ask for less, or for more at once.",
+    "hold_seconds": "payment providers end within a day",
+    "room": "takes memory of Redis.",
+    "price": "the shop would pay its buyers.",
+    "list_price": "the shop would pay its buyers.",
+    "closes_at": "Redis keeps its whole line for as long.",
+}
+BEYOND: dict[str, tuple[dict[str, Any], ...]] = {
+    "units": ({"units": 0}, {"units": 1_000_001}),
+    "per_buyer_limit": ({"per_buyer_limit": 0}, {"per_buyer_limit": 1_001}),
+    "hold_seconds": ({"hold_seconds": 4}, {"hold_seconds": 23 * 3600 + 1}),
+    "room": ({"room": 1_000_001},),
+    "price": ({"price": "-0.01"},),
+    "list_price": ({"list_price": "-0.01"},),
+    "closes_at": ({"closes_at_0": "2100-01-01"},),
+}
+
+
+@pytest.mark.parametrize("field", REASONS)
+def test_every_bound_says_its_reason(manager: Client, new_sku: Callable[[], str], field: str) -> None:
+    for changes in BEYOND[field]:
+        form = filled(new_sku(), **changes)
+        ((reason,),) = manager.post(ADD, form).context["adminform"].form.errors.values()
+        assert REASONS[field] in reason
+        ((chinese,),) = (
+            manager.post(ADD, form, headers={"Accept-Language": "zh"}).context["adminform"].form.errors.values()
+        )
+        assert not re.search("[a-z]{3}", chinese.replace("Redis", ""))
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_what_lies_on_a_bound_is_taken(name: str) -> None:
+    """The control: one step further is refused."""
+    least, most, _ = BOUNDS[name]
+    for value, beyond in ((least, least - 1), (most, most + 1)):
+        BOUNDS[name].check(value)
+        with pytest.raises(ValidationError):
+            BOUNDS[name].check(beyond)
 
 
 def test_a_sku_that_exists_gets_no_units(manager: Client, new_sku: Callable[[], str]) -> None:
