@@ -22,6 +22,7 @@ from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.journeys.visits import Visit
 from tests.support import road
+from tests.support.shopkeeping import pay_all
 from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
@@ -139,6 +140,31 @@ def test_a_viewer_sees_all_and_has_no_button(open_sale: MakeSale, staff: Callabl
     viewer.sees("The sale is open.")
     expect(viewer.page.locator("[data-part=buttons] a")).to_have_count(0)
     viewer.check_page(preload=False)
+
+
+def test_an_operator_pauses_and_resumes_and_refunds_nobody(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
+    card, operator, manager = open_sale(units=3), staff("operator"), staff()
+    (name,) = road.queue(card, "somebody")
+    order = wait_until(lambda: Order.objects.filter(request_id=name, state="held").first(), what="it is held")
+    pay_all(card)
+    operator.go(room(card))
+    buttons = operator.page.locator("[data-part=buttons] a")
+    expect(buttons).to_have_text(["Pause…", "Reconcile…"])
+    for press, reason, seen in (("Pause", "a fault at packing", "paused"), ("Resume", "it is mended", "open")):
+        operator.page.get_by_role("link", name=f"{press}…").click()
+        operator.page.get_by_label("Reason").fill(reason)
+        operator.press(press)
+        operator.sees(f"The sale is {seen}.")
+    acts = StaffAct.objects.filter(sale_id=card.sale_id).order_by("id")
+    assert [(each.act, each.actor.split("-")[0]) for each in acts] == [("pause", "operator"), ("resume", "operator")]
+    refund = f"/admin/shop/order/{order.pk}/refund/"
+    for member, links in ((operator, 0), (manager, 1)):  # the manager is the control
+        member.go(f"/admin/shop/order/{order.pk}/change/")
+        member.sees("held → paid")
+        expect(member.page.get_by_role("link", name="Refund…")).to_have_count(links)
+        answer = member.page.goto(member.root + refund)
+        assert answer is not None
+        assert answer.status == (200 if links else 403)
 
 
 def test_a_room_rests_while_nobody_looks(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:

@@ -1,4 +1,4 @@
-"""The first hour of docs/running-a-sale.md, step by step: from the admin's password to a product of one's own with a
+"""The first hour of docs/running-a-sale.md, step by step: from a manager's password to a product of one's own with a
 picture, sold to a crowd, one order refunded, all exported. Real Chromium, the real shop, the demo's own crowd.
 
 A step is named as its heading in the document; tests/rules/test_docs.py compares the two.
@@ -30,8 +30,8 @@ from tests.support.waiting import wait_until
 
 PASSWORD = "a long and secret password"
 UNITS, HOLD_SECONDS, PEOPLE, SEED = 12, 20, 100, 7
-# The document says three minutes. A form that is sent late would be one of a sale that is open already.
-OPENS_IN = timedelta(seconds=75)
+OPENS_IN = timedelta(minutes=3)
+# For what would never happen: from the opening on, all is sold in a minute or two.
 SELLING_SECONDS = 500.0
 
 
@@ -159,6 +159,7 @@ def crowd(hour: Hour) -> None:
 @step("Watch it sell")
 def watch(hour: Hour) -> None:
     hour.page.locator("#result_list").get_by_role("link", name=hour.slug, exact=True).first.click()
+    wait_until(lambda: timezone.now() >= hour.sale.opens_at, timeout_seconds=SELLING_SECONDS, what="it opens")
     hour.admin.sees("The sale is open.")
     paid = Order.objects.filter(sale__slug=hour.slug, state="paid")
     wait_until(lambda: paid.count() == UNITS, timeout_seconds=SELLING_SECONDS, what="every unit is paid")
@@ -181,6 +182,9 @@ def refund(hour: Hour) -> None:
     rows.get_by_role("link").first.click()
     hour.page.get_by_role("link", name="Refund…").click()
     hour.page.get_by_label("Reason").fill("A cup was broken.")
+    password = hour.page.get_by_label("Your password, again")
+    if password.count():  # after five minutes
+        password.fill(PASSWORD)
     hour.picture("refund")
     hour.admin.press("Refund")
     # That one: who paid too late has the money back as well.
@@ -218,8 +222,8 @@ def shop(lasting_environment: dict[str, str], tmp_path: Path) -> Iterator[Caller
 
 @pytest.fixture
 def hour(chromium: Browser, shop: Caller, new_sku: Callable[[], str], shop_database: None) -> Iterator[Hour]:
-    """A newcomer who has the admin's password and nothing else."""
-    newcomer, root = new_user("superuser"), f"http://127.0.0.1:{shop.port}"
+    """A newcomer who has a manager's password and nothing else."""
+    newcomer, root = new_user("manager"), f"http://127.0.0.1:{shop.port}"
     newcomer.set_password(PASSWORD)
     newcomer.save()
     with ExitStack() as running:
@@ -230,7 +234,7 @@ def hour(chromium: Browser, shop: Caller, new_sku: Callable[[], str], shop_datab
     assert admin.faults + buyer.faults == []
 
 
-@pytest.mark.timeout(2 * SELLING_SECONDS)
+@pytest.mark.timeout(3 * SELLING_SECONDS)
 def test_a_newcomer_sells_a_product_of_their_own(hour: Hour) -> None:
     assert len(STEPS) == 10
     with hour.crowd:
