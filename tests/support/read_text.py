@@ -13,8 +13,8 @@ PRESSED = {"submit", "button", "reset"}
 SILENT = {"script", "style", "template", "code"}
 # In every language: names of products, formats, units, processes and of what is typed just so.
 NAMES = {
-    "Fairdrop", "English", "Redis", "PostgreSQL", "Stripe", "SKU", "CSV", "UTC", "ID", "ISO", "EUR", "IP", "IPv",
-    "JPEG", "PNG", "WebP", "SVG", "MB", "QR", "settler", "expirer", "reconciler", "mailer", "notary", "payments",
+    "Fairdrop", "English", "Redis", "PostgreSQL", "Stripe", "SKU", "CSV", "UTC", "UTF", "ID", "ISO", "EUR", "IP",
+    "IPv", "JPEG", "PNG", "WebP", "SVG", "MB", "QR", "settler", "expirer", "reconciler", "mailer", "notary", "payments",
     "p50", "p99", "ms", "IPv4", "IPv6", "LDAP", "Control", "Mac", "Command", "sandbox",
     "Search", "True", "False",  # of Django's pictures: look.js puts words of the page in their place
 }  # fmt: skip
