@@ -154,7 +154,7 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
         super().save_model(request, obj, form, change)
         name = form.cleaned_data.get("keep_terms_as")
         if name and keeps_terms(request.user):
-            keep_terms(obj, name=name)
+            keep_terms(obj, name=name, user=request.user)
         if change:
             fields = [each for each in form.changed_data if each != "keep_terms_as"]
             changes = [(each, form.initial.get(each), form.cleaned_data[each]) for each in fields]

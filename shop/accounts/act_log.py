@@ -19,6 +19,7 @@ from django.utils import translation
 from shop.accounts import sessions
 from shop.client_address import client_address
 from shop.models import StaffAct
+from shop.names.changes import changes_in
 
 log = structlog.get_logger(__name__)
 # Details of a login or code that was refused.
@@ -100,5 +101,5 @@ def _form_saved(*_: Any, instance: LogEntry, created: bool, **_more: Any) -> Non
     model = kind.model if kind is not None else ""
     if created and not (model == "sale" and instance.action_flag == CHANGE):
         with translation.override("en"):  # what is stored is for every reader
-            detail = f"{model}: {instance}"
+            detail = "; ".join(filter(None, (f"{model}: {instance}", changes_in(instance))))
         note(AccountAct.FORM, actor=instance.user.get_username(), detail=detail)

@@ -12,6 +12,7 @@ from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.http import HttpRequest
 
+from shop.names.changes import TellsChanges
 from shop.names.sentences import in_words
 
 
@@ -26,14 +27,14 @@ def _with_rights(field: Any, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "form_class": RightsField} if field.related_model is Permission else options
 
 
-class StaffAdmin(UserAdmin):  # type: ignore[type-arg]
+class StaffAdmin(TellsChanges, UserAdmin):  # type: ignore[type-arg]
     """Django's own, with its rights in words."""
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **options: Any) -> Any:
         return super().formfield_for_manytomany(db_field, request, **_with_rights(db_field, options))  # type: ignore[arg-type]
 
 
-class RoleAdmin(GroupAdmin):
+class RoleAdmin(TellsChanges, GroupAdmin):
     """Django's own, with its rights in words."""
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **options: Any) -> Any:

@@ -28,7 +28,7 @@ NAMES = (
     _("payments"), _("payment notice"), _("payment notices"), _("passkey"), _("passkeys"), _("charge"), _("charges"),
     _("event"), _("events"), _("checkout session"), _("checkout sessions"), _("sale log"),
     _("sale logs"), _("tile"), _("tiles"), _("line event"), _("line events"), _("reading"), _("readings"),
-    _("buyers forgotten at"),
+    _("buyers forgotten at"), _("is active"), _("is staff"), _("is superuser"), _("email"),
     _("act"), _("actor"), _("at"), _("available"), _("buyer"), _("buyer limit"), _("changed at"), _("closes at"),
     _("created at"), _("currency"), _("decided at"), _("delta"), _("description"), _("description in Chinese"),
     _("detail"), _("fence"), _("goods are shipped"), _("held"), _("hold expires at"), _("hold seconds"), _("kind"),

@@ -142,7 +142,9 @@ def in_words(text: str) -> str:
     """Return `text` in the reader's language; as it is when it is none of these, and for a reader of English."""
     if not text or (get_language() or SOURCE) == SOURCE:
         return text
-    return _known(text) or _changes(text) or "；".join(_known(part) or part for part in text.split("; "))
+    return (
+        _known(text) or _changes(text) or "；".join(_known(each) or _changes(each) or each for each in text.split("; "))
+    )
 
 
 def reason_in_words(text: str) -> str:

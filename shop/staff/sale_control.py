@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from inventory.exceptions import InvalidRequest, LineNotTold, RedisUnavailable, 
 from inventory.records import StockFigures
 from shop.client_address import read_mark
 from shop.models import Sale, StaffAct
+from shop.names.changes import change_in_words
 from shop.orders.holds import Changes, publish
 from shop.sales import catalogue
 
@@ -127,17 +128,6 @@ def change_terms(
         return ", ".join(change_in_words(field, old[field], new[field]) for field in new)
 
     return _act(slug, "terms", act, actor=actor, reason=reason)
-
-
-def change_in_words(field: str, old: object, new: object) -> str:
-    """Return a change as the log of acts shows it: field old → new; moments in UTC, to the second."""
-    return f"{field} {_in_words(old)} → {_in_words(new)}"
-
-
-def _in_words(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return "–" if value in (None, "") else str(value)
 
 
 def note_change(sale: Sale, *, actor: str, changes: Sequence[tuple[str, object, object]]) -> None:

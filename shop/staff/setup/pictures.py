@@ -17,6 +17,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext, gettext_lazy
 
 from shop.models import Product
+from shop.names.changes import TellsChanges
 from shop.pictures.encoding import MAX_FILE_BYTES, encode_picture
 from shop.pictures.keeping import forget_picture, is_kept, name_picture, settle_picture
 from shop.web.sale_presenter import picture_url
@@ -139,7 +140,7 @@ class PictureAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         settle_picture(product, before=before, content=content, complain=complain)
 
 
-class ProductAdmin(PictureAdmin):
+class ProductAdmin(TellsChanges, PictureAdmin):
     """What is offered; the stock it counts is chosen once."""
 
     form = ProductForm

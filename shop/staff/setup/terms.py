@@ -4,23 +4,28 @@ A sale copies them: to change or delete what was kept changes no sale.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.utils import translation
 from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy
 
 from shop.models import Sale, TermsTemplate
+from shop.names.changes import VALUES, TellsChanges, change_in_words
 from shop.orders.requests import MAX_UNITS
 
 TERMS = ("price", "currency", "per_buyer_limit", "hold_seconds", "room")
 
 
-class Bounds(NamedTuple):
+@dataclass(frozen=True)
+class Bounds:
     """What a number of a form may be, and why, as the end of a sentence."""
 
     least: int
@@ -124,7 +129,7 @@ class TermsTemplateForm(TermsForm):
 
 
 @admin.register(TermsTemplate)
-class TermsTemplateAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class TermsTemplateAdmin(TellsChanges):
     """The terms that were kept; a new sale begins with them by a link in its form."""
 
     form = TermsTemplateForm
@@ -137,9 +142,20 @@ def keeps_terms(user: AbstractBaseUser | AnonymousUser) -> bool:
     return user.has_perms(("shop.add_termstemplate", "shop.change_termstemplate"))  # type: ignore[union-attr]
 
 
-def keep_terms(sale: Sale, *, name: str) -> None:
-    """Keep the terms of `sale` under `name`, in the place of those that had the name."""
-    TermsTemplate.objects.update_or_create(name=name, defaults=terms_of(sale))
+def keep_terms(sale: Sale, *, name: str, user: AbstractBaseUser | AnonymousUser) -> None:
+    """Keep the terms of `sale` under `name`, in the place of those that had the name; the history says who did it."""
+    new = terms_of(sale)
+    old = TermsTemplate.objects.select_for_update().filter(name=name).values(*TERMS).first()
+    kept, is_new = TermsTemplate.objects.update_or_create(name=name, defaults=new)
+    changed = [each for each in TERMS if old and old[each] != new[each]]
+    if not is_new and not changed:
+        return
+    values = ", ".join(change_in_words(each, old[each], new[each]) for each in changed if old)
+    with translation.override(None):  # pages translate it
+        labels = [str(TermsTemplateForm.base_fields[each].label) for each in changed]
+    part: dict[str, Any] = {"added": {}} if is_new else {"changed": {"fields": labels, VALUES: values}}
+    flag = ADDITION if is_new else CHANGE
+    LogEntry.objects.log_actions(int(user.pk or 0), [kept], flag, change_message=[part], single_object=True)
 
 
 def kept_terms() -> list[tuple[str, str]]:

@@ -180,11 +180,11 @@ def test_every_bound_says_its_reason(manager: Client, new_sku: Callable[[], str]
 @pytest.mark.parametrize("name", BOUNDS)
 def test_what_lies_on_a_bound_is_taken(name: str) -> None:
     """The control: one step further is refused."""
-    least, most, _ = BOUNDS[name]
-    for value, beyond in ((least, least - 1), (most, most + 1)):
-        BOUNDS[name].check(value)
+    bounds = BOUNDS[name]
+    for value, beyond in ((bounds.least, bounds.least - 1), (bounds.most, bounds.most + 1)):
+        bounds.check(value)
         with pytest.raises(ValidationError):
-            BOUNDS[name].check(beyond)
+            bounds.check(beyond)
 
 
 def test_a_sku_that_exists_gets_no_units(manager: Client, new_sku: Callable[[], str]) -> None:
