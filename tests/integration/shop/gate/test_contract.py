@@ -29,7 +29,7 @@ MakeSale = Callable[..., SaleCard]
 
 SALE_FIELDS = {
     "slug", "sku", "title", "price", "currency", "state", "quantity", "available", "held", "sold", "queued",
-    "per_buyer_limit", "per_network_limit", "hold_seconds", "terms_version", "requires", "opens_at", "closes_at",
+    "per_buyer_limit", "per_network_limit", "hold_seconds", "terms_version", "requires", "opens_at", "public_at", "closes_at",
     "server_time",
 }  # fmt: skip
 ADMITTED_FIELDS = {
