@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +22,14 @@ from tests.journeys.visits import DESKTOP, Visit
 from tests.support.http_calls import Answer, Caller
 from tests.support.servers.shop_processes import ROOT, shop_process
 from tests.support.shown_sales import shown_sales
-from tests.support.waiting import wait_until
+from tests.support.waiting import Timed, assert_quickest_within, timed, wait_until
 from workers.embedded.server import free_port
 
 TOKEN = "audit-token-of-a-stopped-flood"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-# Far more than a stop takes, and far less than a hold lasts, which a run that is not stopped waits for.
-STOP_SECONDS = 60.0
+# On a machine that is free.
+STOP_SECONDS = 5.0
+# Far longer than any stop takes; a run that is not stopped waits for it.
 HOLD_SECONDS = 3600
 STOPPED_EARLY = "stopped early, not judged"
 
@@ -97,11 +97,9 @@ def runs_with_buyers(folder: Path) -> set[Path]:
     return {run for run in runs if read_progress(run).attempts > 0}
 
 
-def stop(page: Caller) -> tuple[Answer, float]:
-    """Press Stop; return what the page answered, and after how many seconds."""
-    began = time.monotonic()
-    answer = page.call("POST", "/stop")
-    return answer, time.monotonic() - began
+def stop(page: Caller) -> tuple[Answer, Timed]:
+    """Press Stop; return what the page answered, which it does when the run has ended, and after how long."""
+    return timed(lambda: page.call("POST", "/stop"))
 
 
 def wait_until_over(page: Caller) -> None:
@@ -112,7 +110,7 @@ def wait_until_over(page: Caller) -> None:
 def test_stop_ends_a_run_within_seconds_and_each_run_has_its_folder(
     shop: Caller, environment: dict[str, str], tmp_path: Path, card: SaleCard, chromium: Browser, words: tuple[str, ...]
 ) -> None:
-    folder, took, runs = tmp_path / "flood", list[float](), list[Path]()
+    folder, took, runs = tmp_path / "flood", list[Timed](), list[Path]()
     demo = folder / "report.html"
     folder.mkdir()
     demo.write_text("the demo's")
@@ -141,7 +139,8 @@ def test_stop_ends_a_run_within_seconds_and_each_run_has_its_folder(
         visit.close()
         assert visit.faults == []
         assert page.get("/fairdrop/runs/../report.html").status == 404
-    assert min(took) < STOP_SECONDS, took
+    assert_quickest_within(STOP_SECONDS, took)
+    assert min(each.seconds for each in took) < HOLD_SECONDS / 60, took  # whatever the machine does
     assert len(set(runs)) == 3
     listed = wait_until(lambda: (text := (folder / "index.html").read_text()).count("/report.html") >= 3 and text)
     for run in runs:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import time
+
 import pytest
 
-from tests.support.waiting import TRIES, assert_waits_at_most, seconds_of, wait_until
+from tests.support.waiting import (
+    TRIES,
+    Timed,
+    assert_quickest_within,
+    assert_waits_at_most,
+    seconds_of,
+    timed,
+    wait_until,
+)
 
 
 def test_the_first_try_in_time_ends_it() -> None:
@@ -29,3 +40,35 @@ def test_seconds_are_those_of_the_call() -> None:
     called: list[bool] = []
     assert seconds_of(lambda: called.append(True)) >= 0
     assert called == [True]
+
+
+SLOW, QUICK, STALLED = Timed(9.0, 0.1), Timed(1.0, 0.1), Timed(9.0, 6.0)
+
+
+@pytest.mark.parametrize("took", [[QUICK], [SLOW, QUICK], [STALLED], [STALLED, QUICK], [Timed(1.0, 0.9), STALLED]])
+def test_a_time_is_held_to_when_the_machine_was_free(took: list[Timed]) -> None:
+    assert_quickest_within(5.0, took)
+
+
+@pytest.mark.parametrize("took", [[SLOW], [SLOW, STALLED], [SLOW, Timed(1.0, 0.9)]])
+def test_what_a_free_machine_took_too_long_for_is_found(took: list[Timed]) -> None:
+    """The control."""
+    with pytest.raises(AssertionError):
+        assert_quickest_within(5.0, took)
+
+
+def test_a_probe_that_is_kept_waiting_says_so() -> None:
+    """A thread that keeps the interpreter's lock keeps the probe waiting, as other processes do on all cores."""
+    before = sys.getswitchinterval()
+
+    def hoard() -> None:
+        sys.setswitchinterval(30.0)
+        ends = time.thread_time() + 0.3
+        while time.thread_time() < ends:
+            pass
+
+    try:
+        _, took = timed(hoard)
+    finally:
+        sys.setswitchinterval(before)
+    assert not took.was_free
