@@ -104,6 +104,10 @@ bench-age: $(VENV)/dev.stamp ## measure a shop with no past alongside one with 1
 bench-log: $(VENV)/dev.stamp ## measure a public log of 1,000,000 leaves: checkpoint, proof, verifier, page; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench log
 
+.PHONY: bench-desk
+bench-desk: $(VENV)/dev.stamp ## measure the lists of staff with 100,000 orders, and all of them as CSV; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench desk
+
 .PHONY: bench-capacity
 bench-capacity: $(VENV)/dev.stamp ## compare what manage.py capacity predicts with runs of 1 and 2 processes, 1 and 3 masters
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench capacity

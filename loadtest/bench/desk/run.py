@@ -1,0 +1,131 @@
+"""Measures what staff wait for in a shop with many orders: each list, a search in it, and all orders as CSV.
+Never leaves a slow call out, and fails when an order is missing in the CSV.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from loadtest.bench.age.past import PAST, write_past
+from loadtest.bench.desk.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.desk.report import Results, figures_of
+from loadtest.bench.harness import machine
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
+from loadtest.bench.harness.fixtures import make_fixture
+from loadtest.bench.harness.servers import GATE, WebServer, serving
+from loadtest.bench.load.loop import HOST, LoadFailed
+from shop.models import Order
+from shop.orders.numbers import order_number
+
+SLUG = "desk"
+CALL_SECONDS = 120
+PART_BYTES = 64 * 1024
+ORDERS, EXPORT = "/admin/shop/order/", "/admin/shop/order/export/"
+ROWS_A_PAGE = 50
+
+
+@dataclass(frozen=True)
+class StaffBrowser:
+    """One connection of somebody of the staff who is logged in."""
+
+    connection: http.client.HTTPConnection
+    cookie: str
+
+    def get(self, path: str) -> http.client.HTTPResponse:
+        """Ask for a page; its body is still to read. Raises LoadFailed unless it is answered 200."""
+        self.connection.request("GET", path, headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={self.cookie}"})
+        answer = self.connection.getresponse()
+        if answer.status != 200:
+            raise LoadFailed(f"{path} was answered {answer.status}: {answer.read()[:200]!r}")
+        return answer
+
+
+def measure(run: BenchmarkRun[Plan]) -> Findings:
+    """Write the orders, serve them and read the lists. Raises LoadFailed, ServerFailed."""
+    plan = run.plan
+    make_fixture(SLUG)
+    say(f"{plan.orders:,} orders of {plan.sales} past sales")
+    write_past(sales=plan.sales, orders=plan.orders, payments=plan.payments)
+    with serving("web", GATE, place=run.place, slug=SLUG) as web, logged_in(web) as browser:
+        pages = {name: waits_ms(browser, path, calls=plan.calls) for name, path in pages_of(plan).items()}
+        seconds, mib = read_csv(browser, web, orders=plan.orders)
+    samples = [{"page": name, "ms": round(wait)} for name, waits in pages.items() for wait in waits]
+    results = Results(pages=pages, csv_seconds=seconds, csv_mib=mib, csv_rows=plan.orders)
+    return Findings(figures=figures_of(results), samples=samples)
+
+
+def pages_of(plan: Plan) -> dict[str, str]:
+    """Return the address of each list by what it shows."""
+    middle = Order.objects.order_by("pk")[plan.orders // 2]
+    day = (timezone.now() - PAST).date()
+    of_sale = f"{ORDERS}?sale__id__exact={middle.sale_id}"
+    last_page = plan.orders // plan.sales // ROWS_A_PAGE
+    return {
+        "orders": ORDERS,
+        "orders that are paid": f"{ORDERS}?state__exact=paid",
+        "orders of a sale": of_sale,
+        "orders of a sale, last page": f"{of_sale}&p={last_page}",
+        "orders of a day": f"{ORDERS}?from_day={day}&until_day={day + timedelta(days=1)}",
+        "search by a whole number": f"{ORDERS}?q={order_number(middle.pk)}",
+        "search by a part of a number": f"{ORDERS}?q={str(middle.pk)[-3:]}",
+        "search by a part of a buyer": f"{ORDERS}?q={middle.buyer[4:]}",
+        "search that finds nothing": f"{ORDERS}?q=nobody-at-all",
+        "sales": "/admin/shop/sale/",
+        "revenue": "/admin/shop/revenue/",
+        "live stock": "/admin/inventory/stock/live/",
+    }
+
+
+@contextmanager
+def logged_in(web: WebServer) -> Iterator[StaffBrowser]:
+    """Log somebody with all rights in, for the length of a `with` block."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("desk"))
+    connection = http.client.HTTPConnection(HOST, web.port, timeout=CALL_SECONDS)
+    yield StaffBrowser(connection, client.cookies[settings.SESSION_COOKIE_NAME].value)
+    connection.close()
+
+
+def waits_ms(browser: StaffBrowser, path: str, *, calls: int) -> list[float]:
+    """Ask for a page so many times, and read it each time; return how long each call took."""
+    waits = []
+    for _ in range(calls):
+        began = time.perf_counter()
+        browser.get(path).read()
+        waits.append((time.perf_counter() - began) * 1000)
+    return waits
+
+
+def read_csv(browser: StaffBrowser, web: WebServer, *, orders: int) -> tuple[float, float]:
+    """Read all orders as CSV; return how many seconds it took, and MiB. Raises LoadFailed when one is missing."""
+    before = most = machine.memory_mib(web.child)
+    began, lines = time.perf_counter(), 0
+    answer = browser.get(EXPORT)
+    while part := answer.read(PART_BYTES):
+        lines += part.count(b"\n")
+        most = max(most, machine.memory_mib(web.child))
+    seconds = time.perf_counter() - began
+    if lines < orders + 1:  # the head; the sale of the probe may have an order, too
+        raise LoadFailed(f"the CSV of {orders:,} orders has {lines:,} lines")
+    return seconds, most - before
+
+
+BENCHMARK = Benchmark(
+    title="The lists of staff with 100,000 orders: measured",
+    command="make bench-desk",
+    packages=("django", "granian"),
+    full=FULL,
+    quick=QUICK,
+    method=method_of,
+    measure=measure,
+)

@@ -1,0 +1,33 @@
+"""The benchmark of the lists of staff fails by what it measured. Opens no port."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from loadtest.bench.desk.report import Results, figures_of
+
+GOOD = Results(pages={"orders": [90.0, 100.0, 900.0]}, csv_seconds=3.0, csv_mib=5.0, csv_rows=100_000)
+
+
+def broken(results: Results) -> list[str]:
+    """Return the names of the figures that do not keep their bound."""
+    return [figure.name for figure in figures_of(results) if not figure.ok]
+
+
+def test_a_good_run_keeps_every_bound_whatever_one_call_says() -> None:
+    assert broken(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"pages": {"orders": [90.0, 301.0, 301.0]}}, "orders, median"),
+        ({"csv_seconds": 10.1}, "100,000 orders as CSV"),
+        ({"csv_mib": 50.1}, "memory that the CSV took"),
+    ],
+)
+def test_each_bound_can_be_broken(bad: dict[str, Any], said: str) -> None:
+    assert broken(replace(GOOD, **bad)) == [said]
