@@ -85,7 +85,8 @@ def _settle_call(
         keys.sales(sku),
     ]
     names = [*(name for name, _ in settled), *staying]
-    requests = json.dumps([names, [*(record.text() for _, record in settled), *("" for _ in staying)]])
+    texts = [*(record.text() for _, record in settled), *("" for _ in staying)]
+    requests = json.dumps([names, texts, [record.quantity for _, record in settled]])
     channels = (keys.settled_channel(), keys.wake_channel())
     return "settle", script_keys, [token, sku, *channels, *figures, MAX_HAND_OUTS, call, requests]
 

@@ -37,7 +37,8 @@ local count, fields, sale = #ids, {}, ARGV[1] .. ':'
 for i = 1, count do fields[i] = sale .. buyers[i] end
 local known = redis.call('HMGET', KEYS[5], unpack(ids))
 local lives = redis.call('HMGET', KEYS[6], unpack(fields))
-local ended = redis.call('HMGET', KEYS[7], unpack(fields))
+-- Until the first request of a line has ended unsold there is nothing to read.
+local ended = redis.call('EXISTS', KEYS[7]) == 1 and redis.call('HMGET', KEYS[7], unpack(fields)) or {}
 -- Of each network: its units before this call, and those of this call too.
 local network_limit, units_before, network_units, to_networks = tonumber(ARGV[7]), {}, {}, {}
 local network_fields = {}

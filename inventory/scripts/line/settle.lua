@@ -4,8 +4,8 @@
 --       9 ended requests   10 sales
 -- ARGV  1 token ('' = no lock)   2 sku   3 settled channel   4 wake channel   5 available   6 held   7 sold
 --       8 stock version   9 hand-outs of one whose refusal is due   10 call number of the take that is answered
---       11 the requests (at most 1,000) as JSON: a list of request ids, and of their new records ('' when it stays in
---         line)
+--       11 the requests (at most 1,000) as JSON: a list of request ids, of their new records ('' when it stays in
+--         line), and of the units of those that have one
 -- Returns how many requests this call settled or changed; -1 when the token does not hold the lock and nothing changed;
 --   0 when without a token the SKU is not primed (nothing changed).
 -- Stays true: a record only goes forward (see rank), so calls may be repeated, come late, or overtake each other (I19);
@@ -36,23 +36,39 @@ end
 local done, queued = 0, tonumber(stock[2] or '0')
 local gone, back, records, lives, more = {}, {}, {}, {}, {}
 
-local function change(id, record, known, units, field)
+-- Only what a crash left behind was handed out a second time: nearly always nobody is counted.
+local has_hand_outs = redis.call('EXISTS', KEYS[5]) == 1
+local function forget_hand_outs(names)
+  if has_hand_outs then redis.call('HDEL', KEYS[5], unpack(names)) end
+end
+
+local function owner_of(record)
+  return string.match(record, '^%a|%d+|%d+|(%d+)|([^|]*)')
+end
+
+local function change(id, record, known, units)
   local is, was = string.sub(record, 1, 1), known and string.sub(known, 1, 1) or (locked and 'q' or '')
   if rank[is] <= (rank[was] or -1) then return end
   local n = #records
   records[n + 1], records[n + 2] = id, record
-  if live[was] ~= live[is] then
-    if not more[field] then more[field], lives[#lives + 1] = 0, field end
-    more[field] = more[field] + (live[is] and units or 0 - units)
+  local has_changed = live[was] ~= live[is]
+  if has_changed or (was == '' and not live[is]) then
+    local sale, buyer = owner_of(record)
+    local field = sale .. ':' .. buyer
+    if has_changed then
+      if not more[field] then more[field], lives[#lives + 1] = 0, field end
+      more[field] = more[field] + (live[is] and units or 0 - units)
+    end
+    if not live[is] then redis.call('HINCRBY', KEYS[9], field, 1) end
   end
-  if not live[is] and (was == '' or live[was]) then redis.call('HINCRBY', KEYS[9], field, 1) end
   if locked then return end
   done = done + 1
   if redis.call('ZREM', KEYS[7], id) == 1 then queued = queued - units end
   redis.call('ZREM', KEYS[8], id) -- decided now, if it was not before
 end
 
-local ids, news = unpack(cjson.decode(ARGV[11]))
+-- The units stand in the records too: a pattern for each takes as long as all else that is done for one.
+local ids, news, units = unpack(cjson.decode(ARGV[11]))
 if #ids > 0 then
   local scores = redis.call('ZMSCORE', KEYS[2], unpack(ids))
   local known = redis.call('HMGET', KEYS[3], unpack(ids))
@@ -64,14 +80,12 @@ if #ids > 0 then
         back[#back + 1], back[#back + 2] = scores[i], id
       end
     elseif scores[i] or not locked then
-      local units, sale, buyer = string.match(record, '^%a|%d+|(%d+)|(%d+)|([^|]*)')
-      local field = sale .. ':' .. buyer
       if locked then
         gone[#gone + 1] = id
-        done, queued = done + 1, queued - units
-        change(id, record, known[i], tonumber(units), field)
-      elseif known[i] or redis.call('HEXISTS', KEYS[10], sale) == 1 then
-        change(id, record, known[i], tonumber(units), field)
+        done, queued = done + 1, queued - units[i]
+        change(id, record, known[i], units[i])
+      elseif known[i] or redis.call('HEXISTS', KEYS[10], (owner_of(record))) == 1 then
+        change(id, record, known[i], units[i])
       end
     end
   end
@@ -88,7 +102,7 @@ if #lives > 0 then
 end
 if #gone > 0 then
   redis.call('ZREM', KEYS[2], unpack(gone))
-  redis.call('HDEL', KEYS[5], unpack(gone))
+  forget_hand_outs(gone)
 end
 if #back > 0 then
   -- What is still in flight comes after those who wait, so it waits as well; not one whose refusal is due.
@@ -102,7 +116,7 @@ if #back > 0 then
   redis.call('ZADD', KEYS[7], unpack(back))
   if #freed > 0 then
     redis.call('ZREM', KEYS[2], unpack(freed))
-    redis.call('HDEL', KEYS[5], unpack(freed))
+    forget_hand_outs(freed)
   end
 end
 if done > 0 or #records > 0 then
