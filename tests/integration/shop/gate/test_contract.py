@@ -29,8 +29,8 @@ MakeSale = Callable[..., SaleCard]
 
 SALE_FIELDS = {
     "slug", "sku", "title", "price", "currency", "state", "quantity", "available", "held", "sold", "queued",
-    "per_buyer_limit", "per_network_limit", "hold_seconds", "terms_version", "requires", "opens_at", "public_at", "closes_at",
-    "server_time",
+    "per_buyer_limit", "per_network_limit", "hold_seconds", "terms_version", "requires", "opens_at", "public_at",
+    "closes_at", "server_time",
 }  # fmt: skip
 ADMITTED_FIELDS = {
     "request_id", "state", "position", "seq", "ticket", "status_url", "events_url", "poll_after_ms",
