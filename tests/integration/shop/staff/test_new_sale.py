@@ -131,6 +131,16 @@ def test_a_list_price_left_empty_is_the_price(manager: Client, new_sku: Callable
         ("closes_at", {"closes_at_0": "2100-01-01"}),
         ("closes_at", {"closes_at_0": "2020-01-01"}),
         ("opens_at", {"opens_at_1": "soon"}),
+        ("tagline", {"tagline": "x" * 400}),
+        ("title_zh", {"title_zh": "x" * 400}),
+        ("per_network_limit", {"per_network_limit": -1}),
+        ("per_network_limit", {"per_network_limit": 3_000_000_000}),
+        ("pass_mode", {"pass_mode": "perhaps"}),
+        ("pass_rush", {"pass_rush": -1}),
+        ("pass_rush", {"pass_rush": 3_000_000_000}),
+        ("email_mode", {"email_mode": "perhaps"}),
+        ("public_at", {"public_at_0": "2100-01-01", "public_at_1": "10:00"}),
+        ("keep_terms_as", {"keep_terms_as": "x" * 400}),
     ],
 )
 def test_a_wrong_field_is_named_and_nothing_is_written(
