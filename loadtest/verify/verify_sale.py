@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import lru_cache, reduce
 from hashlib import sha256
+from http.client import HTTPException
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,10 @@ Leaf = dict[str, Any]
 @lru_cache(maxsize=4096)
 def signs(public: bytes, signature: bytes, text: bytes) -> bool:
     """Say whether the owner of a key signed `text`."""
-    try:
+    with suppress(InvalidSignature):
         Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
-    except InvalidSignature:
-        return False
-    return True
+        return True
+    return False
 
 
 def key_id(name: str, public: bytes) -> bytes:
@@ -171,8 +171,7 @@ class Replay:
             self.expect("admitted", self.ordinal < first <= last, f"{first} to {last} are declared lost")
             self.lost.append([first, last])
         self.restored |= {*leaf["restored"]}
-        # After a loss all who wait may be lost, and may come back late.
-        for name in (*leaf["restored"], *(self.line if leaf["lost"] else ())):
+        for name in (*leaf["restored"], *(self.line if leaf["lost"] else ())):  # all who wait may be lost
             self.on_requeued({"request": name})
 
     def on_requeued(self, leaf: Leaf) -> None:
@@ -394,7 +393,7 @@ def main(arguments: list[str] | None = None) -> int:
         vkeys = options.known.read_text() if options.known else ""
         verifier = Verifier(lambda path: urllib.request.urlopen(shop + path, timeout=20).read(), slug, vkeys=vkeys)  # noqa: S310
         return run(verifier, keep=keep, follow=options.follow, ticket=options.ticket, cosigner=options.cosign)
-    except (OSError, ValueError, LookupError, TypeError, KeyboardInterrupt) as error:
+    except (OSError, HTTPException, ValueError, LookupError, TypeError, KeyboardInterrupt) as error:
         print(f"The log could not be read: {error!r}", file=sys.stderr)
         return 2
 
