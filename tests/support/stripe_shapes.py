@@ -21,11 +21,17 @@ from jsonschema import Draft202012Validator
 from stripe._error_object import ErrorObject
 from stripe._request_options import RequestOptions
 from stripe.params import RefundCreateParams
-from stripe.params.checkout import SessionCreateParams, SessionExpireParams, SessionRetrieveParams
+from stripe.params.checkout import (
+    SessionCreateParams,
+    SessionExpireParams,
+    SessionListParams,
+    SessionRetrieveParams,
+)
 
 # What a request may say, by its method and path; the objects of answers, by their name.
 REQUESTS = {
     "POST /v1/checkout/sessions": SessionCreateParams,
+    "GET /v1/checkout/sessions": SessionListParams,
     "GET /v1/checkout/sessions/*": SessionRetrieveParams,
     "POST /v1/checkout/sessions/*/expire": SessionExpireParams,
     "POST /v1/refunds": RefundCreateParams,

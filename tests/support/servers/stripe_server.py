@@ -52,6 +52,7 @@ class StripeServer(ThreadingHTTPServer):
         self.lose = 0
         self.refuse: Refused | None = None
         self.refund_status = "succeeded"
+        self.page_size = 100  # of a list, whatever is asked for
         self.before_answer: Callable[[str], object] = lambda _: None
         # Where browsers are sent; a test that opens one answers there itself.
         self.pages = self.url
@@ -126,11 +127,24 @@ class StripeServer(ThreadingHTTPServer):
         session = self.sessions.get(path[3])
         if session is None:
             raise Refused(404, "invalid_request_error", "No such checkout.session", code="resource_missing")
+        return self._with_charge(session) if wish.get("expand") == ["payment_intent.latest_charge"] else session
+
+    def list_sessions(self, _: list[str], wish: Object) -> Object:
+        """Return a page, the newest first."""
+        found = [each for each in self.sessions.values() if each["created"] >= int(wish["created"]["gte"])][::-1]
+        names = [each["id"] for each in found]
+        start = names.index(wish["starting_after"]) + 1 if "starting_after" in wish else 0
+        end = start + min(int(wish["limit"]), self.page_size)
+        page = found[start:end]
+        if wish.get("expand") == ["data.payment_intent.latest_charge"]:
+            page = [self._with_charge(each) for each in page]
+        return {"object": "list", "url": "/v1/checkout/sessions", "has_more": end < len(found), "data": page}
+
+    def _with_charge(self, session: Object) -> Object:
         intent = self.intents.get(session["payment_intent"])
-        if intent and wish.get("expand") == ["payment_intent.latest_charge"]:
-            intent = intent | {"latest_charge": self.charges[intent["latest_charge"]]}
-            return session | {"payment_intent": intent}
-        return session
+        if intent is None:
+            return session
+        return session | {"payment_intent": intent | {"latest_charge": self.charges[intent["latest_charge"]]}}
 
     def expire_session(self, path: list[str], wish: Object) -> Object:
         session = self.find_session(path, {})
@@ -194,6 +208,7 @@ class StripeServer(ThreadingHTTPServer):
 
 ACTS: dict[str, Callable[[StripeServer, list[str], Object], Object]] = {
     "POST /v1/checkout/sessions": StripeServer.create_session,
+    "GET /v1/checkout/sessions": StripeServer.list_sessions,
     "GET /v1/checkout/sessions/*": StripeServer.find_session,
     "POST /v1/checkout/sessions/*/expire": StripeServer.expire_session,
     "POST /v1/refunds": StripeServer.create_refund,
@@ -231,7 +246,8 @@ class Conversation(BaseHTTPRequestHandler):
                 raise Refused(404, "invalid_request_error", f"Unrecognized request URL: {name}")
             key = self.headers.get("Idempotency-Key", "")
             answer = self.server.answer(name, path, read_form(form), key=key)
-            self.server.faults += faults_of(answer["object"], answer)
+            for each in answer["data"] if answer["object"] == "list" else [answer]:
+                self.server.faults += faults_of(each["object"], each)
         except Refused as refused:
             status, answer = refused.status, {"error": refused.error}
             self.server.faults += faults_of("error", refused.error)
