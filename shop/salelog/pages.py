@@ -18,7 +18,7 @@ from shop.payments.checkout import root_of
 from shop.salelog import store
 from shop.salelog.models import SaleLog
 from shop.salelog.tree import ENTRIES, WIDTH_BITS
-from shop.salelog.words import RULES, SENTENCES, WORDS, word_of
+from shop.salelog.words import RULES, SENTENCES, VOIDED, WORDS, word_of
 from shop.sales import catalogue
 from shop.tickets.keys import log_keys
 from shop.web.views import page, show
@@ -42,7 +42,7 @@ def log_page(request: HttpRequest, *, slug: str) -> HttpResponse:
         "log": log if log and log.size else None,
         "is_kept": log is None or log.is_kept,
         "rules": RULES,
-        "words": WORDS | SENTENCES,
+        "words": WORDS | SENTENCES | VOIDED,
         "command": " ".join(COMMAND).format(root_of(request) + reverse("sale", args=[slug])),
         "at": datetime.fromtimestamp(log.at_us / 1_000_000, tz=UTC) if log and log.size else None,
         "lost": lost,

@@ -43,6 +43,17 @@ WORDS = {
     "recovered": _("Places were lost or brought back"),
     "closed": _("The sale is over"),
 }
+# Why orders were voided before shipping: the codes that a log publishes, and what it says of any other reason.
+VOIDED = {
+    "void_buyer_asked": _("The buyers asked for it"),
+    "void_faulty": _("The goods are faulty"),
+    "void_not_deliverable": _("The goods cannot be delivered"),
+    "void_sale_called_off": _("The sale is called off"),
+    "void_suspected_fraud": _("Suspected fraud"),
+    "void_our_mistake": _("A mistake of ours"),
+    "void_given": _("Another reason"),
+    "void_none": _("No reason"),
+}
 # What log/page.js puts numbers and names into.
 SENTENCES = {
     "reading": _("Reading: {read} of {size} entries. No rule is broken so far."),

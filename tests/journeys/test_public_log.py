@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
+from shop.models import Order
 from shop.salelog.models import SaleLog
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
+from shop.staff.lists.order_acts import do_act
 from tests.journeys.visits import DESKTOP, PHONE, Visit
 from tests.support import road
 from tests.support.http_calls import Caller
@@ -261,6 +263,7 @@ def test_the_page_replays_a_sale(open_sale: MakeSale, visit: OpenVisit, locale: 
     assert [rule for rule, mark in marks(one).items() if mark == "–"] == ["kept"]
     expect(one.page.locator("[data-fact=came]")).to_have_text("12")
     expect(one.page.locator("[data-fact=got]")).to_have_text("5")
+    expect(one.page.locator("[data-fact=voided]")).to_have_text("0")
     expect(one.page.locator(".plot canvas")).to_have_count(2)
     expect(one.page.locator("[data-rows=returns] tr")).to_have_count(1)
     expect(one.page.locator("[data-rows=acts] tr")).to_have_count(1)
@@ -273,6 +276,20 @@ def test_the_page_replays_a_sale(open_sale: MakeSale, visit: OpenVisit, locale: 
     one.picture(f"log-{locale}")
     one.page.reload()
     expect(one.page.locator("[data-rule=kept] [data-mark]")).to_have_text("✓")
+
+
+@pytest.mark.parametrize(("locale", "words"), [("en-GB", "Suspected fraud: 2"), ("zh-CN", "疑似欺诈: 2")])
+def test_voided_orders_are_counted_by_reason(open_sale: MakeSale, visit: OpenVisit, locale: str, words: str) -> None:
+    card, one = lively_sale(open_sale), visit(locale=locale, viewport=DESKTOP)
+    for reason in ("suspected_fraud: one script", "suspected_fraud", "faulty"):
+        order = Order.objects.filter(sale_id=card.sale_id, state="held").earliest("id")
+        do_act(order, "void", actor="anna", reason=reason)
+    wait_until(lambda: [each[1:] for each in told(card)].count(("void_order", "faulty")) == 1, what="it is published")
+    see_log(one, card, VERDICTS[locale])
+    expect(one.page.locator("[data-fact=voided]")).to_contain_text(words)
+    expect(one.page.locator("[data-fact=voided]")).to_contain_text(": 1")
+    one.check_page()
+    one.picture(f"log-voided-{locale}")
 
 
 def test_what_came_back_is_shown_with_where_it_went(open_sale: MakeSale, visit: OpenVisit) -> None:

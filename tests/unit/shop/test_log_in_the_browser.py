@@ -19,7 +19,7 @@ import pytest
 from loadtest.verify.__main__ import recorded
 from loadtest.verify.signed_log import KEY, ORIGIN, OTHER_KEY, SLUG, SignedLog, checkpoint_of, root_of, write
 from loadtest.verify.tamperings import TAMPERINGS, copy_of
-from loadtest.verify.verify_sale import RULES, Verifier
+from loadtest.verify.verify_sale import RULES, Replay, Verifier
 from tests.rules.sources import ROOT
 
 NODE = Path(playwright.__file__).parent / "driver" / "node"
@@ -124,6 +124,20 @@ def test_every_rule_is_broken_by_some_case_and_by_none_without_it() -> None:
     assert judged_by_the_page()[f"the first {len(recorded())}"]["faults"] == {}
     for each in TAMPERINGS:
         assert judged_by_the_page()[f"{each.name}, without its rule"]["faults"] == {}
+
+
+def test_each_order_that_was_voided_is_counted_by_its_reason() -> None:
+    """More of them than the page lists acts. The control is an act that voids nothing, with the same reason."""
+    act, told = {"kind": "act", "act": "void_order", "role": "staff", "at": recorded()[-1]["at"]}, recorded()
+    told += [{**act, "reason": "suspected_fraud"}] * 600 + [{**act, "reason": "faulty"}] * 2
+    texts = write([*told, {**act, "act": "refund_order", "reason": "faulty"}])
+    (line,) = run_node("judge_logs.mjs", told=json.dumps(case(texts))).splitlines()
+    replay = Replay()
+    for text in texts:
+        replay.add(text)
+    found = json.loads(line)
+    assert (found["faults"], found["voided"]) == ({}, {"suspected_fraud": 600, "faulty": 2})
+    assert found["voided"] == +replay.voided
 
 
 def test_a_key_that_was_appended_is_read_and_not_missed_by_another_process() -> None:

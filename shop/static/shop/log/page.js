@@ -65,6 +65,8 @@ function showVerdict({ read, size, faults, isDone, origin, declared, ...facts })
   if (!read) return;
   for (const name of ["came", "got", "back"]) page.querySelector(`[data-fact=${name}]`).textContent = count(facts[name]);
   page.querySelector("[data-fact=size]").textContent = count(size);
+  const voided = [...facts.voided].map(([reason, orders]) => `${words["void_" + reason] ?? reason}: ${count(orders)}`);
+  page.querySelector("[data-fact=voided]").textContent = voided.join("\n") || count(0);
   const hasDeclared = declared.lost + declared.restored + declared.requeued > 0;
   find("declared").hidden = !hasDeclared;
   for (const name of Object.keys(declared)) declared[name] = count(declared[name]);

@@ -12,6 +12,7 @@ export class Story {
   came = 0;
   got = 0;
   back = 0; // units that came back
+  voided = new Map(); // reason → orders voided before shipping
   #replay;
   #waiting = 0;
   #paid = 0;
@@ -46,6 +47,7 @@ export class Story {
       }
     }
     if (leaf.kind === "ended") this.#end(leaf, quantity);
+    if (leaf.act === "void_order") this.voided.set(leaf.reason, (this.voided.get(leaf.reason) ?? 0) + 1);
     if (leaf.kind === "act" && this.acts.length < MAX_LISTED) this.acts.push(leaf);
     if (leaf.kind === "recovered" && this.losses.length < MAX_LISTED) this.losses.push(leaf);
     if (leaf.kind === "closed") this.closedAt = leaf.at;

@@ -36,10 +36,10 @@ const read = (raw) => JSON.parse(new TextDecoder().decode(raw));
 function tell(more = {}) {
   const { replay } = reading;
   const faults = [...replay.faults].map(([rule, found]) => [rule, found.slice(0, MAX_FAULTS), found.length]);
-  const { came, got, back, closedAt } = story;
+  const { came, got, back, voided, closedAt } = story;
   const lost = replay.lost.reduce((sum, [first, last]) => sum + last - first + 1, 0);
   const declared = { lost, restored: replay.restored.size, requeued: replay.counts.get("requeued") ?? 0 };
-  postMessage({ read: replay.size, size: reading.note.size, faults, came, got, back, closedAt, declared, ...more });
+  postMessage({ read: replay.size, size: reading.note.size, faults, came, got, back, voided, closedAt, declared, ...more });
 }
 
 async function leavesFrom(begin, end) {

@@ -25,10 +25,12 @@ from shop.models import Contact, Order, Payment, Sale, StaffAct
 from shop.orders import marks
 from shop.payments import notices
 from shop.payments.providers import Notice
+from shop.salelog.words import VOIDED
 from shop.sales.catalogue import SaleCard
 from shop.staff.lists.bulk_acts import BulkReason
 from shop.staff.suspicion.clusters import BURST_MS, Cluster, Kind, find_clusters, unknown_networks
 from tests.support.road import ask, settle_line
+from tests.support.sale_logs import checked
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay
 from tests.support.staff import browser_of
 
@@ -177,7 +179,19 @@ def test_voiding_shows_first_and_then_gives_money_and_units_back(new_sku: Callab
         assert [row for row in cursor.fetchall() if row[0] == "void_order"] == [
             ("void_order", "staff", "suspected_fraud")
         ] * 3
+    assert +checked(card).replay.voided == {"suspected_fraud": 3}
+    shown = Client().get(reverse("sale-log", args=[card.slug])).content.decode()
+    assert 'data-fact="voided"' in shown
+    assert 'data-word="void_suspected_fraud">Suspected fraud<' in shown
     assert_books_balance(card)
+
+
+def test_a_public_log_has_words_for_each_reason_that_staff_may_choose() -> None:
+    words = {name.removeprefix("void_"): str(text) for name, text in VOIDED.items()}
+    assert words == {each.value: str(each.label) for each in BulkReason} | {
+        "given": "Another reason",
+        "none": "No reason",
+    }
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator"])
