@@ -22,7 +22,7 @@ MANY_PREFIX = "198.18"
 class Plan:
     """The sale, the people, and the robbers. Shared addresses have a network each, and as many people each.
 
-    robber_codes: of as many codes as there are units; cores: of the robber that solves passes.
+    robber_codes: of as many codes as there are units.
     """
 
     units: int = 200
@@ -32,7 +32,6 @@ class Plan:
     tokens: int = 2_000
     networks: int = 50
     robber_codes: int = 20
-    cores: int = 1
     robber_seconds: float = 0.010
     one_address_seconds: float = 0.2
     rounds: int = 3
@@ -47,25 +46,26 @@ QUICK = Plan(rounds=1)
 class Robber:
     """What one attack does. addresses: from which its tokens press in turn, in the first `seconds`; none: nobody comes.
 
-    solves: works for passes; guesses: presses with made-up codes and has no real ones; releases: gives back what it
-    held once the people have gone.
+    cores: so many work for passes; guesses: presses with made-up codes and has no real ones; releases: gives back
+    what it held once the people have gone.
     """
 
     name: str
     addresses: Sequence[str]
     seconds: float
-    solves: bool = False
+    cores: int = 0
     guesses: bool = False
     releases: bool = False
 
 
-NOBODY, ONE_ADDRESS, ONE_NETWORK, MANY_NETWORKS, HOLDING, SOLVER, GUESSING = ROBBER_NAMES = (
+NOBODY, ONE_ADDRESS, ONE_NETWORK, MANY_NETWORKS, HOLDING, SOLVER, SOLVER_ON_TWO, GUESSING = ROBBER_NAMES = (
     "nobody",
     "one address",
     "first 10 ms, one network",
     "many networks",
     "hold and release",
-    "solver of passes",
+    "solver of passes, one core",
+    "solver of passes, two cores",
     "guessing of codes",
 )
 
@@ -80,7 +80,8 @@ def robbers_of(plan: Plan) -> dict[str, Robber]:
         Robber(name=ONE_NETWORK, addresses=NETWORK_ADDRESSES, seconds=soon),
         Robber(name=MANY_NETWORKS, addresses=many, seconds=soon),
         Robber(name=HOLDING, addresses=(ROBBER_ADDRESS,), seconds=soon, releases=True),
-        Robber(name=SOLVER, addresses=many, seconds=soon, solves=True),
+        Robber(name=SOLVER, addresses=many, seconds=soon, cores=1),
+        Robber(name=SOLVER_ON_TWO, addresses=many, seconds=soon, cores=2),
         Robber(name=GUESSING, addresses=many, seconds=soon, guesses=True),
     )
     return {each.name: each for each in every}

@@ -16,6 +16,7 @@ from loadtest.bench.bots.crowd import (
     ONE_ADDRESS,
     ONE_NETWORK,
     SOLVER,
+    SOLVER_ON_TWO,
 )
 from loadtest.bench.harness.fixtures import NO_LIMIT
 from loadtest.bench.harness.servers import NO_RATES
@@ -61,5 +62,6 @@ OPENINGS = {
     MANY_NETWORKS: (NONE, RATES, NETWORKS, PASSES, CODES, DEFAULTS, ALL),
     HOLDING: (NONE, RATES, NETWORKS, DEFAULTS, ALL),
     SOLVER: (NONE, PASSES, DEFAULTS_AND_PASSES, ALL),
+    SOLVER_ON_TWO: (PASSES, DEFAULTS_AND_PASSES, ALL),
     GUESSING: (NONE, CODES, ALL),
 }

@@ -72,11 +72,15 @@ def _per_second(call: Callable[[], object], *, calls: int) -> float:
     return calls / (time.process_time() - began)
 
 
-def with_passes(armed: Armed, slug: str, *, robber: Robber, plan: Plan, pass_seconds: float) -> Armed:
+def passes_of(robber: Robber, *, tokens: int, pass_seconds: float) -> int:
+    """Return how many passes a robber's cores can work for before the opening, one for a token at most."""
+    return min(int(robber.cores * WORKING_SECONDS / pass_seconds), tokens)
+
+
+def with_passes(armed: Armed, slug: str, *, robber: Robber, pass_seconds: float) -> Armed:
     """Return them with passes: of all people, and as many of the robber as its cores can work for."""
     card = find_sale(slug)
-    could = int(plan.cores * WORKING_SECONDS / pass_seconds) if robber.solves else 0
-    proofs = min(could, len(armed.robber))
+    proofs = passes_of(robber, tokens=len(armed.robber), pass_seconds=pass_seconds)
     return Armed(
         people=[_with_pass(press, card) for press in armed.people],
         robber=[_with_pass(press, card) for press in armed.robber[:proofs]] + armed.robber[proofs:],

@@ -89,9 +89,9 @@ METHOD = (
     "{one_address_seconds:g} s, the others within {robber_seconds:g} s: from 250 addresses of one network, or in turn "
     "from {networks} networks, which are those of the solver and of the guesser too. Hold and release is one address: "
     "it gives back all that it holds when the people have gone, and again what it then gets.",
-    "The solver has {cores} core for {working:,} s before the opening, for so long a pass can be worked for and still "
-    "be good. What one pass costs is measured: three are solved as ALTCHA's library does, and handed in. The lab then "
-    "signs as many as that allows, and one for each of the people, who have solved theirs during the countdown; a "
+    "The solver has one core, or two, for {working:,} s before the opening, for so long a pass can be worked for and "
+    "still be good. What one pass costs is measured: three are solved as ALTCHA's library does, and handed in. The lab "
+    "then signs as many as that allows, and one for each of the people, who have solved theirs during the countdown; a "
     "program in a faster language pays less than these CPU seconds. What passes cost the shop is measured alone: "
     "{made:,} challenges made and one solution checked {checked:,} times, by the CPU time of the process.",
     "A sale with codes has as many codes as units. {robber_codes} are the robber's, the others are with people drawn "

@@ -110,7 +110,7 @@ class RobberOpening:
         armed = Armed(people=people_of(self._plan, dice=dice), robber=presses_of(self._robber, self._plan))
         slug, robber, plan = self._fixture.slug, self._robber, self._plan
         if self._defence.asks_for_passes:
-            armed = with_passes(armed, slug, robber=robber, plan=plan, pass_seconds=self._pass_seconds)
+            armed = with_passes(armed, slug, robber=robber, pass_seconds=self._pass_seconds)
         if self._defence.asks_for_codes:
             armed = with_codes(armed, slug, robber=robber, plan=plan, dice=dice)
         return armed

@@ -6,9 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from loadtest.bench.bots.crowd import GUESSING, HOLDING, MANY_NETWORKS, NOBODY, ONE_ADDRESS, ONE_NETWORK, Plan
+from loadtest.bench.bots.crowd import (
+    GUESSING,
+    HOLDING,
+    MANY_NETWORKS,
+    NOBODY,
+    ONE_ADDRESS,
+    ONE_NETWORK,
+    ROBBER_NAMES,
+    SOLVER,
+    SOLVER_ON_TWO,
+    Plan,
+    robbers_of,
+)
 from loadtest.bench.bots.openings import CODES, DEFAULTS, NONE, OPENINGS, PASSES, Defence
-from loadtest.bench.bots.proofs import PassCosts
+from loadtest.bench.bots.proofs import WORKING_SECONDS, PassCosts, passes_of
 from loadtest.bench.bots.report import (
     BotRound,
     comparison_of,
@@ -93,6 +105,19 @@ def test_many_networks_are_shown_and_fail_nothing() -> None:
 def test_the_shop_checks_so_many_passes_a_second(checked: float, kept: bool) -> None:
     figures = figures_of_passes(PassCosts(seconds=1.0, made=800, checked=checked))
     assert [(figure.value, figure.ok) for figure in figures] == [(checked, kept), (800, True)]
+
+
+def test_two_cores_work_for_twice_the_passes_and_none_for_none() -> None:
+    robbers = robbers_of(PLAN)
+    worked = {
+        name: passes_of(robbers[name], tokens=PLAN.tokens, pass_seconds=WORKING_SECONDS / 100) for name in ROBBER_NAMES
+    }
+    assert {name: passes for name, passes in worked.items() if passes} == {SOLVER: 100, SOLVER_ON_TWO: 200}
+    assert passes_of(robbers[SOLVER_ON_TWO], tokens=150, pass_seconds=WORKING_SECONDS / 100) == 150
+
+
+def test_every_robber_has_its_openings() -> None:
+    assert (tuple(OPENINGS), tuple(robbers_of(PLAN))) == (ROBBER_NAMES, ROBBER_NAMES)
 
 
 def test_the_table_and_the_chart_have_every_opening() -> None:
