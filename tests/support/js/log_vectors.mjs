@@ -19,6 +19,14 @@ for (const { leaf, size, path } of rfc6962.paths) {
   const hash = leafHash(bytes(rfc6962.leaves[leaf]));
   said.paths.push(hex(rootByPath(hash, { index: leaf, size, path: path.map(bytes) })) === rfc6962.roots[size - 1]);
 }
+const hashes = rfc6962.leaves.map((leaf) => leafHash(bytes(leaf)));
+said.growth = await Promise.all(rfc6962.growth.map(async ({ before, size, path }) => {
+  const made = await new TileTree(async (level, number, width) => Buffer.concat(hashes.slice(0, width)), size).growth(before);
+  const [rootBefore, root] = [before, size].map((count) => bytes(rfc6962.roots[count - 1]));
+  const isGrown = (hexes) => hasGrown({ before, rootBefore, size, root, path: hexes.map(bytes) });
+  const wrong = [[...path, rfc6962.roots[7]], [rfc6962.roots[7], ...path.slice(1)], ...(path.length ? [path.slice(1), path.slice(0, -1)] : [])];
+  return [made.map(hex).join() === path.join(), isGrown(path), wrong.some(isGrown)];
+}));
 said.tiles = Object.entries(tile_paths.paths).every(([number, path]) => tilePath(Number(number), 256) === path);
 for (let length = 0; length < 300; length += 1) {
   const text = Buffer.alloc(length, length);

@@ -161,6 +161,7 @@ def test_tree_notes_and_growth_are_those_of_the_vectors() -> None:
     said = json.loads(run_node("log_vectors.mjs", str(ROOT / "docs" / "checkable-line.json")))
     assert (said["empty"], said["roots"]) == (VECTORS["rfc6962"]["empty_root"], VECTORS["rfc6962"]["roots"])
     assert said["paths"] == [True] * len(VECTORS["rfc6962"]["paths"])
+    assert said["growth"] == [[True, True, False]] * len(VECTORS["rfc6962"]["growth"])
     assert (said["tiles"], said["digests"]) == (True, 300)
     assert said["signed"] == [True, False, False]
     assert said["proof"] == [True, False]

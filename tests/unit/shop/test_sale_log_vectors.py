@@ -14,7 +14,7 @@ from django.test.utils import override_settings
 from loadtest.verify import verify_sale
 from shop.salelog.notes import Checkpoint, note_key_id, read_note, sign
 from shop.salelog.store import bundle_of, leaves_of
-from shop.salelog.tree import EMPTY_ROOT, Tree, grow, leaf_hash, node_hash
+from shop.salelog.tree import EMPTY_ROOT, Tree, grow, leaf_hash, node_hash, split
 from shop.salelog.views import NUMBER, number_path
 from shop.tickets.keys import LogOff, decode, encode, log_keys
 from shop.tickets.signing import holder_of
@@ -48,6 +48,40 @@ def root_by_path(leaf: bytes, *, index: int, size: int, path: list[bytes]) -> by
     return root if last == 0 else b""
 
 
+def growth_of(tree: Tree, *, before: int, size: int) -> list[bytes]:
+    """Return the proof that a tree has grown from its first `before` leaves (RFC 6962, 2.1.2), from its own hashes."""
+    path: list[bytes] = []
+    begin, end = 0, size
+    while before < end:
+        middle = begin + split(end - begin)
+        if before <= middle:
+            path.append(tree.range_hash(middle, end))
+            end = middle
+        else:
+            path.append(tree.range_hash(begin, middle))
+            begin = middle
+    return [*([tree.range_hash(begin, end)] if begin else []), *path[::-1]]
+
+
+def roots_by_growth(path: list[bytes], *, before: int, size: int, root_before: bytes) -> tuple[bytes, bytes]:
+    """Return the two roots that a proof of growth leads to (RFC 9162, 2.1.4.2); none of them when it is too long."""
+    first, *rest = path if before & (before - 1) else [root_before, *path]
+    at, last, root = before - 1, size - 1, first
+    while at & 1:
+        at, last = at >> 1, last >> 1
+    for each in rest:
+        if not last:
+            return b"", b""
+        if at & 1 or at == last:
+            first, root = node_hash(each, first), node_hash(each, root)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            root = node_hash(root, each)
+        at, last = at >> 1, last >> 1
+    return (first, root) if last == 0 else (b"", b"")
+
+
 def test_the_tree_is_that_of_rfc_6962() -> None:
     leaves = [bytes.fromhex(leaf) for leaf in RFC["leaves"]]
     tree, stranger = tree_of(leaves), verify_sale.Replay()
@@ -58,6 +92,24 @@ def test_the_tree_is_that_of_rfc_6962() -> None:
         assert (tree.root(size).hex(), stranger.root().hex()) == (root, root)
     for each in RFC["paths"]:
         assert [one.hex() for one in tree.inclusion(each["leaf"], each["size"])] == each["path"]
+
+
+@pytest.mark.parametrize("proof", RFC["growth"], ids=lambda proof: f"{proof['before']} to {proof['size']}")
+def test_growth_is_proved_as_the_reference_implementation_proves_it(proof: dict[str, Any]) -> None:
+    """The control: a proof with a hash less, more or altered leads to other roots."""
+    before, size, path = proof["before"], proof["size"], [bytes.fromhex(each) for each in proof["path"]]
+    tree = tree_of([bytes.fromhex(leaf) for leaf in RFC["leaves"]])
+    roots = tree.root(before), tree.root(size)
+    assert tuple(each.hex() for each in roots) == (RFC["roots"][before - 1], RFC["roots"][size - 1])
+    assert growth_of(tree, before=before, size=size) == path
+
+    def led_to(hashes: list[bytes]) -> tuple[bytes, bytes]:
+        return roots_by_growth(hashes, before=before, size=size, root_before=roots[0])
+
+    assert led_to(path) == roots
+    altered = [[*path[:at], leaf_hash(path[at]), *path[at + 1 :]] for at in range(len(path))]
+    for wrong in [[*path, EMPTY_ROOT], *altered, *([path[1:], path[:-1]] if path else [])]:
+        assert led_to(wrong) != roots
 
 
 @pytest.mark.parametrize("steps", [1, 7, 256, 300, 70_000])
