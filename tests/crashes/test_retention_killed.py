@@ -89,7 +89,7 @@ def test_what_a_killed_reconciler_left_goes_with_the_next_one(nth: int, shop: Wo
 def test_a_buyer_forgotten_by_half_is_not_forgotten_and_then_whole(shop: WorkerShop, card: SaleCard) -> None:
     order = Order.objects.filter(sale_id=card.sale_id, state="paid").latest("pk")
     Contact.objects.create(request_id=order.request_id, address="ada@shop.example", language="en", root="http://x")
-    command = ("forget_buyer", order_number(order.pk), "--reason", "asked for it", "--actor", "anna")
+    command = ("forget_buyer", order_number(order.pk), "--reason", "asked for it", "--actor", "anna", "--yes")
     died = subprocess.run(
         [sys.executable, "manage.py", *command], cwd=ROOT, check=False, capture_output=True, timeout=60,
         env={**shop.environment, "FAIRDROP_FAULT": "in_forget_buyer:kill"},

@@ -140,7 +140,7 @@ def manage(*words: str) -> str:
 
 
 def forget(name: str) -> str:
-    return manage("forget_buyer", number_of(name), "--reason", "asked for it", "--actor", "anna")
+    return manage("forget_buyer", number_of(name), "--reason", "asked for it", "--actor", "anna", "--yes")
 
 
 def test_a_buyer_who_was_forgotten_stands_in_no_row(card: SaleCard, ada: Person) -> None:
@@ -265,6 +265,44 @@ def test_an_export_has_every_trace(card: SaleCard, ada: Person) -> None:
     assert (order["number"], order["sale"], order["state"]) == (number_of(name), card.slug, "paid")
     assert [each["to_state"] for each in order["history"]] == ["held", "paid"]
     assert len(order["mails"]) == 1
+
+
+def counted(name: str) -> list[str]:
+    """Return what forget_buyer says would go, in lines; it must not do it."""
+    out = StringIO()
+    with pytest.raises(CommandError, match="Nothing was changed") as refused:
+        call_command("forget_buyer", number_of(name), "--reason", "asked for it", stdout=out)
+    assert refused.value.returncode == 1
+    return out.getvalue().splitlines()
+
+
+def test_without_yes_it_only_counts_what_would_go(card: SaleCard, ada: Person) -> None:
+    """Nothing personal is printed. The control: with it, all of it is gone."""
+    name = buy(card, ada)
+    waiting = ask_again(card, ada)
+    mails.keep_address(waiting, ada.mail, language="en", root="http://127.0.0.1")
+    before, acts = everywhere(ada), StaffAct.objects.count()
+    found = counted(name)
+    assert found == [
+        f"{number_of(name)}  {card.slug}  paid", "orders: 1", "requests in line: 1", "e-mail addresses: 2",
+        "delivery addresses: 1", "mails: 2", "marks of networks: 1", "marks of cards: 1",
+    ]  # fmt: skip
+    assert (everywhere(ada), StaffAct.objects.count()) == (before, acts)
+    assert not [trace for trace in ada.traces if trace in "\n".join(found)]
+    road.settle_line(card)
+    pay(waiting)
+    over(card)
+    assert "Forgotten: addresses, mails and links of 2 orders." in forget(name)
+    assert set(map(len, everywhere(ada).values())) == {0}
+
+
+def test_of_one_who_was_forgotten_only_the_order_is_counted(card: SaleCard, ada: Person) -> None:
+    name = buy(card, ada)
+    forget(name)
+    assert counted(name) == [
+        f"{number_of(name)}  {card.slug}  paid", "orders: 1", "requests in line: 0", "e-mail addresses: 0",
+        "delivery addresses: 0", "mails: 0", "marks of networks: 0", "marks of cards: 0",
+    ]  # fmt: skip
 
 
 def test_forgetting_is_whole_or_nothing(card: SaleCard, ada: Person, monkeypatch: pytest.MonkeyPatch) -> None:
