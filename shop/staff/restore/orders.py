@@ -14,7 +14,8 @@ from django.db import connection, transaction
 from inventory import ledger
 from inventory.allocation import Claim, Decision
 from inventory.fault_injection import fault_point
-from inventory.line import reading, repair
+from inventory.line import reading, repair, writing
+from inventory.models import Stock
 from inventory.postgres import Cursor
 from inventory.records import Record, StockFigures, record_or_none
 from inventory.redis import Client, keys, scan
@@ -25,6 +26,8 @@ from shop.orders import holds
 from shop.payments.losses import Loss
 
 READ_PAGE, PAGE = 1_000, 2_000
+# Of the stock row: far more than bringing back everything can take.
+MANY_VERSIONS = 1_000_000
 WITH_UNITS = (State.PAID, State.HELD)
 # They had units and gave them back. One that was refunded waits as expired until its provider says so.
 ENDED = (State.EXPIRED, State.REFUNDED)
@@ -44,6 +47,7 @@ class Ahead(NamedTuple):
 
 def bring_back(client: Client, sku: str) -> list[Loss]:
     """Bring back what Redis remembers of `sku`; return what could not be, and why. Raises RedisUnavailable."""
+    _keep_difference(client, sku)
     ahead = look(client, sku)
     _end_holds(sku, ahead.over)
     sales = _read_sales(ahead.missing)
@@ -58,6 +62,20 @@ def bring_back(client: Client, sku: str) -> list[Loss]:
         left = _write([claim for claim in safe if claim.record.state in states], sku=sku, sales=sales)
         losses += [_left(sku, claim, kind="units_short", why="the stock has not so many free units") for claim in left]
     return losses
+
+
+def _keep_difference(client: Client, sku: str) -> None:
+    """Keep Redis ahead of the row while it was told another number of units in all.
+
+    What is brought back raises the row's version, and could hide that units are missing. Its figures stay as they are.
+    """
+    told = reading.figures(client, sku)
+    row = Stock.objects.get(sku=sku)
+    if told is None or told.available + told.held + told.sold == row.total:
+        return
+    if row.version <= told.version < row.version + MANY_VERSIONS:
+        figures = StockFigures(told.available, told.held, told.sold, told.version + 2 * MANY_VERSIONS)
+        writing.tell_changes(client, sku, figures=figures, changed=[])
 
 
 def tell_line(client: Client, sku: str) -> None:
