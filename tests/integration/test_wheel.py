@@ -23,11 +23,15 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.support.servers.stores import ROOT
+from workers.demo.run import FLOOD_SALES
 from workers.embedded.server import free_port
 
 PACKAGES = ("inventory", "shop", "workers", "loadtest")
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "requirements")
 OLDEST_SETUPTOOLS = 77  # as in pyproject.toml
+CHECKED_LOG = re.compile(
+    r"An independent script has checked the public log of ([\w-]+): .*, [1-9][\d,]* tickets, every rule holds\."
+)
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
@@ -114,10 +118,21 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_folder(source: Path, tmp_path:
         cwd=work, env={**own, "PYTHONPATH": str(installed)}, capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert sorted(checked_logs(done.stdout)) == sorted(FLOOD_SALES.split(","))
     assert [path.name for path in work.iterdir()] == [".fairdrop"]
     assert files_below(installed) == before  # nothing is written where the packages are
     (run,) = work.glob(".fairdrop/**/run.json")
     assert json.loads(run.read_text())["versions"]["project"] == wheel_version(names)
+
+
+def checked_logs(printed: str) -> list[str]:
+    """Return the sales whose logs were checked with tickets of their buyers, by the last lines before the report."""
+    before, _, report = printed.strip().rpartition("\n\n")
+    assert report.startswith("Report: "), report
+    last = before.rpartition("\n\n")[2].splitlines()
+    found = [CHECKED_LOG.fullmatch(line) for line in last]
+    assert all(found), last
+    return [each[1] for each in found if each]
 
 
 def wheel_version(names: list[str]) -> str:
