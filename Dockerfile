@@ -6,6 +6,7 @@ WORKDIR /srv/fairdrop
 COPY requirements/image.txt requirements/
 RUN pip install --require-hashes -r requirements/image.txt
 COPY manage.py ./
+COPY pyproject.toml ./
 COPY inventory inventory
 COPY shop shop
 COPY workers workers

@@ -17,12 +17,15 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from inventory.telemetry.measures import HISTOGRAMS, TALLIES, Histogram
+from inventory.telemetry.version import project_version
 
 log = structlog.get_logger(__name__)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Who asks for the page and does not read it is dropped after so long.
 SOCKET_SECONDS = 5.0
+# Read once: a newer one may lie on the disk while this process runs on.
+VERSION = project_version()
 
 
 class Collector(Protocol):
@@ -43,8 +46,8 @@ class Measures:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the build, every tally and every histogram."""
-        build = GaugeMetricFamily("fairdrop_build_info", "What runs here", labels=["process", "python"])
-        build.add_metric([self._process, platform.python_version()], 1)
+        build = GaugeMetricFamily("fairdrop_build_info", "What runs here", labels=["process", "python", "version"])
+        build.add_metric([self._process, platform.python_version(), VERSION], 1)
         yield build
         for tally in TALLIES:
             labels = tally.label.split(",")

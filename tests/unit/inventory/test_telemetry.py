@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import platform
+import tomllib
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inventory.telemetry import measures, page
+from inventory.telemetry import measures, page, version
 from inventory.telemetry.measures import Histogram, Tally
+from tests.support.servers.stores import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +73,20 @@ def test_series_are_kept_apart_by_their_label() -> None:
 
 
 def test_the_page_says_what_runs_here() -> None:
-    assert [value for (name, labels), value in shown().items() if name == "fairdrop_build_info" and "tested" in labels]
+    (labels,) = (labels for name, labels in shown() if name == "fairdrop_build_info")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(labels.split(",")) == {"tested", platform.python_version(), project["version"]}
+
+
+def test_without_its_pyproject_the_version_is_that_of_the_installed_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another distribution stands for the wheel; one that is not installed has no version."""
+    monkeypatch.setattr(version, "PROJECT_FILE", tmp_path / "pyproject.toml")
+    monkeypatch.setattr(version, "DISTRIBUTION", "pytest")
+    assert version.project_version() == pytest.__version__
+    monkeypatch.setattr(version, "DISTRIBUTION", "no-such-distribution")
+    assert version.project_version() == ""
 
 
 def test_a_process_serves_its_page_and_nothing_else() -> None:
