@@ -4,8 +4,6 @@ The numbers are those of docs/failure-cases.md.
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from types import SimpleNamespace
 
@@ -17,9 +15,9 @@ from inventory.locks.lease import Hold
 
 def test_two_containers_in_the_same_nanosecond_have_two_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """L9. Same host name, process 1, same thread id, same time. The control is the readable part: that is the same."""
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    monkeypatch.setattr(threading, "get_ident", lambda: 7)
-    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_000)
+    monkeypatch.setattr(lock_owner, "os", SimpleNamespace(getpid=lambda: 1))
+    monkeypatch.setattr(lock_owner, "threading", SimpleNamespace(get_ident=lambda: 7))
+    monkeypatch.setattr(lock_owner, "time", SimpleNamespace(time_ns=lambda: 1_700_000_000_000_000_000))
     tokens = [lock_owner.new_token() for _ in range(1000)]
     (readable,) = {token.rpartition("|")[0] for token in tokens}
     assert readable.endswith("|1|7|1700000000000000000")

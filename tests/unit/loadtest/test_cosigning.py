@@ -6,6 +6,7 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,7 +122,7 @@ def test_a_cosignature_that_was_altered_is_named(
         note = checkpoint_of(log[:29]) + f"{line}\n"
     elif why == "future":
         with monkeypatch.context() as patch:
-            patch.setattr(verify_sale.time, "time", lambda: 2.0**62)
+            patch.setattr(verify_sale, "time", SimpleNamespace(time=lambda: 2.0**62))
             note = cosign(checkpoint_of(log[:30]), anna)
     else:
         blob[11 if why == "time" else 70] ^= 1

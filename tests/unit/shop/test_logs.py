@@ -11,9 +11,9 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,7 +180,7 @@ def test_what_is_no_secret_is_shown() -> None:
 
 def test_one_line_is_let_through_in_so_many_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now))
     seldom = logs.Seldom(seconds=1.0)
     assert [seldom.count() for _ in range(5)] == [1, 0, 0, 0, 0]
     now = 101.0
@@ -242,7 +242,7 @@ def test_control_without_the_bound_every_line_is_written() -> None:
 
 def test_after_a_while_a_place_may_write_again_and_what_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     now, bound = 100.0, logs.Bounded(most=2, seconds=60.0)
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now))
     record = logging.LogRecord("any", logging.WARNING, "settler.py", 7, "away", None, None)
     assert [bound.filter(record) for _ in range(4)] == [True, True, False, False]
     now = 160.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from workers.embedded.supervisor import HEALTHY_SECONDS, MAX_PAUSE_SECONDS, Supe
 
 def test_pauses_grow_to_two_seconds_and_end_once_a_child_has_lived_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now, reports = 0.0, list[str]()
-    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(module, "adopt_orphans", lambda: None)  # this process is no supervisor
     child = ChildProcess(name="web", arguments=[sys.executable, "-c", ""])
     watcher = Supervisor(report=reports.append)
