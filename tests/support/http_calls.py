@@ -29,6 +29,7 @@ class Answer:
 
     def json(self) -> Any:
         """Return the body as JSON."""
+        assert self.body, f"{self.status} without a body: {self.headers}"
         return json.loads(self.body)
 
 
