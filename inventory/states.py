@@ -58,7 +58,7 @@ class PauseReason(StrEnum):
     AFTER_RESTORE = "We restored our books from a backup and are checking every order before we sell on."
 
 
-# Who brings orders back into a restored database: what was free at their decision is not known any more (I9).
+# Brings orders back into a restored database: what was free at their decision is not known any more (I9).
 AFTER_RESTORE = "after_restore"
 
 

@@ -291,7 +291,7 @@ class Order(models.Model):
     buyer_limit = models.PositiveSmallIntegerField()
     seq = models.BigIntegerField()
     state = models.CharField(max_length=10, choices=[(s.value, s.value) for s in State])
-    # Who brought it into this state, and why; each change is a row of OrderEvent as well (a trigger).
+    # The actor that brought it into this state, and why; each change is a row of OrderEvent as well (a trigger).
     actor = models.CharField(max_length=150, db_default="settler")
     reason = models.CharField(max_length=200, blank=True)
     changed_at = models.DateTimeField(db_default=Now())

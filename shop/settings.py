@@ -96,7 +96,7 @@ if not (SHOP_LINKS.keys() <= {"terms", "returns", "imprint", "support"}) or not 
         "begins with https://, / or mailto:"
     )
 
-# Who takes the money: name → class (shop/payments/providers.py says what it must do); the first is the default.
+# The payment providers: name → class (shop/payments/providers.py says what it must do); the first is the default.
 SANDBOX = "shop.sandbox.provider.Sandbox"
 NAMED_PROVIDERS: list[str] = env.list("FAIRDROP_PAYMENT_PROVIDERS", default=[]) or [f"sandbox={SANDBOX}"]
 PAYMENT_PROVIDERS = {name: path for name, _, path in (each.partition("=") for each in NAMED_PROVIDERS)}

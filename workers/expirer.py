@@ -95,7 +95,7 @@ class Expirer:
             with traces.spans("expire", batch, store="postgresql", sku=sku):
                 fault_point("before_expire")
                 with self._database.get().transaction(), self._database.get().cursor() as cursor:
-                    # Who works under this row will be done soon, or not for seconds: then the other SKUs come first.
+                    # The holder of this row will be done soon, or not for seconds: then the other SKUs come first.
                     cursor.execute("SET LOCAL lock_timeout = '250ms'")
                     changes = holds.expire_due(cursor, sku=sku, request_ids=batch)
                     fault_point("in_expire")

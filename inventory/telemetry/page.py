@@ -22,7 +22,7 @@ from inventory.telemetry.version import project_version
 log = structlog.get_logger(__name__)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Who asks for the page and does not read it is dropped after so long.
+# A caller who asks for the page and does not read it is dropped after so long.
 SOCKET_SECONDS = 5.0
 # Read once: a newer one may lie on the disk while this process runs on.
 VERSION = project_version()

@@ -33,7 +33,7 @@ BUYERS, ATTEMPTS, USERS = 600, 4_000, 20
 LIMITS = {"lantern": 1, "sneaker": 1, "teapot": 2}
 # Far longer than any settler is frozen: it wakes in the belief that the lock is its own.
 LOCK_TTL_MS = 120_000
-# Who waits for an answer that never comes is patient for two minutes.
+# A buyer who waits for an answer that never comes is patient for two minutes.
 FLOOD_SECONDS = 400.0
 
 

@@ -26,7 +26,7 @@ DECKS: dict[str, tuple[str, ...]] = {
     SENT_AWAY: (STANDS_BY, *[GOES] * 24),
 }
 
-# Who comes. A shopper is the standard flood's: every kind of click and of ending in one person.
+# The buyers who come. A shopper is the standard flood's: every kind of click and of ending in one person.
 SHOPPER = "shopper"
 HONEST, IMPATIENT, BOT, HOARDER = "honest", "impatient", "bot", "hoarder"
 LATE_PAYER, RESTORER, WATCHER = "late payer", "restorer", "watcher"
@@ -121,7 +121,7 @@ class Population:
     attempts: int
     seed: int
     repeat_share: float = 0.3
-    # Who comes, by weight: of every round of so many, exactly so many of each.
+    # The buyers who come, by weight: of every round of so many, exactly so many of each.
     kinds: Mapping[str, int] = field(default_factory=lambda: MIXES[SHOPPERS_MIX])
 
     @property

@@ -119,7 +119,7 @@ class FollowUp:
         self._watch_while((HELD, "expired", "cancelled"))
 
     def _watch_while(self, states: Collection[str]) -> bool:
-        """Look until the place is in none of `states`; say whether that was seen. Who must wait may leave."""
+        """Look until the place is in none of `states`; say whether that was seen. A buyer who must wait may leave."""
         while self._state in states:
             if now_ns() > self._changed_ns + int(PATIENCE_SECONDS * NS):
                 return False

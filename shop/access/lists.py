@@ -1,5 +1,5 @@
-"""Keeps which e-mail addresses may enter a sale, as HMACs alone, and says whether one is among them. Who has not shown
-that they read an address must never be told.
+"""Keeps which e-mail addresses may enter a sale, as HMACs alone, and says whether one is among them. A buyer who has
+not shown that they read an address must never be told.
 """
 
 from __future__ import annotations

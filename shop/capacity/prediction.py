@@ -167,7 +167,7 @@ def _settlement(plan: PlannedSale, costs: Costs) -> Part:
 
 
 def _redis(plan: PlannedSale, costs: Costs) -> Part:
-    # Who is refused asks Redis too, until the web processes know that nothing is left: the larger of both measurements.
+    # A refused buyer asks Redis too, until web processes know that nothing is left: the larger of both measurements.
     work = max(plan.admitted * costs["redis_us"], plan.buyers * plan.presses * costs["press_redis_us"]) / 1e6
     load = work / plan.seconds
     enough = min(math.ceil(load / plan.busy), plan.skus)

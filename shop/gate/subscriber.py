@@ -74,7 +74,7 @@ class Follower:
         return self._seen.switch != (self.entry.card.switch, self.entry.card.pause_reason)
 
     def _may_be_decided(self) -> bool:
-        # Who stands at place n is decided after n decisions at the earliest.
+        # The request at place n is decided after n decisions at the earliest.
         decided = self.entry.figures.decided if self.entry.figures is not None else 0
         return decided - self._seen.decided >= self.position > 0
 

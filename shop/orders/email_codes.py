@@ -25,7 +25,7 @@ from shop.orders.mails import check_mail_is_on, queue_mail
 from shop.sales.catalogue import SaleCard
 
 # In so many seconds: mails that one network may ask for in one sale, and for one address; and mails to one address
-# from everywhere. Who is over the last is not told: it would say that others asked for mails to it.
+# from everywhere. A caller over the last is not told: it would say that others asked for mails to it.
 BOUND_SECONDS = 900
 MAX_OF_NETWORK, MAX_OF_NETWORK_TO_ADDRESS, MAX_TO_ADDRESS = 100, 3, 12
 BUYER_HEADER = "X-Fairdrop-Buyer"
@@ -48,7 +48,7 @@ def send_code(card: SaleCard, *, address: str, buyer: str, network: str, languag
     normalised = emails.normalise(address)
     if not _may_send(card, normalised, network=network):
         return
-    # Who reads the mail learns what the list says of the address; who only asked for the mail does not.
+    # The reader of the mail learns what the list says of the address; a caller who only asked for the mail does not.
     is_listed = not card.email_list or lists.is_listed(normalised, card)
     code = emails.code_for(normalised, card, buyer=buyer) if is_listed or card.public_at else ""
     link = (settings.PUBLIC_URL or root) + reverse("sale-email", args=[card.slug])

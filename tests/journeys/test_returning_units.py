@@ -1,6 +1,6 @@
 """Units that nobody pays for come back and are sold to the next in line, all of them, until the last is paid for.
 
-Every moment is read from the books. Who pays before a hold ends, and whose late payment still finds a unit, is decided
+Every moment is read from the books. A payment before a hold ends, or a late one that still finds a unit, is decided
 by the pace of the machine: it is counted. With holds of a minute it takes several of them: `make test-returning`.
 """
 

@@ -88,7 +88,7 @@ local function decidable(count)
     for i = 1, #found, 2 do names[#names + 1] = found[i] end
     local texts = redis.call('HMGET', KEYS[4], unpack(names))
     for i, id in ipairs(names) do
-      -- They lie after all others. Who is let in after them comes after them all the same: after a loss only.
+      -- They lie after all others. A request admitted after them comes after them all the same: after a loss only.
       local seq = tonumber(found[i * 2])
       if seq >= STANDBY then look_at_standby(math.huge) return ids, scores, records end
       if not look_at_standby(seq) or #ids == count then return ids, scores, records end

@@ -29,7 +29,7 @@ TRIES = 1.5 * settings.PASS_WORK
 
 @dataclass(frozen=True, kw_only=True)
 class Armed:
-    """Who presses, with what they show. proofs: passes or codes of the robber; cpu_seconds: what its passes cost it."""
+    """Presses with what they show. proofs: passes or codes of the robber; cpu_seconds: what its passes cost it."""
 
     people: list[Press]
     robber: list[Press]

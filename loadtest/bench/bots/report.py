@@ -28,7 +28,7 @@ MAX_ROBBER_PER_CENT = 5
 MAX_REFUSED_PER_CENT = 1
 MAX_ADDED_MS = 300
 MIN_CHECKED_PER_SECOND = 2_000
-# Who held for nothing under the defaults leaves people this share of the units.
+# A robber who held for nothing under the defaults leaves people this share of the units.
 MIN_LEFT_PER_CENT = 90
 # Without defences the robber must take this much, or the attack was none and its repulse proves nothing.
 MIN_UNDEFENDED_PER_CENT = 50
@@ -98,7 +98,7 @@ METHOD = (
     "by lot, and who has none is told so: that is no refusal by a limit. The guesser has none, and makes one up for "
     "each press. CPU s counts the proofs alone: to send the presses takes a second of one core.",
     "One web process with the defences of the row, one settler, Valkey with every write on disk, PostgreSQL; people "
-    "and robber are a process each. Who holds a unit at the end has got it. {rounds} openings a row, each with other "
+    "and robber are a process each. A unit that is held at the end was got. {rounds} openings a row, each with other "
     "people; medians. Of the bounded figures the worst opening counts; of refusals the mean, for they are rare. Told "
     "to come again is 503. Added wait: over that of an opening without robber and defences; below 0 is noise.",
     "Then each defence is attacked alone, by {attack_presses} presses one after the other, and once more with that "

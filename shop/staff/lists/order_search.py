@@ -23,7 +23,7 @@ from shop.orders.numbers import PREFIX, read_order_number
 PART = re.compile(rf"(?:{PREFIX})?[\s-]*(\d{{1,18}})(-\d)?", re.ASCII | re.IGNORECASE)
 # With its check digit apart it can be nothing else: FD21 is the order FD-2-1, and part of FD-21-6.
 WHOLE = re.compile(rf"{PREFIX}[\s-]*\d+[\s-]+\d", re.ASCII | re.IGNORECASE)
-# Who may send mail to the address of an order may also search by it.
+# Staff who may send mail to the address of an order may also search by it.
 ADDRESS_RIGHT = "shop.mail_order"
 MAX_SALES_OFFERED = 30
 

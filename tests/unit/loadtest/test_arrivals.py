@@ -48,7 +48,7 @@ def test_at_every_moment_as_many_have_come_as_the_rate_says(stages: tuple[Stage,
     for stage in stages:
         begins, due = begins + stage.seconds, due + stage.buyers
         come = sum(instant <= begins * NS for instant in instants)
-        # Who stands at the next door comes in the very instant in which this stage ends.
+        # The buyer at the next door comes in the very instant in which this stage ends.
         assert due - 1.01 <= come <= due + 1.01 + sum(other.at_once for other in stages)
 
 

@@ -472,7 +472,7 @@ def test_the_same_ask_gets_its_outcome_and_a_new_one_is_told_the_sale_is_over(re
 def test_nobody_primes_a_retired_sale(retired: SaleCard) -> None:
     with pytest.raises(SaleNotPrimed):
         catalogue.prime_card(retired)
-    # Who read the sale before it was retired finds out when the SKU is read to be primed.
+    # A caller that read the sale before it was retired finds out when the SKU is read to be primed.
     with pytest.raises(SaleNotPrimed):
         catalogue.prime_card(replace(retired, retired_at=None))
     assert keys_left(retired.sku) == []
