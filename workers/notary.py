@@ -23,9 +23,9 @@ from inventory.line.priming import microseconds
 from inventory.postgres import Cursor
 from inventory.redis import keys
 from inventory.states import State
-from shop.models import Order
+from shop.models import Order, Sale
 from shop.salelog import sales, store
-from shop.salelog.changes import Change, Request, read_changes
+from shop.salelog.changes import Change, OrderChange, Request, read_changes
 from shop.salelog.models import SaleLog
 from shop.salelog.notes import Checkpoint, read_note
 from shop.salelog.publisher import LogState, Publisher
@@ -163,20 +163,22 @@ class Notary:
         """Publish what is new of one sale; return what was added."""
         state = store.state_of(each)
         waiting = [_request(name, record) for name, record in answer.requests] if answer else []
-        base = answer.base if answer else 0
+        base = answer.base if answer else _base_of_retired(each.sale)
         if not (own or base > each.ordinal or any(one.ordinal > each.ordinal for one in waiting) or _is_due(each, now)):
             return state
         self._check(each)
         since = self._gaps.get(each.sale_id)
         age = time.monotonic() - since if since is not None else 0.0
-        if age >= GAP_LOOK_SECONDS:
+        # A retired sale is decided, and no line will ever say more of it.
+        is_late = each.sale.retired_at is not None and any(_is_decision(one, each) for one in own)
+        if is_late or age >= GAP_LOOK_SECONDS:
             waiting += _decided_after(each)
         publisher = Publisher(
             state,
             sales.facts_of(each.sale, now=now),
             waiting=waiting,
             base=base,
-            gap_is_lost=answer is not None and age >= GAP_LOST_SECONDS,
+            gap_is_lost=is_late or (answer is not None and age >= GAP_LOST_SECONDS),
         )
         publisher.publish(own)
         self._note_gap(each.sale_id, is_gap=publisher.has_gap and (answer is None or answer.is_whole))
@@ -243,6 +245,15 @@ def _is_due(each: SaleLog, now: datetime) -> bool:
     if not each.is_open:
         return each.sale.opens_at <= now
     return not each.is_closed and each.sale.state_at(now) == "closed"
+
+
+def _base_of_retired(sale: Sale) -> int:
+    """Return the ordinal above which a retired sale went on, which Redis has forgotten; 0 for any other."""
+    return (sale.ordinal_base or 0) if sale.retired_at is not None else 0
+
+
+def _is_decision(change: Change, each: SaleLog) -> bool:
+    return isinstance(change, OrderChange) and change.sale_id == each.sale_id and change.was is State.QUEUED
 
 
 def _request(name: str, record: Any) -> Request:

@@ -7,12 +7,13 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.db.models import Exists, OuterRef, Q
 
 from inventory.line.priming import microseconds
 from inventory.postgres import Cursor
 from shop.models import Sale, SaleTerms
 from shop.salelog.changes import Change
-from shop.salelog.models import SaleLog
+from shop.salelog.models import LineEvent, SaleLog
 from shop.salelog.publisher import SaleFacts
 
 # A settler says that a sale's time is over a moment after it has read the clock that its decisions carry.
@@ -50,9 +51,12 @@ def begin_logs(cursor: Cursor, *, read_to: int) -> int:
     """Begin the log of each sale that has none; return from where events must be read. read_to: up to here all are.
 
     However far reading is behind, a log opens with the units that its sale began with. In one snapshot, so that the
-    free units of that moment, less what has changed since an event, are those at it.
+    free units of that moment, less what has changed since an event, are those at it. A sale that was retired while no
+    notary worked has events that nobody has read; of one that was retired before there were logs all were.
     """
-    for sale in Sale.objects.filter(retired_at=None, log=None).select_related("stock"):
+    unread = LineEvent.objects.filter(sale=OuterRef("pk"), number__gt=read_to)
+    begins = Q(retired_at=None) | Q(Exists(unread), buyers_forgotten_at=None)
+    for sale in Sale.objects.filter(begins, log=None).select_related("stock"):
         values = {"read_to": read_to, "sale_id": sale.pk, "stock_id": sale.stock_id}
         after = _number(cursor, BEGINS_AFTER, values)
         changed = _number(cursor, CHANGED_SINCE, values | {"after": after})

@@ -397,6 +397,54 @@ def test_a_retired_sale_keeps_its_log(card: SaleCard) -> None:
     assert told(card)[-1] == ("ended", "refunded")
 
 
+def retire_unread(card: SaleCard, *names: str) -> None:
+    """Settle the line, pay for `names`, and retire the sale, while no notary works."""
+    road.settle_line(card)
+    pay(*names)
+    close_sale(card)
+    road.settle_line(card)
+    assert retiring.retire(card.slug, actor="anna") == "retired"
+
+
+def test_a_late_notary_publishes_all_of_a_sale_that_was_retired_meanwhile(card: SaleCard) -> None:
+    """Redis lost a place that nobody brought back, and has forgotten the sale by now."""
+    kept, gone, stays = road.queue(card, "ann", "bob", "eve")
+    redis.run_commands(redis.connect(), [
+        ("ZREM", keys.line(card.sku), gone), ("HDEL", keys.records(card.sku), gone),
+    ])  # fmt: skip
+    publish()
+    assert told(card) == [("opened",), ("admitted",)]
+    retire_unread(card, kept, stays)
+    verifier = checked(card)
+    assert told(card)[2:] == [
+        ("recovered", "[[2, 2]]"), ("admitted",), ("decided", "held"), ("decided", "held"), ("ended", "paid"),
+        ("ended", "paid"), ("act", "close", "none"), ("closed",), ("act", "retire", "none"),
+    ]  # fmt: skip
+    assert [*verifier.replay.places] == [kept, stays]
+    assert SaleLog.objects.get(sale_id=card.sale_id).cursor <= read_to()  # nor does it keep the others back
+
+
+def test_a_late_notary_declares_the_jump_of_a_retired_sale(card: SaleCard) -> None:
+    """Redis was emptied, and one of two came back, before the sale was retired."""
+    tickets = tickets_of(card, "ann", "bob")
+    road.forget(card)
+    catalogue.prime_sale(card.slug)
+    restore(tickets["bob"], buyer="bob")
+    (new,) = road.queue(card, "new")
+    retire_unread(card, road.ask(card, "bob").request_id, new)
+    verifier = checked(card)
+    assert ("recovered", "[[1, 1], [3, 1000000]]") in told(card)
+    assert (len(verifier.replay.places), len(verifier.replay.restored)) == (2, 1)
+
+
+def test_a_late_notary_begins_the_log_of_a_sale_that_was_retired_meanwhile(card: SaleCard) -> None:
+    """No notary worked from before it was made."""
+    names = road.queue(card, "ann", "bob")
+    retire_unread(card, *names)
+    assert not SaleLog.objects.filter(sale_id=card.sale_id).exists()
+    assert [*checked(card).replay.places] == names
+
+
 def test_the_log_holds_when_a_buyer_is_forgotten(card: SaleCard) -> None:
     """While the sale runs, and once it is retired, when an id that says nothing stands for theirs."""
     buyer = f"ann-{card.sku}"
