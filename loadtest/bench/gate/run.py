@@ -56,6 +56,8 @@ SERVERS = (
     ("plain tickets", GATE, 1, 50_000),
     ("plain view", PLAIN, 1, 9_000),
     ("limited", GATE, 1, 0),
+    # As old as each other, so that only the limits are between them.
+    ("with the defaults", GATE, 1, 0),
     ("unlimited", GATE, 1, 0),
 )
 # What these get besides. One address may ask the limited one so often at once, and next to never again.
@@ -65,7 +67,7 @@ ENVIRONMENTS = {
     "unlimited": NO_RATES,
 }
 # Asked in a way of their own.
-APART = ("limited", "unlimited")
+APART = ("limited", "with the defaults", "unlimited")
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -97,7 +99,8 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
     """Start the servers and measure them in turns; return the turns and how the Valkeys keep their data."""
     server_core, loader_core = two_cores()
     slug = make_fixture("bench-admission").slug
-    gone, unlimited = make_fixture("bench-gone", units=admission.GONE_UNITS), make_fixture("bench-unlimited")
+    gone = make_fixture("bench-gone", units=admission.GONE_UNITS)
+    defaults, unlimited = make_fixture("bench-defaults"), make_fixture("bench-unlimited")
     Sale.objects.filter(pk=unlimited.sale_id).update(**NO_LIMIT)
     with ExitStack() as stack:
         stores = {mode: stack.enter_context(_valkey(mode, place=place, core=loader_core)) for mode in MODES}
@@ -110,6 +113,7 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
             servers[name] = stack.enter_context(server)
         pin(servers.values(), server_core=server_core)
         with override_settings(REDIS_URL=stores["always"].url):
+            prime_sale(defaults.slug)
             prime_sale(unlimited.slug)
             prime_sale(gone.slug)
             fill_line(connect(), gone, count=admission.GONE_UNITS + admission.GONE_ROOM)
@@ -119,12 +123,19 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
         turns = measure_in_turns([lone], plan=one, loader_core=loader_core)
         contenders = _contenders(servers, slug=slug, gone_slug=gone.slug)
         turns += measure_in_turns(contenders, plan=plan.admission, loader_core=loader_core)
-        sides = ((WITH_LIMITS, gate, slug), (WITHOUT_LIMITS, servers["unlimited"], unlimited.slug))
-        pair = [
-            Contender(server=server, slug=slug, buyers_per_second=50_000, name=name) for name, server, slug in sides
-        ]
-        turns += measure_in_turns(pair, plan=plan.pairs, loader_core=loader_core)
+        turns += _with_and_without_limits(servers, (defaults.slug, unlimited.slug), plan=plan, loader_core=loader_core)
         return turns, {f"valkey {mode}": _mode_of(store) for mode, store in stores.items()}
+
+
+def _with_and_without_limits(
+    servers: Mapping[str, WebServer], slugs: tuple[str, str], *, plan: Plan, loader_core: int
+) -> list[Turn]:
+    sides = zip((WITH_LIMITS, WITHOUT_LIMITS), ("with the defaults", "unlimited"), slugs, strict=True)
+    pair = [
+        Contender(server=servers[server], slug=slug, buyers_per_second=50_000, name=name)
+        for name, server, slug in sides
+    ]
+    return measure_in_turns(pair, plan=plan.pairs, loader_core=loader_core)
 
 
 def _contenders(servers: Mapping[str, WebServer], *, slug: str, gone_slug: str) -> list[Contender]:
