@@ -218,6 +218,46 @@ def test_django_finds_nothing_to_warn_of(tmp_path: Path, changes: dict[str, str]
     assert checked.returncode == 0, checked.stderr
 
 
+# Between them they break every rule: one cannot be both empty and without a password, nor TLS both on and off.
+ALL_BAD = [
+    {
+        "DEBUG": "true",
+        "SECRET_KEY": "a",
+        "SECRET_KEY_FALLBACKS": "x",
+        "FAIRDROP_TOKEN_KEYS": "a",
+        "FAIRDROP_AUDIT_TOKEN": "a",
+        "FAIRDROP_SALE_LOG": "true",
+        "FAIRDROP_FAULT": "after_take:kill",
+        "ALLOWED_HOSTS": ".example",
+        "FAIRDROP_TRUSTED_ORIGINS": "http://evil.example,*",
+        "FAIRDROP_BEHIND_TLS": "false",
+        "FAIRDROP_PUBLIC_URL": "http://shop.example",
+        "DATABASE_URL": "",
+        "REDIS_URL": "",
+        "CACHE_URL": "redis+cluster://cache.example:7000",
+        "FAIRDROP_PAYMENT_PROVIDERS": "a=shop.sandbox.provider.Sandbox,b=shop.stripe.provider.Stripe",
+        "FAIRDROP_SANDBOX_SECRET": "a",
+        "FAIRDROP_SANDBOX_MISCHIEF": "twice",
+        "FAIRDROP_STRIPE_API": "http://api.stripe.com",
+    },
+    {
+        "FAIRDROP_TRUSTED_PROXIES": "0",
+        "DATABASE_URL": "postgresql://postgres@db.example/shop",
+        "REDIS_URL": "redis://redis.example/0",
+    },
+]
+
+
+def test_the_command_names_every_unsafe_setting(tmp_path: Path) -> None:
+    """`manage.py check --deploy` itself, for each rule that there is; that it is silent otherwise is tested above."""
+    named: set[str] = set()
+    for changes in ALL_BAD:
+        checked = start(tmp_path, "manage.py", "check", "--deploy", "--fail-level", "WARNING", **changes)
+        assert checked.returncode != 0
+        named |= set(faults(checked))
+    assert named == {f"{rule.variable} {rule.cure}" for rule in RULES}
+
+
 @pytest.mark.parametrize("service", ["web", "migrate", "settler"])
 def test_the_example_of_compose_needs_nothing_but_its_secrets(tmp_path: Path, service: str) -> None:
     """What docker-compose.yml gives the shop when .env has nothing but secrets."""
