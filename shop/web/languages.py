@@ -19,7 +19,7 @@ from django.views.decorators.http import require_POST
 
 # Each by its own name, so that who cannot read the page still finds theirs.
 LANGUAGES = {"en": "English", "zh-hans": "简体中文"}
-LANGUAGE_COOKIE = "language"
+LANGUAGE_COOKIE = f"{settings.COOKIE_PREFIX}language"
 COOKIE_MAX_AGE_SECONDS = 365 * 24 * 3600
 FALLBACK = "en"
 QUANTITY = re.compile(r"[0-9]{1,4}", re.ASCII)

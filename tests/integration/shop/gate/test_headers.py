@@ -25,6 +25,7 @@ SECURITY = {
 }
 HSTS = {"strict-transport-security": "max-age=31536000; includeSubDomains; preload"}
 FORWARDED = {"X-Forwarded-Proto": "https"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]+")
 MALFORMED = {"GET / HTTP/1.1\r\n\r\n": 400, "GET / HTTP/1.1\r\nHost: a\r\nX: " + "y" * 40_000 + "\r\n\r\n": 431}
 
@@ -185,12 +186,23 @@ def test_under_tls_cookies_belong_to_this_host_alone(tls_shop: tuple[Caller, Sal
         web.call("POST", "/api/v1/buyers"),
         web.get(f"/sales/{card.slug}/", headers=FORWARDED),
         web.get("/admin/login/", headers=FORWARDED),
+        web.call("POST", "/language/", body="language=zh-hans", headers={**FORM, **FORWARDED}),
     ):
         cookie = answer.headers["set-cookie"]
-        assert cookie.startswith(("__Host-buyer=", "__Host-csrftoken="))
+        assert cookie.startswith(("__Host-buyer=", "__Host-csrftoken=", "__Host-language="))
         words = {word.strip().lower() for word in cookie.split(";")[1:]}
         assert {"secure", "httponly", "path=/"} <= words
         assert not any(word.startswith("domain") for word in words)
+
+
+def test_under_tls_a_choice_of_language_is_read_under_its_new_name_alone(tls_shop: tuple[Caller, SaleCard]) -> None:
+    web, card = tls_shop
+    for path in ("/", f"/sales/{card.slug}/", "/past/"):
+        for _ in range(2):  # rendered, and from memory
+            chosen = web.get(path, headers={**FORWARDED, "Cookie": "__Host-language=zh-hans"})
+            assert b'<html lang="zh-Hans"' in chosen.body
+        other_host = web.get(path, headers={**FORWARDED, "Cookie": "language=zh-hans"})  # the control
+        assert b'<html lang="en"' in other_host.body
 
 
 def test_under_tls_a_cookie_of_before_goes_on_working_and_gets_the_new_name(
