@@ -179,6 +179,44 @@ def test_a_process_of_the_shop_has_a_box_that_it_cannot_change(name: str) -> Non
     assert {"tmpfs", "pids_limit", "mem_limit"} <= service.keys()
 
 
+# What an image's first script needs before it becomes another user. The proxy with TLS makes that user first, and keeps
+# what Docker gives by default.
+BEGIN_AS_ROOT = {
+    "postgres": {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"},
+    "redis": {"CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"},
+    "proxy": {"CHOWN", "SETGID", "SETUID"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_box_has_bounds_and_no_capability_that_it_does_not_need(name: str) -> None:
+    service = SERVICES[name]
+    assert {"pids_limit", "mem_limit"} <= service.keys()
+    assert service.get("cap_drop") == (None if name == "tls" else ["ALL"])
+    assert set(service.get("cap_add", [])) == BEGIN_AS_ROOT.get(name, set())
+
+
+@pytest.mark.parametrize("name", sorted(BEGIN_AS_ROOT))
+def test_a_store_and_the_proxy_write_nothing_but_what_is_theirs(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"]
+    writable = {mount.split(":")[1] for mount in service["volumes"] if not mount.endswith(":ro")} | {*service["tmpfs"]}
+    assert (
+        writable
+        == {
+            "postgres": {"/var/lib/postgresql", "/tmp", "/var/run/postgresql"},  # noqa: S108
+            "redis": {"/data", "/tmp"},  # noqa: S108
+            "proxy": {"/run", "/var/cache/nginx"},
+        }[name]
+    )
+
+
+def test_redis_does_not_stay_root() -> None:
+    """The image's script steps down when it is asked for the server itself, and only the shell is asked here."""
+    command = SERVICES["redis"]["command"][-1]
+    assert "chown valkey /tmp/users.acl && exec docker-entrypoint.sh valkey-server " in command
+
+
 def test_only_the_shop_reaches_the_stores() -> None:
     assert COMPOSE["networks"]["stores"] == {"internal": True}
     reaching = {name for name, service in SERVICES.items() if "stores" in service.get("networks", [])}
