@@ -134,6 +134,9 @@ def _take(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult
     with transaction.atomic():
         if notice.kind == "refunded":
             result, changes = take_refund(notice, actor=ACTOR)
+        elif notice.kind == "card_declined":
+            result = NoticeResult.RISKY_CARD_DECLINED if notice.is_risky else NoticeResult.CARD_DECLINED
+            log.warning("a card was declined", action="card_declined", is_risky=notice.is_risky)
         else:
             result = _note_decline(notice)
         _keep(notice, provider_name=provider_name, result=result)

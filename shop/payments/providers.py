@@ -14,7 +14,8 @@ from django.utils.module_loading import import_string
 
 from inventory.exceptions import InvalidRequest
 
-Kind = Literal["captured", "declined", "refunded"]
+# card_declined: one card was, and the buyer may take another one on the same page; declined: the whole charge.
+Kind = Literal["captured", "declined", "refunded", "card_declined"]
 EVENT_NAME = re.compile(r"[!-~]{1,64}", re.ASCII)
 CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 MAX_AMOUNT = Decimal(10) ** 14
@@ -44,6 +45,8 @@ class Notice:
     currency: str
     # The provider's fingerprint of the card, '' where it gives none.
     card: str = ""
+    # Of a card that was declined: whether the provider took it for a fraud.
+    is_risky: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidRequest for a field that the database could not keep: a signature does not make it right."""

@@ -69,6 +69,8 @@ class NoticeResult(StrEnum):
     REFUND_DUE = "refund_due"
     REFUNDED = "refunded"
     NOTHING = "nothing to change"
+    CARD_DECLINED = "card declined"
+    RISKY_CARD_DECLINED = "card declined, at high risk"
 
 
 class Target(NamedTuple):

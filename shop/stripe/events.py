@@ -1,5 +1,6 @@
 """Reads what Stripe says: its signed events, and its objects when it is asked. Never believes an unsigned byte.
-Says only what is certain: money that was captured or given back. A session that is open or over says nothing.
+Says only what is certain: money that was captured or given back, a card that was declined. A session that is open or
+over says nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ TOLERANCE_SECONDS = 300
 REFERENCE = "fairdrop_payment"
 # no_payment_required: a price of 0.
 PAID = ("paid", "no_payment_required")
+# Of Radar, Stripe's own judge of cards.
+HIGH_RISK = ("elevated", "highest")
 
 
 def read_event(headers: Mapping[str, str], body: bytes) -> Notice | None:
@@ -52,6 +55,8 @@ def _notice_of_event(kind: str, event_id: str, what: dict[str, Any]) -> Notice |
         return captured(what, event_id=event_id)
     if kind == "charge.succeeded":
         return collected(what, event_id=event_id)
+    if kind == "charge.failed":
+        return declined(what, event_id=event_id)
     if kind == "charge.refunded":
         return refunded(what, event_id=event_id)
     if kind == "refund.failed":
@@ -82,12 +87,24 @@ def card_of(charge: dict[str, Any]) -> str:
     return str(((charge.get("payment_method_details") or {}).get("card") or {}).get("fingerprint") or "")
 
 
+def declined(charge: dict[str, Any], *, event_id: str) -> Notice | None:
+    """Return the notice of a card that was declined, and what Radar thought of it; None when it is none of this shop's.
+
+    The session stays open: the buyer may take another card, as often as Stripe lets them.
+    """
+    outcome = charge.get("outcome") or {}
+    is_risky = outcome.get("type") == "blocked" or outcome.get("risk_level") in HIGH_RISK
+    return _notice("card_declined", charge, units=charge["amount"], event_id=event_id, is_risky=is_risky)
+
+
 def refunded(charge: dict[str, Any], *, event_id: str = "") -> Notice | None:
     """Return the notice of how much of a charge was given back so far, None when it is none of this shop's."""
     return _notice("refunded", charge, units=charge["amount_refunded"], event_id=event_id)
 
 
-def _notice(kind: Kind, what: dict[str, Any], *, units: int, event_id: str, card: str = "") -> Notice | None:
+def _notice(
+    kind: Kind, what: dict[str, Any], *, units: int, event_id: str, card: str = "", is_risky: bool = False
+) -> Notice | None:
     reference = (what.get("metadata") or {}).get(REFERENCE)
     if reference is None:
         return None
@@ -100,4 +117,5 @@ def _notice(kind: Kind, what: dict[str, Any], *, units: int, event_id: str, card
         from_units(units, currency=currency),
         currency,
         card,
+        is_risky,
     )

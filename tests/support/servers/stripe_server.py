@@ -189,6 +189,15 @@ class StripeServer(ThreadingHTTPServer):
         session.update(status="complete", payment_status="paid", payment_intent=intent["id"], url=None)
         return self.event("checkout.session.completed", session)
 
+    def decline(self, reference: str, *, risk_level: str = "normal") -> Object:
+        """Let the buyer try a card that is declined; return the event. The page stays open."""
+        session = self.session_of(reference)
+        known = {name: session[name] for name in ("currency", "metadata")} | {"created": int(time.time())}
+        charge = example("charge", id=f"ch_{token_hex(12)}", amount=session["amount_total"], amount_captured=0, **known)
+        charge |= {"captured": False, "paid": False, "status": "failed", "failure_code": "card_declined"}
+        charge["outcome"] = {"type": "issuer_declined", "risk_level": risk_level}
+        return self.event("charge.failed", charge)
+
     def give_back(self, reference: str, *, units: int | None = None) -> Object:
         """Let the shop's owner give money back in Stripe's own pages; return the event. units: all by default."""
         charge = self.charges[self.intents[self.session_of(reference)["payment_intent"]]["latest_charge"]]

@@ -16,6 +16,7 @@ from shop.models import Order, Payment, PaymentNotice, Sale
 from shop.payments import checkout
 from shop.payments.providers import default_provider
 from shop.sales.catalogue import SaleCard
+from shop.staff.orders import timeline
 from shop.stripe import calls
 from shop.stripe.models import CheckoutSession
 from shop.stripe.provider import Stripe
@@ -203,6 +204,26 @@ def pay_and_hear(stripe: StripeServer, heard: list[object]) -> Callable[[str], N
                 connection.close()
 
     return act
+
+
+def test_a_declined_card_is_kept_with_its_risk_and_ends_nothing(card: SaleCard, stripe: StripeServer) -> None:
+    (name,) = hold(card, buyers=1)
+    page, payment = begin(name), payment_of(name)
+    usual = stripe.decline(payment.reference)
+    assert [hear(usual), hear(usual)] == ["card declined"] * 2
+    for risk_level in ("elevated", "highest"):
+        assert hear(stripe.decline(payment.reference, risk_level=risk_level)) == "card declined, at high risk"
+    blocked = stripe.decline(payment.reference)
+    blocked["data"]["object"]["outcome"]["type"] = "blocked"
+    assert hear(blocked) == "card declined, at high risk"
+    # Staff see each of them once with the order, which is held as before; the same page takes another card.
+    order = Order.objects.get(request_id=name)
+    seen = [moment.detail for moment in timeline(order) if moment.what == "notice: card_declined"]
+    assert seen == ["card declined", *["card declined, at high risk"] * 3]
+    assert (state_of(name), payment_state(payment), begin(name)) == ("held", "pending", page)
+    assert hear(stripe.pay(payment.reference)) == "paid"
+    # The control: what another shop declined is nothing to this one.
+    assert hear(stripe.event("charge.failed", usual["data"]["object"] | {"metadata": {}})) == "nothing to change"
 
 
 def test_an_event_before_the_answer_is_taken(card: SaleCard, stripe: StripeServer) -> None:
