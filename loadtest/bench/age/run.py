@@ -126,7 +126,7 @@ def ask(shop: AgeShop, payloads: list[bytes], *, status: str, also: str = "", pl
     """Send `payloads` at an even pace; any answer but `status`, or what is allowed `also`, fails the run."""
     loader = Loader(shop.port, connections=CONNECTIONS, may_send=Pace(plan.asks_per_second).may_send)
     load = loader.run(payloads, seconds=plan.seconds, warm_up_seconds=WARM_UP_SECONDS)
-    load.must_be(status, of=f"{shop.name}: the shop", also=also)
+    load.must_be(status, of=f"{shop.name}: the shop", also=[also])
     return load
 
 

@@ -21,12 +21,12 @@ from inventory.redis import connect, run_commands
 from loadtest.bench.capacity.plan import Deployment, Plan
 from loadtest.bench.capacity.report import Round
 from loadtest.bench.gate.admission import ADMITTED
-from loadtest.bench.gate.end_to_end import MAX_PER_SECOND, UNAVAILABLE, Backlog, wait_until_decided
+from loadtest.bench.gate.end_to_end import MAX_PER_SECOND, Backlog, wait_until_decided
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import BenchmarkRun
 from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
-from loadtest.bench.load.loader import Load, Loader
+from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 from workers.embedded.server import Server, free_port
@@ -157,7 +157,7 @@ def _load(fixtures: Sequence[Fixture], shop: RunningShop, *, asks: Sequence[byte
     backlogs = itertools.cycle([Backlog(client, each.sku, sale_id=each.sale_id) for each in fixtures])
     loader = Loader(shop.web.port, connections=plan.connections, may_send=lambda now: next(backlogs).may_ask(now))
     load = loader.run(asks, seconds=seconds)
-    load.must_be(ADMITTED, of="the shop", also=UNAVAILABLE)
+    load.must_be(ADMITTED, of="the shop", also=[UNAVAILABLE])
     return load
 
 

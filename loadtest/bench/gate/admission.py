@@ -7,11 +7,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import in_turns, say
+from loadtest.bench.harness.benchmark import in_turns, repeat_disturbed, say
 from loadtest.bench.harness.servers import WebServer
-from loadtest.bench.load.loader import Loader
+from loadtest.bench.load.loader import UNAVAILABLE, Loader
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address, fresh_payloads, get
 from shop.buyers import issue_buyer
@@ -19,8 +20,6 @@ from shop.buyers import issue_buyer
 ADMITTED, REFUSED, LIMITED = "202", "409", "429"
 # A sale that is sold out: so many units, so many more in line, and more fresh buyers a second than a core can answer.
 GONE_UNITS, GONE_ROOM, GONE_BUYERS_PER_SECOND = 1_000, 200, 60_000
-DISTURBED = 0.05
-MAX_REPEATS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +27,8 @@ class Contender:
     """A server, the sale it is asked for, and how many fresh buyers a second are enough (0: the same few again).
 
     name: of what is measured, the server's when it is ''; page: what is read instead, '' to ask for units.
-    status: of every answer; any other than it and `also` fails the run. origin: the address all come from; '' gives
-    each buyer one.
+    status: of every answer; any other than it, `also` and 503 fails the run. origin: the address all come from; ''
+    gives each buyer one.
     """
 
     server: WebServer
@@ -59,7 +58,8 @@ def sold_out(server: WebServer, *, slug: str) -> Contender:
 class Turn:
     """One measurement of one side. busy: share of its core that the server used; waits in ms.
 
-    stolen: share of the machine's time that its host gave to others meanwhile.
+    stolen: share of the machine's time that its host gave to others meanwhile. unavailable: share of the answers that
+    were 503.
     """
 
     side: str
@@ -68,6 +68,7 @@ class Turn:
     wait_p50_ms: float
     wait_p99_ms: float
     stolen: float = 0.0
+    unavailable: float = 0.0
 
     @property
     def cpu_us(self) -> float:
@@ -88,17 +89,16 @@ class AdmissionPlan:
 def measure_in_turns(contenders: Sequence[Contender], *, plan: AdmissionPlan, loader_core: int) -> list[Turn]:
     """Measure every contender `plan.rounds` times, one after the other, and say each result.
 
-    A turn during which the host took more than DISTURBED of the machine is measured again, MAX_REPEATS times at most.
+    A turn that the host disturbed is measured again.
     """
-    turns = []
-    for _, contender in in_turns(contenders, rounds=plan.rounds):
-        for _ in range(1 + MAX_REPEATS):
-            turn = measure(contender, plan=plan, loader_core=loader_core)
-            say(_line(turn))
-            if turn.stolen <= DISTURBED:
-                break
-        turns.append(turn)
-    return turns
+
+    def measure_once(contender: Contender) -> Turn:
+        turn = measure(contender, plan=plan, loader_core=loader_core)
+        say(_line(turn))
+        return turn
+
+    turns = in_turns(contenders, rounds=plan.rounds)
+    return [repeat_disturbed(partial(measure_once, contender)) for _, contender in turns]
 
 
 def _line(turn: Turn) -> str:
@@ -119,7 +119,7 @@ def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> T
             requests, seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds
         )
         used = machine.cpu_seconds(server.child) - used
-    load.must_be(contender.status, of=server.name, also=contender.also)
+    load.must_be(contender.status, of=server.name, also=[contender.also, UNAVAILABLE])
     return Turn(
         side=contender.name or server.name,
         per_second=load.per_second,
@@ -127,6 +127,7 @@ def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> T
         wait_p50_ms=load.wait_ms(0.5),
         wait_p99_ms=load.wait_ms(0.99),
         stolen=stolen.share(),
+        unavailable=load.unavailable,
     )
 
 

@@ -5,23 +5,24 @@ Never counts a decision that the database does not have.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from inventory.audit import line as audit_line
 from inventory.line import reading
-from inventory.redis import Client, connect
+from inventory.redis import Client, connect, run_commands
 from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.fixtures import Fixture, faults_of
 from loadtest.bench.harness.servers import RunningShop
-from loadtest.bench.load.loader import Load, Loader
+from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 
 # More asks than this ahead of the settlers, and the loader rests: the line neither runs dry nor grows without end.
 MAX_UNDECIDED = 6000
-UNAVAILABLE = "503"
 LOOK_SECONDS = 0.02
 DRAIN_SECONDS = 60.0
 MAX_PER_SECOND = 25_000
@@ -33,12 +34,21 @@ WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s
 HELD = "SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'held'"
 
 
+class CommandCost(NamedTuple):
+    """How often Redis ran a command for one decision, and how long that took it in µs, by its own clock."""
+
+    calls: float
+    us: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Road:
     """What some seconds of the whole road came to. waits: from the ask to its answer, in ms.
 
-    unavailable: share of the asks that were answered 503: a store was too slow for a moment. shop_cpu_us: CPU of web,
-    settlers and stores for one decision.
+    unavailable: share of the asks that were answered 503: a store was too slow for a moment. cpu_us: CPU of web,
+    settlers and stores for one decision, by part. redis: what each command took of Redis for one decision.
+    let_in: asks that the web process had let in by then, in this measurement and in those of before. stolen: share of
+    the machine's time that its host gave to others meanwhile.
     """
 
     decided_per_second: float
@@ -51,7 +61,15 @@ class Road:
     web_mib: float
     settler_mib: float
     unavailable: float = 0.0
-    shop_cpu_us: float = float("nan")
+    let_in: int = 0
+    cpu_us: Mapping[str, float] = field(default_factory=dict)
+    redis: Mapping[str, CommandCost] = field(default_factory=dict)
+    stolen: float = 0.0
+
+    @property
+    def shop_cpu_us(self) -> float:
+        """CPU of all parts for one decision, in µs."""
+        return sum(self.cpu_us.values())
 
 
 class Backlog:
@@ -97,13 +115,40 @@ def travel(
     backlog = Backlog(client, fixture.sku, sale_id=fixture.sale_id)
     loader = Loader(port, connections=connections, may_send=backlog.may_ask)
     payloads = fresh_payloads(fixture.slug, port=port, count=count)
-    cpu = sum(shop.crew.read().values())
+    (held_before,) = machine.one_row(HELD, fixture.sale_id)
+    commands, cpu, stolen = commands_of(client), shop.crew.read(), machine.Stolen()
     load = loader.run(payloads, seconds=seconds, warm_up_seconds=warm_up_seconds)
-    load.must_be(ADMITTED, of="the whole road", also=UNAVAILABLE)
+    load.must_be(ADMITTED, of="the whole road", also=[UNAVAILABLE])
     wait_until_decided(client, fixture.sku)
-    cpu = sum(shop.crew.read().values()) - cpu
+    share, cpu_now, commands_now = stolen.share(), shop.crew.read(), commands_of(client)
     memory = machine.memory_mib(shop.web.child), max(map(machine.memory_mib, shop.settlers))
-    return _result(fixture, load, memory=memory, cpu_seconds=cpu)
+    road = _result(fixture, load, memory=memory, held_before=held_before)
+    return replace(
+        road,
+        cpu_us={part: (cpu_now[part] - cpu[part]) * 1e6 / road.decided for part in cpu},
+        redis=_each(commands, commands_now, decisions=road.decided),
+        stolen=share,
+    )
+
+
+def commands_of(client: Client) -> dict[str, tuple[int, int]]:
+    """Return how often Redis ran each command since it was started, and for how many µs.
+
+    A command that a script runs counts under its own name, and once more in the time of the script's.
+    """
+    (found,) = run_commands(client, [("INFO", "commandstats")])
+    return {name.removeprefix("cmdstat_"): (int(each["calls"]), int(each["usec"])) for name, each in found.items()}
+
+
+def _each(
+    before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]], *, decisions: int
+) -> dict[str, CommandCost]:
+    """Return what each command took for one of `decisions`, the longest first."""
+    costs = {}
+    for name, (calls, us) in after.items():
+        calls_before, us_before = before.get(name, (0, 0))
+        costs[name] = CommandCost((calls - calls_before) / decisions, (us - us_before) / decisions)
+    return dict(sorted(costs.items(), key=lambda each: each[1].us, reverse=True))
 
 
 def wait_until_decided(client: Client, sku: str) -> None:
@@ -115,11 +160,12 @@ def wait_until_decided(client: Client, sku: str) -> None:
         time.sleep(0.05)
 
 
-def _result(fixture: Fixture, load: Load, *, memory: tuple[float, float], cpu_seconds: float) -> Road:
-    """Count in the database what was decided within the window, and audit the sale."""
+def _result(fixture: Fixture, load: Load, *, memory: tuple[float, float], held_before: int) -> Road:
+    """Count in the database what was decided within the window, and audit the sale. held_before: units, by then."""
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (load.began_at, load.began_at + load.seconds))
     decided, held = machine.one_row(IN_WINDOW, fixture.sale_id, begin, end)
-    (in_books,) = machine.one_row(HELD, fixture.sale_id)
+    (let_in,) = machine.one_row(HELD, fixture.sale_id)
+    in_books = let_in - held_before
     faults = faults_of(fixture.scope)
     # The probe that waited for the server asked once, before the loader did.
     asked = load.statuses[ADMITTED]
@@ -135,6 +181,6 @@ def _result(fixture: Fixture, load: Load, *, memory: tuple[float, float], cpu_se
         audit_faults=faults,
         web_mib=memory[0],
         settler_mib=memory[1],
-        unavailable=load.statuses[UNAVAILABLE] / sum(load.statuses.values()),
-        shop_cpu_us=cpu_seconds * 1e6 / in_books,
+        unavailable=load.unavailable,
+        let_in=let_in,
     )

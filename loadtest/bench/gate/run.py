@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 
 from django.test.utils import override_settings
 
@@ -23,7 +24,7 @@ from loadtest.bench.gate.report import (
 )
 from loadtest.bench.gate.settlement import fill_line, measure_settlement
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, repeat_disturbed, say
 from loadtest.bench.harness.fixtures import NO_LIMIT, make_fixture
 from loadtest.bench.harness.report import number
 from loadtest.bench.harness.servers import (
@@ -172,13 +173,15 @@ def _road(run: BenchmarkRun[Plan]) -> Road:
     plan, fixture = run.plan, make_fixture("bench-road")
     say(f"The whole road, {plan.road_seconds:g} s, nothing bound to a core")
     with running_shop(fixture.slug, place=run.place, stores=run.stores.pairs[0], settlers=plan.settlers) as shop:
-        road = travel(
+        once = partial(
+            travel,
             fixture,
             shop,
             seconds=plan.road_seconds,
             warm_up_seconds=plan.road_warm_up_seconds,
             connections=plan.road_connections,
         )
+        road = repeat_disturbed(once)
     say(f"  {road.decided_per_second:,.0f} durable decisions/s; {road.asked:,} asked, {road.decided:,} decided")
     return road
 

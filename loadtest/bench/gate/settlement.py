@@ -4,11 +4,13 @@ Never writes an order by itself.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 
@@ -16,9 +18,12 @@ from inventory.line import admission
 from inventory.line.admission import Ask, Code, SaleLine
 from inventory.records import request_id
 from inventory.redis import Client, connect, run_commands
-from loadtest.bench.harness.benchmark import say
+from loadtest.bench.harness import machine
+from loadtest.bench.harness.benchmark import repeat_disturbed, say
 from loadtest.bench.harness.fixtures import Fixture
+from loadtest.bench.load.payloads import address
 from shop.buyers import issue_buyer
+from shop.client_address import network_of
 from workers.settler import Settler
 
 BATCH = 500
@@ -26,46 +31,85 @@ BATCH = 500
 WARM_UP_REQUESTS = {BATCH: 5_000, 1: 20}
 MAX_SECONDS = 60.0
 CLIENT_TIMEOUT_SECONDS = 5.0
+# Of the buyers of this process: each has another address.
+NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settlement:
-    """Orders a second by batches and one by one, bytes of Redis a queued request. rates: of each round, by batch."""
+    """Orders a second by batches and one by one, bytes of Redis a queued request. rates: of each round, by batch.
+
+    limits: what after_batches returned, each round. settler_us: CPU of the settler for an order of a batch.
+    stolen: of the most disturbed round that counts.
+    """
 
     batched_per_second: float
     single_per_second: float
     bytes_per_request: float
     rates: dict[int, list[float]]
+    limits: list[float]
+    settler_us: float
+    stolen: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emptied:
+    """A line that was filled and settled. bytes_each: of Redis, as it waited; cpu_us: of the settler for an order.
+
+    limit: what was measured of it afterwards.
+    """
+
+    per_second: float
+    cpu_us: float
+    bytes_each: float
+    limit: float
+    stolen: float
 
 
 def measure_settlement(
-    fixture: Fixture, *, rounds: int, batched: int, single: int, after_batches: Callable[[], None] = lambda: None
+    fixture: Fixture, *, rounds: int, batched: int, single: int, after_batches: Callable[[], float] = lambda: 0.0
 ) -> Settlement:
     """Settle `batched` requests at batch 500 and `single` ones at batch 1 in turns; return the middle rates.
 
-    after_batches: what is measured of them each time.
+    after_batches: what is measured of them each time. A round that the host disturbed is measured again,
+    with what comes after it.
     """
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
-    rates: dict[int, list[float]] = {BATCH: [], 1: []}
-    sizes: list[float] = []
+    emptied: dict[int, list[Emptied]] = {BATCH: [], 1: []}
     with ExitStack() as stack:
-        settlers = {batch: stack.enter_context(warm_settler(client, fixture, batch=batch)) for batch in rates}
+        settlers = {batch: stack.enter_context(warm_settler(client, fixture, batch=batch)) for batch in emptied}
         for _ in range(rounds):
             for batch, count in ((BATCH, batched), (1, single)):
-                before = used_memory(client)
-                fill_line(client, fixture, count=count)
-                if batch == BATCH:
-                    sizes.append((used_memory(client) - before) / count)
-                rates[batch].append(count / empty_line(settlers[batch], count=count))
-                say(f"  batch {batch:>3}: {rates[batch][-1]:>8,.0f} orders/s")
-                if batch == BATCH:
-                    after_batches()
+                after = after_batches if batch == BATCH else lambda: 0.0
+                once = partial(_fill_and_empty, client, fixture, settlers[batch], batch=batch, count=count, after=after)
+                emptied[batch].append(repeat_disturbed(once))
+    rates = {batch: [each.per_second for each in found] for batch, found in emptied.items()}
     return Settlement(
         batched_per_second=statistics.median(rates[BATCH]),
         single_per_second=statistics.median(rates[1]),
-        bytes_per_request=statistics.median(sizes),
+        bytes_per_request=statistics.median(each.bytes_each for each in emptied[BATCH]),
         rates=rates,
+        limits=[each.limit for each in emptied[BATCH]],
+        settler_us=statistics.median(each.cpu_us for each in emptied[BATCH]),
+        stolen=max(each.stolen for found in emptied.values() for each in found),
     )
+
+
+def _fill_and_empty(
+    client: Client, fixture: Fixture, settler: Settler, *, batch: int, count: int, after: Callable[[], float]
+) -> Emptied:
+    before = used_memory(client)
+    fill_line(client, fixture, count=count)
+    size = used_memory(client) - before
+    stolen, cpu_seconds = machine.Stolen(), time.process_time()
+    seconds = empty_line(settler, count=count)
+    cpu_us = (time.process_time() - cpu_seconds) / count * 1e6
+    limit = after()
+    found = Emptied(
+        per_second=count / seconds, cpu_us=cpu_us, bytes_each=size / count, limit=limit, stolen=stolen.share()
+    )
+    say(f"  batch {batch:>3}: {found.per_second:>8,.0f} orders/s   {cpu_us:>6.1f} µs   stolen {found.stolen:>4.1%}")
+    return found
 
 
 def used_memory(client: Client) -> int:
@@ -82,7 +126,7 @@ def fill_line(client: Client, fixture: Fixture, *, count: int) -> None:
 
 def admit(client: Client, fixture: Fixture, asks: Sequence[Ask]) -> None:
     """Let `asks` into the line of a sale. Raises RuntimeError when one is not let in."""
-    line = SaleLine(fixture.sale_id, fixture.sku)
+    line = SaleLine(fixture.sale_id, fixture.sku, fixture.network_limit)
     for start in range(0, len(asks), admission.MAX_PER_CALL):
         answers = admission.admit(client, line, asks[start : start + admission.MAX_PER_CALL])
         if any(answer.code != Code.ADMITTED for answer in answers):
@@ -90,10 +134,10 @@ def admit(client: Client, fixture: Fixture, asks: Sequence[Ask]) -> None:
 
 
 def fresh_ask(fixture: Fixture) -> Ask:
-    """Return an ask for one unit by a new buyer."""
+    """Return an ask for one unit by a new buyer, from a network of their own: as the gate hands it on."""
     buyer, _token = issue_buyer()
     name = request_id(sale_id=fixture.sale_id, request_key=fixture.request_key, buyer=buyer, idempotency_key="")
-    return Ask(name, buyer, 1)
+    return Ask(name, buyer, 1, network=network_of(address(next(NUMBERS))))
 
 
 @contextmanager

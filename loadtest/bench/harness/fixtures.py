@@ -16,7 +16,7 @@ from inventory.signing import MAC_LENGTH
 from inventory.states import State
 from shop.models import Product, Sale
 from shop.orders import holds
-from shop.sales.catalogue import prime_sale
+from shop.sales.catalogue import find_sale, prime_sale
 
 # More than any run can ask for: a sale that sells out would be answered from memory and flatter the gate.
 UNITS = 5_000_000
@@ -54,7 +54,7 @@ UPDATE shop_payment SET state = 'refunded' WHERE order_id IN (SELECT id FROM ref
 
 @dataclass(frozen=True, kw_only=True)
 class Fixture:
-    """One sale and what belongs to it."""
+    """One sale and what belongs to it. network_limit: for how many units one network is let in."""
 
     slug: str
     sku: str
@@ -62,6 +62,7 @@ class Fixture:
     request_key: bytes
     scope: Scope
     opens_at: datetime
+    network_limit: int
 
 
 def make_fixture(sku: str, *, hold_seconds: int = 600, units: int = UNITS, opens_in_seconds: float = 0.0) -> Fixture:
@@ -71,7 +72,13 @@ def make_fixture(sku: str, *, hold_seconds: int = 600, units: int = UNITS, opens
     prime_sale(sku)
     scope = Scope(sku=sku, stock_id=sale.stock_id, sale_id=sale.pk)
     return Fixture(
-        slug=sku, sku=sku, sale_id=sale.pk, request_key=sale.request_key.encode(), scope=scope, opens_at=opens_at
+        slug=sku,
+        sku=sku,
+        sale_id=sale.pk,
+        request_key=sale.request_key.encode(),
+        scope=scope,
+        opens_at=opens_at,
+        network_limit=find_sale(sku).network_limit,
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from loadtest.bench.load.loop import LoadFailed, LoadLoop, Wire
@@ -15,6 +15,7 @@ from loadtest.bench.load.loop import LoadFailed, LoadLoop, Wire
 DRAIN_SECONDS = 5.0
 FLOOD_CONNECTIONS = 128
 MAX_HELD_BACK_SECONDS = 0.1
+UNAVAILABLE = "503"
 
 
 @dataclass(kw_only=True)
@@ -35,13 +36,18 @@ class Load:
         """Answers a second in the window."""
         return self.answered / self.seconds
 
+    @property
+    def unavailable(self) -> float:
+        """The share of all answers that were 503: a store was too slow for a moment."""
+        return self.statuses[UNAVAILABLE] / sum(self.statuses.values())
+
     def wait_ms(self, share: float) -> float:
         """Return the wait in ms that `share` (0 to 1) of the answers did not pass."""
         return self.waits_ms[min(len(self.waits_ms) - 1, int(len(self.waits_ms) * share))] if self.waits_ms else 0.0
 
-    def must_be(self, status: str, *, of: str, also: str = "") -> None:
-        """Raise LoadFailed unless every answer had `status`. of: who answered; also: another one, which is counted."""
-        if set(self.statuses) - {also} != {status}:
+    def must_be(self, status: str, *, of: str, also: Collection[str] = ()) -> None:
+        """Raise LoadFailed unless every answer had `status`. of: who answered; also: others, which are counted."""
+        if set(self.statuses) - set(also) != {status}:
             raise LoadFailed(f"{of} answered {dict(self.statuses)}; every answer must be {status}")
 
 

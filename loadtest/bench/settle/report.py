@@ -18,7 +18,10 @@ OURS = "Fairdrop"
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Everything measured, each round. settled, single, copied in orders/s; all other numbers in seconds."""
+    """Everything measured, each round. settled, single, copied in orders/s; all other numbers in seconds.
+
+    stolen: share of the machine that its host took in the most disturbed round of settlement and expiry.
+    """
 
     settled: list[float]
     single: list[float]
@@ -28,6 +31,7 @@ class Results:
     payments: PaymentWaits
     audits: list[float]
     counts: list[float]
+    stolen: float
 
 
 def figures_of(results: Results, *, holds: int, orders: int) -> list[Figure]:
@@ -38,6 +42,7 @@ def figures_of(results: Results, *, holds: int, orders: int) -> list[Figure]:
         *expiry_figures(results.expiry, results.plain_expiry, holds=holds),
         *payment_figures(confirm_ms=waits.confirm_ms, commit_ms=waits.commit_ms, call_ms=waits.call_ms),
         *audit_figures(results.audits, results.counts, orders=orders),
+        Figure("settlement, expiry: share of the machine its host took, worst round", value=results.stolen),
     ]
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from functools import partial
 
 from django.db import connection
 
 from inventory.audit.run import Scope
-from loadtest.bench.gate.settlement import BATCH, measure_settlement
-from loadtest.bench.harness import limits
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
-from loadtest.bench.harness.fixtures import faults_of, fill_books, make_fixture
+from loadtest.bench.gate.settlement import BATCH, Settlement, measure_settlement
+from loadtest.bench.harness import limits, machine
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, repeat_disturbed, say
+from loadtest.bench.harness.fixtures import Fixture, faults_of, fill_books, make_fixture
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.settle import expiry as expiry_alone
 from loadtest.bench.settle.payments import PaymentWaits, measure_payments
@@ -24,18 +26,19 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     limits.make_raw_tables()
     # First: what the others leave behind is written to the disk and vacuumed for a while, and waits show that.
     waits, paid = _pay(run)
-    rates, copied, settled = _settle(plan)
-    expiry, plain_expiry, expired = _expire(plan)
+    settlement, settled = _settle(plan)
+    expiries, expired = _expire(plan)
     audits, counts, audit_faults = _audit(plan)
     results = Results(
-        settled=rates[BATCH],
-        single=rates[1],
-        copied=copied,
-        expiry=expiry,
-        plain_expiry=plain_expiry,
+        settled=settlement.rates[BATCH],
+        single=settlement.rates[1],
+        copied=settlement.limits,
+        expiry=[each.seconds for each in expiries],
+        plain_expiry=[each.plain_seconds for each in expiries],
         payments=waits,
         audits=audits,
         counts=counts,
+        stolen=max(settlement.stolen, *(each.stolen for each in expiries)),
     )
     return Findings(
         figures=figures_of(results, holds=plan.expired, orders=plan.audited),
@@ -46,31 +49,45 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     )
 
 
-def _settle(plan: Plan) -> tuple[dict[int, list[float]], list[float], Scope]:
+def _settle(plan: Plan) -> tuple[Settlement, Scope]:
     say("Settlement with holds, history and movements")
     fixture = make_fixture("bench-settlement")
-    copied: list[float] = []
 
-    def copy() -> None:
-        copied.append(limits.copied_per_second(fixture.sale_id, newest=plan.settled))
-        say(f"  copied   : {copied[-1]:>8,.0f} orders/s")
+    def copy() -> float:
+        copied = limits.copied_per_second(fixture.sale_id, newest=plan.settled)
+        say(f"  copied   : {copied:>8,.0f} orders/s")
+        return copied
 
     settlement = measure_settlement(
         fixture, rounds=plan.settle_rounds, batched=plan.settled, single=plan.single, after_batches=copy
     )
-    return settlement.rates, copied, fixture.scope
+    return settlement, fixture.scope
 
 
-def _expire(plan: Plan) -> tuple[list[float], list[float], Scope]:
+@dataclass(frozen=True, kw_only=True)
+class Expiry:
+    """How long an expirer took for holds that were due, and plain statements for the same rows."""
+
+    seconds: float
+    plain_seconds: float
+    stolen: float
+
+
+def _expire(plan: Plan) -> tuple[list[Expiry], Scope]:
     say(f"Expiry of {plan.expired:,} due holds")
     fixture = make_fixture("bench-expiry", hold_seconds=expiry_alone.HOLD_SECONDS)
-    expiry, plain = [], []
-    for _ in range(plan.expiry_rounds):
-        expiry_alone.make_due(fixture, holds=plan.expired)
-        plain.append(limits.expiry_seconds(fixture.sale_id, newest=plan.expired))
-        expiry.append(expiry_alone.expiry_seconds(fixture, holds=plan.expired))
-        say(f"  {expiry[-1]:.2f} s   plain statements {plain[-1]:.2f} s")
-    return expiry, plain, fixture.scope
+    once = partial(_expire_once, fixture, holds=plan.expired)
+    return [repeat_disturbed(once) for _ in range(plan.expiry_rounds)], fixture.scope
+
+
+def _expire_once(fixture: Fixture, *, holds: int) -> Expiry:
+    expiry_alone.make_due(fixture, holds=holds)
+    stolen = machine.Stolen()
+    plain = limits.expiry_seconds(fixture.sale_id, newest=holds)
+    seconds = expiry_alone.expiry_seconds(fixture, holds=holds)
+    found = Expiry(seconds=seconds, plain_seconds=plain, stolen=stolen.share())
+    say(f"  {seconds:.2f} s   plain statements {plain:.2f} s   stolen {found.stolen:.1%}")
+    return found
 
 
 def _pay(run: BenchmarkRun[Plan]) -> tuple[PaymentWaits, Scope]:

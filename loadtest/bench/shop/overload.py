@@ -9,14 +9,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from django.db import connection
 
 from inventory.redis import connect
 from loadtest.bench.gate.end_to_end import CLIENT_TIMEOUT_SECONDS, wait_until_decided
-from loadtest.bench.harness.benchmark import say
+from loadtest.bench.harness.benchmark import repeat_disturbed, say
 from loadtest.bench.harness.fixtures import Fixture
-from loadtest.bench.harness.machine import GENERATOR, microseconds_each, one_row, used
+from loadtest.bench.harness.machine import GENERATOR, Stolen, microseconds_each, one_row, used
 from loadtest.bench.harness.report import quantile, ratio
 from loadtest.bench.harness.servers import RunningShop
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
@@ -64,7 +65,7 @@ class Pressure:
 class Step:
     """One offered rate and what came of it, both a second; waits in ms from the intended moment to the 202.
 
-    cpu_us: µs of CPU of each part for an answer.
+    cpu_us: µs of CPU of each part for an answer. stolen: share of the machine's time that its host gave to others.
     """
 
     offered: float
@@ -72,6 +73,7 @@ class Step:
     wait_p50_ms: float = 0.0
     wait_p99_ms: float = 0.0
     cpu_us: Mapping[str, float] = field(default_factory=dict)
+    stolen: float = 0.0
 
     @property
     def keeps_up(self) -> bool:
@@ -84,7 +86,8 @@ class OverloadRun:
     """What came of it. Every second of the run: decided, and the p99 in ms to a 202 of those who came in it.
 
     begin, end: of the overload, in those seconds; sent: share of the offered that could be sent; cpu_us: of each part
-    for an answer, over the whole run; shop_cpu_us: of all parts but the generator for a decision, over the whole run.
+    for an answer, over the whole run; shop_cpu_us: of all parts but the generator for a decision, over the whole run;
+    stolen: share of the machine's time that its host gave to others, over the whole run.
     """
 
     steps: Sequence[Step]
@@ -101,6 +104,7 @@ class OverloadRun:
     well_after_seconds: float
     cpu_us: Mapping[str, float] = field(default_factory=dict)
     shop_cpu_us: float = float("nan")
+    stolen: float = 0.0
 
 
 def next_offer(steps: Sequence[Step]) -> float | None:
@@ -146,50 +150,64 @@ def measure_overload(fixture: Fixture, shop: RunningShop, *, pressure: Pressure)
     """Find the knee, go beyond it, come back. Raises LoadFailed when there is no rate at which the shop keeps up."""
     steps: list[Step] = []
     while len(steps) < pressure.most_steps and (offered := next_offer(steps)) is not None:
-        steps.append(_step(fixture, shop, offered=offered, pressure=pressure))
-        say(_line(steps[-1]))
+        steps.append(repeat_disturbed(partial(_step, fixture, shop, offered=offered, pressure=pressure)))
     knee = knee_of(steps)
     if knee is None:
         raise LoadFailed("the shop kept up with no rate that was offered")
     say(f"  the knee: {knee.offered:,.0f} a second; now {pressure.overload:g} times that")
-    return _go_beyond(fixture, shop, steps=steps, knee=knee, pressure=pressure)
+    return repeat_disturbed(partial(_go_beyond, fixture, shop, steps=steps, knee=knee, pressure=pressure))
 
 
 def _line(step: Step) -> str:
     mark = "keeps up" if step.keeps_up else "falls behind"
     waits = f"p50 {step.wait_p50_ms:>7.1f} ms   p99 {step.wait_p99_ms:>8.1f} ms"
-    return f"  offered {step.offered:>7,.0f}/s   decided {step.goodput:>7,.0f}/s   {waits}   {mark}"
+    rates = f"offered {step.offered:>7,.0f}/s   decided {step.goodput:>7,.0f}/s"
+    return f"  {rates}   {waits}   stolen {step.stolen:>4.1%}   {mark}"
 
 
 def _step(fixture: Fixture, shop: RunningShop, *, offered: float, pressure: Pressure) -> Step:
     warm_up, seconds = pressure.step_warm_up_seconds, pressure.step_seconds
     payloads = fresh_payloads(fixture.slug, port=shop.web.port, count=int(offered * (warm_up + seconds)) + 1)
     moments = evenly((offered, warm_up + seconds))
-    answers, begins_at, cpu_us = _drive(fixture, shop, payloads, moments, connections=pressure.connections)
+    drive = _drive(fixture, shop, payloads, moments, connections=pressure.connections)
+    answers, begins_at = drive.answers, drive.begins_at
     waits = answers.waits_ms(ADMITTED, begin=warm_up)
-    return Step(
+    step = Step(
         offered=offered,
         goodput=_decided(fixture, begins_at + warm_up, seconds=seconds) / seconds,
         wait_p50_ms=quantile(waits, 0.5),
         wait_p99_ms=quantile(waits, 0.99),
-        cpu_us=cpu_us,
+        cpu_us=drive.cpu_us,
+        stolen=drive.stolen,
     )
+    say(_line(step))
+    return step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """What a crowd was answered, when it began, each part's CPU µs for an answer, and what the host took meanwhile."""
+
+    answers: Answers
+    begins_at: float
+    cpu_us: dict[str, float]
+    stolen: float
 
 
 def _drive(
     fixture: Fixture, shop: RunningShop, payloads: Iterable[bytes], moments: Iterable[float], *, connections: int
-) -> tuple[Answers, float, dict[str, float]]:
-    """Let a crowd ask and wait until all is decided; return the answers, when it began, each part's CPU µs for one."""
+) -> Drive:
+    """Let a crowd ask, and wait until all is decided."""
     begins_at = time.time() + LEAD_SECONDS
     crowd = ArrivalRun(shop.web.port, connections=connections, patience_seconds=PATIENCE_SECONDS)
     crowd.connect()
     time.sleep(max(0.0, begins_at - time.time() - READY_SECONDS))  # a shop that rests until then is not measured
-    before, own = shop.crew.read(), time.process_time()
+    before, own, stolen = shop.crew.read(), time.process_time(), Stolen()
     answers = crowd.run(payloads, moments, begins_at=begins_at)
     own = time.process_time() - own
     wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), fixture.sku)
     cpu_us = microseconds_each(used(before, shop.crew.read(), generator=own), answers=len(answers.status))
-    return answers, begins_at, cpu_us
+    return Drive(answers=answers, begins_at=begins_at, cpu_us=cpu_us, stolen=stolen.share())
 
 
 def _decided(fixture: Fixture, begin: float, *, seconds: float) -> int:
@@ -206,7 +224,8 @@ def _go_beyond(
     slug, port = fixture.slug, shop.web.port
     ready = fresh_payloads(slug, port=port, count=int(READY_PER_SECOND * seconds))
     payloads = itertools.chain(ready, endless_payloads(slug, port=port))
-    answers, begins_at, cpu_us = _drive(fixture, shop, payloads, moments, connections=pressure.connections)
+    drive = _drive(fixture, shop, payloads, moments, connections=pressure.connections)
+    answers, begins_at = drive.answers, drive.begins_at
     begin = int(pressure.calm_seconds)
     end = begin + int(seconds)
     last = end + int(pressure.after_seconds)
@@ -226,8 +245,9 @@ def _go_beyond(
         sent=1 - answers.given_up / int(storm * seconds),
         statuses=answers.statuses(),
         normal_p99_ms=normal_ms,
-        cpu_us=cpu_us,
-        shop_cpu_us=_cpu_of_a_decision(answers, cpu_us),
+        cpu_us=drive.cpu_us,
+        shop_cpu_us=_cpu_of_a_decision(answers, drive.cpu_us),
+        stolen=drive.stolen,
         well_after_seconds=well_after(p99_ms[end:], normal_ms=normal_ms, tolerance=pressure.tolerance),
     )
 

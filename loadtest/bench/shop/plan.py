@@ -65,14 +65,17 @@ METHOD = (
     "Everything in one run on one machine, with stores of its own: PostgreSQL with fsync, Valkey with appendfsync "
     "always. Web ({web_workers} process, {crowd_workers} in the spike, whose connections are more than one may hold), "
     "{settlers} settler, both stores and the load generator share all cores; "
-    "nothing is bound to one, except for the sold-out answers. The generators are bare epoll loops of our own.",
+    "nothing is bound to one, except for the sold-out answers. The generators are bare epoll loops of our own. A "
+    "measurement in which the host took more than 5 % of the machine is repeated, twice at most; the share it took is "
+    "shown.",
     "Limits, in the same run: a server that does nothing (an ASGI application on the same server with the same flags "
     "that reads the body and answers); Redis without a script (ZADD and HSET, 512 requests a round trip); the disk "
     "(a page written and fdatasync, one after the other); the rows of a sale copied, 500 to a transaction, into tables "
     "with the same columns, indexes and constraints. ÷ limit is the figure over its limit, whatever else that limit "
     "leaves out.",
     "Sustained: {road_connections} connections, one request in flight on each, every request by a buyer never seen "
-    "before; any answer but 202 fails the run. Counted are orders decided in PostgreSQL within the "
+    "before, from a network of its own; any answer but 202 and 503 fails the run, and more than one 503 in a thousand. "
+    "CPU: of each part's processes, over the decisions. Counted are orders decided in PostgreSQL within the "
     "{road_seconds:g} s; the generator rests while too many are undecided. Its limit: the rows copied.",
     "Spike: {buyers:,} buyers, each with a connection of its own, opened before; the sale has {spike_units:,} units "
     "and opens at a moment known to all. Every buyer asks at that moment, and every wait counts from it, so it "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from statistics import median as middle
 from typing import TYPE_CHECKING
 
-from loadtest.bench.gate.report import busy_share, median, per_cpu_second, ratio_of_rounds
+from loadtest.bench.gate.report import MAX_UNAVAILABLE, busy_share, median, per_cpu_second, ratio_of_rounds
+from loadtest.bench.harness.machine import POSTGRES, REDIS, SETTLER
 from loadtest.bench.harness.report import Figure, quantile, ratio
 from loadtest.bench.shop.overload import spread
 
@@ -25,6 +27,7 @@ MIN_SOLD_OUT = 1.5
 MIN_OVERLOAD = 0.9
 MAX_REFUSED = 0.8
 MAX_WEB_MIB = 120
+MAX_SETTLEMENT_US, MAX_REDIS_US = 38, 15
 MAX_SPREAD = 0.15
 
 
@@ -39,7 +42,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Everything measured. noop_spike: the same crowd before a server that does nothing; web_mib: after all."""
+    """Everything measured. noop_spike: the same crowd before a server that does nothing.
+
+    web_mib: of the web process after all; let_in: the asks that it had let in by then.
+    """
 
     limits: Limits
     turns: Sequence[Turn]
@@ -50,6 +56,7 @@ class Results:
     costs: Costs
     faults: Sequence[str]
     web_mib: float
+    let_in: int
 
 
 def figures_of(results: Results) -> list[Figure]:
@@ -59,7 +66,8 @@ def figures_of(results: Results) -> list[Figure]:
         *road_figures(results.road, copied=copied, noop=median(results.turns, side="no-op")),
         *spike_figures(results.spikes, results.noop_spike),
         *sold_out_figures(results.turns),
-        *overload_figures(results.overload, sustained_us=results.road.shop_cpu_us, web_mib=results.web_mib),
+        *overload_figures(results.overload, sustained_us=results.road.shop_cpu_us),
+        *memory_figures(results.web_mib, let_in=results.let_in),
         *cost_figures(costs.by_skus, costs.by_line, copied_us=1_000_000 / copied),
         *limit_figures(results.limits, results.turns),
     ]
@@ -73,8 +81,21 @@ def road_figures(road: Road, *, copied: float, noop: float) -> list[Figure]:
         Figure(name, value=decided, unit="decisions/s", at_least=MIN_SUSTAINED, aim=AIM_SUSTAINED, limit=copied),
         Figure("sustained ÷ no-op server on one core", value=of_noop, at_least=MIN_OF_NOOP, aim=AIM_OF_NOOP),
         Figure("sustained: CPU of web, settler and stores for a decision", value=road.shop_cpu_us, unit="µs"),
+        Figure(
+            "sustained: CPU of PostgreSQL and settler for a decision",
+            value=road.cpu_us.get(POSTGRES, nan) + road.cpu_us.get(SETTLER, nan),
+            unit="µs",
+            at_most=MAX_SETTLEMENT_US,
+        ),
+        Figure(
+            "sustained: CPU of Redis for a purchase, admitted and settled",
+            value=road.cpu_us.get(REDIS, nan),
+            unit="µs",
+            at_most=MAX_REDIS_US,
+        ),
+        Figure("sustained: share of the machine its host took", value=road.stolen),
         Figure("sustained: wait for the 202, p99", value=road.wait_p99_ms, unit="ms"),
-        Figure("sustained: share of 503", value=road.unavailable, at_most=0.001),
+        Figure("sustained: share of 503", value=road.unavailable, at_most=MAX_UNAVAILABLE),
     ]
 
 
@@ -95,6 +116,9 @@ def spike_figures(spikes: Sequence[Spike], noop: Spike) -> list[Figure]:
         Figure("spike: last decision after the first request", value=last, unit="s", at_most=5),
         Figure("spike: buyers told neither place nor sold out", value=failures, at_most=0),
         Figure("spike: 503 that were sent again, most", value=max(spike.shed for spike in spikes)),
+        Figure(
+            "spike: share of the machine its host took, worst", value=max(spike.stolen for spike in (noop, *spikes))
+        ),
     ]
 
 
@@ -111,10 +135,10 @@ def sold_out_figures(turns: Sequence[Turn]) -> list[Figure]:
     ]
 
 
-def overload_figures(found: OverloadRun, *, sustained_us: float, web_mib: float) -> list[Figure]:
+def overload_figures(found: OverloadRun, *, sustained_us: float) -> list[Figure]:
     """Return the figures of the overload; its limit is the knee.
 
-    sustained_us: the shop's CPU for a decision under a load that it keeps up with. web_mib: of the web process.
+    sustained_us: the shop's CPU for a decision under a load that it keeps up with.
     """
     knee, per_cpu = found.knee, ratio(sustained_us, found.shop_cpu_us)
     name = "overload: decisions per second of the shop's CPU ÷ sustained"
@@ -128,7 +152,15 @@ def overload_figures(found: OverloadRun, *, sustained_us: float, web_mib: float)
         Figure(name, value=per_cpu, at_least=MIN_OVERLOAD),
         Figure("before the overload, p99", value=found.normal_p99_ms, unit="ms"),
         Figure("normal p99 again after", value=found.well_after_seconds, unit="s", at_most=5),
+        Figure("overload: share of the machine its host took", value=found.stolen),
+    ]
+
+
+def memory_figures(web_mib: float, *, let_in: int) -> list[Figure]:
+    """Return the memory of the web process. let_in: the asks that it had let in by then."""
+    return [
         Figure("web process after all that", value=web_mib, unit="MiB", at_most=MAX_WEB_MIB),
+        Figure("asks that it had let in by then", value=let_in, unit="asks"),
     ]
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import partial
 
 from inventory.redis import connect
 from loadtest.bench.gate.admission import (
@@ -21,7 +22,7 @@ from loadtest.bench.gate.admission import (
 from loadtest.bench.gate.end_to_end import Road, travel
 from loadtest.bench.gate.settlement import fill_line
 from loadtest.bench.harness import limits, machine
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, repeat_disturbed, say
 from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import GATE, NOOP, RunningShop, running_shop, serving
@@ -37,6 +38,7 @@ from loadtest.bench.shop.tables import comparisons_of, picture_of
 LEAD_SECONDS = 4.0
 # The generator must not be faster than this for long: more payloads than that are not prepared.
 MAX_PER_SECOND = 18_000
+LET_IN = "SELECT count(*) FROM shop_order WHERE sale_id IN (%s, %s)"
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -90,6 +92,7 @@ def measure_all(run: BenchmarkRun[Plan]) -> Results:
         costs=costs,
         faults=[*road.audit_faults, *(fault for each in fixtures for fault in faults_of(each.scope))],
         web_mib=web_mib,
+        let_in=machine.one_row(LET_IN, sustained.sale_id, crowded.sale_id)[0],
     )
 
 
@@ -111,7 +114,8 @@ def _sold_out(run: BenchmarkRun[Plan]) -> list[Turn]:
 
 def _sustain(fixture: Fixture, shop: RunningShop, *, plan: Plan) -> Road:
     say(f"Sustained, {plan.road_seconds:g} s")
-    road = travel(
+    once = partial(
+        travel,
         fixture,
         shop,
         seconds=plan.road_seconds,
@@ -119,6 +123,7 @@ def _sustain(fixture: Fixture, shop: RunningShop, *, plan: Plan) -> Road:
         connections=plan.road_connections,
         max_per_second=MAX_PER_SECOND,
     )
+    road = repeat_disturbed(once)
     say(f"  {road.decided_per_second:,.0f} durable decisions/s; p99 to the 202 {road.wait_p99_ms:.1f} ms")
     return road
 
@@ -144,11 +149,13 @@ def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple
     say(f"Doors open: {plan.buyers:,} buyers at one instant")
     with serving("no-op crowd", NOOP, place=run.place, slug=probe.slug, workers=plan.crowd_workers) as noop:
         crew = machine.Crew(children={machine.WEB: [noop.child]})
-        noop_spike = _spike(
-            probe.slug, port=noop.port, plan=plan, crew=crew, open_sale=lambda: Opening(time.time() + LEAD_SECONDS)
-        )
-    say(_spike_line("no-op", noop_spike))
-    spikes: list[Spike] = []
+
+        def open_nothing() -> Spike:
+            return _spike(
+                probe.slug, port=noop.port, plan=plan, crew=crew, open_sale=lambda: Opening(time.time() + LEAD_SECONDS)
+            )
+
+        noop_spike = _repeated("no-op", open_nothing)
     opened: list[Fixture] = []
 
     def open_sale() -> Opening:
@@ -156,12 +163,23 @@ def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple
         opened.append(make_fixture(slug, units=plan.spike_units, opens_in_seconds=LEAD_SECONDS))
         return Opening(opened[-1].opens_at.timestamp(), fixture=opened[-1])
 
-    for number in range(plan.spikes):
+    def open_next() -> Spike:
         time.sleep(plan.rest_seconds)
-        slug = f"bench-spike-{number}"
-        spikes.append(_spike(slug, port=shop.web.port, plan=plan, crew=shop.crew, open_sale=open_sale))
-        say(_spike_line("shop", spikes[-1]))
-    return noop_spike, spikes, opened
+        slug = f"bench-spike-{len(opened)}"
+        return _spike(slug, port=shop.web.port, plan=plan, crew=shop.crew, open_sale=open_sale)
+
+    return noop_spike, [_repeated("shop", open_next) for _ in range(plan.spikes)], opened
+
+
+def _repeated(name: str, measure_once: Callable[[], Spike]) -> Spike:
+    """Open the doors, and once more while the host disturbs it; say what came of each."""
+
+    def open_doors() -> Spike:
+        spike = measure_once()
+        say(_spike_line(name, spike))
+        return spike
+
+    return repeat_disturbed(open_doors)
 
 
 def _spike(slug: str, *, port: int, plan: Plan, crew: machine.Crew, open_sale: Callable[[], Opening]) -> Spike:
@@ -174,7 +192,8 @@ def _spike_line(name: str, spike: Spike) -> str:
     p99 = {status: quantile(spike.waits_ms.get(status, []), 0.99) for status in (ADMITTED, REFUSED)}
     return (
         f"  {name:<6} p99 to 202 {p99[ADMITTED]:>7.1f} ms   to 409 {p99[REFUSED]:>7.1f} ms   "
-        f"last decision {spike.last_decision_seconds:>5.2f} s   {dict(spike.statuses)}, {spike.shed} sent again"
+        f"last decision {spike.last_decision_seconds:>5.2f} s   {dict(spike.statuses)}, {spike.shed} sent again   "
+        f"stolen {spike.stolen:.1%}"
     )
 
 

@@ -15,7 +15,7 @@ from django.conf import settings
 from inventory.line import reading
 from inventory.redis import connect
 from loadtest.bench.harness.fixtures import Fixture
-from loadtest.bench.harness.machine import Crew, one_row, used
+from loadtest.bench.harness.machine import Crew, Stolen, one_row, used
 from loadtest.bench.load.arrivals import Answers, allow_connections, ask_together, go_home, stand_ready
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
@@ -33,7 +33,8 @@ class Spike:
     """Waits in ms from the instant; last_decision_seconds: from the instant to the last decision in PostgreSQL.
 
     statuses: how many buyers had each as their last answer; shed: 503 that were sent again.
-    cpu_seconds: what each part used, from the opening to the last answer.
+    cpu_seconds: what each part used, from the opening to the last answer; stolen: share of the machine's time that its
+    host gave to others meanwhile.
     """
 
     waits_ms: Mapping[int, list[float]]
@@ -43,6 +44,7 @@ class Spike:
     last_decision_seconds: float = 0.0
     decided: int = 0
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    stolen: float = 0.0
 
     @property
     def failures(self) -> int:
@@ -85,7 +87,7 @@ def measure_spike(
         for each in ready:
             each.result()
         opening = open_sale()
-        before, own = crew.read(), sum(map(own_seconds, crowds))
+        before, own, stolen = crew.read(), sum(map(own_seconds, crowds)), Stolen()
         asked = [
             threads.submit(hand.ask, ask_together, requests=share, begins_at=opening.opens_at) for hand, share in crowds
         ]
@@ -93,13 +95,13 @@ def measure_spike(
             answers.add(told.result())
         # Before the connections end: closing 20,000 of them is work that no buyer waited for.
         own = sum(map(own_seconds, crowds)) - own
-        cpu_seconds = used(before, crew.read(), generator=own)
+        cpu_seconds, share = used(before, crew.read(), generator=own), stolen.share()
         for hand, _ in crowds:
             hand.ask(go_home)
-    return _result(answers, opening, cpu_seconds=cpu_seconds)
+    return _result(answers, opening, cpu_seconds=cpu_seconds, stolen=share)
 
 
-def _result(answers: Answers, opening: Opening, *, cpu_seconds: Mapping[str, float]) -> Spike:
+def _result(answers: Answers, opening: Opening, *, cpu_seconds: Mapping[str, float], stolen: float) -> Spike:
     """Return what became of everybody, once the last decision is in the books."""
     statuses = answers.statuses()
     decided_at, decided = _last_decision(opening.fixture) if opening.fixture else (opening.opens_at, 0)
@@ -111,6 +113,7 @@ def _result(answers: Answers, opening: Opening, *, cpu_seconds: Mapping[str, flo
         last_decision_seconds=decided_at - opening.opens_at,
         decided=decided,
         cpu_seconds=cpu_seconds,
+        stolen=stolen,
     )
 
 

@@ -15,23 +15,37 @@ from loadtest.bench.harness.report import Comparison, number, quantile, ratio
 from loadtest.bench.shop.report import ADMITTED, MAX_SPREAD, REFUSED, Results
 
 if TYPE_CHECKING:
+    from loadtest.bench.gate.end_to_end import CommandCost
     from loadtest.bench.shop.costs import Cost, Costs
     from loadtest.bench.shop.overload import OverloadRun
     from loadtest.bench.shop.spike import Spike
 
 SHARES = (0.5, 0.9, 0.99, 1.0)
+COMMANDS = ("command", "calls a decision", "µs a decision")
+MIN_SHOWN_US = 0.02
 HEAD = ("CPU µs for an answer", *PARTS, "together", "most answers/s")
 
 
 def comparisons_of(results: Results) -> list[Comparison]:
     """Return every table."""
     return [
+        redis_commands(results.road.redis),
         _spikes(results),
         spike_shares(results.spikes, results.noop_spike),
         _steps(results.overload),
         overload_shares(results.overload),
         _costs(results.costs),
     ]
+
+
+def redis_commands(costs: Mapping[str, CommandCost]) -> Comparison:
+    """Return what each command took of Redis for one sustained decision, the longest first."""
+    rows = [(name, f"{cost.calls:.3f}", f"{cost.us:.2f}") for name, cost in costs.items() if cost.us >= MIN_SHOWN_US]
+    note = (
+        "By the clock of Redis. The time of a script (evalsha) holds that of the commands that it runs, which stand "
+        "under their own names too."
+    )
+    return Comparison(title="Redis for a sustained decision, by command", head=COMMANDS, rows=rows, note=note)
 
 
 def _cores() -> int:

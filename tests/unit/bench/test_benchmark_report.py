@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from loadtest.bench.gate import admission
+from loadtest.bench.gate.admission import AdmissionPlan, Contender, Turn, measure_in_turns
 from loadtest.bench.gate.report import ADMISSION_SIDES, LONE, WITH_LIMITS, WITHOUT_LIMITS, admission_figures
 from loadtest.bench.harness.benchmark import in_turns
 from loadtest.bench.harness.charts import bars
@@ -24,7 +26,7 @@ from loadtest.bench.harness.report import (
     sentence,
     table,
 )
-from loadtest.bench.load.loader import Load
+from loadtest.bench.load.loader import UNAVAILABLE, Load
 from loadtest.bench.load.loop import LoadFailed, is_whole
 from loadtest.bench.load.subprocesses import hands_of
 from loadtest.bench.locks_queue.lock_sides import FAIR, RAW, REDIS_PY
@@ -164,13 +166,43 @@ def test_limits_may_cost_three_admissions_of_a_hundred() -> None:
         assert figures["admissions a second with limits ÷ without"].ok is not missed
 
 
+@pytest.mark.parametrize(("unavailable", "missed"), [(0.001, []), (0.002, ["share of 503, worst turn"])])
+def test_a_server_that_was_unavailable_in_one_turn_misses_its_floor(unavailable: float, missed: list[str]) -> None:
+    sides = [side for side, *_ in ADMISSION_SIDES] + [LONE, WITH_LIMITS, WITHOUT_LIMITS]
+    turns = [FakeTurn(side, 10_000) for side in sides for _ in range(3)]
+    turns[4].unavailable = unavailable
+    found = [each.name for each in admission_figures(turns) if not each.ok]  # type: ignore[arg-type]
+    assert [name for name in found if "503" in name] == missed
+
+
+def test_a_turn_that_the_host_disturbed_is_measured_again_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = {"shop": [0.0, 0.3, 0.2, 0.1, 0.9], "no-op": [0.06, 0.05]}
+    measured: list[str] = []
+
+    def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> Turn:
+        measured.append(contender.name)
+        stolen = shares[contender.name].pop(0)
+        return Turn(side=contender.name, per_second=1, busy=1, wait_p50_ms=1, wait_p99_ms=1, stolen=stolen)
+
+    monkeypatch.setattr(admission, "measure", measure)
+    sides = [Contender(server=None, slug="", buyers_per_second=0, name=name) for name in ("no-op", "shop")]  # type: ignore[arg-type]
+    plan = AdmissionPlan(rounds=2, seconds=1, warm_up_seconds=0, connections=1)
+    shares["no-op"].append(0.0)
+    turns = measure_in_turns(sides, plan=plan, loader_core=0)
+    # Twice at most: the last one counts, and its share is on the page.
+    assert measured == ["no-op", "no-op", "shop", "shop", "shop", "shop", "no-op"]
+    assert [(turn.side, turn.stolen) for turn in turns] == [
+        ("no-op", 0.05), ("shop", 0.0), ("shop", 0.1), ("no-op", 0.0)
+    ]  # fmt: skip
+
+
 class FakeTurn:
     def __init__(self, side: str, per_second: float) -> None:
         self.side = side
         self.per_second = per_second
         self.busy = 0.5
         self.wait_p50_ms = 1.5
-        self.stolen = 0.0
+        self.stolen = self.unavailable = 0.0
 
 
 @pytest.mark.parametrize(
@@ -196,6 +228,16 @@ def test_load_counts_only_the_window() -> None:
     assert load.per_second == 2
     assert load.wait_ms(0.5) == 3.0
     assert load.wait_ms(0.99) == 9.0
+
+
+def test_answers_that_are_allowed_also_are_counted_and_others_fail_the_load() -> None:
+    found = Counter({"202": 998, "503": 2})
+    load = Load(began_at=0.0, seconds=2.0, answered=4, statuses=found, waits_ms=[])
+    load.must_be("202", of="the shop", also=["", UNAVAILABLE])
+    assert load.unavailable == 0.002
+    for also in ([], ["", "429"]):
+        with pytest.raises(LoadFailed, match="every answer must be 202"):
+            load.must_be("202", of="the shop", also=also)
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.345, "0.34"), (99.994, "99.99"), (12_345.6, "12,346"), (-0.5, "-0.50")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import math
 import sys
@@ -10,24 +11,38 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
 import psutil
 import pytest
 
+from inventory.audit.run import Scope
+from loadtest.bench.gate import settlement
 from loadtest.bench.gate.admission import Turn
 from loadtest.bench.gate.end_to_end import Road
 from loadtest.bench.harness import machine
+from loadtest.bench.harness.benchmark import repeat_disturbed
 from loadtest.bench.harness.charts import Curve, curves
+from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.report import Figure, missed
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
+from loadtest.bench.load.payloads import address
 from loadtest.bench.shop import plan as shop_plan
 from loadtest.bench.shop.costs import Brake, Cost
 from loadtest.bench.shop.overload import OverloadRun, Step, knee_of, next_offer, spread, well_after
-from loadtest.bench.shop.report import cost_figures, overload_figures, road_figures, sold_out_figures, spike_figures
+from loadtest.bench.shop.report import (
+    cost_figures,
+    memory_figures,
+    overload_figures,
+    road_figures,
+    sold_out_figures,
+    spike_figures,
+)
 from loadtest.bench.shop.spike import Spike
 from loadtest.bench.summary import page_of, read_page
+from shop.client_address import origin_of
 from tests.support.waiting import assert_waits_at_most, wait_until
 from workers.embedded.child_process import ChildProcess
 
@@ -194,7 +209,7 @@ def test_cpu_time_of_a_process_that_ended_is_not_forgotten(tmp_path: Path) -> No
 
 ROAD = Road(
     decided_per_second=8_000, seconds=60, asked=1, decided=1, wait_p50_ms=1, wait_p99_ms=1, audit_faults=[],
-    web_mib=1, settler_mib=1, shop_cpu_us=90,
+    web_mib=1, settler_mib=1, cpu_us={"web": 37, "settler": 8, "PostgreSQL": 30, "Redis": 15},
 )  # fmt: skip
 SPIKE = Spike(
     waits_ms={202: [1_500.0], 409: [200.0]}, statuses={202: 1, 409: 1}, shed=0, silent=0, last_decision_seconds=5
@@ -220,6 +235,8 @@ STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=
         (road_figures(replace(ROAD, decided_per_second=7_999), copied=1, noop=26_000), 1),
         (road_figures(ROAD, copied=1, noop=27_000), 1),
         (road_figures(replace(ROAD, unavailable=0.002), copied=1, noop=26_000), 1),
+        (road_figures(replace(ROAD, cpu_us={**ROAD.cpu_us, "settler": 9}), copied=1, noop=26_000), 1),
+        (road_figures(replace(ROAD, cpu_us={**ROAD.cpu_us, "Redis": 16}), copied=1, noop=26_000), 1),
         (spike_figures([SPIKE], NOOP), 0),
         (spike_figures([replace(SPIKE, waits_ms={202: [1_501.0], 409: [201.0]})], NOOP), 2),
         (spike_figures([SPIKE, SPIKE, replace(SPIKE, statuses={202: 1, 500: 1})], NOOP), 1),
@@ -230,9 +247,11 @@ STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=
         (sold_out_figures([TURNS[0], replace(TURNS[1], per_second=29_999)]), 1),
         # A machine that is slow for a round, or for one side of a round, changes nothing.
         (sold_out_figures([*TURNS, *SLOW_TURNS, replace(TURNS[0], per_second=4_000), TURNS[1]]), 0),
-        (overload_figures(OVERLOAD, sustained_us=90, web_mib=120), 0),
-        (overload_figures(replace(OVERLOAD, shop_cpu_us=101, well_after_seconds=6), sustained_us=90, web_mib=120), 2),
-        (overload_figures(replace(OVERLOAD, well_after_seconds=math.inf), sustained_us=90, web_mib=121), 2),
+        (overload_figures(OVERLOAD, sustained_us=90), 0),
+        (overload_figures(replace(OVERLOAD, shop_cpu_us=101, well_after_seconds=6), sustained_us=90), 2),
+        (overload_figures(replace(OVERLOAD, well_after_seconds=math.inf), sustained_us=90), 1),
+        (memory_figures(120, let_in=1_000_000), 0),
+        (memory_figures(121, let_in=1_000_000), 1),
         (cost_figures(FLAT, FLAT, copied_us=50), 0),
         (cost_figures(STEEP, FLAT, copied_us=50), 2),
         (cost_figures(FLAT, STEEP, copied_us=50), 2),
@@ -240,6 +259,26 @@ STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=
 )
 def test_a_missed_floor_is_seen(figures: list[Figure], broken: int) -> None:
     assert len([figure.name for figure in figures if not figure.ok]) == broken
+
+
+@pytest.mark.parametrize(("stolen", "measured"), [([0.0], 1), ([0.05], 1), ([0.06, 0.0], 2), ([0.2, 0.3, 0.4], 3)])
+def test_a_disturbed_measurement_is_repeated_and_not_for_ever(stolen: list[float], measured: int) -> None:
+    roads = [replace(ROAD, stolen=share) for share in (*stolen, 0.0)]
+    left = iter(roads)
+    assert repeat_disturbed(lambda: next(left)) is roads[measured - 1]
+    assert len(list(left)) == len(roads) - measured
+
+
+def test_an_ask_that_fills_a_line_names_its_network_as_the_gate_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture = Fixture(
+        slug="lamp", sku="lamp", sale_id=1, request_key=b"k", scope=Scope(sku="lamp", stock_id=1, sale_id=1),
+        opens_at=datetime.now(UTC), network_limit=8,
+    )  # fmt: skip
+    monkeypatch.setattr(settlement, "NUMBERS", itertools.count())
+    sent = [address(number).encode() for number in range(300)]
+    networks = [origin_of(each, connection="127.0.0.1", proxies=1)[1] for each in sent]
+    assert [settlement.fresh_ask(fixture).network for _ in sent] == networks
+    assert len(set(networks)) == len(sent)
 
 
 def test_figures_are_held_against_their_limit() -> None:
