@@ -5,14 +5,20 @@ Needs no server.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from django.test import override_settings
 
 from inventory.exceptions import FairdropError, RedisUnavailable, Unavailable
+from shop.gate.purchase import Purchases
 from shop.gate.server.coalescer import Coalescer
+from shop.gate.server.rates import Rates
+from shop.replies import Head, LateAnswers
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -145,6 +151,33 @@ async def test_one_too_many_is_refused_at_once_and_the_others_are_served() -> No
     assert refused.value.retry_after_seconds == 1
     line.gate.set()
     assert await asyncio.gather(under_way, *waiting) == [0, 10, 20]
+
+
+class Sent:
+    """A reply that keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+
+    def send(self, head: Head, body: bytes, own_id: bytes = b"") -> None:
+        self.codes.append(json.loads(body)["code"])
+
+
+@in_a_loop
+async def test_while_too_many_wait_a_purchase_is_refused_before_its_token_and_body_are_read() -> None:
+    entry, ask = cast(Any, SimpleNamespace(card=SimpleNamespace(sale_id=1))), cast(Any, None)
+    sent, origin, no_token, no_json = Sent(), ("192.0.2.1", "192.0.2"), {b"host": b"shop"}, b"{"
+    with override_settings(GATE_MAX_WAITING=1):
+        purchases = Purchases(cast(Any, None), cast(Any, None), LateAnswers(), rates=Rates(0, 0))
+        waiting = purchases._coalescer(entry)
+    purchases.handle(sent, (entry, origin), no_token, no_json)
+    waiting.submit(ask)  # nothing is called before the loop goes on
+    purchases.handle(sent, (entry, origin), no_token, no_json)
+    waiting._waiting.remove(ask)
+    purchases.handle(sent, (entry, origin), no_token, no_json)
+    await purchases.stop()
+    # The control: before and after, the token is what is missed.
+    assert sent.codes == ["unauthenticated", "unavailable", "unauthenticated"]
 
 
 @in_a_loop
