@@ -27,8 +27,8 @@ from loadtest.record.facts import COMMAND_VARIABLE, command_line
 from loadtest.record.history import new_run_folder, runs_folder
 from loadtest.report import write_report
 from loadtest.report.index import write_index
-from loadtest.run.books import LOGS_FILE
 from loadtest.run.progress import ProgressLine
+from loadtest.run.public_logs import LOGS_FILE
 from loadtest.shop_api import ShopApi, ShopError, check_host
 from loadtest.users.crowd import clear_progress
 

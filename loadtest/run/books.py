@@ -19,10 +19,9 @@ from loadtest.plan.options import Wanted
 from loadtest.record.expectations import write_run
 from loadtest.record.files import write_whole
 from loadtest.record.history import history_files, is_complete, new_run_folder, runs_folder
-from loadtest.run.public_logs import check_log
+from loadtest.run.public_logs import LOGS_FILE, check_log
 from loadtest.shop_api import ShopApi, ShopError
 
-LOGS_FILE = "public_logs.txt"
 RECORD_PATIENCE_SECONDS = 90.0
 REST_PATIENCE_SECONDS = 60.0
 TICK_SECONDS = 0.2

@@ -54,7 +54,7 @@ def card(environment: dict[str, str], new_sku: Callable[[], str]) -> SaleCard:
 def web(environment: dict[str, str], card: SaleCard, tmp_path: Path) -> Iterator[Caller]:
     """Run the whole shop, and wait until it shows the sale."""
     with ExitStack() as running:
-        for worker in ("settler", "expirer", "payments", "reconciler", "sandbox"):
+        for worker in ("settler", "expirer", "payments", "reconciler", "sandbox", "notary"):
             running.enter_context(worker_process(worker, environment, folder=tmp_path))
         caller = running.enter_context(web_process(environment, folder=tmp_path))
         wait_until(lambda: caller.get(f"/api/v1/sales/{card.slug}").status == 200)

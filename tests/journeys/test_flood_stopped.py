@@ -20,7 +20,7 @@ from loadtest.users.crowd import read_progress
 from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import DESKTOP, Visit
 from tests.support.http_calls import Answer, Caller
-from tests.support.servers.shop_processes import ROOT, shop_process
+from tests.support.servers.shop_processes import ROOT, SELLING, shop_process
 from tests.support.shown_sales import shown_sales
 from tests.support.waiting import Timed, assert_quickest_within, timed, wait_until
 from workers.embedded.server import free_port
@@ -44,7 +44,7 @@ def environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop that decides and takes payments."""
     folder = tmp_path_factory.mktemp("shop")
-    with shop_process(environment, folder=folder) as caller:
+    with shop_process(environment, folder=folder, workers=(*SELLING, "notary")) as caller:
         yield caller
 
 

@@ -35,7 +35,7 @@ def environment(lasting_environment: dict[str, str]) -> dict[str, str]:
 def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop with the processes of the demo."""
     folder = tmp_path_factory.mktemp("shop")
-    with shop_process(environment, folder=folder, workers=(*SELLING, "reconciler")) as caller:
+    with shop_process(environment, folder=folder, workers=(*SELLING, "reconciler", "notary")) as caller:
         yield caller
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from loadtest.record.tickets import FILE_PREFIX, TicketWriter, clear_tickets, read_tickets
+from loadtest.run import public_logs
 from loadtest.run.public_logs import check_log
-from loadtest.shop_api import ShopApi
+from loadtest.shop_api import NotThere, ShopApi
 from loadtest.verify.__main__ import all_tickets, recorded
 from loadtest.verify.signed_log import SLUG, SignedLog, write
-from loadtest.verify.tamperings import Leaves, replace_winner
+from loadtest.verify.tamperings import Leaves, drop_place, replace_winner
 
 
 class Shop:
@@ -22,6 +25,55 @@ class Shop:
 
 def checked(leaves: Leaves, *, folder: Path) -> tuple[bool, str]:
     return check_log(cast("ShopApi", Shop(leaves)), SLUG, audit=None, folder=folder)
+
+
+class WithoutLog:
+    """Serves keys, perhaps, and no log."""
+
+    def __init__(self, *, has_keys: bool) -> None:
+        self._has_keys = has_keys
+
+    def fetch(self, path: str) -> bytes:
+        if self._has_keys and path.endswith("/fairdrop-keys"):
+            return SignedLog([]).get(path)
+        raise NotThere(path)
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_a_shop_that_publishes_keys_must_publish_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_keys: bool
+) -> None:
+    """The control: one without keys has no logs."""
+    monkeypatch.setattr(public_logs, "PATIENCE_SECONDS", 0.0)
+    shop = cast("ShopApi", WithoutLog(has_keys=has_keys))
+    is_sound, text = check_log(shop, SLUG, audit=None, folder=tmp_path)
+    assert (is_sound, f"{SLUG} has no public log" in text) == (not has_keys, True)
+
+
+class TornShop(Shop):
+    """Serves a log whose last leaves were lost, with the checkpoint of all."""
+
+    def __init__(self, leaves: Leaves) -> None:
+        super().__init__(leaves)
+        whole = self.fetch
+        self.fetch = lambda path: whole(path)[:-100] if "/tile/entries/" in path else whole(path)
+
+
+@pytest.mark.parametrize(
+    ("shop", "lost", "is_whole"),
+    [(Shop(recorded()), 0, True), (Shop(drop_place(recorded())), 0, False), (Shop(recorded()), 1, False),
+     (TornShop(recorded()), 0, False)],
+    ids=["whole", "a place is missing", "a decision is missing", "torn"],
+)  # fmt: skip
+def test_a_log_that_lacks_anything_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shop: Shop, *, lost: int, is_whole: bool
+) -> None:
+    """The first is the control: all who were admitted are decided. lost: decisions that only the books have."""
+    monkeypatch.setattr(public_logs, "PATIENCE_SECONDS", 0.0)
+    places = sum(leaf["kind"] == "admitted" for leaf in recorded())
+    books = {"counts": {"decided": places + lost}}
+    is_sound, text = check_log(cast("ShopApi", shop), SLUG, audit=books, folder=tmp_path)
+    assert (is_sound, text.endswith(public_logs.HOLDS)) == (is_whole, is_whole), text
 
 
 def keep(folder: Path, tickets: list[str]) -> None:
