@@ -54,12 +54,16 @@ flood: $(VENV)/load.stamp ## flood a running shop and judge it (SHAPE= RATE= USE
 
 .PHONY: test
 test: $(VENV)/dev.stamp ## run every test, on servers of their own (TESTS=tests/races for some of them, SEED=2 in another order)
-	@exec env $(LOCAL) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
+	@exec env $(LOCAL) $(BOUND) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 	  --randomly-seed=$(SEED) $(TESTS)
 
 .PHONY: test-unit
 test-unit: $(VENV)/dev.stamp ## run the tests that need no server, in seconds
 	@exec env $(LOCAL) $(RUN) -m pytest tests/unit tests/rules
+
+.PHONY: test-one-core
+test-one-core: BOUND := taskset --cpu-list 0
+test-one-core: test ## run every test bound to one core, as on a busy machine (TESTS=, SEED=, JOBS=1 for one at a time)
 
 .PHONY: test-slow-senders
 test-slow-senders: $(VENV)/dev.stamp ## prove that 20,000 silent and slow senders are ended within 15 s while a buyer is served
