@@ -51,9 +51,7 @@ def bring_on(
     found: Counter[str] = Counter()
     for name in settings.PAYMENT_PROVIDERS:
         # Refunds last and in any order: one that its provider never gives back must not keep the others waiting.
-        over = _over().filter(provider=name)[:max_at_once]
-        silent = _silent(first_question).filter(provider=name)[:max_at_once]
-        owed = _owed().filter(provider=name)[:max_at_once]
+        over, silent, owed = due(name, max_at_once=max_at_once, first_question=first_question)
         questions = [("lost_notice", each, partial(_look_up, each)) for each in dict.fromkeys((*over, *silent))]
         questions += [("refund_due", each, partial(ask_refund, each.reference)) for each in owed]
         for kind, payment, question in questions:
@@ -65,6 +63,14 @@ def bring_on(
                     log.warning("provider not asked", action="look_up_retry", provider=name, error=repr(error))
                     break
     return found
+
+
+def due(
+    provider_name: str, *, max_at_once: int = MAX_AT_ONCE, first_question: timedelta = FIRST_QUESTION
+) -> list[QuerySet[Payment]]:
+    """Return what a provider is to be asked about now, see bring_on: holds that are over, silence, refunds owed."""
+    kinds = (_over(), _silent(first_question), _owed())
+    return [payments.filter(provider=provider_name)[:max_at_once] for payments in kinds]
 
 
 def find_left_open() -> list[tuple[str, str]]:

@@ -57,8 +57,8 @@ QUICK = Plan(
 )
 METHOD = (
     "Two shops on one machine, each with a PostgreSQL (fsync) and a Valkey (every write on disk) of its own, a web "
-    "process, a settler, an expirer and a reconciler. All of them and the load generator share all cores; while one "
-    "shop is measured the other one is idle, but for the last two measurements.",
+    "process, a settler, an expirer, a reconciler and a payments worker. All of them and the load generator share all "
+    "cores; while one shop is measured the other one is idle, but for the last two measurements.",
     "The old shop has {past_sales:,} retired sales, each of a SKU of its own, with {past_orders:,} orders, "
     "{past_payments:,} payments ({captured:.0%} captured, {declined:.0%} declined, the others never collected), their "
     "history and movements. Orders and payments are written by COPY. Then VACUUM ANALYZE, as autovacuum has done long "
@@ -71,7 +71,9 @@ METHOD = (
     "the shop, over the orders committed in the round; those looks are a part of it, in both shops.",
     "Idle: CPU time of each process of the old shop over {idle_seconds:g} s after each pair; the median of the pairs.",
     "Looks: the workers' own functions, {looks} times after each round, in a process alongside them; bounded is the "
-    "median, the slowest is printed. List of sales: median of 50 requests on one connection.",
+    "median, the slowest is printed. Of the payments worker: its three queries for what is to be asked, without making "
+    "their text, which costs the same whatever the past, and without asking. List of sales: median of 50 requests on "
+    "one connection.",
     "Sold out from memory: the workers are stopped, because they run scripts too. Buyers fill the last room of a sale; "
     "that Redis counts script calls meanwhile is the control. Then strangers ask, and every script call that Redis "
     "counts is an answer that was not from memory.",
@@ -81,8 +83,8 @@ METHOD = (
     "before the clock runs; the real settler alone. The figure is the median of the rounds' ratios.",
     "Large sale: the old shop has a live sale with {large_records:,} orders in every stage and as many records. From "
     "one comparison of it to the next, which begins after the reconciler's rest, the CPU time of web, settler, "
-    "expirer, reconciler and both stores is read. The benchmark's own process runs the reconciler's loop there, to "
-    "know when a comparison begins and ends. Differences found fail the run.",
+    "expirer, reconciler, payments worker and both stores is read. The benchmark's own process runs the reconciler's "
+    "loop there, to know when a comparison begins and ends. Differences found fail the run.",
     "Ends of holds: meanwhile, in the shop without a past, with an expirer and the stores only. Sweeping is "
     "what the expirer and the stores use over {sweep_seconds:g} s less what the stores use without it, first when "
     "nothing is held, then after {ended_holds:,} holds have ended while no vacuum may run. Then {ending_holds:,} holds "

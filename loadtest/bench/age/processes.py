@@ -19,7 +19,7 @@ from loadtest.bench.load.subprocesses import Hand
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.stores import Servers
 
-WORKERS = ("settler", "expirer", "reconciler")
+WORKERS = ("settler", "expirer", "reconciler", "payments")
 # The longest task of a hand is a comparison that takes all of its time.
 HAND_SECONDS = 1_800.0
 

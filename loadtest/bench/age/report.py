@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from loadtest.bench.age.plan import Plan
 
 YOUNG, OLD = "no past", "old"
-PROCESSES = (WEB, "settler", "expirer", "reconciler")
+PROCESSES = (WEB, "settler", "expirer", "reconciler", "payments")
 MAX_IDLE_PERCENT = 3
 MAX_SLOWER, MAX_SLOWER_P99 = 1.10, 1.25
 MAX_LIST_BYTES, MAX_LIST_MS = 20_000, 2
 MAX_METRICS_BYTES = 100_000
 MAX_LOOK_MS = 20
+# The index that finds what is open must keep this look so short however many payments there were.
+MAX_PAYMENTS_LOOK_MS = 5
 MAX_LARGE_PERCENT, MAX_LARGE_SECONDS = 8, 600
 MIN_SPREAD = 0.25
 MAX_LATE_SECONDS, MAX_SWEEPING_PERCENT = 1, 1
@@ -30,6 +32,8 @@ LOOK_NAMES = {
     "expirer": "holds that are due",
     "settler": "lines with work",
     "reconciler": "sales not retired",
+    "retirement": "sales to retire and to forget",
+    "retention": "rows kept long enough",
     "payments worker": "payments left open",
 }
 
@@ -129,8 +133,9 @@ def _look_figures(results: Results) -> list[Figure]:
     for worker, what in LOOK_NAMES.items():
         looks = [took for _, old in results.pairs for took in old.looks_ms[worker]]
         name = f"a look of the {worker} ({what})"
+        most = MAX_PAYMENTS_LOOK_MS if worker == "payments worker" else MAX_LOOK_MS
         figures += [
-            Figure(f"{name}, median", value=median(looks), unit="ms", at_most=MAX_LOOK_MS),
+            Figure(f"{name}, median", value=median(looks), unit="ms", at_most=most),
             Figure(f"{name}, slowest", value=max(looks), unit="ms"),
         ]
     return figures

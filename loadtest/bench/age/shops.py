@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
+from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -35,6 +36,8 @@ from workers.process_loop import Stopped
 from workers.reconciler.books import skus_on_sale
 from workers.reconciler.loop import Reconciler
 from workers.reconciler.pace import Step
+from workers.reconciler.retention import Retention
+from workers.reconciler.retirement import Retirement
 
 LIVE, GONE, FORGOTTEN, LARGE = "age-live", "age-gone", "age-forgotten", "age-large"
 # Longer than any run: what ends meanwhile is work, and an idle shop has none.
@@ -108,11 +111,23 @@ def looks_ms() -> dict[str, list[float]]:
         with database.get().cursor() as cursor:
             holds.find_due(cursor, most=MAX_A_ROUND, ended_within_seconds=RECENT_SECONDS)
 
+    # What is to be asked, and not the asking: that takes what the provider takes.
+    kinds = [kind.query.sql_with_params() for name in settings.PAYMENT_PROVIDERS for kind in recovery.due(name)]
+
+    def find_open() -> None:
+        with connection.cursor() as cursor:
+            for statement, values in kinds:
+                cursor.execute(statement, values)
+                cursor.fetchall()
+
     looks: dict[str, Callable[[], None]] = {
         "expirer": find_due,
         "settler": lambda: void(reading.look_for_work(client)),
         "reconciler": lambda: void(skus_on_sale()),
-        "payments worker": lambda: void(recovery.bring_on()),
+        # New ones each time: the worker's own look again only after a while.
+        "retirement": lambda: void(Retirement(client, throttle=lambda: None).work_once()),
+        "retention": lambda: void(Retention().work_once()),
+        "payments worker": find_open,
     }
     try:
         return {name: [_milliseconds(look) for _ in range(LOOKS)] for name, look in looks.items()}

@@ -9,10 +9,10 @@ import pytest
 
 from loadtest.bench.age.ends import Ends
 from loadtest.bench.age.plan import FULL
-from loadtest.bench.age.report import OLD, PROCESSES, YOUNG, AgeRound, Large, Results, figures_of
+from loadtest.bench.age.report import LOOK_NAMES, OLD, PROCESSES, YOUNG, AgeRound, Large, Results, figures_of
 
 IDLE = dict.fromkeys(PROCESSES, 0.01)
-LOOKS = {name: [1.0, 1.0, 1.0] for name in ("expirer", "settler", "reconciler", "payments worker")}
+LOOKS = {name: [4.9, 4.9, 4.9] for name in LOOK_NAMES}
 YOUNG_ROUND = AgeRound(
     side=YOUNG,
     decided=2_000,
@@ -80,7 +80,9 @@ def test_what_disturbs_both_shops_alike_is_no_ratio() -> None:
         ({"looks_ms": {**LOOKS, "expirer": [21.0] * 3}}, "a look of the expirer"),
         ({"looks_ms": {**LOOKS, "settler": [21.0] * 3}}, "a look of the settler"),
         ({"looks_ms": {**LOOKS, "reconciler": [21.0] * 3}}, "a look of the reconciler"),
-        ({"looks_ms": {**LOOKS, "payments worker": [21.0] * 3}}, "a look of the payments worker"),
+        ({"looks_ms": {**LOOKS, "retirement": [21.0] * 3}}, "a look of the retirement"),
+        ({"looks_ms": {**LOOKS, "retention": [21.0] * 3}}, "a look of the retention"),
+        ({"looks_ms": {**LOOKS, "payments worker": [5.1] * 3}}, "a look of the payments worker"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
