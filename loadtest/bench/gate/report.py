@@ -37,6 +37,9 @@ def per_cpu_second(turns: Sequence[Turn], *sides: str) -> list[float]:
     ]
 
 
+LONE, WITH_LIMITS, WITHOUT_LIMITS = "lone ask", "with limits", "without limits"
+# The gate that waits until a replica has each batch as well, under load and with one connection.
+REPLICATED, LONE_REPLICATED = "replicated", "lone ask, replicated"
 # What is measured, its name on the page, and its unit.
 ADMISSION_SIDES = (
     ("no-op", "no-op ASGI app on granian, one core", "requests/s"),
@@ -44,6 +47,7 @@ ADMISSION_SIDES = (
     ("gate", "gate, one core, appendfsync always", "admissions/s"),
     ("gate everysec", "gate, one core, appendfsync everysec", "admissions/s"),
     ("unmarked", "gate without headers for browsers and ids, one core", "admissions/s"),
+    (REPLICATED, "gate, one core, which waits for one replica", "admissions/s"),
     ("plain tickets", "gate, one core, tickets that only the shop can check", "admissions/s"),
     ("sold out", "sold-out answer, one core", "answers/s"),
     ("limited", "refusal by a limit of its address, one core", "answers/s"),
@@ -51,7 +55,6 @@ ADMISSION_SIDES = (
     ("two gates", "two web processes on the same core, appendfsync always", "admissions/s"),
     ("plain view", "plain Django view over WSGI, one core", "admissions/s"),
 )
-LONE, WITH_LIMITS, WITHOUT_LIMITS = "lone ask", "with limits", "without limits"
 # Limits by address and network may cost three of a hundred admissions.
 MIN_OF_UNLIMITED = 0.97
 # Of the answers: what a store that is too slow for a moment may cost.
@@ -90,7 +93,9 @@ def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
         figures.append(Figure(f"{above} ÷ {below}", value=value, at_least=floor, aim=aim))
     two = ratio(*per_cpu_second(turns, "gate", "two gates"))
     everysec = ratio(median(turns, side="gate"), median(turns, side="gate everysec"))
-    lone = statistics.median(turn.wait_p50_ms for turn in turns if turn.side == LONE)
+    lone, replicated = (
+        statistics.median(turn.wait_p50_ms for turn in turns if turn.side == side) for side in (LONE, LONE_REPLICATED)
+    )
     limited = ratio(*per_cpu_second(turns, "sold out", "limited"))
     of_unlimited = ratio_of_rounds(turns, WITH_LIMITS, WITHOUT_LIMITS)
     return [
@@ -99,6 +104,8 @@ def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
         Figure("admissions a second with limits ÷ without", value=of_unlimited, at_least=MIN_OF_UNLIMITED),
         Figure("two gates ÷ gate, server CPU for one answer", value=two, at_most=1.1),
         Figure("a lone ask, appendfsync always, median", value=lone, unit="ms", at_most=1.5),
+        Figure("a lone ask that waits for one replica, median", value=replicated, unit="ms"),
+        Figure("gate that waits for one replica ÷ gate", value=ratio_of_rounds(turns, REPLICATED, "gate")),
         Figure("gate ÷ no-op, answers a second", value=ratio_of_rounds(turns, "gate", "no-op")),
         # An idle no-op was held up by something else on the machine.
         Figure("no-op server's share of its core (disturbed below 0.9)", value=busy_share(turns, side="no-op")),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
+from urllib.parse import urlsplit
 
 from django.test.utils import override_settings
 
@@ -16,6 +17,8 @@ from loadtest.bench.gate.end_to_end import Road, travel
 from loadtest.bench.gate.plan import FULL, QUICK, Plan, method_of
 from loadtest.bench.gate.report import (
     LONE,
+    LONE_REPLICATED,
+    REPLICATED,
     WITH_LIMITS,
     WITHOUT_LIMITS,
     admission_figures,
@@ -54,6 +57,7 @@ SERVERS = (
     ("unmarked", UNMARKED, 1, 50_000),
     ("two gates", GATE, 2, 50_000),
     ("gate everysec", GATE, 1, 50_000),
+    (REPLICATED, GATE, 1, 50_000),
     ("plain tickets", GATE, 1, 50_000),
     ("plain view", PLAIN, 1, 9_000),
     ("limited", GATE, 1, 0),
@@ -63,10 +67,13 @@ SERVERS = (
 )
 # What these get besides. One address may ask the limited one so often at once, and next to never again.
 ENVIRONMENTS = {
+    REPLICATED: {"FAIRDROP_REDIS_REPLICAS": "1"},
     "plain tickets": {"FAIRDROP_SALE_LOG": "false"},
     "limited": {"FAIRDROP_RATE_OF_ASKS": "10:0.000001"},
     "unlimited": NO_RATES,
 }
+# Of those that do not work on the Valkey that every other one works on.
+STORE_OF = {"gate everysec": "everysec", REPLICATED: "primary"}
 # Asked in a way of their own.
 APART = ("limited", "with the defaults", "unlimited")
 
@@ -105,9 +112,10 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
     Sale.objects.filter(pk=unlimited.sale_id).update(**NO_LIMIT)
     with ExitStack() as stack:
         stores = {mode: stack.enter_context(_valkey(mode, place=place, core=loader_core)) for mode in MODES}
+        stores["primary"] = stack.enter_context(_replicated_valkey(place=place, core=loader_core))
         servers = {}
         for name, application, workers, _ in SERVERS:
-            url = stores["everysec" if "everysec" in name else "always"].url
+            url = stores[STORE_OF.get(name, "always")].url
             more = {"FAIRDROP_SALE_LOG": "true", **ENVIRONMENTS.get(name, {})}
             its_place = replace(place, environment={**place.environment, **more})
             server = serving(name, application, place=its_place, redis_url=url, slug=slug, workers=workers)
@@ -119,9 +127,12 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
             prime_sale(gone.slug)
             fill_line(connect(), gone, count=admission.GONE_UNITS + admission.GONE_ROOM)
         gate = servers["gate"]
-        lone = Contender(server=gate, slug=slug, buyers_per_second=5_000, name=LONE)
+        alone = [
+            Contender(server=server, slug=slug, buyers_per_second=5_000, name=name)
+            for name, server in ((LONE, gate), (LONE_REPLICATED, servers[REPLICATED]))
+        ]
         one = replace(plan.admission, connections=1)
-        turns = measure_in_turns([lone], plan=one, loader_core=loader_core)
+        turns = measure_in_turns(alone, plan=one, loader_core=loader_core)
         contenders = _contenders(servers, slug=slug, gone_slug=gone.slug)
         turns += measure_in_turns(contenders, plan=plan.admission, loader_core=loader_core)
         turns += _with_and_without_limits(servers, (defaults.slug, unlimited.slug), plan=plan, loader_core=loader_core)
@@ -155,16 +166,26 @@ def _contenders(servers: Mapping[str, WebServer], *, slug: str, gone_slug: str) 
 
 
 @contextmanager
-def _valkey(mode: str, *, place: Workspace, core: int) -> Iterator[Server]:
-    """Run a Valkey of its own on one core."""
-    with start_valkey(place.folder / mode, append_fsync=mode) as server:
+def _valkey(name: str, *, place: Workspace, core: int, mode: str = "", more: str = "") -> Iterator[Server]:
+    """Run a Valkey of its own on one core. mode: its appendfsync, by default its name; more: lines for its file."""
+    with start_valkey(place.folder / name, append_fsync=mode or name, more=more) as server:
         if server.child is not None:
             machine.bind(server.child, to={core})
         yield server
 
 
+@contextmanager
+def _replicated_valkey(*, place: Workspace, core: int) -> Iterator[Server]:
+    """Run a primary with one replica, both on that core, both with every write on disk."""
+    with _valkey("primary", place=place, core=core, mode="always") as primary:
+        address = urlsplit(primary.url)
+        more = f"replicaof {address.hostname} {address.port}\nmasterauth {address.password}\n"
+        with _valkey("replica", place=place, core=core, mode="always", more=more):
+            yield primary
+
+
 def _mode_of(store: Server) -> str:
-    # The one door to Redis opens the address of the settings; these two Valkeys are not the run's own.
+    # The one door to Redis opens the address of the settings; these Valkeys are not the run's own.
     with override_settings(REDIS_URL=store.url):
         return machine.append_mode(connect())
 

@@ -12,7 +12,14 @@ import pytest
 
 from loadtest.bench.gate import admission
 from loadtest.bench.gate.admission import AdmissionPlan, Contender, Turn, measure_in_turns
-from loadtest.bench.gate.report import ADMISSION_SIDES, LONE, WITH_LIMITS, WITHOUT_LIMITS, admission_figures
+from loadtest.bench.gate.report import (
+    ADMISSION_SIDES,
+    LONE,
+    LONE_REPLICATED,
+    WITH_LIMITS,
+    WITHOUT_LIMITS,
+    admission_figures,
+)
 from loadtest.bench.harness.benchmark import in_turns
 from loadtest.bench.harness.charts import bars
 from loadtest.bench.harness.report import (
@@ -126,7 +133,9 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
             "gate": (36_000, 1, 99_000),
             "two gates": (33_000,) * 3,
             "lone ask": (1_000,) * 3,
+            "lone ask, replicated": (1_000,) * 3,
             "gate everysec": (45_000,) * 3,
+            "replicated": (18_000, 0.25, 11_000),
             "plain tickets": (40_000,) * 3,
             "unmarked": (36_500,) * 3,
             "sold out": (60_000,) * 3,
@@ -147,6 +156,7 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
     assert by_name["gate ÷ plain view"].value == pytest.approx(36)
     assert by_name["sale page ÷ no-op"].value == pytest.approx(1.25)
     assert by_name["gate, always ÷ everysec"].value == pytest.approx(0.8)
+    assert by_name["gate that waits for one replica ÷ gate"].value == pytest.approx(0.25)
     assert by_name["two gates ÷ gate, server CPU for one answer"].value == pytest.approx(36 / 33)
     assert all(figure.ok for figure in by_name.values())
     refused = "refusal by a limit ÷ sold-out answer, server CPU for one"
@@ -159,7 +169,7 @@ def test_admission_figures_take_the_middle_of_each_side() -> None:
 
 
 def test_limits_may_cost_three_admissions_of_a_hundred() -> None:
-    sides = [side for side, *_ in ADMISSION_SIDES] + [LONE, WITHOUT_LIMITS]
+    sides = [side for side, *_ in ADMISSION_SIDES] + [LONE, LONE_REPLICATED, WITHOUT_LIMITS]
     for rate, missed in ((9_700, False), (9_690, True)):
         turns = [FakeTurn(side, 10_000) for side in sides] + [FakeTurn(WITH_LIMITS, rate)]
         figures = {figure.name: figure for figure in admission_figures(turns)}  # type: ignore[arg-type]
@@ -168,7 +178,7 @@ def test_limits_may_cost_three_admissions_of_a_hundred() -> None:
 
 @pytest.mark.parametrize(("unavailable", "missed"), [(0.001, []), (0.002, ["share of 503, worst turn"])])
 def test_a_server_that_was_unavailable_in_one_turn_misses_its_floor(unavailable: float, missed: list[str]) -> None:
-    sides = [side for side, *_ in ADMISSION_SIDES] + [LONE, WITH_LIMITS, WITHOUT_LIMITS]
+    sides = [side for side, *_ in ADMISSION_SIDES] + [LONE, LONE_REPLICATED, WITH_LIMITS, WITHOUT_LIMITS]
     turns = [FakeTurn(side, 10_000) for side in sides for _ in range(3)]
     turns[4].unavailable = unavailable
     found = [each.name for each in admission_figures(turns) if not each.ok]  # type: ignore[arg-type]
