@@ -1,22 +1,52 @@
 """Looks for places that left a trace outside of orders and Redis, in a public log or with an e-mail address, and that
-nobody knows any more; and for public logs that are shorter than what was published. Reads only.
+nobody knows any more; for public logs that are shorter than what was published; and for mails that would be sent a
+second time. Reads only.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+from post_office.models import STATUS, Email
 
 from inventory import redis
 from inventory.line import repair
 from inventory.redis import Client, as_dict, keys
-from shop.models import Contact, Order, Sale
+from shop.models import Contact, Order, OrderEvent, Sale
+from shop.orders.mails import NEWS, REQUEST_HEADER
 from shop.payments.losses import Loss
 from shop.salelog.models import SaleLog, Tile
 from shop.salelog.notes import read_note
 from shop.salelog.store import leaves_of
 
 PAGE = 1_000
+
+
+class Mails(NamedTuple):
+    """What the mailer will send once it is started, by request; a code for an address has none, and counts as ''.
+
+    waiting: was queued in the backup, and may have been sent since. news: of what changed after the last mail that the
+    database knows of, also by what was brought back; it may have been told since.
+    """
+
+    waiting: list[str]
+    news: list[str]
+
+
+def find_mails() -> Mails:
+    """Return the mails whose readers may have them already."""
+    unsent = Email.objects.filter(status__in=(STATUS.queued, STATUS.requeued)).order_by("id")
+    still_sent = unsent.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()))
+    waiting = [(headers or {}).get(REQUEST_HEADER, "") for headers in still_sent.values_list("headers", flat=True)]
+    untold = OrderEvent.objects.filter(
+        order__request_id=OuterRef("request_id"), id__gt=OuterRef("told_event"), to_state__in=NEWS
+    )
+    news = Contact.objects.exclude(address="").filter(Exists(untold)).order_by("id")
+    return Mails(waiting, list(news.values_list("request_id", flat=True)))
 
 
 def find_traces() -> list[Loss]:

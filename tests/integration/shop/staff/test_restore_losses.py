@@ -1,10 +1,11 @@
 """What outlived a restored database is named by its kind: places in a public log, addresses, published logs, terms,
-units, charges at Stripe, and a provider that does not answer. Real stores: what the database learns in a `lost` block
-is rolled back, Redis and the provider keep it.
+units, charges at Stripe, a provider that does not answer, and mails that would be sent twice. Real stores: what the
+database learns in a `lost` block is rolled back, Redis and the provider keep it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,12 +18,14 @@ from django.conf import settings
 from django.db import transaction
 from django.test.utils import override_settings
 from django.urls import reverse
+from post_office.models import STATUS, Email
 
 from inventory import redis
 from inventory.line import reading, writing
 from inventory.records import Record, StockFigures, Ticket
 from inventory.redis import Client, keys
 from inventory.states import State
+from shop.management.commands.after_restore import as_json, as_text
 from shop.models import Order, Payment
 from shop.orders import mails
 from shop.orders.restoring import restore
@@ -42,8 +45,9 @@ from shop.tickets.signing import sign_tickets
 from tests.support import paying, road
 from tests.support.sale_logs import publish
 from tests.support.servers.stripe_server import Refused, StripeServer
-from tests.support.shopkeeping import assert_books_balance, make_sale
+from tests.support.shopkeeping import assert_books_balance, make_sale, pay
 from tests.support.stripe_shop import begin, hear, payment_of, selling_by_stripe
+from workers.mailer import Mailer
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 
@@ -116,6 +120,61 @@ def test_a_place_whose_buyer_left_an_address_is_named(card: SaleCard) -> None:
     assert traces_of(card) == []
     road.forget(card)
     assert traces_of(card) == [("place_mailed", names[2])]
+
+
+# Mails that their readers may have already.
+
+
+def mails_of(card: SaleCard) -> traces.Mails:
+    """Return what find_mails says of the requests of one sale."""
+    own = f"{card.sale_id:x}-"
+    found = traces.find_mails()
+    return traces.Mails(*([name for name in names if name.startswith(own)] for names in found))
+
+
+def send_mails() -> None:
+    """Let a mailer work until nothing is left to send."""
+    mailer = Mailer()
+    while mailer.work_once():
+        pass
+
+
+def test_mails_that_would_be_sent_twice_are_named_until_they_are_sent(new_sku: Callable[[], str]) -> None:
+    """The controls: a mail that was sent before the backup, and an order without an address, are not named."""
+    card = make_sale(new_sku(), units=3)
+    before, since, silent = paying.hold(card, buyers=3)
+    mails.keep_address(before, "before@shop.example", language="en", root="http://127.0.0.1")
+    send_mails()
+    mails.keep_address(since, "since@shop.example", language="en", root="http://127.0.0.1")
+    with lost():
+        Email.objects.filter(status=STATUS.queued).update(status=STATUS.sent)
+        assert mails_of(card) == ([], [])
+    assert mails_of(card) == ([since], [])
+    for name in (before, silent):
+        pay(name)
+    assert mails_of(card) == ([since], [before])
+    send_mails()
+    assert mails_of(card) == ([], [])
+
+
+def test_a_mail_about_a_hold_that_is_over_is_not_named(card: SaleCard) -> None:
+    """It is not sent. The control: while the hold lasts it is named."""
+    (name,) = paying.hold(card, buyers=1)
+    mails.keep_address(name, "late@shop.example", language="en", root="http://127.0.0.1")
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    mine = Email.objects.filter(headers__contains={mails.REQUEST_HEADER: name})
+    assert mine.update(expires_at=soon) == 1
+    assert mails_of(card) == ([name], [])
+    mine.update(expires_at=soon - timedelta(hours=2))
+    assert mails_of(card) == ([], [])
+    mine.delete()
+
+
+def test_after_restore_says_how_many_mails_would_be_sent_twice() -> None:
+    said = as_text([], paused=[], mails=traces.Mails(["a", "b"], ["c"]))
+    assert "2 that waited in the backup and 1 with news" in said
+    assert "mails" not in as_text([], paused=[], mails=traces.Mails([], []))
+    assert json.loads(as_json([], paused=[], mails=traces.Mails(["a"], [])))["mails"] == {"waiting": ["a"], "news": []}
 
 
 # A public log that is shorter than what was published of it.
