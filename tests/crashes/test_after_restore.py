@@ -4,22 +4,18 @@ empty, and with after_restore killed at every step. The control: without it the 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
-from io import StringIO
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
@@ -32,22 +28,23 @@ from inventory.records import StockFigures
 from inventory.redis import keys
 from inventory.states import AFTER_RESTORE, PauseReason, Reason, State
 from shop import buyers
-from shop.models import Order, Payment, Sale
+from shop.models import Order, Sale
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge, Event
 from shop.staff import sale_control
 from tests.support import paying, road
 from tests.support.crashes.restored_shop import (
-    LOST,
-    UNITS,
     WITH_UNITS,
     Restored,
+    assert_all_is_right,
+    look,
     restored_database,
     restored_shop,
     run_program,
+    states_of,
 )
-from tests.support.crashes.worker_shop import OwnStores, drifts, own_stores
+from tests.support.crashes.worker_shop import OwnStores, own_stores
 from tests.support.servers.stores import ROOT
 from tests.support.shopkeeping import assert_books_balance, audit_of, make_sale, put_away, shop_of
 
@@ -96,39 +93,8 @@ def forget(found: Restored) -> None:
     Charge.objects.all().delete()
 
 
-def look(*args: str) -> dict[str, Any]:
-    """Run after_restore; return what it says, and whether its exit code asks for a person."""
-    out = StringIO()
-    with suppress(CommandError):
-        call_command("after_restore", "--json", *args, stdout=out)
-        assert json.loads(out.getvalue())["ok"]
-    found: dict[str, Any] = json.loads(out.getvalue())
-    assert found["ok"] is not bool(found["losses"])
-    return found
-
-
 def kinds(found: dict[str, Any]) -> Counter[str]:
     return Counter(loss["kind"] for loss in found["losses"])
-
-
-def states_of(names: list[str]) -> list[str]:
-    orders = Order.objects.in_bulk(names, field_name="request_id")
-    return [orders[name].state for name in names]
-
-
-def assert_all_is_right(restored: Restored) -> None:
-    """Every buyer has what they had, once, and paid once; nothing was sold twice, nothing is left over."""
-    for state, names in restored.lost.items():
-        assert states_of(names) == [state] * LOST[state]
-    assert states_of(restored.kept[:3]) == ["paid", "paid", "expired"]
-    captured = Payment.objects.filter(order__sale_id=restored.card.sale_id, state="captured")
-    paid = Order.objects.filter(sale_id=restored.card.sale_id, state="paid")
-    assert sorted(captured.values_list("order_id", flat=True)) == sorted(paid.values_list("id", flat=True))
-    collected = Charge.objects.filter(state="captured").values_list("reference", flat=True)
-    assert sorted(collected) == sorted(captured.values_list("reference", flat=True))
-    counts = assert_books_balance(restored.card)
-    assert (counts["held"] or 0) + (counts["sold"] or 0) == UNITS
-    assert drifts(restored.card.slug) == []
 
 
 def test_each_lost_order_charge_and_buyer_is_named_and_nothing_is_changed(restored: Restored) -> None:
