@@ -1,5 +1,6 @@
-"""Measures what staff wait for in a shop with many orders: each list, a search in it, and all orders as CSV.
-Never leaves a slow call out, and fails when an order is missing in the CSV.
+"""Measures what staff wait for in a shop with many orders: each list, a search in it, all orders as CSV, one buyer
+forgotten; and how all of them are forgotten after their time. Never leaves a slow call out, and fails when an order is
+missing in the CSV, or a buyer is left.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, 
 from loadtest.bench.harness.fixtures import make_fixture
 from loadtest.bench.harness.servers import GATE, WebServer, serving
 from loadtest.bench.load.loop import HOST, LoadFailed
-from shop.models import Order
+from shop.models import Order, Sale
 from shop.orders.numbers import order_number
+from shop.orders.personal_data import FORGOTTEN, forget_buyer
+from workers.reconciler.retention import PastBuyers
 
 SLUG = "desk"
 CALL_SECONDS = 120
@@ -59,8 +62,12 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     with serving("web", GATE, place=run.place, slug=SLUG) as web, logged_in(web) as browser:
         pages = {name: waits_ms(browser, path, calls=plan.calls) for name, path in pages_of(plan).items()}
         seconds, mib = read_csv(browser, web, orders=plan.orders)
+    forgets, steps = forget_ms(plan.forgotten), retention_ms()
     samples = [{"page": name, "ms": round(wait)} for name, waits in pages.items() for wait in waits]
-    results = Results(pages=pages, csv_seconds=seconds, csv_mib=mib, csv_rows=plan.orders)
+    samples += [{"page": "one buyer forgotten", "ms": round(wait)} for wait in forgets]
+    results = Results(
+        pages=pages, csv_seconds=seconds, csv_mib=mib, csv_rows=plan.orders, forget_ms=forgets, step_ms=steps
+    )
     return Findings(figures=figures_of(results), samples=samples)
 
 
@@ -118,6 +125,35 @@ def read_csv(browser: StaffBrowser, web: WebServer, *, orders: int) -> tuple[flo
     if lines < orders + 1:  # the head; the sale of the probe may have an order, too
         raise LoadFailed(f"the CSV of {orders:,} orders has {lines:,} lines")
     return seconds, most - before
+
+
+def forget_ms(count: int) -> list[float]:
+    """Forget so many buyers one by one; return how long each took."""
+    buyers = Order.objects.filter(state="paid").order_by("pk").values_list("buyer", flat=True)[:count]
+    waits = []
+    for buyer in list(buyers):
+        began = time.perf_counter()
+        forget_buyer(buyer, actor=SLUG, reason="asked for")
+        waits.append((time.perf_counter() - began) * 1000)
+    return waits
+
+
+def retention_ms() -> list[float]:
+    """Let all retired sales have ended long ago, and forget their buyers; return how long each step took.
+
+    Raises LoadFailed when a buyer is left.
+    """
+    ended = timezone.now() - timedelta(days=settings.KEEP_ORDERS_DAYS + 1)
+    Sale.objects.filter(retired_at__isnull=False).update(opens_at=ended - timedelta(hours=1), closes_at=ended)
+    buyers, steps, is_last = PastBuyers(), [], False
+    while not is_last:
+        began = time.perf_counter()
+        is_last = buyers.forget_some().is_last
+        steps.append((time.perf_counter() - began) * 1000)
+    left = Order.objects.filter(sale__retired_at__isnull=False).exclude(buyer__startswith=FORGOTTEN).count()
+    if left:
+        raise LoadFailed(f"{left:,} orders still name their buyers")
+    return steps
 
 
 BENCHMARK = Benchmark(

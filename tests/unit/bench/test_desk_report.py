@@ -9,7 +9,14 @@ import pytest
 
 from loadtest.bench.desk.report import Results, figures_of
 
-GOOD = Results(pages={"orders": [90.0, 100.0, 900.0]}, csv_seconds=3.0, csv_mib=5.0, csv_rows=100_000)
+GOOD = Results(
+    pages={"orders": [90.0, 100.0, 900.0]},
+    csv_seconds=3.0,
+    csv_mib=5.0,
+    csv_rows=100_000,
+    forget_ms=[20.0, 30.0, 900.0],
+    step_ms=[100.0] * 100,
+)
 
 
 def broken(results: Results) -> list[str]:
@@ -27,6 +34,9 @@ def test_a_good_run_keeps_every_bound_whatever_one_call_says() -> None:
         ({"pages": {"orders": [90.0, 301.0, 301.0]}}, "orders, median"),
         ({"csv_seconds": 10.1}, "100,000 orders as CSV"),
         ({"csv_mib": 50.1}, "memory that the CSV took"),
+        ({"forget_ms": [301.0, 301.0, 1.0]}, "one buyer forgotten, median"),
+        ({"step_ms": [100.0] * 601}, "all others forgotten"),
+        ({"step_ms": [501.0]}, "longest step of it"),
     ],
 )
 def test_each_bound_can_be_broken(bad: dict[str, Any], said: str) -> None:
