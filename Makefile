@@ -109,7 +109,7 @@ bench-log: $(VENV)/dev.stamp ## measure a public log of 1,000,000 leaves: checkp
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench log
 
 .PHONY: bench-desk
-bench-desk: $(VENV)/dev.stamp ## measure the lists of staff with 100,000 orders, and all of them as CSV; fails below a floor
+bench-desk: $(VENV)/dev.stamp ## measure the lists of staff with 100,000 orders, all of them as CSV, buyers forgotten; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench desk
 
 .PHONY: bench-capacity
