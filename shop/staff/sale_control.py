@@ -91,8 +91,7 @@ def close(slug: str, *, actor: str, reason: str = "") -> Sale:
     """
 
     def act(sale: Sale) -> str:
-        if sale.switch == Sale.Switch.CLOSED:
-            raise InvalidRequest(gettext("%(name)s is closed") % {"name": slug})
+        _refuse_when_closed(sale)  # one that is over by its time was not closed early
         before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.CLOSED, ""
         changes = [change_in_words("switch", before, sale.switch)]
         now = timezone.now()

@@ -108,8 +108,13 @@ class SaleFace:
 
     @property
     def closed_early(self) -> bool:
-        """Say whether staff closed it before its time."""
-        return self.state == "closed" and self.now < self.card.closes_at
+        """Say whether staff closed it before its time; its end in the books is then that moment."""
+        return self.card.switch == "closed"
+
+    @property
+    def has_ended(self) -> bool:
+        """Its end is past; one that staff closed before it opened keeps an end that is still to come."""
+        return self.card.closes_at <= self.now
 
     @property
     def price(self) -> str:

@@ -248,5 +248,11 @@ class TicketFace:
         return clock(self.ticket.hold_expires_at - self.now) if self.ticket.hold_expires_at else ""
 
     @property
+    def closed_first(self) -> bool:
+        """It waited until the sale closed, and no unit had come free for it."""
+        decided_at = self.ticket.decided_at
+        return self.ticket.on_standby or (decided_at is not None and decided_at >= self.sale.card.closes_at)
+
+    @property
     def refused_for_limit(self) -> bool:
         return self.ticket.reason == Reason.LIMIT_REACHED

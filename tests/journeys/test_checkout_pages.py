@@ -102,6 +102,7 @@ def reach(state: str, card: SaleCard, one: Visit) -> None:
         sale_control.close(card.slug, actor="anna")
         one.sees_state("sold_out")
         one.page.reload()
+        one.sees("The drop closed before one did. Nothing was charged. The shop closed it early.")
     elif state == "paying":
         one.pay("Pay, and never tell the shop")
     elif state == "declined":

@@ -147,7 +147,9 @@ def test_a_page_looks_as_often_before_the_opening_as_after_it(
     assert longest_ms * 2 / 3 <= pause <= longest_ms
 
 
-@pytest.mark.parametrize(("locale", "words"), [("en-GB", "This drop is over"), ("zh-CN", "本次发售已结束")])
+@pytest.mark.parametrize(
+    ("locale", "words"), [("en-GB", "The shop closed it early."), ("zh-CN", "商店提前结束了发售。")]
+)
 def test_a_sale_closed_early_says_so_on_a_page_that_is_open(
     locale: str, words: str, open_sale: MakeSale, visit: OpenVisit
 ) -> None:

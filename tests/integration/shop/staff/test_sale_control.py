@@ -15,6 +15,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db.models.functions import Now
 from django.test import Client
 
 from inventory import redis
@@ -181,6 +182,13 @@ def test_every_act_is_one_row_of_the_log(card: SaleCard) -> None:
         ("resume", "olga", "", "switch paused → on"),
         ("restock", "olga", "", "+3 units, total 2 → 5"),
     ]
+
+
+def test_what_is_over_is_not_closed_early(card: SaleCard) -> None:
+    Sale.objects.filter(pk=card.sale_id).update(closes_at=Now())
+    with pytest.raises(InvalidRequest, match="is closed"):
+        sale_control.close(card.slug, actor="anna")
+    assert Sale.objects.get(pk=card.sale_id).switch == "on"
 
 
 def test_nobody_acts_without_a_name(card: SaleCard) -> None:

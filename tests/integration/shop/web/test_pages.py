@@ -382,9 +382,27 @@ def test_a_sale_without_a_free_unit_says_what_can_still_happen(
 
 
 def test_a_sale_that_staff_closed_names_no_moment_that_is_still_to_come(make_sale: MakeSale) -> None:
-    early, late = make_sale(switch="closed"), make_sale(opens=-60, closes=-1)
-    assert "The shop closed it early." in text_of(Client().get(page_of(early)))
-    assert "The shop closed it early." not in text_of(Client().get(page_of(late)))
+    early, late, begun = make_sale(switch="closed"), make_sale(opens=-60, closes=-1), make_sale()
+    sale_control.close(begun.slug, actor="anna")
+    for sale, words in ((early, (True, False)), (late, (False, True)), (begun, (True, True))):
+        text = text_of(Client().get(page_of(sale)))
+        news = text.partition("This drop is over")[2].partition("</div>")[0]
+        assert ("The shop closed it early." in news, "<time" in news) == words
+
+
+@pytest.mark.parametrize("decided_after", [True, False])
+def test_a_ticket_that_waited_until_the_close_says_who_closed(make_sale: MakeSale, decided_after: bool) -> None:
+    """The control is one that was told sold out while the sale was open."""
+    client, buyer = known_client()
+    sale = make_sale()
+    order = decided(sale, buyer=buyer, state="sold_out")
+    sale_control.close(sale.slug, actor="anna")
+    if decided_after:
+        Order.objects.filter(pk=order.pk).update(decided_at=timezone.now())
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    for words in ("No unit came back for you", "The shop closed it early."):
+        assert (words in text) is decided_after
+    assert ("Sold out before your turn" in text) is not decided_after
 
 
 @pytest.mark.parametrize("in_use", [True, False])
