@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import expect
 
 from shop.models import Order, Payment
 from shop.orders.numbers import order_number
+from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import DESKTOP, Visit
-from tests.support.shopkeeping import assert_books_balance, let_holds_end
+from tests.support.shopkeeping import assert_books_balance, let_holds_end, pay_all
 from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
@@ -37,6 +39,51 @@ def test_two_buyers_and_one_unit(open_sale: MakeSale, visit: OpenVisit) -> None:
     second.sees_state("sold_out")
     second.sees("Sold out before your turn")
     assert [order.state for order in orders_of(card)] == ["paid", "sold_out"]
+    assert_books_balance(card)
+
+
+# By language: while two wait, when they are held, when the hold ran out, when they are paid for, and when they go back.
+OF_TWO = {
+    "en-GB": (
+        "Not enough units are free right now.", "They are yours", "They were not paid in time",
+        "Paid. They are yours.", "the units are not yours any more",
+    ),
+    "zh-CN": (
+        "目前空闲的商品不够。", "它是您的了", "未在时限内付款，已不再为您保留。",
+        "已付款，它是您的了。", "款项全部退回，商品不再归您。",
+    ),
+}  # fmt: skip
+
+
+def ask_for_two(buyer: Visit, card: SaleCard) -> None:
+    buyer.see_sale(card)
+    buyer.page.locator("select[name=quantity]").select_option("2")
+    buyer.page.locator("form.buy button").click()
+    buyer.page.wait_for_url("**/requests/**")
+
+
+@pytest.mark.parametrize("locale", OF_TWO)
+def test_two_units_are_spoken_of_as_two(locale: str, open_sale: MakeSale, visit: OpenVisit) -> None:
+    waits, held, lapsed, paid, refunded = OF_TWO[locale]
+    card, first, second = open_sale(units=3, limit=2), visit(locale=locale), visit(locale=locale)
+    ask_for_two(first, card)
+    first.sees_state("held")
+    first.sees(held)
+    ask_for_two(second, card)
+    second.sees_state("waitlisted")
+    second.sees(waits)
+    let_holds_end(first.request_id)
+    second.sees_state("held")
+    second.sees(held)
+    first.page.reload()
+    first.sees_state("expired")
+    first.sees(lapsed)
+    pay_all(card)
+    second.page.reload()
+    second.sees(paid)
+    refunds.refund_order(second.request_id, actor="anna", reason="asked for")
+    second.page.reload()
+    second.sees(refunded)
     assert_books_balance(card)
 
 
