@@ -26,6 +26,16 @@ OpenVisit = Callable[..., Visit]
 # An open sale looks again after at most so long (static/shop/sale.js): five seconds and a fifth. Its page's clock is
 # turned on by so much, instead of waiting.
 SALE_LOOKS_MS = 6_100
+# Notes what the page asks of the browser's notifications and how many tones it plays; all of it happens as well.
+NOTE_ALERTS = """
+  window.shown = []; window.asked = 0; window.tones = 0;
+  const [Real, start] = [Notification, OscillatorNode.prototype.start];
+  window.Notification = class extends Real {
+    constructor(text, options) { super(text, options); window.shown.push(text); }
+    static requestPermission() { window.asked += 1; return Real.requestPermission(); }
+  };
+  OscillatorNode.prototype.start = function (at) { window.tones += 1; return start.call(this, at); };
+"""
 # A hidden tab without a stream asks every four seconds (static/shop/ticket.js): so soon it has heard.
 HIDDEN_HEARS_MS = 5_000
 
@@ -205,6 +215,96 @@ def test_a_hidden_tab_hears_of_its_hold_by_the_stream_and_marks_itself(open_sale
     waiter.pay()
     waiter.sees_state("paid")
     expect(waiter.page).to_have_title(re.compile("^Yours · Paper kite"))
+
+
+LEFT = r"([89]:\d\d|10:00)"
+# By language: the button before and after it was pressed, and the notification.
+ALERTS = {
+    "en-GB": ("Alert me when it is mine", "Sound and notification are on: turn off", f"It is yours: {LEFT} left"),
+    "zh-CN": ("轮到我时提醒我", "声音和通知提醒已开启：关闭", f"它是您的了：还剩 {LEFT}"),
+}
+
+
+def wait_for_alert(open_visit: OpenVisit, card: SaleCard, *, locale: str, permissions: tuple[str, ...] = ()) -> Visit:
+    """Let somebody wait who has not pressed for an alert."""
+    opened = open_visit(locale=locale, permissions=[*permissions])
+    opened.context.add_init_script(NOTE_ALERTS)
+    opened.wait_in_line(card)
+    expect(opened.page.get_by_role("button", name=ALERTS[locale][0])).to_be_visible()
+    return opened
+
+
+def alerts_of(visit: Visit) -> tuple[list[str], int]:
+    """Return the notifications that were shown, and how many tones were played."""
+    return visit.page.evaluate("shown"), visit.page.evaluate("tones")
+
+
+@pytest.mark.parametrize("locale", ALERTS)
+def test_a_hidden_tab_rings_and_notifies_those_who_pressed_for_it(
+    locale: str, open_sale: MakeSale, visit: OpenVisit
+) -> None:
+    """The control is somebody who hides the tab and never pressed; a reload changes nothing."""
+    card = open_sale(units=1)
+    take_all(card)
+    waiter, silent = (wait_for_alert(visit, card, locale=locale, permissions=("notifications",)) for _ in range(2))
+    off, on, words = ALERTS[locale]
+    waiter.press(off)
+    expect(waiter.page.get_by_role("button", name=on)).to_be_visible()
+    assert (waiter.page.evaluate("asked"), *alerts_of(waiter)) == (1, [], 2), "asked for once, and played once"
+    waiter.page.reload()
+    expect(waiter.page.get_by_role("button", name=on)).to_be_visible()
+    for each in (waiter, silent):
+        each.page.evaluate(HIDE, True)
+    sale_control.restock(card.slug, units=2, actor="anna", reason="a second box")
+    for each in (waiter, silent):
+        each.sees_state("held")
+    (text,), tones = alerts_of(waiter)
+    assert re.fullmatch(words, text)
+    assert tones == 2
+    assert (silent.page.evaluate("asked"), *alerts_of(silent)) == (0, [], 0)
+
+
+def test_no_alert_in_a_tab_that_is_seen_or_after_it_was_turned_off(open_sale: MakeSale, visit: OpenVisit) -> None:
+    """Where the browser allows no notifications, the button promises a sound only."""
+    card = open_sale(units=1)
+    take_all(card)
+    seen, turned_off = (wait_for_alert(visit, card, locale="en-GB") for _ in range(2))
+    for each in (seen, turned_off):
+        each.press(ALERTS["en-GB"][0])
+        expect(each.page.get_by_role("button", name="Sound is on: turn off")).to_be_visible()
+    turned_off.press("Sound is on: turn off")
+    expect(turned_off.page.get_by_role("button", name=ALERTS["en-GB"][0])).to_be_visible()
+    turned_off.page.evaluate(HIDE, True)
+    sale_control.restock(card.slug, units=2, actor="anna", reason="a second box")
+    for each in (seen, turned_off):
+        each.sees_state("held")
+        assert alerts_of(each) == ([], 2), "only the sound of the press"
+
+
+def test_a_stream_that_is_refused_is_opened_again_less_and_less_often(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, waiter = open_sale(units=1), visit()
+    take_all(card)
+    waiter.page.clock.install()
+    waiter.context.route("**/events", lambda route: route.fulfill(status=503))
+    asked, ended, opened = asks_of(waiter), list[str](), list[str]()
+    for event in ("requestfinished", "requestfailed"):
+        waiter.context.on(event, lambda request: ended.append(request.url))
+    waiter.context.on("response", lambda response: opened.append(response.url) if response.ok else None)
+    waiter.wait_in_line(card)
+    waiter.stop_clock()
+
+    def seen(urls: list[str], end: str) -> int:
+        return len([url for url in urls if url.endswith(end)])
+
+    def go_on() -> None:
+        """Let the page's time pass, but not while it waits for an answer."""
+        is_waiting = seen(asked, waiter.request_id) > seen(ended, waiter.request_id)
+        waiter.page.clock.run_for(0 if is_waiting else 500)
+
+    wait_until(lambda: go_on() or seen(asked, waiter.request_id) >= 16, what="it asks without a stream")
+    assert seen(asked, "/events") <= 8, "after two seconds, four, eight, sixteen, and not after each ask"
+    waiter.context.unroute("**/events")
+    wait_until(lambda: go_on() or seen(opened, "/events"), what="it has a stream again")
 
 
 def test_a_visible_tab_keeps_its_icon(open_sale: MakeSale, visit: OpenVisit) -> None:

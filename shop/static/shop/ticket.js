@@ -8,6 +8,7 @@ const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
 const HIDDEN_MS = 4_000; // a hidden tab keeps its stream, and asks no more often than this
 const KEPT = "fairdrop:ticket:";
 const BEGAN = "fairdrop:began:";
+const ALERT = "fairdrop:alert:"; // kept while the buyer wants a sound and a notification
 const LANGUAGE = document.documentElement.lang;
 const announcement = document.querySelector("[data-announce]");
 const icon = document.querySelector("link[rel=icon]");
@@ -15,6 +16,8 @@ const PLAIN_ICON = icon.href;
 let ticket = document.querySelector("[data-ticket]");
 const url = ticket.dataset.statusUrl;
 let stream = null;
+let refusals = 0; // of streams, one after another
+let reopenAt = 0;
 let timer = 0;
 let askedAt = -Infinity;
 let failures = 0;
@@ -33,7 +36,7 @@ function keep() {
   const name = KEPT + ticket.dataset.id;
   try {
     if (ticket.dataset.proof) localStorage.setItem(name, ticket.dataset.proof);
-    else for (const each of [name, BEGAN + ticket.dataset.id]) localStorage.removeItem(each);
+    else for (const each of [name, BEGAN + ticket.dataset.id, ALERT + ticket.dataset.id]) localStorage.removeItem(each);
   } catch { /* a browser that keeps nothing still has its cookie */ }
 }
 
@@ -225,19 +228,34 @@ function close() {
 
 function follow() {
   if (!url || stream || !waits(ticket.dataset.state) || !("EventSource" in window)) return;
+  if (performance.now() < reopenAt) return;
   stream = new EventSource(`${url}/events`);
+  stream.onopen = () => { refusals = 0; };
   stream.onmessage = (event) => show(JSON.parse(event.data));
   // It comes back by itself when the connection broke; when it was refused, we poll. Either way we ask now.
   stream.onerror = () => {
-    if (stream?.readyState === EventSource.CLOSED) stream = null;
+    if (stream?.readyState === EventSource.CLOSED) {
+      stream = null;
+      refusals += 1;
+      reopenAt = performance.now() + Math.min(MAX_PAUSE_MS, 1000 * 2 ** refusals) * (0.75 + Math.random() / 2);
+    }
     again(300 + Math.random() * 700);
   };
+}
+
+// Only for those who press for it its script is loaded; after a reload it is still wanted.
+function offerAlert() {
+  hide(find("alert"), false);
+  try {
+    if (find("alert") && localStorage.getItem(ALERT + ticket.dataset.id)) import("./alert.js").catch(() => {});
+  } catch { /* a browser that keeps nothing is asked again after a reload */ }
 }
 
 function begin() {
   close();
   clearTimeout(timer);
   keep();
+  offerAlert();
   // 0 means that nothing can change any more: a final ticket never asks.
   if (waits(ticket.dataset.state) && Number(ticket.dataset.position)) showWay(Number(ticket.dataset.position));
   const pause = Number(ticket.dataset.pollAfterMs);
@@ -263,6 +281,9 @@ document.addEventListener("parts-replaced", () => {
     begin();
   }
   putBack();
+});
+document.addEventListener("click", ({ target }) => {
+  if (target.closest("[data-alert]")) import("./alert.js").then(({ press }) => press()).catch(() => {});
 });
 document.addEventListener("held-to-the-end", () => setTimeout(load, 300 + Math.random() * 700));
 begin();
