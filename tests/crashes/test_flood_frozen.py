@@ -1,5 +1,5 @@
-"""Proves that in a whole flood nobody is told less than before, though Redis is frozen again and again meanwhile.
-Every process of the shop, on a Valkey of their own; the flood's own verdict decides.
+"""Proves that in a whole flood nobody is told less than before, though Redis and PostgreSQL are frozen in turns.
+Every process of the shop, on stores of their own; the flood's own verdict decides.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.record.history import UNKNOWN, read_history
+from loadtest.record.history import UNKNOWN, now_ns, read_history
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
-from tests.support.crashes.extra_shop import OwnStore, own_valkey
+from tests.support.crashes.extra_shop import OwnStore, own_postgres, own_valkey
 from tests.support.crashes.worker_shop import worker_process
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import ROOT, web_process
@@ -37,9 +37,16 @@ def valkey(tmp_path: Path) -> Iterator[OwnStore]:
 
 
 @pytest.fixture
-def environment(process_environment: dict[str, str], valkey: OwnStore) -> Iterator[dict[str, str]]:
-    """Let this process and what it starts work on that Valkey."""
-    environment = {**process_environment, "REDIS_URL": valkey.url, "FAIRDROP_AUDIT_TOKEN": TOKEN}
+def postgres(process_environment: dict[str, str]) -> Iterator[OwnStore]:
+    with own_postgres(environment=process_environment) as store:
+        yield store
+
+
+@pytest.fixture
+def environment(process_environment: dict[str, str], valkey: OwnStore, postgres: OwnStore) -> Iterator[dict[str, str]]:
+    """Let this process and what it starts work on those stores."""
+    environment = {**process_environment, "REDIS_URL": valkey.url, "DATABASE_URL": postgres.url}
+    environment["FAIRDROP_AUDIT_TOKEN"] = TOKEN
     environment["FAIRDROP_REDIS_TIMEOUT_SECONDS"] = "0.8"  # as in production: shorter than it is frozen
     with shop_of(environment):
         yield environment
@@ -61,9 +68,10 @@ def web(environment: dict[str, str], card: SaleCard, tmp_path: Path) -> Iterator
         yield caller
 
 
-def test_nobody_is_told_less_than_before_while_redis_is_frozen(
-    environment: dict[str, str], web: Caller, valkey: OwnStore, card: SaleCard, tmp_path: Path
+def test_nobody_is_told_less_than_before_while_a_store_is_frozen(
+    environment: dict[str, str], web: Caller, valkey: OwnStore, postgres: OwnStore, card: SaleCard, tmp_path: Path
 ) -> None:
+    thawed_ns: list[int] = []
     folder = tmp_path / "flood"
     words = ["--host", f"http://127.0.0.1:{web.port}", "--sales", card.slug, "--audit-token", TOKEN, "--users", "40"]
     words += ["--buyers", str(BUYERS), "--attempts", str(4 * BUYERS), "--history", str(folder)]
@@ -74,6 +82,10 @@ def test_nobody_is_told_less_than_before_while_redis_is_frozen(
             ended = Order.objects.filter(sale_id=card.sale_id, state__in=["paid", "cancelled"])
             wait_until(ended.exists, what="the first hold is paid or given back")
             while running.poll() is None:
+                with postgres.frozen():
+                    time.sleep(FROZEN_SECONDS)
+                    thawed_ns.append(now_ns())
+                # At once: what has waited for PostgreSQL is committed now, and the line cannot be told.
                 with valkey.frozen():
                     time.sleep(FROZEN_SECONDS)
                 time.sleep(AWAKE_SECONDS)
@@ -85,5 +97,7 @@ def test_nobody_is_told_less_than_before_while_redis_is_frozen(
     found = {check["name"]: check["details"] for check in verdict["checks"] if check["count"]}
     assert found.keys() <= {"vacuous"}, found
     acts = [each for each in read_history(folder).operations if each.kind in ("pay", "cancel")]
-    assert any(act.outcome == UNKNOWN and act.status == 503 for act in acts), "no act met a frozen server"
+    assert any(act.outcome == UNKNOWN and act.status == 503 for act in acts), "no act met a frozen Redis"
+    waited = [act for act in acts if any(act.began_ns < at <= act.ended_ns for at in thawed_ns)]
+    assert waited, "no act met a frozen PostgreSQL"
     assert_books_balance(card)
