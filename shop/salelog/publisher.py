@@ -5,10 +5,10 @@ docs/checkable-line.md says what each leaf promises.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeGuard
 
 from inventory.states import Reason, State
 from shop.salelog.changes import Change, OrderChange, Request, StockEvent
@@ -88,28 +88,36 @@ class Publisher:
         self._gap_is_lost = gap_is_lost
         self._admissions = {each.ordinal: each for each in waiting if each.ordinal > state.ordinal}
         self._named: set[str] = set()
+        self._coming: set[int] = set()  # terms whose act is still to be published
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Add the leaves of `changes`, all of the SKU and numbered above the cursor, and of the admissions."""
         own = [each for each in changes if each.number > self.state.cursor]
         for change in own:
-            if isinstance(change, OrderChange) and self._is_own(change) and change.was is State.QUEUED:
+            if self._decides(change):
                 self._admissions.setdefault(change.request.ordinal, change.request)
         self._admissions = {n: each for n, each in self._admissions.items() if n > self.state.ordinal}
         if not self.state.is_open and not self._open(own):
             return
         own = [each for each in own if each.number > self.state.cursor]
         # Those who came under terms whose act is still to be published wait for it.
-        coming = {each.terms for each in own if isinstance(each, StockEvent) and self._is_own(each)}
-        self._admit(coming=coming)
+        self._coming = {each.terms for each in own if isinstance(each, StockEvent) and self._is_own(each)}
+        last_standby = max((each.number for each in own if self._decides(each) and each.request.standby), default=0)
         for change in own:
+            # A place that was given after somebody on standby was decided must not stand before that decision.
+            needed = change.request.ordinal if self._decides(change) else 0
+            self._admit(last=needed if change.number <= last_standby else None)
             self._close_before(change)
             if not self._take(change):
                 return
             self.state.cursor = change.number
-            self._admit(coming=coming)
+        self._admit()
         if not self.has_gap:
             self._close()
+
+    def _decides(self, change: Change) -> TypeGuard[OrderChange]:
+        """Say whether a change decides a place of this sale."""
+        return isinstance(change, OrderChange) and self._is_own(change) and change.was is State.QUEUED
 
     def _is_own(self, change: Change) -> bool:
         return change.sale_id == self._facts.sale_id
@@ -141,15 +149,15 @@ class Publisher:
         """Say whether the next admission is not known, though a later one is."""
         return bool(self._admissions) and self.state.ordinal + 1 not in self._admissions
 
-    def _admit(self, *, coming: Collection[int]) -> None:
-        """Add every admission that is next in its order, and the gaps that are declared. coming: terms that wait."""
-        while True:
+    def _admit(self, *, last: int | None = None) -> None:
+        """Add every admission that is next in its order, and the gaps that are declared; last: up to this ordinal."""
+        while last is None or self.state.ordinal < last:
             if self._base > self.state.ordinal:
                 self._declare_lost(self._base)
             elif self.has_gap and self._gap_is_lost:
                 self._declare_lost(min(self._admissions) - 1)
             found = self._admissions.get(self.state.ordinal + 1)
-            if found is None or (found.terms in coming and found.terms not in self.state.versions):
+            if found is None or (found.terms in self._coming and found.terms not in self.state.versions):
                 return
             del self._admissions[found.ordinal]
             self._admit_one(found)
@@ -268,6 +276,7 @@ class Publisher:
 
     def _close(self) -> None:
         if self._facts.is_over and not self.state.is_closed:
+            self._admit()
             self._add({"kind": "closed"})
             self.state.is_closed = True
 

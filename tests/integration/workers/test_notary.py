@@ -196,6 +196,32 @@ def test_standby_is_named_and_held_to_its_order(new_sku: Callable[[], str]) -> N
     assert [*replay.faults] == ["order"]
 
 
+def test_a_place_that_was_given_after_one_on_standby_was_decided_stands_after_it(
+    new_sku: Callable[[], str],
+) -> None:
+    """The notary comes late, and reads both at once. The control: the two leaves exchanged."""
+    card = make_sale(new_sku(), units=1, room=0)
+    first = road.queue(card, "ann")
+    road.settle_line(card)
+    pay(first[0])
+    bob = road.ask(card, "bob", standby=True)
+    road.admit(card, bob)
+    publish()
+    refunds.refund_order(first[0], actor="olga", reason="asked for")
+    road.settle_line(card)
+    sale_control.restock(card.slug, units=1, actor="olga")
+    (new,) = road.queue(card, "new")
+    verifier = checked(card)
+    found = [json.loads(leaf) for leaf in leaves(card)]
+    assert [leaf.get("request") for leaf in found[-4:-2]] == [bob.request_id, new]
+    assert verifier.replay.places[new]["state"] == "waits"
+    replay = Replay()
+    for n, leaf in enumerate([*found[:-4], found[-3], found[-4], *found[-2:]]):
+        replay.add(json.dumps(leaf | {"n": n}, sort_keys=True, separators=(",", ":")).encode())
+    replay.finish(now_us=replay.at)
+    assert [*replay.faults] == ["order"]
+
+
 def test_two_sales_of_one_sku_one_after_the_other(card: SaleCard) -> None:
     late, kept = road.queue(card, "ann", "bob")
     road.settle_line(card)
