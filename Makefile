@@ -105,7 +105,7 @@ bench-age: $(VENV)/dev.stamp ## measure a shop with no past alongside one with 1
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench age
 
 .PHONY: bench-log
-bench-log: $(VENV)/dev.stamp ## measure a public log of 1,000,000 leaves: checkpoint, proof, verifier, page; fails below a floor
+bench-log: $(VENV)/dev.stamp ## measure a public log of 1,000,000 leaves, what logs cost the whole road, and their lag; fails below a floor
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench log
 
 .PHONY: bench-desk

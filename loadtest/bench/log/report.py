@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
-from loadtest.bench.harness.report import Figure, quantile
+from loadtest.bench.harness.report import Figure, quantile, ratio
+
+if TYPE_CHECKING:
+    from loadtest.bench.log.road import RoadTurn
 
 MAX_CHECKPOINT_MS, MAX_PROOF_MS = 5, 10
 MAX_VERIFY_SECONDS = 60
 MAX_FIRST_SECONDS = 3
+MIN_OF_ROAD, MAX_LAG_SECONDS = 0.9, 1
+# A machine that does not reach the pace shows no lag either.
+MIN_OF_PACE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +51,24 @@ def figures_of(results: Results, *, leaves: int) -> list[Figure]:
         Figure("verify_sale.py, a leaf", value=each, unit="µs"),
         Figure("the page's first result", value=results.first_seconds, unit="s", at_most=MAX_FIRST_SECONDS),
         Figure("the page's verdict", value=results.page_seconds, unit="s"),
+    ]
+
+
+def road_figures(turns: Sequence[RoadTurn], paced: RoadTurn, *, pace: int) -> list[Figure]:
+    """Return what logs cost the whole road, and how far the notary lags. turns: of each round one with, one without."""
+    kept, none = ([turn for turn in turns if turn.kept is side] for side in (True, False))
+    shares = [ratio(one.decided_per_second, other.decided_per_second) for one, other in zip(kept, none, strict=True)]
+    rates = [median(turn.decided_per_second for turn in side) for side in (kept, none)]
+    return [
+        Figure("whole road with logs", value=rates[0], unit="decisions/s"),
+        Figure("whole road without", value=rates[1], unit="decisions/s"),
+        Figure("whole road, with logs ÷ without", value=median(shares), at_least=MIN_OF_ROAD),
+        Figure("notary's CPU for one decision", value=median(turn.notary_cpu_us for turn in kept), unit="µs"),
+        Figure("the log's longest lag at full pace", value=max(turn.lag_seconds for turn in kept), unit="s"),
+        Figure("drained, after full pace", value=max(turn.drain_seconds for turn in kept), unit="s"),
+        Figure(
+            f"asks a second, of {pace:,}", value=paced.decided_per_second, unit="asks/s", at_least=pace * MIN_OF_PACE
+        ),
+        Figure(f"the log's longest lag at {pace:,}/s", value=paced.lag_seconds, unit="s", at_most=MAX_LAG_SECONDS),
+        Figure(f"drained, after {pace:,}/s", value=paced.drain_seconds, unit="s", at_most=MAX_LAG_SECONDS),
     ]

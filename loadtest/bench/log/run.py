@@ -1,5 +1,5 @@
-"""Measures what readers of a long public log wait for: checkpoint, proof, verify_sale.py, the page's first result.
-Never leaves a slow call out, and fails when what was read does not hold by every rule.
+"""Measures what readers of a long public log wait for: checkpoint, proof, verify_sale.py, the page's first result;
+and what logs cost the whole road. Never leaves a slow call out, and fails when what was read breaks a rule.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
@@ -16,7 +17,8 @@ from loadtest.bench.harness.fixtures import make_fixture
 from loadtest.bench.harness.servers import GATE, serving
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.log.plan import FULL, QUICK, Plan, method_of
-from loadtest.bench.log.report import Results, figures_of
+from loadtest.bench.log.report import Results, figures_of, road_figures
+from loadtest.bench.log.road import measure_road
 from loadtest.bench.log.written import write_log, write_orders
 from loadtest.verify import verify_sale
 
@@ -48,7 +50,10 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
         first_seconds=first_seconds,
         page_seconds=page_seconds,
     )
-    return Findings(figures=figures_of(results, leaves=plan.leaves), samples=[])
+    turns, paced = measure_road(run)
+    figures = [*figures_of(results, leaves=plan.leaves), *road_figures(turns, paced, pace=plan.paced_per_second)]
+    faults = [fault for turn in (*turns, paced) for fault in turn.faults]
+    return Findings(figures=figures, samples=[asdict(turn) for turn in turns], faults=faults)
 
 
 def waits_ms(port: int, calls: list[tuple[str, str]]) -> list[float]:

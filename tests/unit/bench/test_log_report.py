@@ -7,7 +7,8 @@ from itertools import islice
 
 import pytest
 
-from loadtest.bench.log.report import Results, figures_of
+from loadtest.bench.log.report import Results, figures_of, road_figures
+from loadtest.bench.log.road import RoadTurn
 from loadtest.bench.log.written import WAVE, leaves_of
 from loadtest.verify.__main__ import judge
 from loadtest.verify.signed_log import SignedLog, write
@@ -41,6 +42,24 @@ def test_each_bound_can_be_broken(bad: dict[str, float], said: str) -> None:
 
 def test_without_a_browser_the_run_fails() -> None:
     assert "the page's first result" in broken(replace(GOOD, first_seconds=float("nan"), page_seconds=float("nan")))
+
+
+def test_what_logs_cost_the_road_and_how_far_they_lag_is_bounded() -> None:
+    """A ratio is of one round, so that a slow minute falls on both sides; at full pace the lag is only shown."""
+    kept = [RoadTurn(kept=True, decided_per_second=rate, lag_seconds=9.0) for rate in (9_500.0, 4_750.0, 9_500.0)]
+    none = [RoadTurn(kept=False, decided_per_second=rate) for rate in (10_000.0, 5_000.0, 10_000.0)]
+    paced = RoadTurn(kept=True, decided_per_second=4_990.0, lag_seconds=0.8, drain_seconds=0.4)
+
+    def broken_of(kept: list[RoadTurn], paced: RoadTurn) -> list[str]:
+        turns = [*kept, *none]
+        return [figure.name for figure in road_figures(turns, paced, pace=5_000) if not figure.ok]
+
+    assert broken_of(kept, paced) == []
+    slow = [replace(turn, decided_per_second=turn.decided_per_second * 0.9) for turn in kept]
+    assert broken_of(slow, paced) == ["whole road, with logs ÷ without"]
+    assert broken_of(kept, replace(paced, lag_seconds=1.1)) == ["the log's longest lag at 5,000/s"]
+    assert broken_of(kept, replace(paced, drain_seconds=1.1)) == ["drained, after 5,000/s"]
+    assert broken_of(kept, replace(paced, decided_per_second=4_000.0)) == ["asks a second, of 5,000"]
 
 
 @pytest.mark.parametrize("units", [WAVE, 2 * WAVE])
