@@ -8,7 +8,7 @@ const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
 const HIDDEN_MS = 4_000; // a hidden tab keeps its stream, and asks no more often than this
 const KEPT = "fairdrop:ticket:";
 const BEGAN = "fairdrop:began:";
-const ALERT = "fairdrop:alert:"; // kept while the buyer wants a sound and a notification
+const ALERT = "fairdrop:alert:"; // kept while it is on: only then, or at a press, its script is loaded
 const LANGUAGE = document.documentElement.lang;
 const announcement = document.querySelector("[data-announce]");
 const icon = document.querySelector("link[rel=icon]");
@@ -37,6 +37,7 @@ function keep() {
   try {
     if (ticket.dataset.proof) localStorage.setItem(name, ticket.dataset.proof);
     else for (const each of [name, BEGAN + ticket.dataset.id, ALERT + ticket.dataset.id]) localStorage.removeItem(each);
+    if (find("alert") && localStorage.getItem(ALERT + ticket.dataset.id)) import("./alert.js").catch(() => {});
   } catch { /* a browser that keeps nothing still has its cookie */ }
 }
 
@@ -243,19 +244,11 @@ function follow() {
   };
 }
 
-// Only for those who press for it its script is loaded; after a reload it is still wanted.
-function offerAlert() {
-  hide(find("alert"), false);
-  try {
-    if (find("alert") && localStorage.getItem(ALERT + ticket.dataset.id)) import("./alert.js").catch(() => {});
-  } catch { /* a browser that keeps nothing is asked again after a reload */ }
-}
-
 function begin() {
   close();
   clearTimeout(timer);
   keep();
-  offerAlert();
+  hide(find("alert"), false);
   // 0 means that nothing can change any more: a final ticket never asks.
   if (waits(ticket.dataset.state) && Number(ticket.dataset.position)) showWay(Number(ticket.dataset.position));
   const pause = Number(ticket.dataset.pollAfterMs);
