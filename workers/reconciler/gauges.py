@@ -80,7 +80,8 @@ class Gauges:
     def _seen(self, sale: Sale, look: StockLook, *, now: float) -> Seen:
         stock, line, first = sale.stock, look.line, record_or_none(look.line.first_record)
         is_ready = first is not None and not line.waits_for and look.oldest_seconds is not None
-        came_back = first is not None and first.state in (State.WAITLISTED, State.STANDBY)
+        # The record of one who was told "waitlisted" says "queued": the line counts those who were told.
+        came_back = first is not None and (line.waitlisted > 0 or first.state is State.STANDBY)
         is_idle = came_back and first is not None and not line.waits_for and line.available >= first.quantity
         ready_for = _lasted(self._ready_since, stock.sku, is_ready, now=now)
         return Seen(
