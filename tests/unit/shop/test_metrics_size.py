@@ -1,17 +1,20 @@
-"""The page of a web process is bounded by its live sales."""
+"""The pages of a web process and of a reconciler are bounded by live sales, with all that each of them shows."""
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from prometheus_client.core import Metric
 
 from inventory.line.reading import LineFigures
 from inventory.redis import client
+from inventory.redis.memory import WATCH, Memory
 from inventory.telemetry import page
 from shop.gate import metrics
-from shop.gate.metrics import LineCollector, RefusalCollector
+from workers.reconciler.gauges import Gauges, Seen
 
 # As long as a slug may be, and a SKU usually is.
 SLUG_LETTERS, SKU_LETTERS = 60, 40
@@ -32,6 +35,28 @@ def test_the_page_is_bounded_by_live_sales(live: int, most_bytes: int, monkeypat
     monkeypatch.setattr(metrics, "REFUSED", dict.fromkeys(map(str, range(40)), 10**6))
     for name in client.script_names()[:12]:  # a web process runs about ten
         client.SCRIPT_SECONDS.observe(0.002, name)
-    text = page.render("web", RefusalCollector(), LineCollector([sale(number) for number in range(live)]))
+    nodes = {f"redis-{number}.example:6379": Memory(10**10, 10**10) for number in range(6)}
+    monkeypatch.setattr(WATCH, "seen", nodes)
+    board: Any = SimpleNamespace(counted=lambda: [sale(number) for number in range(live)])
+    text = metrics.render(board, cast(Any, SimpleNamespace(count=10_000)))
     assert len(text) <= most_bytes
     assert text.count(b"fairdrop_available{") == live
+    shown = {name.decode() for name in re.findall(rb"^# TYPE (fairdrop_\w+)", text, re.MULTILINE)}
+    every = metrics.collectors(board, cast(Any, SimpleNamespace(count=0)))
+    assert {page_name(family) for collector in every for family in collector.collect()} <= shown
+
+
+@pytest.mark.parametrize(("live", "most_bytes"), [(50, 100_000), (1_000, 1_000_000)])
+def test_the_page_of_a_reconciler_too(live: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    units = {"available": 123_456, "held": 98_765, "sold": 1_234_567}
+    seen = Seen(units=units, undecided=654_321, oldest_seconds=12.345678, idle_seconds=12.345678, dead_letters=12)
+    gauges = Gauges()
+    monkeypatch.setattr(gauges, "_skus", {f"{number:04}".ljust(SKU_LETTERS, "k"): seen for number in range(live)})
+    text = page.render("reconciler", gauges)
+    assert len(text) <= most_bytes
+    assert text.count(b"fairdrop_line_undecided{") == live
+
+
+def page_name(family: Metric) -> str:
+    """Return the name of a family as the page has it."""
+    return f"{family.name}_total" if family.type == "counter" else family.name
