@@ -17,7 +17,7 @@ from inventory.exceptions import LineNotTold
 from inventory.fault_injection import fault_point
 from inventory.postgres import LastingConnection
 from inventory.telemetry import traces
-from inventory.telemetry.measures import note_store_errors
+from inventory.telemetry.measures import RETRIES, note_store_errors
 from shop.orders import holds
 
 log = structlog.get_logger(__name__)
@@ -67,6 +67,7 @@ class Expirer:
 
     def _put_off(self, error: psycopg.Error, *, sku: str = "") -> None:
         note_store_errors("postgresql")
+        RETRIES.add("expire")
         log.warning("database away or busy", action="expire_retry", sku=sku, error=str(error))
         self.close()
 

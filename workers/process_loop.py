@@ -14,7 +14,7 @@ from django.db import close_old_connections, connections
 
 from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Heartbeat
-from inventory.telemetry.measures import note_store_errors
+from inventory.telemetry.measures import RETRIES, note_store_errors
 
 log = structlog.get_logger(__name__)
 
@@ -63,12 +63,14 @@ def run_until_stopped(
         except Stopped:
             break
         except RedisUnavailable as error:
+            RETRIES.add("redis")
             log.warning("the line is away", action="redis_retry", error=repr(error.__cause__))
             if heartbeat:
                 heartbeat.note(away=True)
             stop.wait(RETRY_SECONDS)
         except DatabaseError as error:
             note_store_errors("postgresql")
+            RETRIES.add("database")
             log.warning("database away or busy", action="database_retry", error=str(error))
             connections.close_all()
             if heartbeat:

@@ -22,7 +22,7 @@ from inventory.records import Record
 from inventory.redis import Client, clocks, shards_of
 from inventory.states import State
 from inventory.telemetry import traces
-from inventory.telemetry.measures import ANSWER, ROUND_TRIP, Histogram, Tally, note_store_errors
+from inventory.telemetry.measures import ANSWER, RETRIES, ROUND_TRIP, Histogram, Tally, note_store_errors
 from workers.settlement import Settlement, seen_fence, settle_batch
 
 log = structlog.get_logger(__name__)
@@ -265,6 +265,7 @@ class Settler:
             raise
         except psycopg.Error as error:
             note_store_errors("postgresql")
+            RETRIES.add("settle")
             log.warning("database away or busy", action="settle_retry", sku=sku, error=str(error))
             self._give_back(sku, lock)
             raise BatchDeferred("the batch stays in flight until the database answers") from error

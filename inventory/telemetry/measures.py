@@ -86,6 +86,10 @@ MAX_NODES = 64
 STORE_ERRORS = Tally(
     "fairdrop_store_errors", "Calls that a store did not answer", label="store,node", known=("redis,", "postgresql,")
 )
+RETRIES = Tally(
+    "fairdrop_retries", "Steps that failed for now and are tried again", label="step",
+    known=("settle", "expire", "lost_notice", "refund_due", "redis", "database"),
+)  # fmt: skip
 SCRIPT_SECONDS = Histogram(
     "fairdrop_script_seconds", "Round trips of scripts to Redis", bounds=ROUND_TRIP, label="script"
 )

@@ -21,6 +21,7 @@ from structlog.contextvars import bound_contextvars
 from inventory.audit.run import ANSWER_GRACE_SECONDS
 from inventory.exceptions import LineNotTold, RedisUnavailable, Unavailable
 from inventory.states import Reason, State
+from inventory.telemetry.measures import RETRIES
 from shop.models import LAST_CAPTURE, NEXT_QUESTION, NOT_ENDED, STILL_ASKED_ABOUT, InUtc, Payment
 from shop.payments import notices
 from shop.payments.providers import provider
@@ -60,6 +61,7 @@ def bring_on(
                 try:
                     found[kind] += _ask(question)
                 except Unavailable as error:
+                    RETRIES.add(kind)
                     log.warning("provider not asked", action="look_up_retry", provider=name, error=repr(error))
                     break
     return found

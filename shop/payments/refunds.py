@@ -15,6 +15,7 @@ from inventory import ledger
 from inventory.exceptions import FairdropError, LineNotTold, NotPayable
 from inventory.postgres import Cursor
 from inventory.states import Reason, State
+from inventory.telemetry.measures import RETRIES
 from shop.models import Payment
 from shop.orders.holds import Changes, publish
 from shop.payments.providers import Notice, provider
@@ -94,6 +95,7 @@ def refund_now(reference: str) -> bool:
     try:
         return ask_refund(reference)
     except FairdropError as error:
+        RETRIES.add("refund_due")
         log.warning("refund put off", action="refund_retry", payment=reference, error=repr(error))
         return False
 

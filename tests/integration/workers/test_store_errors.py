@@ -1,7 +1,10 @@
-"""A store that does not answer is counted by every process that asked it, and a server of a Cluster by its name."""
+"""A store that does not answer is counted by every process that asked it, and a server of a Cluster by its name; what
+is tried again because of it is counted by its step.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,20 +16,23 @@ from inventory.telemetry.measures import MAX_NODES, STORE_ERRORS, note_store_err
 from tests.integration.workers.test_metrics_ports import samples
 from tests.support.crashes.worker_shop import worker_process
 from tests.support.servers.server_matrix import address_of, cluster_of_three
-from tests.support.shopkeeping import shop_of
+from tests.support.shopkeeping import fill_line, make_sale, shop_of
 from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
 
-NAME = "fairdrop_store_errors_total"
+NAME, RETRIES = "fairdrop_store_errors_total", "fairdrop_retries_total"
 
 
-@pytest.mark.parametrize(("worker", "variable", "store"), [
-    ("settler", "REDIS_URL", "redis"), ("expirer", "DATABASE_URL", "postgresql")
+@pytest.mark.parametrize(("worker", "variable", "store", "step"), [
+    ("settler", "REDIS_URL", "redis", "redis"), ("settler", "DATABASE_URL", "postgresql", "settle"),
+    ("expirer", "DATABASE_URL", "postgresql", "expire"), ("payments", "DATABASE_URL", "postgresql", "database"),
 ])  # fmt: skip
 def test_a_worker_counts_the_calls_that_its_store_does_not_answer(
-    process_environment: dict[str, str], tmp_path: Path, worker: str, variable: str, store: str
-) -> None:
-    """Nobody listens at the address of one store; the control: of the other one nothing is counted."""
+    process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str], shop_database: None,
+    worker: str, variable: str, store: str, step: str,
+) -> None:  # fmt: skip
+    """Nobody listens at the address of one store; the control: of the other one nothing is counted, nor other steps."""
+    fill_line(make_sale(new_sku(), units=1), buyers=1)
     port, closed = free_port(), free_port()
     nowhere = f"redis://127.0.0.1:{closed}" if store == "redis" else f"postgres://nobody@127.0.0.1:{closed}/none"
     environment = {**process_environment, variable: nowhere, "FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{port}"}
@@ -34,6 +40,10 @@ def test_a_worker_counts_the_calls_that_its_store_does_not_answer(
         wait_until(lambda: samples(port).get(f"{NAME}{{,{store}}}", 0) >= 2, what="its errors are counted")
         other = {"redis": "postgresql", "postgresql": "redis"}[store]
         assert samples(port)[f"{NAME}{{,{other}}}"] == 0
+        wait_until(lambda: samples(port)[f"{RETRIES}{{{step}}}"] >= 2, what="what is tried again is counted")
+        assert [name for name, count in samples(port).items() if name.startswith(RETRIES) and count] == [
+            f"{RETRIES}{{{step}}}"
+        ]
 
 
 def test_the_server_of_a_cluster_that_was_killed_is_named(process_environment: dict[str, str], tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from django.test.utils import override_settings
 from structlog.testing import capture_logs
 
 from inventory.exceptions import InvalidRequest, Unavailable
+from inventory.telemetry.measures import RETRIES
 from inventory.telemetry.page import render
 from shop.models import STILL_ASKED_ABOUT, Order, Payment
 from shop.orders import holds
@@ -175,8 +176,10 @@ def test_a_provider_that_does_not_answer_keeps_no_other_waiting(asked: list[str]
     """However many of its payments are due: each provider has questions of its own."""
     settings.PAYMENT_PROVIDERS = {"away": f"{__name__}.Away", **settings.PAYMENT_PROVIDERS}
     Payment.objects.filter(pk__in=recovery._silent(timedelta(0))[:1].values("pk")).update(provider="away")
+    before = dict(RETRIES.counts)
     assert bring_on(max_at_once=1)["refund_due"] == 1
     assert asked == ["look_up", "refund"]
+    assert RETRIES.counts == {**before, "lost_notice": before["lost_notice"] + 1}
 
 
 def test_what_a_provider_says_of_one_keeps_no_other_waiting(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
