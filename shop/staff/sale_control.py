@@ -91,10 +91,14 @@ def close(slug: str, *, actor: str, reason: str = "") -> Sale:
     """
 
     def act(sale: Sale) -> str:
-        _refuse_when_closed(sale)  # one that is over by its time was not closed early
-        before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.CLOSED, ""
-        changes = [change_in_words("switch", before, sale.switch)]
         now = timezone.now()
+        # A closed switch says that staff ended it early: one that is over by its time only loses its pause.
+        is_over = now >= sale.closes_at
+        if sale.switch == Sale.Switch.CLOSED or (is_over and sale.switch != Sale.Switch.PAUSED):
+            raise InvalidRequest(gettext("%(name)s is closed") % {"name": slug})
+        before, sale.pause_reason = sale.switch, ""
+        sale.switch = Sale.Switch.ON if is_over else Sale.Switch.CLOSED
+        changes = [change_in_words("switch", before, sale.switch)]
         if sale.opens_at < now < sale.closes_at:
             changes.append(change_in_words("closes_at", sale.closes_at, now))
             sale.closes_at = now  # from here on it is over, and its time in the list runs

@@ -31,7 +31,7 @@ from inventory.states import State
 from shop.buyers import ticket_signer
 from shop.gate.sales.cache import Board
 from shop.gate.sales.state import SaleEntry
-from shop.models import Order, Payment
+from shop.models import Order, Payment, Sale
 from shop.orders import holds
 from shop.orders.restoring import restore
 from shop.payments import recovery
@@ -128,6 +128,7 @@ def test_a_paused_sale_that_is_over_cannot_be_closed(new_sku: Callable[[], str])
     with road.own_connection() as own:
         own.execute("UPDATE shop_sale SET closes_at = clock_timestamp() WHERE id = %s", [card.sale_id])
     sale_control.close(card.slug, actor="olga")
+    assert Sale.objects.get(pk=card.sale_id).switch == "on"  # its time ended it, not the shop
 
 
 def a_locked_stock(card: SaleCard) -> Any:
