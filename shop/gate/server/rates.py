@@ -16,8 +16,9 @@ KINDS = 3
 ADDRESSES_OF_A_NETWORK = 4
 # Moments are rounded: so little is nothing to wait for.
 ROUNDING_SECONDS = 1e-6
-# From so many on it is looked which buckets are full again, and when there are twice as many as were left.
-LOOK_AT = 8192
+# From so many on it is looked which buckets are full again, and when there are twice as many as were left. Few, so that
+# they stay in the cache of a core.
+LOOK_AT = 512
 
 
 class Rates:
