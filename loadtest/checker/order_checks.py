@@ -18,7 +18,7 @@ STANDBY = "standby"
 
 
 def out_of_order(case: Case) -> Iterator[Fault]:
-    """An answer before another ask is a place before it in line; nobody was passed over, on standby or not."""
+    """A buyer answered before another asked is before them in line; nobody was passed over, on standby or not."""
     yield from _passed_over(case)
     yield from _passed_on_standby(case)
     yield from _let_in_before_standby(case)
