@@ -25,7 +25,7 @@ from inventory.redis import keys
 from inventory.states import State
 from shop.models import Order, Sale
 from shop.salelog import sales, store
-from shop.salelog.changes import Change, OrderChange, Request, read_changes
+from shop.salelog.changes import Change, Request, is_decision, read_changes
 from shop.salelog.models import SaleLog
 from shop.salelog.notes import Checkpoint, read_note
 from shop.salelog.publisher import LogState, Publisher
@@ -170,7 +170,7 @@ class Notary:
         since = self._gaps.get(each.sale_id)
         age = time.monotonic() - since if since is not None else 0.0
         # A retired sale is decided, and no line will ever say more of it.
-        is_late = each.sale.retired_at is not None and any(_is_decision(one, each) for one in own)
+        is_late = each.sale.retired_at is not None and any(is_decision(one, sale_id=each.sale_id) for one in own)
         if is_late or age >= GAP_LOOK_SECONDS:
             waiting += _decided_after(each)
         publisher = Publisher(
@@ -250,10 +250,6 @@ def _is_due(each: SaleLog, now: datetime) -> bool:
 def _base_of_retired(sale: Sale) -> int:
     """Return the ordinal above which a retired sale went on, which Redis has forgotten; 0 for any other."""
     return (sale.ordinal_base or 0) if sale.retired_at is not None else 0
-
-
-def _is_decision(change: Change, each: SaleLog) -> bool:
-    return isinstance(change, OrderChange) and change.sale_id == each.sale_id and change.was is State.QUEUED
 
 
 def _request(name: str, record: Any) -> Request:

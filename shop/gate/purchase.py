@@ -76,7 +76,7 @@ MAX_VERSION = 2**53
 # To look a member of an enumeration up costs more than the comparison.
 ADMITTED, ON_STANDBY = int(Code.ADMITTED), int(Code.ON_STANDBY)
 # Of a named tuple and all its fields in order: without the lookups of a call it costs less than half.
-made = tuple.__new__
+new_tuple = tuple.__new__
 NEVER = str(Sale.PassMode.NEVER)
 NO_EMAIL_ASKED = str(Sale.EmailMode.NEVER)
 STANDBY_CODES = (ON_STANDBY, Code.KNOWN_BEFORE + ord(State.STANDBY.letter))
@@ -196,7 +196,7 @@ class Told(NamedTuple):
 def with_tickets(batch: Sequence[Asked], answers: Sequence[Answer]) -> list[Told]:
     """Return the answers of one script call with the tickets of those that have a place, all by one signature."""
     placed = [
-        made(Ticket, (ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal, code in STANDBY_CODES))
+        new_tuple(Ticket, (ask.request_id, ask.buyer, ask.quantity, seq, terms_version, ordinal, code in STANDBY_CODES))
         for ask, (code, seq, _, terms_version, ordinal) in zip([each.ask for each in batch], answers, strict=True)
         if seq
     ]
@@ -204,7 +204,7 @@ def with_tickets(batch: Sequence[Asked], answers: Sequence[Answer]) -> list[Told
         return [Told(answer) for answer in answers]
     entry = batch[0].entry
     tickets = iter(sign_tickets(placed, slug=entry.card.slug, request_key=entry.request_key))
-    return [made(Told, (answer, next(tickets) if answer.seq else "")) for answer in answers]
+    return [new_tuple(Told, (answer, next(tickets) if answer.seq else "")) for answer in answers]
 
 
 def _traced(asked: Asked, answer: Answer) -> traces.Asked:
@@ -266,8 +266,10 @@ class Purchases:
         is_public = card.codes_required and card.is_public(clocks.now())
         if is_public:  # by our clock; the line's decides
             sent = codes.lacking(sent, card, sent.refusal or CodeRequired())
-        ask = made(Ask, (name, buyer, quantity, terms_version, standby, network, sent.pass_id, sent.entry, sent.early))
-        asked = made(Asked, (reply, entry, ask, origin, time.monotonic(), False, sent.refusal))
+        ask = new_tuple(
+            Ask, (name, buyer, quantity, terms_version, standby, network, sent.pass_id, sent.entry, sent.early)
+        )
+        asked = new_tuple(Asked, (reply, entry, ask, origin, time.monotonic(), False, sent.refusal))
         if self._is_noted and REQUEST_ID in headers:
             log.info("asked", action="asked", requests=[name], request_id=request_id_of(headers).decode())
         if ticket:

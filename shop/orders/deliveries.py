@@ -39,12 +39,12 @@ class Delivery(NamedTuple):
 
 
 def find_address(request_id: str) -> DeliveryAddress | None:
-    """Return the address that is kept for a request. The caller knows who may see it."""
+    """Return the address that is kept for a request. The caller checks who may see it."""
     return DeliveryAddress.objects.filter(request_id=request_id).first()
 
 
 def find_delivery(request_id: str) -> Delivery | None:
-    """Return the delivery of a request, None when its goods are not sent. The caller knows who may see it."""
+    """Return the delivery of a request, None when its goods are not sent. The caller checks who may see it."""
     address = find_address(request_id)
     order = _order_sent(request_id)
     if order is None:

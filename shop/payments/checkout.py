@@ -84,7 +84,7 @@ def find_payable(request_id: str, *, buyer: str) -> Order:
 
 
 def find_bill(request_id: str) -> Bill | None:
-    """Return what a decided request costs, None when it has no order. The caller knows who may see it."""
+    """Return what a decided request costs, None when it has no order. The caller checks who may see it."""
     order = Order.objects.filter(request_id=request_id).first() if sale_id_of(request_id) else None
     if order is None:
         return None

@@ -4,7 +4,7 @@ Never decides what of it is published.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from inventory.audit.lifecycles import MOVEMENTS
 from inventory.postgres import Cursor
@@ -73,6 +73,11 @@ class StockEvent(NamedTuple):
 
 
 Change = OrderChange | StockEvent
+
+
+def is_decision(change: Change, *, sale_id: int) -> TypeGuard[OrderChange]:
+    """Say whether a change decided a request of this sale."""
+    return isinstance(change, OrderChange) and change.sale_id == sale_id and change.was is State.QUEUED
 
 
 def read_changes(cursor: Cursor, *, after: int, most: int) -> tuple[list[Change], bool]:

@@ -8,10 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any, TypeGuard
+from typing import Any
 
 from inventory.states import Reason, State
-from shop.salelog.changes import Change, OrderChange, Request, StockEvent
+from shop.salelog.changes import Change, OrderChange, Request, StockEvent, is_decision
 from shop.tickets.signing import holder_of
 
 REASONS: dict[str, str] = {
@@ -92,9 +92,10 @@ class Publisher:
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Add the leaves of `changes`, all of the SKU and numbered above the cursor, and of the admissions."""
+        sale_id = self._facts.sale_id
         own = [each for each in changes if each.number > self.state.cursor]
         for change in own:
-            if self._decides(change):
+            if is_decision(change, sale_id=sale_id):
                 self._admissions.setdefault(change.request.ordinal, change.request)
         self._admissions = {n: each for n, each in self._admissions.items() if n > self.state.ordinal}
         if not self.state.is_open and not self._open(own):
@@ -102,10 +103,12 @@ class Publisher:
         own = [each for each in own if each.number > self.state.cursor]
         # Those who came under terms whose act is still to be published wait for it.
         self._coming = {each.terms for each in own if isinstance(each, StockEvent) and self._is_own(each)}
-        last_standby = max((each.number for each in own if self._decides(each) and each.request.standby), default=0)
+        last_standby = max(
+            (each.number for each in own if is_decision(each, sale_id=sale_id) and each.request.standby), default=0
+        )
         for change in own:
             # A place that was given after somebody on standby was decided must not stand before that decision.
-            needed = change.request.ordinal if self._decides(change) else 0
+            needed = change.request.ordinal if is_decision(change, sale_id=sale_id) else 0
             self._admit(last=needed if change.number <= last_standby else None)
             self._close_before(change)
             if not self._take(change):
@@ -114,10 +117,6 @@ class Publisher:
         self._admit()
         if not self.has_gap:
             self._close()
-
-    def _decides(self, change: Change) -> TypeGuard[OrderChange]:
-        """Say whether a change decides a place of this sale."""
-        return isinstance(change, OrderChange) and self._is_own(change) and change.was is State.QUEUED
 
     def _is_own(self, change: Change) -> bool:
         return change.sale_id == self._facts.sale_id
