@@ -14,7 +14,7 @@ from loadtest.record.history import OK, STOPPED, UNENDED, UNKNOWN, History, Oper
 from loadtest.users.contract import OK_STATUS, is_foreseen, is_no_answer
 
 
-def vacuous(case: Case) -> Iterator[Fault]:
+def inconclusive(case: Case) -> Iterator[Fault]:
     """The run was a test at all: it showed everything it was expected to show, and clicks were repeated."""
     places, results = list(case.testimony.places.values()), case.testimony.results()
     if not case.testimony.asks:

@@ -12,7 +12,7 @@ from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, Testimon
 from loadtest.checker.case import Case, Check, Fault, in_line, listed
 from loadtest.checker.intervals import units_at_once
 from loadtest.checker.order_checks import out_of_order
-from loadtest.checker.run_checks import unexpected, vacuous
+from loadtest.checker.run_checks import inconclusive, unexpected
 from loadtest.users.contract import NONE_LEFT, NOT_FOUND
 
 
@@ -180,7 +180,7 @@ CHECKS: dict[str, Check] = {
     "network limit broken": network_limit_broken,
     "hold ended twice": hold_ended_twice,
     "unforeseen answer": unexpected,
-    "vacuous": vacuous,
+    "inconclusive": inconclusive,
     "audit missing": audit_given,
     "audit broken": audit_holds,
 }

@@ -13,7 +13,7 @@ RESULTS = ("paid", "expired", "cancelled", "refunded", "sold_out", "refused")
 # Nobody should end like this: shown only when somebody did.
 RARE_RESULTS = ("held", "waitlisted", "standby", "waiting", "unknown")
 # Checks that say whether the run can be believed, apart from those about the shop.
-ABOUT_THE_RUN = ("vacuous", "audit missing", "record cut off", "load generator")
+ABOUT_THE_RUN = ("inconclusive", "audit missing", "record cut off", "load generator")
 
 
 def render(verdict: dict[str, Any], *, colour: bool = False) -> str:

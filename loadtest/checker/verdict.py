@@ -190,9 +190,9 @@ def _judge_whole(history: History, *, cases: list[Case], checks: dict[str, Check
     for answer, count in unforeseen_answers(o for o in history.operations if not o.sale).items():
         checks["unforeseen answer"].add(Fault(f"{count} × {answer}", count))
     for fault in no_repeats([ask for case in cases for ask in case.testimony.asks], expects=facts.expects):
-        checks["vacuous"].add(fault)
+        checks["inconclusive"].add(fault)
     for fault in no_standby((one for case in cases for one in case.testimony.places.values()), expects=facts.expects):
-        checks["vacuous"].add(fault)
+        checks["inconclusive"].add(fault)
 
 
 def as_json(verdict: Verdict) -> str:

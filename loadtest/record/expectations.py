@@ -1,5 +1,5 @@
 """Names what a run can be expected to have shown, and keeps what is to be known of a run alongside its record.
-Never says whether it was shown: that is the check "vacuous".
+Never says whether it was shown: that is the check "inconclusive".
 """
 
 from __future__ import annotations

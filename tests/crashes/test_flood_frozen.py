@@ -95,7 +95,7 @@ def test_nobody_is_told_less_than_before_while_a_store_is_frozen(
             running.wait(timeout=120)
     verdict = json.loads((folder / "verdict.json").read_text())
     found = {check["name"]: check["details"] for check in verdict["checks"] if check["count"]}
-    assert found.keys() <= {"vacuous"}, found
+    assert found.keys() <= {"inconclusive"}, found
     acts = [each for each in read_history(folder).operations if each.kind in ("pay", "cancel")]
     assert any(act.outcome == UNKNOWN and act.status == 503 for act in acts), "no act met a frozen Redis"
     waited = [act for act in acts if any(act.began_ns < at <= act.ended_ns for at in thawed_ns)]

@@ -83,21 +83,21 @@ def test_what_only_the_books_know_has_the_name_of_its_check(name: str, number: s
 
 def test_every_check_has_a_run_that_only_it_finds() -> None:
     alone = {name for _, expected in FAULTS for name in expected if len(expected) == 1}
-    assert alone | {"vacuous"} == {check.name for check in Run().judge().checks}
+    assert alone | {"inconclusive"} == {check.name for check in Run().judge().checks}
 
 
 @pytest.mark.parametrize(("put_in", "said", "count"), HOLLOW, ids=[fault.__name__ for fault, *_ in HOLLOW])
 def test_a_run_that_left_something_out_proves_nothing(put_in: Callable[[Run], None], said: str, count: int) -> None:
     run = Run()
     put_in(run)
-    assert run.faults() == {"vacuous": count}
-    assert any(said in detail for detail in run.details("vacuous"))
+    assert run.faults() == {"inconclusive": count}
+    assert any(said in detail for detail in run.details("inconclusive"))
 
 
 def test_a_shop_without_payments_is_not_asked_for_them() -> None:
     run = Run()
     nobody_paid_late(run)
-    assert run.faults() == {"vacuous": 1}
+    assert run.faults() == {"inconclusive": 1}
     run.facts = RunFacts(expects=expectations_from(["sold_out", "paid", "double", "again", "retry"]))
     assert run.faults() == {}
 
@@ -149,9 +149,9 @@ def test_a_unit_sold_to_somebody_who_never_got_an_answer_is_accounted_for() -> N
     assert "unaccounted" not in run.faults()
 
 
-def test_an_empty_run_is_vacuous() -> None:
+def test_an_empty_run_is_inconclusive() -> None:
     verdict = judge(History([], [], files=1), {SALE: Run().book})
-    assert "vacuous" in {check.name for check in verdict.checks if check.count}
+    assert "inconclusive" in {check.name for check in verdict.checks if check.count}
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_place_whose_client_was_killed_must_still_be_decided_in_the_books() ->
 def test_a_unit_told_to_a_client_that_was_killed_may_have_gone_to_the_next() -> None:
     run = Run()
     run.kill_client_of("r2", during="begin")
-    assert run.faults() == {"record cut off": 1, "vacuous": 2}  # nobody else's hold lapsed, nobody else paid late
+    assert run.faults() == {"record cut off": 1, "inconclusive": 2}  # nobody else's hold lapsed, nobody else paid late
 
 
 # Several machines.

@@ -84,12 +84,12 @@ def test_a_broken_check_turns_the_page_red_and_stands_first(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("broken", "ok", "state"),
-    [((), True, GOOD), (("vacuous",), False, VOID), (("vacuous", "lost"), False, BAD), ((), False, VOID)],
+    [((), True, GOOD), (("inconclusive",), False, VOID), (("inconclusive", "lost"), False, BAD), ((), False, VOID)],
     ids=["nothing", "the run only", "the run and the shop", "the word alone"],
 )
 def test_the_sentence_follows_the_checks(broken: tuple[str, ...], ok: bool, state: str) -> None:
     sale = {"total": 2, "units_sold": 2, "units_free": 0, "moved_up": 0}
-    checks = [{"name": name, "count": int(name in broken)} for name in ("lost", "vacuous")]
+    checks = [{"name": name, "count": int(name in broken)} for name in ("lost", "inconclusive")]
     assert sentence_of({"ok": ok, "sales": [sale], "checks": checks}).state == state
 
 

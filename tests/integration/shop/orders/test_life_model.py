@@ -412,7 +412,7 @@ def test_no_life_of_a_sale_loses_a_unit_or_a_person(shop_database: None, till: N
         if WORTH_MEETING <= MET:
             break
         run_state_machine_as_test(LifeMachine, settings=settings(BOUNDS, derandomize=False, print_blob=True))
-    assert WORTH_MEETING <= MET, "the test is vacuous: too little happened"
+    assert WORTH_MEETING <= MET, "the test is inconclusive: too little happened"
 
 
 def test_the_model_sees_a_line_that_passes_those_who_wait(
