@@ -120,12 +120,12 @@ def end_ms(state: State, ends_at: datetime | None) -> int | None:
     return round(ends_at.timestamp() * 1000) if ends_at and state is State.HELD else None
 
 
-def ask_terms(cursor: Cursor, sale_ids: Sequence[int]) -> None:
-    """Send the statement that read_terms fetches."""
+def send_terms(cursor: Cursor, sale_ids: Sequence[int]) -> None:
+    """Send the statement that recv_terms fetches."""
     cursor.execute(TERMS, {"sale_ids": list(sale_ids)})
 
 
-def read_terms(cursor: Cursor) -> dict[int, SaleNow]:
+def recv_terms(cursor: Cursor) -> dict[int, SaleNow]:
     """Return each sale by its id."""
     sales: dict[int, SaleNow] = {}
     for sale_id, paused, over, *terms in cursor.fetchall():
@@ -133,12 +133,12 @@ def read_terms(cursor: Cursor) -> dict[int, SaleNow]:
     return sales
 
 
-def ask_decided(cursor: Cursor, request_ids: Sequence[str]) -> None:
-    """Send the statement that read_decided fetches."""
+def send_decided(cursor: Cursor, request_ids: Sequence[str]) -> None:
+    """Send the statement that recv_decided fetches."""
     cursor.execute(DECIDED, {"request_ids": array(request_ids)})
 
 
-def read_decided(cursor: Cursor) -> dict[str, Decided]:
+def recv_decided(cursor: Cursor) -> dict[str, Decided]:
     """Return the orders that exist already, by request id: their outcome is read, never decided again (I3)."""
     return {row[0]: Decided(row[0], State(row[1]), *row[2:]) for row in cursor.fetchall()}
 
@@ -148,13 +148,13 @@ def renumber(cursor: Cursor, ordinals: Mapping[str, int]) -> None:
     cursor.execute(RENUMBER, {"request_ids": array(ordinals), "ordinals": array(ordinals.values())})
 
 
-def ask_live_units(cursor: Cursor, owners: Sequence[tuple[int, str]]) -> None:
-    """Send the statement that read_live_units fetches; owners: (sale_id, buyer) pairs."""
+def send_live_units(cursor: Cursor, owners: Sequence[tuple[int, str]]) -> None:
+    """Send the statement that recv_live_units fetches; owners: (sale_id, buyer) pairs."""
     sale_ids, buyers = array(pair[0] for pair in owners), array(pair[1] for pair in owners)
     cursor.execute(LIVE_UNITS, {"sale_ids": sale_ids, "buyers": buyers})
 
 
-def read_live_units(cursor: Cursor) -> dict[tuple[int, str], int]:
+def recv_live_units(cursor: Cursor) -> dict[tuple[int, str], int]:
     """Return the units held or paid of each (sale_id, buyer) that has any (I7)."""
     return {(sale_id, buyer): int(units) for sale_id, buyer, units in cursor.fetchall()}
 

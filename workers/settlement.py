@@ -85,9 +85,9 @@ def _look_up(
     ledger.claim_stock(claimed, sku=sku, fence=fence)
     # Not now(), the moment the transaction began: waiting for the row would shorten every hold of the batch.
     clock.execute("SELECT clock_timestamp()")
-    order_rows.ask_terms(terms, sorted({record.sale_id for _, record in requests}))
-    order_rows.ask_decided(decided, [name for name, _ in requests])
-    order_rows.ask_live_units(live, [(record.sale_id, record.buyer) for _, record in requests])
+    order_rows.send_terms(terms, sorted({record.sale_id for _, record in requests}))
+    order_rows.send_decided(decided, [name for name, _ in requests])
+    order_rows.send_live_units(live, [(record.sale_id, record.buyer) for _, record in requests])
     # Without a Sync the server would count us as busy, not as idle in a transaction: a settler that is stopped here
     # would hold the stock row without end, and no timeout would fire.
     pipeline.sync()
@@ -96,9 +96,9 @@ def _look_up(
     return _Known(
         stock=stock,
         now=now,
-        sales=order_rows.read_terms(terms),
-        decided=order_rows.read_decided(decided),
-        live_units=order_rows.read_live_units(live),
+        sales=order_rows.recv_terms(terms),
+        decided=order_rows.recv_decided(decided),
+        live_units=order_rows.recv_live_units(live),
     )
 
 

@@ -215,11 +215,11 @@ def _decide_waiting(request_id: str, record: Record, *, sku: str, state: State, 
     """Write the order of a waiting request and tell the line; False when it has an order already."""
     with transaction.atomic(), connection.cursor() as cursor:
         stock = ledger.lock_stock(cursor, sku=sku)
-        order_rows.ask_decided(cursor, [request_id])
-        if order_rows.read_decided(cursor):
+        order_rows.send_decided(cursor, [request_id])
+        if order_rows.recv_decided(cursor):
             return False
-        order_rows.ask_terms(cursor, [record.sale_id])
-        terms = order_rows.read_terms(cursor)[record.sale_id].terms_for(record.terms_version, seq=record.seq)
+        order_rows.send_terms(cursor, [record.sale_id])
+        terms = order_rows.recv_terms(cursor)[record.sale_id].terms_for(record.terms_version, seq=record.seq)
         cursor.execute("SELECT clock_timestamp()")
         (now,) = cursor.fetchone()
         decision = Decision(Claim(request_id, record), state, reason)

@@ -67,8 +67,8 @@ def test_who_ignores_known_requests_is_stopped_by_the_constraint(
 ) -> None:
     """The control: deciding a batch again would sell twice; UNIQUE is the net below."""
     settle_as(card, "ann", "bob", fence=1)
-    monkeypatch.setattr(order_rows, "read_decided", lambda _cursor: {})
-    monkeypatch.setattr(order_rows, "read_live_units", lambda _cursor: {})
+    monkeypatch.setattr(order_rows, "recv_decided", lambda _cursor: {})
+    monkeypatch.setattr(order_rows, "recv_live_units", lambda _cursor: {})
     with pytest.raises(psycopg.errors.UniqueViolation):
         settle_as(card, "ann", "bob", fence=2)
     assert broken(card) == []
@@ -77,8 +77,8 @@ def test_who_ignores_known_requests_is_stopped_by_the_constraint(
 def test_without_the_constraint_either_a_batch_is_sold_twice(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of the control: with both nets gone, the audit is what sees it. All of it is rolled back."""
     settle_as(card, "ann", fence=1)
-    monkeypatch.setattr(order_rows, "read_decided", lambda _cursor: {})
-    monkeypatch.setattr(order_rows, "read_live_units", lambda _cursor: {})
+    monkeypatch.setattr(order_rows, "recv_decided", lambda _cursor: {})
+    monkeypatch.setattr(order_rows, "recv_live_units", lambda _cursor: {})
     with own_connection() as connection, connection.transaction(force_rollback=True):
         connection.execute("ALTER TABLE shop_order DROP CONSTRAINT order_once_per_request")
         connection.execute("ALTER TABLE inventory_stockmovement DROP CONSTRAINT movement_once_per_request_and_kind")

@@ -141,8 +141,8 @@ def _end(cursor: Cursor, sku: str, names: Sequence[str], *, state: State) -> Non
 
 def _read_sales(claims: Sequence[Claim]) -> dict[int, order_rows.SaleNow]:
     with connection.cursor() as cursor:
-        order_rows.ask_terms(cursor, sorted({claim.record.sale_id for claim in claims}))
-        return order_rows.read_terms(cursor)
+        order_rows.send_terms(cursor, sorted({claim.record.sale_id for claim in claims}))
+        return order_rows.recv_terms(cursor)
 
 
 def _unknown(record: Record, sales: Mapping[int, order_rows.SaleNow]) -> str:
@@ -179,8 +179,8 @@ def _write(claims: Sequence[Claim], *, sku: str, sales: Mapping[int, order_rows.
 def _write_page(claims: Sequence[Claim], *, sku: str, sales: Mapping[int, order_rows.SaleNow]) -> list[Claim]:
     with transaction.atomic(), connection.cursor() as cursor:
         stock = ledger.lock_stock(cursor, sku=sku)
-        order_rows.ask_decided(cursor, [claim.request_id for claim in claims])
-        known = order_rows.read_decided(cursor)
+        order_rows.send_decided(cursor, [claim.request_id for claim in claims])
+        known = order_rows.recv_decided(cursor)
         fitting, left = _fit([claim for claim in claims if claim.request_id not in known], available=stock.available)
         if fitting:
             cursor.execute("SELECT clock_timestamp()")

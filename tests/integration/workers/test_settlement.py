@@ -222,14 +222,14 @@ def test_a_request_whose_terms_are_missing_fails_the_batch_and_is_not_left_out(
 ) -> None:
     """The terms go after they were read, as only a hand in the database can do. The control: a batch before it."""
     assert settle(card, request(card, "ann", seq=1)).figures.held == 1
-    read = order_rows.read_terms
+    read = order_rows.recv_terms
 
     def read_and_delete(cursor: Any) -> dict[int, order_rows.SaleNow]:
         found = read(cursor)
         cursor.connection.execute("DELETE FROM shop_saleterms WHERE sale_id = %s", [card.sale_id])
         return found
 
-    monkeypatch.setattr(order_rows, "read_terms", read_and_delete)
+    monkeypatch.setattr(order_rows, "recv_terms", read_and_delete)
     with pytest.raises(psycopg.errors.NotNullViolation):
         settle(card, request(card, "bob", seq=2))
     assert Order.objects.filter(sale_id=card.sale_id).count() == 1
