@@ -81,14 +81,14 @@ def load_stock(cursor: Cursor, *, sku: str, units: int, actor: str, reason: str)
 
 
 def claim_stock(cursor: Cursor, *, sku: str, fence: int) -> None:
-    """Send the statement that locks the row of `sku` and raises its fence; read_claim fetches what it found.
+    """Send the statement that locks the row of `sku` and raises its fence; recv_claim fetches what it found.
 
     Two functions, so that a pipeline can send more before it waits. The row lock serialises the SKU (I16).
     """
     cursor.execute(CLAIM, {"sku": sku, "fence": fence})
 
 
-def read_claim(cursor: Cursor) -> ClaimedStock:
+def recv_claim(cursor: Cursor) -> ClaimedStock:
     """Return the row that claim_stock locked. Raises FenceRefused when a newer holder has been here (L15, L16)."""
     row = cursor.fetchone()
     if row is None:
@@ -105,7 +105,7 @@ def hold_units(
     holds: Sequence[tuple[str, int]],
     actor: str,
 ) -> None:
-    """Send the statements that hold units for requests (id, quantity ≥ 1); read_hold fetches the new figures.
+    """Send the statements that hold units for requests (id, quantity ≥ 1); recv_hold fetches the new figures.
 
     `cursor` runs the conditional update, `moves` the movements: one of each for a whole batch (I1, I3).
     """
@@ -133,7 +133,7 @@ def raise_version(cursor: Cursor, *, stock_id: int, above: int) -> StockFigures:
     return StockFigures(*cursor.fetchone())
 
 
-def read_hold(cursor: Cursor) -> StockFigures:
+def recv_hold(cursor: Cursor) -> StockFigures:
     """Return the stock after hold_units. Raises StaleWrite when the units were not there any more."""
     row = cursor.fetchone()
     if row is None:

@@ -91,7 +91,7 @@ def _look_up(
     # Without a Sync the server would count us as busy, not as idle in a transaction: a settler that is stopped here
     # would hold the stock row without end, and no timeout would fire.
     pipeline.sync()
-    stock = ledger.read_claim(claimed)
+    stock = ledger.recv_claim(claimed)
     (now,) = clock.fetchone() or (None,)
     return _Known(
         stock=stock,
@@ -136,8 +136,8 @@ def _write(
     if not holds:
         return unchanged
     ledger.hold_units(update, moves, stock_id=stock.stock_id, fence=fence, holds=holds, actor=ACTOR)
-    pipeline.sync()  # as above: read_hold alone would leave us busy, and the row locked for as long as we are stopped
-    return ledger.read_hold(update)
+    pipeline.sync()  # as above: recv_hold alone would leave us busy, and the row locked for as long as we are stopped
+    return ledger.recv_hold(update)
 
 
 def _outcomes(

@@ -91,11 +91,11 @@ def write_stock(sku: str, *, states: Mapping[str, int], opens_at: datetime) -> W
     ended = [(name, 1) for name, state in names if state in ("expired", "cancelled")]
     with transaction.atomic(), connection.cursor() as cursor, connection.cursor() as moves:
         ledger.claim_stock(cursor, sku=sku, fence=1)
-        ledger.read_claim(cursor)
+        ledger.recv_claim(cursor)
         for start in range(0, len(holds), HOLDS_AT_ONCE):
             batch = holds[start : start + HOLDS_AT_ONCE]
             ledger.hold_units(cursor, moves, stock_id=sale.stock_id, fence=1, holds=batch, actor="settler")
-            ledger.read_hold(cursor)
+            ledger.recv_hold(cursor)
         if states.get("paid"):
             ledger.sell_units(cursor, stock_id=sale.stock_id, units=states["paid"])
         for start in range(0, len(ended), HOLDS_AT_ONCE):

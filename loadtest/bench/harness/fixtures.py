@@ -175,10 +175,10 @@ def _hold(sku: str, stock_id: int, names: list[str]) -> None:
     for fence, batch in enumerate(_batches(names), start=1):
         with transaction.atomic(), connection.cursor() as cursor, connection.cursor() as moves:
             ledger.claim_stock(cursor, sku=sku, fence=fence)
-            ledger.read_claim(cursor)
+            ledger.recv_claim(cursor)
             holding = [(name, 1) for name in batch]
             ledger.hold_units(cursor, moves, stock_id=stock_id, fence=fence, holds=holding, actor="settler")
-            ledger.read_hold(cursor)
+            ledger.recv_hold(cursor)
 
 
 def _end(sku: str, names: list[str], *, state: State) -> None:

@@ -172,7 +172,7 @@ def test_a_change_of_stock_that_came_too_late_says_what_is_wrong_and_writes_noth
         @connection.transaction()
         def hold(cursor: Cursor) -> None:  # the fence of the row is 0
             ledger.hold_units(cursor, connection.cursor(), fence=1, holds=[("a", 1)], actor="test", **units)
-            ledger.read_hold(cursor)
+            ledger.recv_hold(cursor)
 
         with pytest.raises(StaleWrite):
             hold(connection.cursor())
