@@ -166,11 +166,11 @@ def settle(
     return int(answered)
 
 
-def tell_changes(client: Client, sku: str, *, figures: StockFigures, changed: Sequence[Settled]) -> int:
-    """Tell the line what a COMMIT changed: orders that ended, and the stock after it; needs no lock.
+def publish_changes(client: Client, sku: str, *, figures: StockFigures, changed: Sequence[Settled]) -> int:
+    """Publish to the line what a COMMIT changed: orders that ended, and the stock after it; needs no lock.
 
     Safe to repeat, and in any order: records only go forward, stock versions too. Returns how many records went
-    forward. Raises RedisUnavailable; the reconciler then tells it later.
+    forward. Raises RedisUnavailable; the reconciler then publishes it later.
     """
     done = 0
     for start in range(0, max(len(changed), 1), MAX_CHANGES):

@@ -130,7 +130,7 @@ def publish(changes: Changes) -> None:
     take it back. The call repeated tells the line first (see catch_up).
     """
     try:
-        writing.tell_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
+        writing.publish_changes(redis.connect(), changes.sku, figures=changes.figures, changed=changes.changed)
     except RedisUnavailable as error:
         log.warning("committed, but the line was not told", action="tell_failed", sku=changes.sku, error=repr(error))
         raise LineNotTold from error

@@ -278,4 +278,4 @@ def pay_all_at_once(card: SaleCard, names: list[str]) -> None:
         for name, place in zip(names, places, strict=True)
         if place
     ]
-    writing.tell_changes(client, card.sku, figures=figures, changed=changed)
+    writing.publish_changes(client, card.sku, figures=figures, changed=changed)

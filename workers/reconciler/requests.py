@@ -136,7 +136,7 @@ def _mend(client: Client, cursor: Cursor, sku: str, kinds: dict[str, str]) -> No
         # The stock first: told with requests that are newer it would be old, and then it changes nothing.
         figures = stock_row(cursor, sku).figures()
         changed: list[Settled] = holds.records_now(cursor, told)
-        writing.tell_changes(client, sku, figures=figures, changed=changed)
+        writing.publish_changes(client, sku, figures=figures, changed=changed)
     if kinds:
         fault_point("in_repair")
     if lost:

@@ -65,7 +65,7 @@ def mend_stock(client: Client, sku: str, now: StockLook, wrong: Mapping[str, str
     """Bring over what is wrong in Redis; say what was done. Raises RedisUnavailable."""
     mendable = [kind for kind in wrong if kind != AHEAD]
     if repair and BEHIND in mendable:
-        writing.tell_changes(client, sku, figures=now.row.figures(), changed=[])
+        writing.publish_changes(client, sku, figures=now.row.figures(), changed=[])
     if repair and mendable and mendable != [BEHIND]:
         for sale_id in now.revisions:
             catalogue.prime_card(catalogue.find_sale_by_id(sale_id))

@@ -75,7 +75,7 @@ def _keep_difference(client: Client, sku: str) -> None:
         return
     if row.version <= told.version < row.version + MANY_VERSIONS:
         figures = StockFigures(told.available, told.held, told.sold, told.version + 2 * MANY_VERSIONS)
-        writing.tell_changes(client, sku, figures=figures, changed=[])
+        writing.publish_changes(client, sku, figures=figures, changed=[])
 
 
 def tell_line(client: Client, sku: str) -> None:

@@ -244,7 +244,7 @@ def test_a_discard_that_the_line_did_not_hear_of_is_finished_by_the_next(
     (name,) = queue(card, "ann")
     set_aside_first(card)
     with monkeypatch.context() as away:
-        away.setattr(writing, "tell_changes", raise_unavailable)
+        away.setattr(writing, "publish_changes", raise_unavailable)
         with pytest.raises(CommandError, match="ask again"):
             command("discard", name)
     assert [each.request_id for each in dead_letters(redis.connect(), card.sku)] == [name]

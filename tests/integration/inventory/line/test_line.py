@@ -293,11 +293,11 @@ def test_without_a_token_a_redis_that_is_not_primed_stays_empty(card: SaleCard) 
     stock = run(("HGETALL", keys.stock(card.sku)))[0]
     forget(card)
     told: dict[str, Any] = {"figures": figures(available=9, held=1, version=9), "changed": settled}
-    assert writing.tell_changes(redis.connect(), card.sku, **told) == 0
+    assert writing.publish_changes(redis.connect(), card.sku, **told) == 0
     assert [content for content in snapshot(card).values() if content] == []
     run(("HSET", keys.stock(card.sku), *(part for pair in stock.items() for part in pair)))
     run(("HSET", keys.sales(card.sku), card.sale_id, "on"))
-    assert writing.tell_changes(redis.connect(), card.sku, **told) == 1
+    assert writing.publish_changes(redis.connect(), card.sku, **told) == 1
 
 
 def test_after_five_hand_outs_a_request_lies_in_the_dead_letters(card: SaleCard) -> None:

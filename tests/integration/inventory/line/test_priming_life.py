@@ -161,7 +161,7 @@ def test_news_that_reach_an_empty_redis_change_nothing(card: SaleCard) -> None:
     road.forget(card)
     with connection.cursor() as cursor:
         figures, changed = stock_row(cursor, card.sku).figures(), holds.records_now(cursor, [name])
-    assert writing.tell_changes(redis.connect(), card.sku, figures=figures, changed=changed) == 0
+    assert writing.publish_changes(redis.connect(), card.sku, figures=figures, changed=changed) == 0
     assert set(road.snapshot(card).values()) == {None}
     assert not priming.is_primed(redis.connect(), card.sku)
 
@@ -175,7 +175,7 @@ def test_news_of_an_order_that_priming_missed_count_it_once(card: SaleCard) -> N
         settlement = road.settle_batch(own, sku=card.sku, fence=1, requests=[(name, record)])
     told: list[Settled] = settlement.settled
     for want in (1, 0):
-        assert writing.tell_changes(redis.connect(), card.sku, figures=settlement.figures, changed=told) == want
+        assert writing.publish_changes(redis.connect(), card.sku, figures=settlement.figures, changed=told) == want
         assert audit_line.look(redis.connect(), card.sku).queued == 0
         assert road.run(("HVALS", keys.live_units(card.sku))) == [["1"]]
         assert_books_balance(card)

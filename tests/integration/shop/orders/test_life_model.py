@@ -354,7 +354,7 @@ class LifeMachine(RuleBasedStateMachine):
             figures = ledger.figures_of(ledger.lock_stock(cursor, sku=self.card.sku))
             records = holds.records_now(cursor, list(self.books.wishes) or ["-"])
         before = run(("HGETALL", keys.records(self.card.sku)), ("HGETALL", keys.live_units(self.card.sku)))
-        writing.tell_changes(redis.connect(), self.card.sku, figures=figures, changed=records)
+        writing.publish_changes(redis.connect(), self.card.sku, figures=figures, changed=records)
         after = run(("HGETALL", keys.records(self.card.sku)), ("HGETALL", keys.live_units(self.card.sku)))
         assert after == before
 

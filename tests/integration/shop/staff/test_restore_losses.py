@@ -223,7 +223,7 @@ def held_in_redis(client: Client, card: SaleCard, name: str, *, sale_id: int | N
         state=State.HELD, hold_expires_ms=4_000_000_000_000, sale_id=sale_id or place.record.sale_id
     )
     figures = road.figures(available=told.available - 1, held=told.held + 1, version=told.version + 1)
-    writing.tell_changes(client, card.sku, figures=figures, changed=[writing.Settled(name, record)])
+    writing.publish_changes(client, card.sku, figures=figures, changed=[writing.Settled(name, record)])
     return record
 
 
@@ -299,7 +299,7 @@ def test_units_that_differ_are_named_however_much_was_brought_back(card: SaleCar
         writing.Settled(names[state], place.record._replace(state=state)) for state, place in places.items() if place
     ]
     told = StockFigures(available=1, held=1, sold=1, version=5)  # restocked, settled, expired, paid
-    writing.tell_changes(client, card.sku, figures=told, changed=changed)
+    writing.publish_changes(client, card.sku, figures=told, changed=changed)
     for _ in range(2):
         assert orders.bring_back(client, card.sku) == []
         assert kinds_of(client, card)[0] == "units_differ"
