@@ -56,10 +56,10 @@ def open_now(slug: str, *, actor: str, reason: str = "") -> Sale:
     return _act(slug, "open", act, actor=actor, reason=reason)
 
 
-def pause(slug: str, *, actor: str, reason: str, tells_line: bool = True) -> Sale:
+def pause(slug: str, *, actor: str, reason: str, publishes: bool = True) -> Sale:
     """Stop a sale for a while: nobody is let in and nobody in line is decided; holds may be paid.
 
-    reason: shown to buyers. tells_line: put it into Redis at once. Raises SaleNotFound, InvalidRequest.
+    reason: shown to buyers. publishes: write it to Redis at once. Raises SaleNotFound, InvalidRequest.
     """
     if not reason:
         raise InvalidRequest(gettext("say why: buyers read it while they wait"))
@@ -69,7 +69,7 @@ def pause(slug: str, *, actor: str, reason: str, tells_line: bool = True) -> Sal
         before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.PAUSED, reason
         return change_in_words("switch", before, sale.switch)
 
-    return _act(slug, "pause", act, actor=actor, reason=reason, tells_line=tells_line)
+    return _act(slug, "pause", act, actor=actor, reason=reason, publishes=publishes)
 
 
 def resume(slug: str, *, actor: str, reason: str = "") -> Sale:
@@ -198,7 +198,7 @@ def _refuse_when_closed(sale: Sale) -> None:
         raise InvalidRequest(gettext("%(name)s is closed") % {"name": sale.slug})
 
 
-def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason: str, tells_line: bool = True) -> Sale:
+def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason: str, publishes: bool = True) -> Sale:
     check_act(actor=actor, reason=reason)
     try:
         with transaction.atomic():
@@ -212,7 +212,7 @@ def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason
     except IntegrityError as error:
         text = gettext("%(name)s would overlap another sale of the same stock")
         raise InvalidRequest(text % {"name": slug}) from error
-    if tells_line:
+    if publishes:
         _prime(slug)
     return sale
 

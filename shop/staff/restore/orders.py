@@ -78,7 +78,7 @@ def _keep_difference(client: Client, sku: str) -> None:
         writing.publish_changes(client, sku, figures=figures, changed=[])
 
 
-def tell_line(client: Client, sku: str) -> None:
+def publish_line(client: Client, sku: str) -> None:
     """Tell Redis the stock and the ends of holds as the books have them now, above every version it has heard of.
 
     To be called when nothing is left to decide: an older row must not pass for the newer one. Raises RedisUnavailable.

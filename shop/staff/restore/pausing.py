@@ -28,8 +28,8 @@ def pause_sales() -> list[str]:
         if sale.state_at(timezone.now()) == "closed":
             continue
         if sale.switch == Sale.Switch.ON:
-            sale_control.pause(sale.slug, actor=AFTER_RESTORE, reason=PauseReason.AFTER_RESTORE, tells_line=False)
-        _tell(client, sale)
+            sale_control.pause(sale.slug, actor=AFTER_RESTORE, reason=PauseReason.AFTER_RESTORE, publishes=False)
+        _publish(client, sale)
         fault_point("after_pause")
     return paused_sales()
 
@@ -40,7 +40,7 @@ def paused_sales() -> list[str]:
     return list(found.order_by("slug").values_list("slug", flat=True))
 
 
-def _tell(client: Client, sale: Sale) -> None:
+def _publish(client: Client, sale: Sale) -> None:
     """Let the line know the sale as it is now, though it may have seen later revisions of it than were restored."""
     told = reading.figures(client, sale.stock.sku, sale_id=sale.pk)
     if told is None:

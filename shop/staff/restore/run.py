@@ -11,7 +11,7 @@ from inventory.redis import Client
 from shop.models import Sale
 from shop.payments.losses import Loss, find_losses, take_newer_charges
 from shop.staff.restore.charges import find_unknown, settle_charges
-from shop.staff.restore.orders import bring_back, tell_line
+from shop.staff.restore.orders import bring_back, publish_line
 from shop.staff.restore.pausing import pause_sales
 from shop.staff.restore.traces import find_traces
 
@@ -42,7 +42,7 @@ def _bring_all_back(charges_since: datetime) -> dict[str, Loss]:
         left = bring_back(client, sku)
         reasons |= {loss.name: loss for loss in left}
         if not left and _has_all_units(client, sku):
-            tell_line(client, sku)
+            publish_line(client, sku)
     return reasons
 
 

@@ -272,7 +272,7 @@ def test_units_of_which_only_redis_was_told_are_named_until_they_are_there(
     assert f"2 units in all, Redis was told {2 + units}" in differs.detail
     sale_control.adjust(card.slug, units=units, actor="anna", reason="counted")
     assert kinds_of(client, card) == ["stock_older"]
-    orders.tell_line(client, card.sku)
+    orders.publish_line(client, card.sku)
     assert kinds_of(client, card) == []
 
 
@@ -284,7 +284,7 @@ def test_units_that_differ_are_named_also_when_staff_changed_them_since(card: Sa
     assert kinds_of(client, card) == ["units_differ"]  # the row has the version that Redis was told
     orders.bring_back(client, card.sku)
     sale_control.restock(card.slug, units=2, actor="anna")
-    orders.tell_line(client, card.sku)
+    orders.publish_line(client, card.sku)
     assert kinds_of(client, card) == []
     assert_books_balance(card)
 
@@ -308,7 +308,7 @@ def test_units_that_differ_are_named_however_much_was_brought_back(card: SaleCar
     assert seen[:3] == told[:3]
     sale_control.restock(card.slug, units=1, actor="anna")
     orders.bring_back(client, card.sku)
-    orders.tell_line(client, card.sku)
+    orders.publish_line(client, card.sku)
     assert kinds_of(client, card) == ["order_older"]
 
 
