@@ -60,7 +60,7 @@ class Mailer:
 
     def _queue_news(self, *, over: bool, most: int) -> int:
         found, self._looked_at[over] = mails.find_news(over=over, after=self._looked_at[over], most=most)
-        return sum(mails.tell_news(contact_id) for contact_id in found)
+        return sum(mails.queue_news(contact_id) for contact_id in found)
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def find_news(*, over: bool, after: int, most: int) -> tuple[list[int], int]:
     return [number for number, has_news in looked if has_news], looked[-1][0] if len(looked) == most else 0
 
 
-def tell_news(contact_id: int) -> int:
+def queue_news(contact_id: int) -> int:
     """Queue a mail for each change of an order that was not told yet; return how many. Another mailer's are left to it.
 
     All of it is one transaction: a mail is queued exactly when its change is noted as told.

@@ -244,7 +244,7 @@ def test_two_mailers_at_once_tell_each_change_once(new_card: Callable[..., SaleC
 
     def tell(_number: int) -> int:
         try:
-            return sum(mails.tell_news(number) for number in ids)
+            return sum(mails.queue_news(number) for number in ids)
         finally:
             connections.close_all()
 
