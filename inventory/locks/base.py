@@ -109,7 +109,7 @@ class AnyLock(Holding):
         """
         return self.extend(int(self._number(seconds, "seconds", least=1, most=MAX_SECONDS) * 1000))
 
-    def tell_lost(self, hold: Hold, *, reason: str) -> None:
+    def report_loss(self, hold: Hold, *, reason: str) -> None:
         """Note and log the loss, set `lost`, call on_lost."""
         WATCHDOG.remove(hold)
         STATISTICS.count(self._client, self.name, "losses")

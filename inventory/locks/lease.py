@@ -39,7 +39,7 @@ class Holding(Protocol):
         """Give the lock back."""
 
     @abstractmethod
-    def tell_lost(self, hold: Hold, *, reason: str) -> None:
+    def report_loss(self, hold: Hold, *, reason: str) -> None:
         """Hear that `hold` was lost; called once."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ class Hold:
     def lose(self, *, reason: str) -> None:
         """The lock is not ours any more: tell its holder, once."""
         if self._leave(HoldState.LOST):
-            self.lock.tell_lost(self, reason=reason)
+            self.lock.report_loss(self, reason=reason)
 
     def lose_if_over(self) -> bool:
         """Lose the hold when it must not be renewed any more, and say whether that is so.
@@ -142,7 +142,7 @@ class Hold:
         reason = self.loss_reason()
         is_there = time.monotonic() < self.deadline
         if reason and self._leave(HoldState.LOST):
-            self.lock.tell_lost(self, reason=reason)
+            self.lock.report_loss(self, reason=reason)
             if is_there:
                 self.lock.give_back(self)
         return bool(reason)

@@ -18,7 +18,7 @@ from inventory.locks.token import new_token, owner_of
 def a_hold(*, ttl_ms: int = 10_000, age_seconds: float = 0, max_hold_ms: int | None = None) -> tuple[Hold, list[str]]:
     """Return a hold that was taken `age_seconds` ago, and what its holder is told."""
     told: list[str] = []
-    lock = SimpleNamespace(name="kite", token="t", tell_lost=lambda _hold, *, reason: told.append(reason))
+    lock = SimpleNamespace(name="kite", token="t", report_loss=lambda _hold, *, reason: told.append(reason))
     since = time.monotonic() - age_seconds
     return Hold(lock, ttl_ms=ttl_ms, since=since, max_hold_ms=max_hold_ms), told
 

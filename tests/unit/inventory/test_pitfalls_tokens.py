@@ -26,7 +26,7 @@ def test_two_containers_in_the_same_nanosecond_have_two_tokens(monkeypatch: pyte
 
 def test_a_failed_renewal_is_tried_again_many_times_before_the_end() -> None:
     """L4."""
-    lock = SimpleNamespace(name="kite", token="t", tell_lost=lambda _hold, *, reason: None)
+    lock = SimpleNamespace(name="kite", token="t", report_loss=lambda _hold, *, reason: None)
     hold = Hold(lock, ttl_ms=9000, since=time.monotonic(), max_hold_ms=None)  # type: ignore[arg-type]
     before = time.monotonic()
     hold.postpone()

@@ -272,7 +272,7 @@ def test_the_loss_of_one_hold_is_not_taken_for_a_loss_of_the_next(new_sku: Calla
     assert lock.acquire()
     assert told == [lock]
     first.lose(reason="a watchdog that comes late")
-    lock.tell_lost(first, reason="one that was under way")
+    lock.report_loss(first, reason="one that was under way")
     assert not lock.lost.is_set()
     assert lock.release()
 
