@@ -33,11 +33,11 @@ GAUGE = LeftOpenGauge()
 
 
 class PaymentsWorker:
-    """One worker; any number may run. stopping: asked before each question; tell_alive: called before each."""
+    """One worker; any number may run. stopping: asked before each question; report_alive: called before each."""
 
-    def __init__(self, *, stopping: Callable[[], bool], tell_alive: Callable[[], None]) -> None:
+    def __init__(self, *, stopping: Callable[[], bool], report_alive: Callable[[], None]) -> None:
         self._stopping = stopping
-        self._tell_alive = tell_alive
+        self._report_alive = report_alive
         self._looked_at = float("-inf")
 
     def work_once(self) -> int:
@@ -54,7 +54,7 @@ class PaymentsWorker:
     def _go_on(self) -> None:
         if self._stopping():
             raise Stopped
-        self._tell_alive()
+        self._report_alive()
 
 
 def end_open_payments(*, before_each: Callable[[], object] = lambda: None) -> list[Drift]:

@@ -44,7 +44,7 @@ class Reconciler:
     """One reconciler; any number may run. stopping: asked after each page; when it says so, the work ends by Stopped.
 
     repair: mend what is safe, or only say what is wrong. gentle: rest after each page for as long as it took.
-    tell_alive: called between two pages, for a comparison may take long.
+    report_alive: called between two pages, for a comparison may take long.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Reconciler:
         stopping: Callable[[], bool],
         repair: bool = True,
         gentle: bool = False,
-        tell_alive: Callable[[], None] = lambda: None,
+        report_alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._stopping = stopping
-        self._tell_alive = tell_alive
+        self._report_alive = report_alive
         self._repair = repair
         self._gentle = gentle
         self._throttled_at = time.monotonic()
@@ -232,7 +232,7 @@ class Reconciler:
         """Rest as long as the last page took: a long comparison must not keep Redis and PostgreSQL from the buyers."""
         if self._stopping():
             raise Stopped
-        self._tell_alive()
+        self._report_alive()
         if self._gentle:
             time.sleep(min(time.monotonic() - self._throttled_at, 0.1))
         self._throttled_at = time.monotonic()

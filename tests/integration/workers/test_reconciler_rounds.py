@@ -123,7 +123,7 @@ def test_what_staff_asked_for_is_left_to_the_next_one_by_a_stop(
 def test_it_says_that_it_lives_between_all_steps(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> None:
     said, pages = [], []
     monkeypatch.setattr(repair, "record_pages", lambda *_: (pages.append(len(said)) or {} for _ in range(5)))
-    watcher = Reconciler(redis.connect(), stopping=lambda: False, tell_alive=lambda: said.append(1))
+    watcher = Reconciler(redis.connect(), stopping=lambda: False, report_alive=lambda: said.append(1))
     watcher.work_once()
     assert len(pages) == 5 * len(cards)
     assert len(set(pages)) == len(pages)  # between any two pages it has spoken

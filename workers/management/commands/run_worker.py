@@ -99,8 +99,8 @@ def run_expirer(stop: StopFlag, heartbeat: Heartbeat) -> None:
 def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Record, compare and mend until stopped."""
     client = redis.connect(timeout_seconds=2)
-    tell_alive = partial(heartbeat.note, busy=True)
-    reconciler = Reconciler(client, stopping=stop.is_set, gentle=True, tell_alive=tell_alive)
+    report_alive = partial(heartbeat.note, busy=True)
+    reconciler = Reconciler(client, stopping=stop.is_set, gentle=True, report_alive=report_alive)
 
     recorder = Recorder(client, noted=GAUGES.note)
     GAUGES.watch(settings.PUBLIC_URL, open_alarms=lambda: reconciler.open_alarms)
@@ -120,7 +120,7 @@ def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
 def run_payments(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Ask providers about open payments until stopped."""
-    worker = PaymentsWorker(stopping=stop.is_set, tell_alive=partial(heartbeat.note, busy=True))
+    worker = PaymentsWorker(stopping=stop.is_set, report_alive=partial(heartbeat.note, busy=True))
 
     def one_round() -> int:
         heartbeat.note(done=worker.work_once())

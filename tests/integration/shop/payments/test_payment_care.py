@@ -256,7 +256,7 @@ def test_the_worker_tells_what_stays_open_and_shows_how_many(card: SaleCard, mon
         (line,) = re.findall(rb"^fairdrop_payments_left_open (.+)$", render("payments", OWN_GAUGES["payments"]), re.M)
         return float(line)
 
-    worker = PaymentsWorker(stopping=lambda: False, tell_alive=lambda: None)
+    worker = PaymentsWorker(stopping=lambda: False, report_alive=lambda: None)
     assert told(worker) == ["payment_left_open"]
     before = shown()
     assert before >= 1
@@ -268,7 +268,7 @@ def test_the_worker_tells_what_stays_open_and_shows_how_many(card: SaleCard, mon
 
 def test_a_round_says_that_it_lives_and_stops_between_two_questions(asked: list[str]) -> None:
     said: list[int] = []
-    worker = PaymentsWorker(stopping=lambda: len(said) == 2, tell_alive=lambda: said.append(len(asked)))
+    worker = PaymentsWorker(stopping=lambda: len(said) == 2, report_alive=lambda: said.append(len(asked)))
     with pytest.raises(Stopped):
         worker.work_once()
     assert (said, asked) == ([0, 1], ["look_up", "look_up"])
