@@ -311,7 +311,7 @@ class Purchases:
         code = Code.KNOWN_BEFORE + ord(view.state.letter)
         self._answer(asked, with_tickets([asked], [Answer(code, view.seq, 0, view.terms_version, view.ordinal)])[0])
 
-    def _tell(self, asked: Asked, told: Told | FairdropError) -> None:
+    def _deliver(self, asked: Asked, told: Told | FairdropError) -> None:
         """Pass on what the admission script said of one ask."""
         if isinstance(told, FairdropError):
             _refuse_crowd(asked.reply, told)  # it is told to the whole batch
@@ -332,11 +332,11 @@ class Purchases:
             return False
         return answer.code == Code.TERMS_UNKNOWN or asked.entry.card.terms_version <= asked.ask.terms_version
 
-    def _tell_again(self, looked: tuple[Asked, Answer], answer: Answer | FairdropError) -> None:
+    def _deliver_again(self, looked: tuple[Asked, Answer], answer: Answer | FairdropError) -> None:
         """Go on with one ask after its sale's terms were read again."""
         asked = looked[0]._replace(is_repeat=True)
         if isinstance(answer, FairdropError) or answer.code != Code.TERMS_UNKNOWN:
-            return self._tell(asked, answer if isinstance(answer, FairdropError) else Told(answer))
+            return self._deliver(asked, answer if isinstance(answer, FairdropError) else Told(answer))
         try:
             self._coalescer(asked.entry).submit(asked)
         except FairdropError as error:
@@ -387,7 +387,7 @@ class Purchases:
                 return told
 
             coalescer = self._coalescers[sale_id] = Coalescer(
-                admit, self._tell, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
+                admit, self._deliver, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
             )
         return coalescer
 
@@ -401,5 +401,5 @@ class Purchases:
                 return [answer for _, answer in batch]
 
             most = settings.GATE_MAX_WAITING
-            self._looks[sale_id] = Coalescer(look, self._tell_again, most_per_call=most, most_waiting=most)
+            self._looks[sale_id] = Coalescer(look, self._deliver_again, most_per_call=most, most_waiting=most)
         return self._looks[sale_id]

@@ -44,7 +44,7 @@ def look_up_forgotten(request_id: str, *, buyer: str) -> RequestView:
 Asked: TypeAlias = tuple[str, Callable[[Place | FairdropError | None], None]]
 
 
-def _tell(asked: Asked, place: Place | FairdropError | None) -> None:
+def _deliver(asked: Asked, place: Place | FairdropError | None) -> None:
     asked[1](place)
 
 
@@ -75,7 +75,7 @@ class Statuses:
         try:
             buyer = buyer_of(headers, unsafe=False)
 
-            def tell(place: Place | FairdropError | None) -> None:
+            def deliver(place: Place | FairdropError | None) -> None:
                 if isinstance(place, FairdropError):
                     refuse(reply, place)
                 elif place is None:
@@ -85,7 +85,7 @@ class Statuses:
                 else:
                     send_json(reply, self.answer_of(entry, request_id, place))
 
-            self._coalescer(entry.card.sku).submit((request_id, tell))
+            self._coalescer(entry.card.sku).submit((request_id, deliver))
         except Exception as error:
             refuse(reply, error, headers)
 
@@ -144,6 +144,6 @@ class Statuses:
                 return await reading.places_async(self._client, sku, [request_id for request_id, _ in batch])
 
             coalescer = self._coalescers[sku] = Coalescer(
-                read_places, _tell, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
+                read_places, _deliver, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
             )
         return coalescer

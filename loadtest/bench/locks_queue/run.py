@@ -101,14 +101,14 @@ def _pairs(hands: Mapping[str, Hand], *, plan: Plan) -> Measured:
     rates: Measured = {side: [] for side in hands}
     for _, side in in_turns(list(hands), rounds=plan.pair_rounds):
         rates[side].append(hands[side].ask(pairs_per_second, side=side, seconds=plan.pair_seconds))
-    _tell(rates, unit="pairs/s")
+    _report(rates, unit="pairs/s")
     return rates
 
 
 def _renewals(hands: Mapping[str, Hand], *, plan: Plan) -> Measured:
     arguments = {"locks": plan.renewed, "rounds": plan.renewal_rounds}
     found = {side: hands[side].ask(renewal_ms, side=side, **arguments) for side in plan.renewed_sides}
-    _tell(found, unit="ms")
+    _report(found, unit="ms")
     return found
 
 
@@ -122,8 +122,8 @@ def _queues(hands: Mapping[str, Hand], *, plan: Plan) -> tuple[Measured, Measure
         if side in enqueued:
             enqueued[side].append(hand.ask(enqueued_per_second, side=side, seconds=seconds))
         worked[side].append(hand.ask(worked_per_second, side=side, seconds=seconds))
-    _tell(enqueued, unit="tasks/s enqueued")
-    _tell(worked, unit="tasks/s worked")
+    _report(enqueued, unit="tasks/s enqueued")
+    _report(worked, unit="tasks/s worked")
     return enqueued, worked
 
 
@@ -133,7 +133,7 @@ def _hand_overs(hands: Mapping[str, Hand], *, plan: Plan) -> Measured:
     for number_of_round, side in in_turns(list(hands), rounds=2):
         name = f"hand-over-{number_of_round}"
         gaps[side] += hands[side].ask(hand_overs_ms, side=side, name=name, count=plan.hand_overs // 2)
-    _tell(gaps, unit="ms from the release to the new holder")
+    _report(gaps, unit="ms from the release to the new holder")
     return gaps
 
 
@@ -156,7 +156,7 @@ def _crowds(hands: Mapping[str, Hand], *, plan: Plan) -> dict[str, list[LockCrow
     return crowds
 
 
-def _tell(rates: Mapping[str, Sequence[float]], *, unit: str) -> None:
+def _report(rates: Mapping[str, Sequence[float]], *, unit: str) -> None:
     for side, values in rates.items():
         say(f"  {side:<26} {number(statistics.median(values)):>10} {unit}")
 

@@ -72,7 +72,7 @@ class Board:
         """Call `watcher` with every sale of which there is news; it must not wait."""
         self._watchers.append(watcher)
 
-    def _tell(self, entry: SaleEntry) -> None:
+    def _publish(self, entry: SaleEntry) -> None:
         for watcher in self._watchers:
             watcher(entry)
 
@@ -176,7 +176,7 @@ class Board:
             entry = self._by_slug.get(card.slug) or SaleEntry(card)
             by_slug[card.slug] = entry
             if entry.use(card):
-                self._tell(entry)
+                self._publish(entry)
             if entry.is_behind():
                 self.prime_soon(entry)
         self._by_slug = by_slug
@@ -235,7 +235,7 @@ class Board:
         ]
         for entry, seen in looks:
             if entry.see(seen, moment=moment):
-                self._tell(entry)
+                self._publish(entry)
             if seen is None:
                 self.prime_soon(entry)
         # Only now: a scan of one sale keeps the figures of no other waiting.
@@ -268,7 +268,7 @@ class Board:
         """
         card = await self._threads.read(catalogue.find_sale_by_id, entry.card.sale_id)
         if entry.use(card):
-            self._tell(entry)
+            self._publish(entry)
         if entry.figures is None or entry.figures.revision < card.revision:
             await self._threads.read(self._prime_card, card)
 

@@ -18,20 +18,20 @@ Reply = TypeVar("Reply")
 class Coalescer(Generic[Item, Reply]):
     """call: takes up to `most_per_call` items and returns a reply for each, in order.
 
-    tell: gets each item with its reply, or with the error that came instead; it must not wait.
+    deliver: gets each item with its reply, or with the error that came instead; it must not wait.
     most_waiting: how many may wait; the next one is refused at once.
     """
 
     def __init__(
         self,
         call: Callable[[Sequence[Item]], Awaitable[Sequence[Reply]]],
-        tell: Callable[[Item, Reply | FairdropError], None],
+        deliver: Callable[[Item, Reply | FairdropError], None],
         *,
         most_per_call: int,
         most_waiting: int,
     ) -> None:
         self._call = call
-        self._tell = tell
+        self._deliver = deliver
         self._most_per_call = most_per_call
         self._most_waiting = most_waiting
         self._waiting: list[Item] = []
@@ -74,24 +74,24 @@ class Coalescer(Generic[Item, Reply]):
         except FairdropError as error:
             # Those who wait for the next call have waited as long as this one took: all are told now.
             waiting, self._waiting = self._waiting, []
-            self._tell_all([*batch, *waiting], error)
+            self._deliver_all([*batch, *waiting], error)
         except BaseException as error:
-            self._tell_all(batch, Unavailable())
+            self._deliver_all(batch, Unavailable())
             if not isinstance(error, Exception):
                 raise
             self._report(error)
         else:
             for item, reply in zip(batch, replies, strict=True):
                 try:
-                    self._tell(item, reply)
+                    self._deliver(item, reply)
                 except Exception as error:
-                    self._tell_all([item], Unavailable())
+                    self._deliver_all([item], Unavailable())
                     self._report(error)
 
-    def _tell_all(self, batch: Sequence[Item], error: FairdropError) -> None:
+    def _deliver_all(self, batch: Sequence[Item], error: FairdropError) -> None:
         for item in batch:
             try:
-                self._tell(item, error)
+                self._deliver(item, error)
             except Exception as mistake:
                 self._report(mistake)
 

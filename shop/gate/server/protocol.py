@@ -144,10 +144,10 @@ class GateProtocol(HttpToolsProtocol):
         if self.phase == BODY and not self.rest:
             self._refuse(BODY_BROKE_OFF)
         self.ended = self.hung_up = True
-        self._tell_hung_up()
+        self._signal_hung_up()
         return True
 
-    def _tell_hung_up(self) -> None:
+    def _signal_hung_up(self) -> None:
         """Wake who works for a caller that sends nothing more, and may have left: its receive returns once more."""
         if self.hung_up and self.running is not None:
             self.running.message_event.set()
@@ -188,7 +188,7 @@ class GateProtocol(HttpToolsProtocol):
         elif self.transport.is_closing() and self.phase != LEAVING:
             self.phase, self.since = LEAVING, now
         elif now - self.since <= (UPLOAD_SECONDS if self.is_upload and self.phase == BODY else DEADLINES[self.phase]):
-            self._tell_hung_up()  # again: at the time of the end it may not have listened yet
+            self._signal_hung_up()  # again: at the time of the end it may not have listened yet
         elif self.phase == LEAVING:
             self.transport.abort()
         elif self.flow.read_paused or self.behind:

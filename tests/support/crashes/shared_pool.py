@@ -20,7 +20,7 @@ def share_one_pool() -> None:
     """Let everything wait in one pool without a bound, and begin it although its caller has hung up."""
     pages.SIZES[pages.PAGES] = (8, 1_000_000)
     pages.pool_of = lambda _scope: pages.PAGES
-    GateProtocol._tell_hung_up = lambda _connection: None  # type: ignore[method-assign]
+    GateProtocol._signal_hung_up = lambda _connection: None  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

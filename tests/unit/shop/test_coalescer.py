@@ -62,7 +62,7 @@ class Asked:
             return await call([number for number, _ in items])
 
         self.coalescer: Coalescer[tuple[int, asyncio.Future[int]], int] = Coalescer(
-            call_with_numbers, self._tell, most_per_call=most_per_call, most_waiting=most_waiting
+            call_with_numbers, self._deliver, most_per_call=most_per_call, most_waiting=most_waiting
         )
         self.told: list[int | FairdropError] = []
         self.refuses_to_hear: set[int] = set()
@@ -72,7 +72,7 @@ class Asked:
         self.coalescer.submit((number, future))
         return future
 
-    def _tell(self, item: tuple[int, asyncio.Future[int]], reply: int | FairdropError) -> None:
+    def _deliver(self, item: tuple[int, asyncio.Future[int]], reply: int | FairdropError) -> None:
         number, future = item
         self.told.append(reply)
         if number in self.refuses_to_hear and not isinstance(reply, FairdropError):
