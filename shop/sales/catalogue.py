@@ -44,7 +44,7 @@ LISTED = timedelta(days=1)
 PAST_PAGE = 50
 # What one network may have where a sale does not say: many people share an address, and none is all of a crowd.
 NETWORK_SHARE_PER_CENT = 5
-LEAST_OF_A_NETWORK = 10
+MIN_NETWORK_LIMIT = 10
 
 log = structlog.get_logger(__name__)
 
@@ -110,7 +110,7 @@ class SaleCard(priming.SaleTerms):
         """For how many units one network is let in; 0: for any number."""
         if self.per_network_limit is not None:
             return self.per_network_limit
-        return max(LEAST_OF_A_NETWORK, self.per_buyer_limit, self.quantity * NETWORK_SHARE_PER_CENT // 100)
+        return max(MIN_NETWORK_LIMIT, self.per_buyer_limit, self.quantity * NETWORK_SHARE_PER_CENT // 100)
 
     @property
     def shown_title(self) -> str:

@@ -25,7 +25,7 @@ from shop.models import HAS_WINDOW, Product, Sale
 from shop.staff.setup.pictures import UploadField, check_picture, path_field
 from shop.staff.setup.terms import BOUNDS, HELP, LABELS, TermsForm, check_price
 
-LONGEST_WINDOW = timedelta(days=366)
+MAX_WINDOW = timedelta(days=366)
 NEW_PRODUCT = (
     "sku",
     "units",
@@ -154,9 +154,9 @@ class SaleForm(TermsForm):
         # Errors of the field: without them PostgreSQL would be asked about a range that ends before it begins.
         if opens and closes and closes <= opens:
             self.add_error("closes_at", gettext("The sale must close after it opens."))
-        elif opens and closes and closes - opens > LONGEST_WINDOW:
+        elif opens and closes and closes - opens > MAX_WINDOW:
             text = gettext("A sale is open for at most %(n)d days: Redis keeps its whole line for as long.")
-            text %= {"n": LONGEST_WINDOW.days}
+            text %= {"n": MAX_WINDOW.days}
             self.add_error("closes_at", text)
         public = data.get("public_at")
         if public and not (data.get("codes_required") or self.instance.email_list):

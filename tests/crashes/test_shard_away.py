@@ -37,11 +37,11 @@ UNITS = 100_000
 WINDOW_SECONDS = 5.0
 PATIENCE_SECONDS = 100.0
 # More when the machine stood still in one of them: every round counts, and in the control none would help.
-ROUNDS, MOST_ROUNDS = 2, 6
+ROUNDS, MAX_ROUNDS = 2, 6
 # People at each of the healthy shards' SKUs, and at those of the one that goes away.
 PEOPLE, STUBBORN = 2, 1
 # The aim is nine tenths. What is asserted is far from what a busy machine does to a window, and from the control: 0.
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
 NODE_TIMEOUT_MS = 1500
 WHOLE, ONE_CLIENT = ("manage.py",), ("-m", "tests.support.crashes.one_client")
 
@@ -231,8 +231,8 @@ def test_the_skus_of_all_other_shards_go_on(
 ) -> None:
     with shop_on_cluster(process_environment, new_sku=new_sku, folder=tmp_path, program=WHOLE) as shop:
         whole, without, again, placed = 0, 0, 0, []
-        for number in range(MOST_ROUNDS):
-            if number >= ROUNDS and without >= LEAST_SHARE * whole:
+        for number in range(MAX_ROUNDS):
+            if number >= ROUNDS and without >= MIN_SHARE * whole:
                 break
             before, others = open_window(shop)
             try:
@@ -257,7 +257,7 @@ def test_the_skus_of_all_other_shards_go_on(
             wait_until(lambda name=name, buyer=buyer: is_decided(shop, name, buyer), what=f"{name} is decided")
         for card in (*shop.healthy, *shop.stricken):
             assert_books_balance(card)
-        assert share >= LEAST_SHARE
+        assert share >= MIN_SHARE
 
 
 def test_control_with_one_client_for_all_shards_nothing_is_decided(
@@ -267,7 +267,7 @@ def test_control_with_one_client_for_all_shards_nothing_is_decided(
         before, _ = open_window(shop)
         shop.lost.child.kill_group()
         meanwhile, _ = open_window(shop)
-        assert sum(meanwhile.decided.values()) < LEAST_SHARE * sum(before.decided.values())
+        assert sum(meanwhile.decided.values()) < MIN_SHARE * sum(before.decided.values())
 
 
 def test_a_cluster_whose_shards_stop_each_other_is_refused_by_name(
