@@ -30,6 +30,8 @@ ENDED = {
     (State.CANCELLED, State.REFUNDED): "refunded",
     (State.PAID, State.REFUNDED): "refunded",
 }
+# Made once: json.dumps makes one for each leaf.
+LEAF_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 STOCK_REASONS = {"load": "loaded", "adjust": "adjusted"}
 
 
@@ -70,7 +72,7 @@ class LogState:
 
 def leaf_text(leaf: Mapping[str, Any], *, index: int, at_us: int) -> bytes:
     """Return a leaf as it is published."""
-    return json.dumps({**leaf, "n": index, "at": at_us}, sort_keys=True, separators=(",", ":")).encode()
+    return LEAF_JSON.encode({**leaf, "n": index, "at": at_us}).encode()
 
 
 class Publisher:

@@ -101,14 +101,13 @@ def grow(edge: dict[int, bytes], *, size: int, leaves: Sequence[bytes]) -> dict[
     changed: dict[tuple[int, int], bytes] = {}
     row, level, begin = [leaf_hash(leaf) for leaf in leaves], 0, size
     while row:
-        data, number = edge.get(level, b""), begin >> WIDTH_BITS
+        data, number = edge.get(level, b"") + b"".join(row), begin >> WIDTH_BITS
         above: list[bytes] = []
-        for hashed in row:
-            data += hashed
-            if len(data) == WIDTH * HASH_BYTES:
-                changed[level, number] = data
-                above.append(full_root([data[i : i + HASH_BYTES] for i in range(0, len(data), HASH_BYTES)]))
-                data, number = b"", number + 1
+        while len(data) >= WIDTH * HASH_BYTES:
+            full, data = data[: WIDTH * HASH_BYTES], data[WIDTH * HASH_BYTES :]
+            changed[level, number] = full
+            above.append(full_root([full[i : i + HASH_BYTES] for i in range(0, len(full), HASH_BYTES)]))
+            number += 1
         edge[level] = data
         if data:
             changed[level, number] = data
