@@ -171,7 +171,7 @@ class Replay:
             self.expect("admitted", self.ordinal < first <= last, f"{first} to {last} are declared lost")
             self.lost.append([first, last])
         self.restored |= {*leaf["restored"]}
-        for name in (*leaf["restored"], *(self.line if leaf["lost"] else ())):  # all who wait may be lost
+        for name in (*leaf["restored"], *(self.line + self.standing if leaf["lost"] else ())):  # all may be lost
             self.on_requeued({"request": name})
 
     def on_requeued(self, leaf: Leaf) -> None:

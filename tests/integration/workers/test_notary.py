@@ -222,6 +222,45 @@ def test_a_place_that_was_given_after_one_on_standby_was_decided_stands_after_it
     assert [*replay.faults] == ["order"]
 
 
+def test_one_on_standby_who_is_decided_after_a_loss_passes_over_nobody(new_sku: Callable[[], str]) -> None:
+    """A settler had them in its hands when Redis lost its line; the next place was published before its COMMIT."""
+    card = make_sale(new_sku(), units=1, room=0)
+    first = road.queue(card, "ann")
+    road.settle_line(card)
+    pay(first[0])
+    bob = road.ask(card, "bob", standby=True)
+    road.admit(card, bob)
+    publish()
+    refunds.refund_order(first[0], actor="olga", reason="asked for")
+    lock = road.held_lock(card.sku)
+    with road.own_connection() as own:
+        handed = road.take(lock)
+        road.forget(card)
+        catalogue.prime_sale(card.slug)
+        (new,) = road.queue(card, "new")
+        publish()
+        road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
+    verifier = checked(card)
+    assert [json.loads(leaf).get("request") for leaf in leaves(card)[-3:]] == [new, first[0], bob.request_id]
+    assert [verifier.replay.places[name]["state"] for name in (bob.request_id, new)] == ["held", "waits"]
+
+
+def test_who_comes_on_standby_after_a_loss_passes_over_nobody_whose_place_was_lost(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=1, room=0)
+    first = road.queue(card, "ann")
+    road.settle_line(card)
+    pay(first[0])
+    road.admit(card, road.ask(card, "bob", standby=True))
+    publish()
+    road.forget(card)
+    catalogue.prime_sale(card.slug)
+    road.admit(card, road.ask(card, "new", standby=True))
+    publish()
+    refunds.refund_order(first[0], actor="olga", reason="asked for")
+    road.settle_line(card)
+    assert [place["state"] for place in checked(card).replay.places.values()] == ["refunded", "late", "held"]
+
+
 def test_two_sales_of_one_sku_one_after_the_other(card: SaleCard) -> None:
     late, kept = road.queue(card, "ann", "bob")
     road.settle_line(card)

@@ -57,6 +57,22 @@ def case(
     }
 
 
+def standby_and_a_loss(*, decided: str, is_lost: bool) -> list[bytes]:
+    """Return the log of a sale in which bob is on standby, Redis is lost or is not, and a unit comes for one of two."""
+    terms = {"version": 1, "price": "5.00", "currency": "EUR", "limit": 1, "hold_seconds": 60}
+    place = {"kind": "admitted", "quantity": 1, "terms": 1}
+    later = {"ordinal": 12 if is_lost else 2, "seq": 2, "request": "new", "holder": "n"}
+    leaves: list[dict[str, Any]] = [
+        {"kind": "opened", "units": 0, "mode": "line", "terms": terms},
+        {**place, "ordinal": 1, "seq": 1, "request": "bob", "holder": "b", "standby": True},
+        *([{"kind": "recovered", "lost": [[2, 11]], "restored": []}] if is_lost else []),
+        {**place, **later} | ({"standby": True} if decided == "new" else {}),
+        {"kind": "stock", "change": 1, "reason": "loaded"},
+        {"kind": "decided", "request": decided, "outcome": "held"},
+    ]
+    return write([{**leaf, "at": 1} for leaf in leaves])
+
+
 @cache
 def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
     """Return by its name each case, with its leaves and those that were kept."""
@@ -76,6 +92,9 @@ def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
     altered = [*honest[:-1], honest[-1].replace(b'"at":', b'"at":1', 1)]
     put("leaves that nobody signed", altered, checkpoint=checkpoint_of(honest))
     put("a checkpoint of another key", honest, checkpoint=checkpoint_of(honest, key=OTHER_KEY))
+    for decided in ("bob", "new"):
+        put(f"{decided} on standby", standby_and_a_loss(decided=decided, is_lost=False))
+        put(f"{decided} on standby after a loss", standby_and_a_loss(decided=decided, is_lost=True))
     for bad in BAD_LEAVES:
         put(f"a first leaf of {bad!r}", [bad, *honest[1:]])
         put(f"a tenth leaf of {bad!r}", [*honest[:9], bad, *honest[10:]])
@@ -124,6 +143,13 @@ def test_every_rule_is_broken_by_some_case_and_by_none_without_it() -> None:
     assert judged_by_the_page()[f"the first {len(recorded())}"]["faults"] == {}
     for each in TAMPERINGS:
         assert judged_by_the_page()[f"{each.name}, without its rule"]["faults"] == {}
+
+
+@pytest.mark.parametrize("decided", ["bob", "new"])
+def test_who_was_on_standby_at_a_loss_passes_over_nobody_and_is_not_passed_over(decided: str) -> None:
+    """The control: without a loss it is a fault."""
+    assert judged_by_the_page()[f"{decided} on standby after a loss"]["faults"] == {}
+    assert [*judged_by_the_page()[f"{decided} on standby"]["faults"]] == ["order"]
 
 
 def test_each_order_that_was_voided_is_counted_by_its_reason() -> None:

@@ -155,7 +155,7 @@ export class Replay {
     for (const name of list(leaf.restored)) this.restored.add(name);
     // After a loss all who wait may be lost, and may come back late.
     this.#comeLate(leaf.restored);
-    if (leaf.lost.length) this.#comeLate(this.#line.slice(this.#first));
+    if (leaf.lost.length) this.#comeLate([...this.#line.slice(this.#first), ...this.#standing]);
   }
 
   #comeLate(names) {
