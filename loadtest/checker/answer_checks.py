@@ -15,11 +15,11 @@ from loadtest.users.contract import ADMITTED, NONE_LEFT
 
 def told_wrongly(case: Case) -> Iterator[Fault]:
     """Nobody was told one thing and another later, and nobody was told of units the books did not give."""
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         if len(place.seqs) != 1:
             yield Fault(f"request {place.request_id} was told {len(place.seqs)} places in line: {listed(place.seqs)}")
         yield from _took_back(place)
-    for wish in case.testimony.wishes:
+    for wish in case.record.wishes:
         firsts = sum(ask.outcome == OK and ask.status == ADMITTED for ask in wish.asks)
         if firsts > 1:
             yield Fault(f"key {wish.key} of buyer {wish.buyer} was called new {firsts} times")
@@ -60,7 +60,7 @@ def _surely_before(one: Operation, other: Operation) -> bool:
 
 def hold_ended_twice(case: Case) -> Iterator[Fault]:
     """A hold ended once: it was paid, or it lapsed, or it was given up."""
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         ends = {end: [seen for seen in place.sightings if seen.state == end] for end in HOLD_ENDS if place.was(end)}
         # A buyer who pays after the hold has lapsed may get the units again; the other way round there is no road.
         if set(ends) == {"paid", "expired"} and not any(

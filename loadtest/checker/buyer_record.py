@@ -151,10 +151,8 @@ class ToldPlace:
         return next((seen.ended_ns for seen in self.sightings if seen.state not in UNANSWERED_STATES), 0)
 
 
-class Testimony:
+class BuyerRecord:
     """What the clients say about one sale."""
-
-    __test__ = False  # its name begins like a test's
 
     def __init__(
         self, sale: str, operations: Iterable[Operation], *, shifts_ns: Mapping[str, int] | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadtest.checker.buyer_record import Testimony
+from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.checker.intervals import units_at_rest
 from loadtest.record.expectations import FULL_SET
 
@@ -28,7 +28,7 @@ class Fault:
 class Case:
     """All that is known about one sale: from its clients, and from the shop before and after."""
 
-    testimony: Testimony
+    record: BuyerRecord
     sku: str = ""
     per_buyer_limit: int = 1  # units; 0: not known, and left to the books
     per_network_limit: int = 0  # units; 0: none, or not known
@@ -57,16 +57,16 @@ class Case:
 
     def units_told(self) -> int:
         """Return how many units buyers were told they have in the end, held or paid."""
-        return units_at_rest(self.testimony.places.values())
+        return units_at_rest(self.record.places.values())
 
     def units_paid(self) -> int:
         """Return how many units buyers were told are theirs for good."""
-        return sum(place.units for place in self.testimony.places.values() if place.state == "paid")
+        return sum(place.units for place in self.record.places.values() if place.state == "paid")
 
     def units_unknown(self) -> int:
         """Return how many units may be with somebody who was never told so: each unknown maps to none or to one."""
-        wishes = sum(wish.quantity for wish in self.testimony.wishes if wish.may_have_been_admitted and not wish.ids)
-        return wishes + sum(place.units for place in self.testimony.places.values() if place.open_ended)
+        wishes = sum(wish.quantity for wish in self.record.wishes if wish.may_have_been_admitted and not wish.ids)
+        return wishes + sum(place.units for place in self.record.places.values() if place.open_ended)
 
 
 Check = Callable[[Case], Iterator[Fault]]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from loadtest.checker.buyer_record import Testimony
+from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.record.history import FAIL, OK, Operation
 
 NS_PER_MS = 1_000_000
@@ -42,25 +42,25 @@ def due_ns(operation: Operation) -> int:
     return operation.planned_ns or operation.began_ns
 
 
-def to_admission(testimonies: list[Testimony]) -> Wait:
+def to_admission(records: list[BuyerRecord]) -> Wait:
     """From a click, as it was planned, to the answer that gives a place in line."""
-    return wait_of(a.ended_ns - due_ns(a) for t in testimonies for a in t.asks if a.outcome == OK)
+    return wait_of(a.ended_ns - due_ns(a) for r in records for a in r.asks if a.outcome == OK)
 
 
-def to_refusal(testimonies: list[Testimony]) -> Wait:
+def to_refusal(records: list[BuyerRecord]) -> Wait:
     """From a click, as it was planned, to a definite no."""
-    return wait_of(a.ended_ns - due_ns(a) for t in testimonies for a in t.asks if a.outcome == FAIL)
+    return wait_of(a.ended_ns - due_ns(a) for r in records for a in r.asks if a.outcome == FAIL)
 
 
-def to_decision(testimonies: list[Testimony]) -> Wait:
+def to_decision(records: list[BuyerRecord]) -> Wait:
     """From a wish's first click to the moment its buyer saw what became of it; polling is part of the wait."""
-    places = [place for t in testimonies for place in t.places.values() if place.answered_ns()]
+    places = [place for r in records for place in r.places.values() if place.answered_ns()]
     return wait_of(place.answered_ns() - min(due_ns(wish.asks[0]) for wish in place.wishes) for place in places)
 
 
-def to_payment(testimonies: list[Testimony]) -> Wait:
+def to_payment(records: list[BuyerRecord]) -> Wait:
     """From the click on "pay" to the answer that the units are sold."""
-    pays = [o for t in testimonies for o in t.operations if o.kind == "pay" and o.outcome == OK]
+    pays = [o for r in records for o in r.operations if o.kind == "pay" and o.outcome == OK]
     return wait_of(pay.ended_ns - pay.began_ns for pay in pays)
 
 

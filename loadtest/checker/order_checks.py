@@ -23,7 +23,7 @@ def out_of_order(case: Case) -> Iterator[Fault]:
     yield from _passed_on_standby(case)
     yield from _let_in_before_standby(case)
     by_clock: dict[str, list[ToldPlace]] = defaultdict(list)
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         if any(seen.seq and seen.clock == place.clock for seen in place.sightings):
             by_clock[place.clock].append(place)
     found: dict[str, Fault] = {}
@@ -31,7 +31,7 @@ def out_of_order(case: Case) -> Iterator[Fault]:
         found |= _overtaken(places)
     if case.margin_ns is not None and len(by_clock) > 1:
         everybody = [place for places in by_clock.values() for place in places]
-        found = _overtaken(everybody, shifts_ns=case.testimony.shifts_ns, margin_ns=case.margin_ns) | found
+        found = _overtaken(everybody, shifts_ns=case.record.shifts_ns, margin_ns=case.margin_ns) | found
     yield from found.values()
 
 
@@ -60,7 +60,7 @@ def _overtaken(
 
 def _passed_over(case: Case) -> Iterator[Fault]:
     """Find who was told "sold out" in line while somebody behind them, who wanted as much, got units."""
-    places = [place for place in case.testimony.places.values() if place.seqs and place.units]
+    places = [place for place in case.record.places.values() if place.seqs and place.units]
     lucky = [place for place in places if any(place.was(state) for state in HELD_STATES)]
     sent_away = [place for place in places if place.state == "sold_out"]
     wanted = {place.units for place in sent_away}
@@ -73,7 +73,7 @@ def _passed_over(case: Case) -> Iterator[Fault]:
 
 def _passed_on_standby(case: Case) -> Iterator[Fault]:
     """Find who still stood by after somebody that came later had got as much, or more."""
-    places = [place for place in case.testimony.places.values() if place.seqs and place.units]
+    places = [place for place in case.record.places.values() if place.seqs and place.units]
     got = [(one, seen) for one in places if (seen := next((s for s in one.sightings if s.state in HELD_STATES), None))]
     for place in places:
         if not place.stood_by:
@@ -89,13 +89,13 @@ def _passed_on_standby(case: Case) -> Iterator[Fault]:
 def _let_in_before_standby(case: Case) -> Iterator[Fault]:
     """Find who was let into the line while somebody surely stood by: nobody new may be, but on standby as well."""
     spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         told = [seen for seen in place.sightings if seen.state == STANDBY and seen.clock == place.clock]
         if told:
             spans[place.clock].append((min(seen.ended_ns for seen in told), max(seen.began_ns for seen in told)))
     furthest = {clock: list(accumulate((end for _, end in sorted(found)), max)) for clock, found in spans.items()}
     begins = {clock: [begin for begin, _ in sorted(found)] for clock, found in spans.items()}
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         asks = [ask for wish in place.wishes for ask in wish.asks]
         earlier = bisect_left(begins.get(place.clock, []), min(wish.could_begin_ns for wish in place.wishes))
         yes_ns = min(ask.ended_ns for ask in asks if ask.outcome == OK)

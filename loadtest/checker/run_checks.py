@@ -16,8 +16,8 @@ from loadtest.users.contract import OK_STATUS, is_foreseen, is_no_answer
 
 def inconclusive(case: Case) -> Iterator[Fault]:
     """The run was a test at all: it showed everything it was expected to show, and clicks were repeated."""
-    places, results = list(case.testimony.places.values()), case.testimony.results()
-    if not case.testimony.asks:
+    places, results = list(case.record.places.values()), case.record.results()
+    if not case.record.asks:
         yield Fault("nobody asked")
     if not places:
         yield Fault("nobody was admitted")
@@ -55,9 +55,9 @@ def _missing(seen: dict[str, bool], *, expects: frozenset[str]) -> Iterator[Faul
 
 def unexpected(case: Case) -> Iterator[Fault]:
     """Every answer is one the contract foresees, and every unknown answer was cleared up by asking again."""
-    for answer, count in unforeseen_answers(case.testimony.operations).items():
+    for answer, count in unforeseen_answers(case.record.operations).items():
         yield Fault(f"{count} × {answer}", count)
-    for wish in case.testimony.wishes:
+    for wish in case.record.wishes:
         if all(ask.outcome == UNKNOWN for ask in wish.asks) and not _was_cut_short(wish.asks[-1]):
             yield Fault(f"key {wish.key} of buyer {wish.buyer} never got a definite answer")
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from loadtest.checker.answer_checks import hold_ended_twice, told_wrongly
-from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, Testimony, ToldPlace
+from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, BuyerRecord, ToldPlace
 from loadtest.checker.case import Case, Check, Fault, in_line, listed
 from loadtest.checker.intervals import units_at_once
 from loadtest.checker.order_checks import out_of_order
@@ -38,7 +38,7 @@ def oversold(case: Case) -> Iterator[Fault]:
     if not case.has_books:
         return
     total, given = case.count("total"), case.count("held") + case.count("sold")
-    told = units_at_once(case.testimony.places.values())
+    told = units_at_once(case.record.places.values())
     excess = max(given, told, case.count("units_held")) - total
     if excess > 0:
         yield Fault(f"{total} units, {given} given by the books, {told} told to buyers", excess)
@@ -48,10 +48,10 @@ def oversold(case: Case) -> Iterator[Fault]:
 
 def sold_twice(case: Case) -> Iterator[Fault]:
     """No wish and no unit was sold a second time: a repeated click got the same place."""
-    for wish in case.testimony.wishes:
+    for wish in case.record.wishes:
         if len(wish.ids) > 1:
             yield Fault(f"key {wish.key} of buyer {wish.buyer} got {len(wish.ids)} requests: {listed(wish.ids)}")
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         if len({wish.buyer for wish in place.wishes}) > 1 or len({wish.key for wish in place.wishes}) > 1:
             yield Fault(f"request {place.request_id} was given to {len(place.wishes)} wishes")
     # The audit counts orders of this sale and units of its SKU, so only too many orders are a fault.
@@ -62,7 +62,7 @@ def sold_twice(case: Case) -> Iterator[Fault]:
 
 def lost(case: Case) -> Iterator[Fault]:
     """Everybody who was let into the line got a decision; nobody waits for a unit at the end, on standby or not."""
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         # Where nobody asked on, the books alone know: it is due in them, below.
         if place.state in WAITING_STATES and not place.open_ended:
             yield Fault(f"request {place.request_id} was admitted and is still {place.state or 'without a state'}")
@@ -71,8 +71,8 @@ def lost(case: Case) -> Iterator[Fault]:
     stranded = in_line(case.after)
     if stranded > 0:
         yield Fault(f"{stranded} requests are still in line at rest", stranded)
-    told = sum(place.state not in WAITING_STATES for place in case.testimony.places.values())
-    left_alone = sum(place.state in WAITING_STATES and place.open_ended for place in case.testimony.places.values())
+    told = sum(place.state not in WAITING_STATES for place in case.record.places.values())
+    left_alone = sum(place.state in WAITING_STATES and place.open_ended for place in case.record.places.values())
     due = told + max(0, left_alone - stranded)
     missing = due - case.grown("decided")
     if case.has_books and missing > 0:
@@ -81,12 +81,12 @@ def lost(case: Case) -> Iterator[Fault]:
 
 def from_nowhere(case: Case) -> Iterator[Fault]:
     """Nothing was decided that nobody asked for."""
-    asked = len(case.testimony.places)
-    asked += sum(wish.may_have_been_admitted and not wish.ids for wish in case.testimony.wishes)
+    asked = len(case.record.places)
+    asked += sum(wish.may_have_been_admitted and not wish.ids for wish in case.record.wishes)
     excess = case.grown("decided") - asked
     if case.has_books and excess > 0:
         yield Fault(f"the books have {case.grown('decided')} decisions, buyers can account for {asked}", excess)
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         strangers = {seen.buyer for seen in place.sightings} - {wish.buyer for wish in place.wishes} - {""}
         if strangers:
             yield Fault(f"request {place.request_id} was shown to {listed(strangers)}, who never asked for it")
@@ -99,11 +99,11 @@ def undersold(case: Case) -> Iterator[Fault]:
         return
     ends = [
         (place.sightings[0].clock, place.told_ns(ENDED_STATES), place.units)
-        for place in case.testimony.places.values()
+        for place in case.record.places.values()
         if place.state in ENDED_STATES and not place.open_ended
     ]
     unknown = case.units_unknown()
-    for clock, told_ns, quantity in _sent_away(case.testimony):
+    for clock, told_ns, quantity in _sent_away(case.record):
         # Units that came back after somebody was sent away are no fault of that answer.
         later = unknown + sum(units for its_clock, ended_ns, units in ends if its_clock != clock or ended_ns > told_ns)
         if free - later >= quantity:
@@ -111,12 +111,12 @@ def undersold(case: Case) -> Iterator[Fault]:
             return
 
 
-def _sent_away(testimony: Testimony) -> Iterator[tuple[str, int, int]]:
+def _sent_away(record: BuyerRecord) -> Iterator[tuple[str, int, int]]:
     """Yield of each wish that was told "sold out": on whose clock, when that was asked, how many units it wanted."""
-    for wish in testimony.wishes:
-        if testimony.result_of(wish) != "sold_out":
+    for wish in record.wishes:
+        if record.result_of(wish) != "sold_out":
             continue
-        in_line = [seen for name in wish.ids for seen in testimony.places[name].sightings if seen.state == "sold_out"]
+        in_line = [seen for name in wish.ids for seen in record.places[name].sightings if seen.state == "sold_out"]
         # In line it was decided once, and is told again and again; at the door each answer is a new one.
         told = in_line[0] if in_line else [ask for ask in wish.asks if ask.code in NONE_LEFT][-1]
         yield told.clock, told.began_ns, wish.quantity
@@ -124,7 +124,7 @@ def _sent_away(testimony: Testimony) -> Iterator[tuple[str, int, int]]:
 
 def charged_for_nothing(case: Case) -> Iterator[Fault]:
     """Every payment got its unit or a refund: no charge without goods."""
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         if place.charged_late and not place.open_ended and place.state not in ("paid", "refunded"):
             yield Fault(f"request {place.request_id} was paid for at the provider and is {place.state}")
 
@@ -146,7 +146,7 @@ def unaccounted(case: Case) -> Iterator[Fault]:
 def limit_broken(case: Case) -> Iterator[Fault]:
     """No buyer had more units than the sale allows, at any moment."""
     by_buyer: dict[str, list[ToldPlace]] = defaultdict(list)
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         by_buyer[place.wishes[0].buyer].append(place)
     limit = case.per_buyer_limit
     for buyer, places in by_buyer.items():
@@ -158,7 +158,7 @@ def limit_broken(case: Case) -> Iterator[Fault]:
 def network_limit_broken(case: Case) -> Iterator[Fault]:
     """No network was let in for more units than the sale allows one, whatever became of them."""
     let_in: dict[str, int] = defaultdict(int)
-    for place in case.testimony.places.values():
+    for place in case.record.places.values():
         let_in[place.wishes[0].network] += place.units
     limit = case.per_network_limit
     for network, units in let_in.items():

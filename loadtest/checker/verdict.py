@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.checker import latency
-from loadtest.checker.buyer_record import Testimony
+from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.checker.case import Case, Fault
 from loadtest.checker.load_generator import OwnLoad, load_generator, read_load
 from loadtest.checker.run_checks import no_repeats, no_standby, record_gaps, unforeseen_answers
@@ -110,16 +110,16 @@ def judge(
         checks["load generator"] = CheckResult("load generator", _meaning(load_generator))
         for fault in load_generator(history, load):
             checks["load generator"].add(fault)
-    testimonies = [case.testimony for case in cases]
+    records = [case.record for case in cases]
     return Verdict(
         ok=not any(check.count for check in checks.values()),
         sales=rows,
         checks=list(checks.values()),
         record=_record(history, facts=facts),
-        admission=latency.to_admission(testimonies),
-        refusal=latency.to_refusal(testimonies),
-        decision=latency.to_decision(testimonies),
-        payment=latency.to_payment(testimonies),
+        admission=latency.to_admission(records),
+        refusal=latency.to_refusal(records),
+        decision=latency.to_decision(records),
+        payment=latency.to_payment(records),
         rate=latency.rate_of(history.operations),
         load=load,
     )
@@ -127,7 +127,7 @@ def judge(
 
 def _case(slug: str, book: dict[str, Any], *, history: History, facts: RunFacts) -> Case:
     return Case(
-        testimony=Testimony(
+        record=BuyerRecord(
             slug,
             (operation for operation in history.operations if operation.sale == slug),
             shifts_ns=history.clocks.shifts_ns,
@@ -165,20 +165,20 @@ def _judge_sale(case: Case, *, checks: dict[str, CheckResult]) -> SaleResult:
         for fault in faults_of(name, case):
             faults[name] += fault.weight
             checks[name].add(fault, where=case.sku)
-    testimony = case.testimony
+    record = case.record
     return SaleResult(
-        sale=testimony.sale,
+        sale=record.sale,
         sku=case.sku,
         total=case.count("total"),
-        asked=len(testimony.asks),
-        repeated=len(testimony.asks) - len(testimony.wishes),
-        wishes=len(testimony.wishes),
-        admitted=len(testimony.places),
-        results=testimony.results(),
+        asked=len(record.asks),
+        repeated=len(record.asks) - len(record.wishes),
+        wishes=len(record.wishes),
+        admitted=len(record.places),
+        results=record.results(),
         units_sold=case.count("sold"),
         units_free=case.count("available"),
-        moved_up=sum(place.moved_up for place in testimony.places.values()),
-        paid_late=sum(place.charged_late for place in testimony.places.values()),
+        moved_up=sum(place.moved_up for place in record.places.values()),
+        paid_late=sum(place.charged_late for place in record.places.values()),
         faults=dict(faults),
     )
 
@@ -189,9 +189,9 @@ def _judge_whole(history: History, *, cases: list[Case], checks: dict[str, Check
         checks["record cut off"].add(fault)
     for answer, count in unforeseen_answers(o for o in history.operations if not o.sale).items():
         checks["unforeseen answer"].add(Fault(f"{count} × {answer}", count))
-    for fault in no_repeats([ask for case in cases for ask in case.testimony.asks], expects=facts.expects):
+    for fault in no_repeats([ask for case in cases for ask in case.record.asks], expects=facts.expects):
         checks["inconclusive"].add(fault)
-    for fault in no_standby((one for case in cases for one in case.testimony.places.values()), expects=facts.expects):
+    for fault in no_standby((one for case in cases for one in case.record.places.values()), expects=facts.expects):
         checks["inconclusive"].add(fault)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from loadtest.checker.buyer_record import Testimony
+from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.fault_marks import read_faults
 from loadtest.record.facts import read_facts
@@ -114,12 +114,12 @@ def _add_waits(run: Run, history: History, *, offsets: dict[str, int]) -> None:
     for operation in history.operations:
         by_sale.get(operation.sale, []).append(operation)
     for slug, operations in by_sale.items():
-        testimony = Testimony(slug, operations)
+        record = BuyerRecord(slug, operations)
         for outcome, waits in ((OK, run.admissions), (FAIL, run.refusals)):
             waits += [
-                waited(o.planned_ns or o.began_ns, o.ended_ns, o.clock) for o in testimony.asks if o.outcome == outcome
+                waited(o.planned_ns or o.began_ns, o.ended_ns, o.clock) for o in record.asks if o.outcome == outcome
             ]
-        for place in testimony.places.values():
+        for place in record.places.values():
             first = min((wish.asks[0] for wish in place.wishes), key=lambda ask: ask.began_ns)
             if ended_ns := place.answered_ns():
                 run.decisions.append(waited(first.planned_ns or first.began_ns, ended_ns, first.clock))

@@ -10,7 +10,7 @@ import gevent
 import pytest
 
 from loadtest.checker import latency
-from loadtest.checker.buyer_record import Testimony
+from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.plan.population import BOT, EVERYBODY, HONEST, Population
 from loadtest.record.history import OK, Operation, now_ns
 from loadtest.users.arrival_gate import Arrival, ArrivalGate
@@ -48,7 +48,7 @@ def admissions(served: list[tuple[Arrival, int]], *, planned: bool) -> latency.W
         Operation(kind="ask", sale="a", outcome=OK, planned_ns=arrival.planned_ns * planned, began_ns=at, ended_ns=at)
         for arrival, at in served
     ]
-    return latency.to_admission([Testimony("a", asks)])
+    return latency.to_admission([BuyerRecord("a", asks)])
 
 
 def test_a_slow_user_changes_no_instant_and_its_queue_is_part_of_the_wait(crowd: Crowd) -> None:
