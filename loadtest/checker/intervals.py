@@ -17,7 +17,7 @@ FOR_EVER_NS = 2**63
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Interval:
     """A time on one clock (ns) during which these units were surely with one buyer."""
 
     clock: str
@@ -36,24 +36,24 @@ def units_at_rest(places: Iterable[ToldPlace]) -> int:
 def units_at_once(places: Iterable[ToldPlace]) -> int:
     """Return how many units these places surely had at one moment, during the run or at its end."""
     places = list(places)
-    by_clock: dict[str, list[Span]] = defaultdict(list)
+    by_clock: dict[str, list[Interval]] = defaultdict(list)
     for place in places:
-        for span in _spans(place):
-            by_clock[span.clock].append(span)
-    return max([units_at_rest(places), *(_most(spans) for spans in by_clock.values())])
+        for interval in _intervals(place):
+            by_clock[interval.clock].append(interval)
+    return max([units_at_rest(places), *(_most(intervals) for intervals in by_clock.values())])
 
 
-def _spans(place: ToldPlace) -> Iterator[Span]:
+def _intervals(place: ToldPlace) -> Iterator[Interval]:
     """Yield the times for which a place had its units; what is paid stays, since nobody gives goods back."""
     told: list[Operation] = []
     for seen in place.sightings:
         if told and not _goes_on(told[-1], seen, place=place):
-            yield from _span(told, units=place.units)
+            yield from _interval(told, units=place.units)
             told = []
         if seen.state in HELD_STATES:
             told.append(seen)
     if told:
-        yield from _span(told, units=place.units, to_the_end=told[-1].state == "paid")
+        yield from _interval(told, units=place.units, to_the_end=told[-1].state == "paid")
 
 
 def _goes_on(last: Operation, seen: Operation, *, place: ToldPlace) -> bool:
@@ -63,16 +63,19 @@ def _goes_on(last: Operation, seen: Operation, *, place: ToldPlace) -> bool:
     return seen.state in HELD_STATES and seen.clock == last.clock
 
 
-def _span(told: list[Operation], *, units: int, to_the_end: bool = False) -> Iterator[Span]:
+def _interval(told: list[Operation], *, units: int, to_the_end: bool = False) -> Iterator[Interval]:
     begin_ns = told[0].ended_ns
     end_ns = FOR_EVER_NS if to_the_end else max(seen.began_ns for seen in told) - LAG_NS
     if end_ns > begin_ns:
-        yield Span(told[0].clock, begin_ns, end_ns, units)
+        yield Interval(told[0].clock, begin_ns, end_ns, units)
 
 
-def _most(spans: list[Span]) -> int:
+def _most(intervals: list[Interval]) -> int:
     """Return the largest number of units that were out at one moment of one clock."""
-    changes = sorted([(span.begin_ns, span.units) for span in spans] + [(span.end_ns, -span.units) for span in spans])
+    changes = sorted(
+        [(interval.begin_ns, interval.units) for interval in intervals]
+        + [(interval.end_ns, -interval.units) for interval in intervals]
+    )
     most = now = 0
     for _, units in changes:
         now += units

@@ -80,12 +80,16 @@ def rate_of(operations: list[Operation]) -> Rate:
     asks = [operation for operation in operations if operation.kind == "ask"]
     if not asks:
         return Rate(0.0, 0, 0, 0, 0)
-    # Every machine has its own clock, so the span is taken on each and the longest counts.
-    spans = {clock: _span_ns([ask for ask in asks if ask.clock == clock]) for clock in {ask.clock for ask in asks}}
-    rush = [o for o in operations if o.clock in spans and spans[o.clock][0] <= o.ended_ns <= spans[o.clock][1]]
-    seconds = max(max(end - begin for begin, end in spans.values()) / NS_PER_SECOND, 0.001)
+    # Every machine has its own clock, so the interval is taken on each and the longest counts.
+    intervals = {
+        clock: _interval_ns([ask for ask in asks if ask.clock == clock]) for clock in {ask.clock for ask in asks}
+    }
+    rush = [
+        o for o in operations if o.clock in intervals and intervals[o.clock][0] <= o.ended_ns <= intervals[o.clock][1]
+    ]
+    seconds = max(max(end - begin for begin, end in intervals.values()) / NS_PER_SECOND, 0.001)
     return Rate(round(seconds, 2), len(rush), int(len(rush) / seconds), len(asks), int(len(asks) / seconds))
 
 
-def _span_ns(operations: list[Operation]) -> tuple[int, int]:
+def _interval_ns(operations: list[Operation]) -> tuple[int, int]:
     return min(operation.began_ns for operation in operations), max(operation.ended_ns for operation in operations)

@@ -88,13 +88,13 @@ def _passed_on_standby(case: Case) -> Iterator[Fault]:
 
 def _let_in_before_standby(case: Case) -> Iterator[Fault]:
     """Find who was let into the line while somebody surely stood by: nobody new may be, but on standby as well."""
-    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for place in case.record.places.values():
         told = [seen for seen in place.sightings if seen.state == STANDBY and seen.clock == place.clock]
         if told:
-            spans[place.clock].append((min(seen.ended_ns for seen in told), max(seen.began_ns for seen in told)))
-    furthest = {clock: list(accumulate((end for _, end in sorted(found)), max)) for clock, found in spans.items()}
-    begins = {clock: [begin for begin, _ in sorted(found)] for clock, found in spans.items()}
+            intervals[place.clock].append((min(seen.ended_ns for seen in told), max(seen.began_ns for seen in told)))
+    furthest = {clock: list(accumulate((end for _, end in sorted(found)), max)) for clock, found in intervals.items()}
+    begins = {clock: [begin for begin, _ in sorted(found)] for clock, found in intervals.items()}
     for place in case.record.places.values():
         asks = [ask for wish in place.wishes for ask in wish.asks]
         earlier = bisect_left(begins.get(place.clock, []), min(wish.could_begin_ns for wish in place.wishes))
