@@ -50,7 +50,7 @@ class FloodRun:
 
     def __init__(self) -> None:
         self.crowd: Crowd | None = None
-        self.doors: ArrivalGate | None = None
+        self.arrival_gate: ArrivalGate | None = None
         self._followers: Followers | None = None
         self._meter: LoadMeter | None = None
         self._environment: Any = None
@@ -185,12 +185,12 @@ class FloodRun:
         # The order names a moment by the wall's clock; everything is measured by this host's steady one.
         begins_ns = begins_at_ns - (time.time_ns() - time.monotonic_ns())
         instants_ns = arrivals.instants_ns(part=part, parts=parts) if arrivals else None
-        self.doors = ArrivalGate(self.crowd, instants_ns=instants_ns, begins_ns=begins_ns)
+        self.arrival_gate = ArrivalGate(self.crowd, instants_ns=instants_ns, begins_ns=begins_ns)
         self._meter = LoadMeter(Path(folder), begins_ns=begins_ns)
         session = open_session(self._environment.host, request_event=self._environment.events.request)
         self._followers = Followers(session, crowd=self.crowd)
         self.crowd.follow = self._followers.follow
-        gevent.spawn(self.doors.open)
+        gevent.spawn(self.arrival_gate.open)
         gevent.spawn(measure_load, self._meter, goes_on=lambda crowd=self.crowd: self.crowd is crowd)
         gevent.spawn(self._accompany, self.crowd)
 
@@ -219,7 +219,7 @@ class FloodRun:
             followers = self._followers
             if crowd is None or crowd is not self.crowd or followers is None:
                 return False
-            self.crowd = self.doors = self._followers = None
+            self.crowd = self.arrival_gate = self._followers = None
             followers.stop()
             if not self._is_early:
                 # In a greenlet of its own: who stops the run early ends it.
@@ -243,8 +243,8 @@ class FloodRun:
 
     def _send_home(self) -> None:
         """Let nobody else in."""
-        if self.doors:
-            self.doors.close()
+        if self.arrival_gate:
+            self.arrival_gate.close()
 
     def _end_run(self) -> None:
         """Stop the users; with a web page Locust stays for the next run, without one it ends."""

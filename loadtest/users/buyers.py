@@ -31,10 +31,10 @@ __all__ = ["Buyer", "Conversation"]
 
 
 class Party(Protocol):
-    """What buyers must know of the run: nobody comes while there is neither crowd nor doors."""
+    """What buyers must know of the run: nobody comes while there is neither crowd nor gate."""
 
     crowd: Crowd | None
-    doors: ArrivalGate | None
+    arrival_gate: ArrivalGate | None
 
 
 class Buyer(FastHttpUser):
@@ -66,11 +66,11 @@ class Buyer(FastHttpUser):
 
     def play_next(self) -> None:
         """Play one buyer from arrival to the last click; the places they got are followed to their end."""
-        crowd, doors = Buyer.party.crowd, Buyer.party.doors
-        if crowd is None or doors is None:
+        crowd, gate = Buyer.party.crowd, Buyer.party.arrival_gate
+        if crowd is None or gate is None:
             gevent.sleep(IDLE_SECONDS)
             return
-        arrival = doors.enter(self.kind)
+        arrival = gate.enter(self.kind)
         if arrival is None:
             return
         try:
@@ -79,7 +79,7 @@ class Buyer(FastHttpUser):
             # Of whatever kind this user is: when all of a kind are busy, another one plays it.
             Buyer.of_kind[arrival.visit.kind].live(conversation)
         finally:
-            doors.leave()
+            gate.leave()
 
     @classmethod
     def live(cls, conversation: Conversation) -> None:

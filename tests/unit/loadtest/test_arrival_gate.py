@@ -29,15 +29,15 @@ def crowd(tmp_path: Path) -> Iterator[Crowd]:
     crowd.close()
 
 
-def serve(crowd: Crowd, doors: ArrivalGate) -> list[tuple[Arrival, int]]:
+def serve(crowd: Crowd, gate: ArrivalGate) -> list[tuple[Arrival, int]]:
     """Let one slow user serve everybody; return who came, and when they were let in."""
-    opening, served = gevent.spawn(doors.open), []
+    opening, served = gevent.spawn(gate.open), []
     while not crowd.finished:
-        arrival = doors.enter()
+        arrival = gate.enter()
         if arrival is not None:
             served.append((arrival, now_ns()))
             gevent.sleep(SLOW_SECONDS)
-            doors.leave()
+            gate.leave()
     opening.join()
     return served
 
@@ -78,32 +78,30 @@ def test_without_a_plan_the_next_comes_when_a_user_is_free(crowd: Crowd) -> None
 
 @pytest.mark.parametrize("opened", [lambda: gevent.sleep(0.02), lambda: None], ids=["while some wait", "before any"])
 def test_closed_doors_send_away_who_waits(crowd: Crowd, opened: Callable[[], None]) -> None:
-    doors = ArrivalGate(crowd, instants_ns=iter([0] * VISITS), begins_ns=now_ns())
-    opening = gevent.spawn(doors.open)
+    gate = ArrivalGate(crowd, instants_ns=iter([0] * VISITS), begins_ns=now_ns())
+    opening = gevent.spawn(gate.open)
     opened()
-    doors.close()
+    gate.close()
     opening.join()
     assert crowd.finished
-    assert doors.enter() is None
+    assert gate.enter() is None
     assert crowd.counters.arrived == crowd.counters.turned_away
 
 
-def play(doors: ArrivalGate, kind: str, *, into: list[tuple[str, str]], crowd: Crowd) -> None:
+def play(gate: ArrivalGate, kind: str, *, into: list[tuple[str, str]], crowd: Crowd) -> None:
     """Let one quick user of `kind` serve until everybody has been there: (its kind, the kind it played)."""
     while not crowd.finished:
-        if arrival := doors.enter(kind):
+        if arrival := gate.enter(kind):
             into.append((kind, arrival.visit.kind))
-            doors.leave()
+            gate.leave()
 
 
 def kinds_served(crowd: Crowd, *kinds: str) -> list[tuple[str, str]]:
     """Let a free user of each of `kinds` wait for everybody."""
     served: list[tuple[str, str]] = []
-    doors = ArrivalGate(
-        crowd, instants_ns=iter([n * STEP_MS * MS for n in range(VISITS)]), begins_ns=now_ns() + 20 * MS
-    )
-    users = [gevent.spawn(play, doors, kind, into=served, crowd=crowd) for kind in kinds]
-    gevent.joinall([gevent.spawn(doors.open), *users])
+    gate = ArrivalGate(crowd, instants_ns=iter([n * STEP_MS * MS for n in range(VISITS)]), begins_ns=now_ns() + 20 * MS)
+    users = [gevent.spawn(play, gate, kind, into=served, crowd=crowd) for kind in kinds]
+    gevent.joinall([gevent.spawn(gate.open), *users])
     return served
 
 
@@ -121,12 +119,12 @@ def test_a_kind_without_a_user_waits_for_nobody(crowd: Crowd) -> None:
 
 
 def test_a_user_that_is_sent_away_gives_its_buyer_to_another(crowd: Crowd) -> None:
-    doors = ArrivalGate(crowd, instants_ns=iter(()))
-    gone = gevent.spawn(doors.enter, HONEST)
+    gate = ArrivalGate(crowd, instants_ns=iter(()))
+    gone = gevent.spawn(gate.enter, HONEST)
     gevent.sleep(0)  # it waits
     visit = crowd.next_visit()
     assert visit is not None
     gone.kill(block=False)
-    doors._let_in(Arrival(visit))
+    gate._let_in(Arrival(visit))
     gone.join()
-    assert doors.enter(BOT) == Arrival(visit)
+    assert gate.enter(BOT) == Arrival(visit)
