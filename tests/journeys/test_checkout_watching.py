@@ -142,6 +142,31 @@ def test_offline_and_back(open_sale: MakeSale, visit: OpenVisit) -> None:
     expect(waiter.page.locator("[data-lost]")).to_be_hidden()
 
 
+@pytest.mark.parametrize(
+    ("locale", "words"),
+    [
+        ("en-GB", ("No unit came free for you", "The shop closed it early.")),
+        ("zh-CN", ("没有为您空出的商品", "商店提前结束了发售。")),
+    ],
+)
+def test_a_ticket_that_waited_until_the_close_claims_no_reason_before_it_is_known(
+    locale: str, words: tuple[str, str], open_sale: MakeSale, visit: OpenVisit
+) -> None:
+    """The control of the words is a line that is sold out while its sale is open, where two buyers want one unit."""
+    card, waiter = open_sale(units=1), visit(locale=locale)
+    take_all(card)
+    waiter.wait_in_line(card)
+    waiter.context.route(waiter.page.url, lambda route: route.abort())
+    sale_control.close(card.slug, actor="anna")
+    waiter.sees_state("sold_out")
+    shown = waiter.page.locator("[data-ticket]").inner_text()
+    assert words[0] in shown
+    assert re.search("sold out|售罄|asked before you|closed", shown, re.IGNORECASE) is None
+    waiter.context.unroute(waiter.page.url)
+    waiter.sees(words[1])
+    expect(waiter.page.locator("[data-announce]")).to_have_text(waiter.page.locator("h1").inner_text())
+
+
 def test_polling_where_streams_do_not_come_through(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, waiter = open_sale(units=1), visit()
     waiter.context.route("**/events", lambda route: route.abort())

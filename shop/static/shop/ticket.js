@@ -127,7 +127,8 @@ function show(answer) {
     showPlace(answer);
     showHopes(answer);
   } else if (answer.state === "sold_out" && waits(before) && before !== "standby") {
-    // A crowd is told this in the same instant: everybody reads it here, and loads the page when the crowd has gone.
+    // A crowd is told this in the same instant: everybody reads it here, and loads the page, which says why, when the
+    // crowd has gone.
     showState("sold_out");
     document.title = ticket.dataset.title;
     close();
@@ -166,7 +167,7 @@ function put(fresh, title) {
   const isThere = Boolean(field?.isConnected);
   if (isThere) field.focus({ preventScroll: true });
   if (isThere && Number.isInteger(start)) field.setSelectionRange(start, end); // an e-mail address has no such places
-  if (ticket.dataset.state === before) return;
+  if (ticket.dataset.state === before && before !== "sold_out") return;
   markTab();
   say(ticket.querySelector("h1").textContent.trim());
   if (ticket.dataset.state === "held" && !isThere) find("yours").focus();
