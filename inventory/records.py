@@ -33,7 +33,7 @@ class Record(NamedTuple):
     restored: bool = False
     terms_version: int = 0  # of the terms under which the place was given
     ordinal: int = 0  # how many were admitted to the sale before it, and one
-    network: str = ""  # from which it was asked, as the door names it
+    network: str = ""  # from which it was asked, as the gate names it
 
     @property
     def score(self) -> int:

@@ -133,7 +133,7 @@ def locust_command(options: argparse.Namespace, *, sales: list[str], folder: Pat
     words += ["--json-file", str(folder / "locust")]
     if options.artefacts:
         words += ["--html", str(folder / "locust.html"), "--csv", str(folder / "locust"), "--csv-full-history"]
-    # One looker alongside the buyers; all of them arrive at once, as they do when the doors open.
+    # One looker alongside the buyers; all of them arrive at once, as they do when a sale opens.
     words += ["--host", options.host, "--users", str(options.users + 1), "--spawn-rate", str(options.users + 1)]
     words += ["--run-time", f"{options.run_time}s", "--sales", ",".join(sales), "--history", str(folder)]
     words += ["--buyers", str(options.buyers), "--attempts", str(options.attempts), "--seed", str(options.seed)]

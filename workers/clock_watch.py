@@ -43,7 +43,7 @@ class ClockWatcher(threading.Thread):
                 return
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._ending.set()
 
 

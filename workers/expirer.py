@@ -72,7 +72,7 @@ class Expirer:
         self.close()
 
     def _find_due(self) -> dict[str, list[str]]:
-        """Find the next holds. After a full round: of any age, without the SKUs that failed since the last other one.
+        """Find the next holds. After a full round: of any age, but not of SKUs that failed since one was not full.
 
         So a SKU that fails delays the others by one round at most, and is tried again after a round that was not full.
         """

@@ -58,7 +58,7 @@ class PaymentsWorker:
 
 
 def end_open_payments(*, before_each: Callable[[], object] = lambda: None) -> list[Drift]:
-    """Bring on what providers and we owe each other; return one difference a kind of which there was any."""
+    """Settle what is open between providers and us; return one difference for each kind that there was."""
     ended = recovery.bring_on(before_each=before_each)
     return [
         Drift(kind, "", "payments", f"{count} brought to an end", REPAIRED) for kind, count in ended.items() if count

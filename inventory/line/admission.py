@@ -1,4 +1,4 @@
-"""Admits a batch of requests into a SKU's line by one atomic script, through an async and a sync door.
+"""Admits a batch of requests into a SKU's line by one atomic script, through an async and a sync call.
 Never decides about stock: that is settlement.
 """
 

@@ -62,7 +62,7 @@ def hold_ended_twice(case: Case) -> Iterator[Fault]:
     """A hold ended once: it was paid, or it lapsed, or it was given up."""
     for place in case.record.places.values():
         ends = {end: [seen for seen in place.sightings if seen.state == end] for end in HOLD_ENDS if place.was(end)}
-        # A buyer who pays after the hold has lapsed may get the units again; the other way round there is no road.
+        # A buyer who pays after the hold has lapsed may get the units again; the reverse cannot happen.
         if set(ends) == {"paid", "expired"} and not any(
             _surely_before(paid, expired) for paid in ends["paid"] for expired in ends["expired"]
         ):

@@ -204,7 +204,7 @@ class BuyerRecord:
         return dict(counts)
 
     def result_of(self, wish: AskedWish) -> str:
-        """Say how a wish ended: the state of its place, waiting, unknown, or sold_out or refused at the door."""
+        """Say how a wish ended: the state of its place, waiting, unknown, or sold_out or refused at admission."""
         states = {self.places[request_id].state for request_id in wish.ids}
         if states:
             state = min(states & HELD_STATES or states)

@@ -117,7 +117,7 @@ def _sent_away(record: BuyerRecord) -> Iterator[tuple[str, int, int]]:
         if record.result_of(wish) != "sold_out":
             continue
         in_line = [seen for name in wish.ids for seen in record.places[name].sightings if seen.state == "sold_out"]
-        # In line it was decided once, and is told again and again; at the door each answer is a new one.
+        # In line it was decided once, and is told again and again; at admission each answer is a new one.
         told = in_line[0] if in_line else [ask for ask in wish.asks if ask.code in NONE_LEFT][-1]
         yield told.clock, told.began_ns, wish.quantity
 

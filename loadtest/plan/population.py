@@ -17,7 +17,7 @@ ON_STANDBY = "standby"  # the same wish once more, on standby, by one who was se
 # no matter who wins, of every ten exactly so many pay.
 PAYS, LAPSES, CANCELS, PAYS_LATE = "pays", "lapses", "cancels", "pays late"
 LEAVES, STAYS = "leaves", "stays"
-# When they are told at the door that nothing is left for them. Few stand by: each looks again and again to the end.
+# When they are told at admission that nothing is left for them. Few stand by: each looks again and again to the end.
 STANDS_BY, GOES = "stands by", "goes"
 SENT_AWAY = "sent away"
 DECKS: dict[str, tuple[str, ...]] = {

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from loadtest.plan.arrivals import Arrivals, Stage
 from loadtest.shop_api import ShopError
 
-# Of those who come to an opening, how many stand at the door already.
-AT_THE_DOOR = 0.4
+# The share of the buyers of an opening that wait for it.
+WAITING_SHARE = 0.4
 KNEE_STEPS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 OVERLOADS = (("knee", 1), ("twice the knee", 2), ("four times the knee", 4), ("knee again", 1))
 
@@ -22,9 +22,9 @@ def smoke(rate: float, seconds: float) -> tuple[Stage, ...]:
 
 
 def doors_open(rate: float, seconds: float) -> tuple[Stage, ...]:
-    """Many stand at the door and come in one instant, the others ebb away; `rate` is the mean."""
+    """Many wait for the opening and come in one instant, the others ebb away; `rate` is the mean."""
     buyers = rate * seconds
-    at_once = round(buyers * AT_THE_DOOR)
+    at_once = round(buyers * WAITING_SHARE)
     return (Stage("doors open", seconds, 2 * (buyers - at_once) / seconds, 0.0, at_once),)
 
 

@@ -1,4 +1,4 @@
-"""Many stand at the door and come in one instant, the others ebb away. The question: is the opening survived?
+"""Many wait for the opening and come in one instant, the others ebb away. The question: is the opening survived?
 Usage: locust -f loadtest/locustfile.py,loadtest/shapes/doors_open.py
 """
 
@@ -8,6 +8,6 @@ from loadtest.plan.locust_shape import ArrivalShape
 
 
 class DoorsOpen(ArrivalShape):
-    """Many stand at the door and come in one instant, the others ebb away."""
+    """Many wait for the opening and come in one instant, the others ebb away."""
 
     plan = "doors_open"

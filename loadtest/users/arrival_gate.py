@@ -1,5 +1,5 @@
 """Lets the visits of one process in: as fast as users come free, or each at its planned instant, to a user of its kind.
-Never lets a slow shop slow the plan down: who finds no free user waits at the door, and that wait is on record.
+Never lets a slow shop slow the plan down: an arrival that finds no free user waits there, and that is recorded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ArrivalGate:
         self._crowd = crowd
         self._instants_ns = instants_ns
         self._begins_ns = begins_ns
-        # By kind: who waits at the door, and which users are free.
+        # By kind: who waits at the gate, and which users are free.
         self._due: defaultdict[str, deque[Arrival]] = defaultdict(deque)
         self._free: defaultdict[str, deque[AsyncResult[Arrival]]] = defaultdict(deque)
 
@@ -77,7 +77,7 @@ class ArrivalGate:
         return min(waiting, key=lambda due: due[0].planned_ns).popleft()
 
     def _let_in(self, arrival: Arrival) -> None:
-        """Hand an arrival to a free user, or let it wait at the door."""
+        """Hand an arrival to a free user, or let it wait at the gate."""
         free = [self._free[arrival.visit.kind], *self._free.values()]
         users = next((users for users in free if users), None)
         if users:
@@ -105,7 +105,7 @@ class ArrivalGate:
         self._crowd.busy_users -= 1
 
     def close(self) -> None:
-        """Send away who still waits at the door."""
+        """Send away every arrival that still waits."""
         self._crowd.send_home()
         turned_away = len(list(chain.from_iterable(self._due.values())))
         self._due.clear()

@@ -170,9 +170,9 @@ class FollowUp:
                 return
             gevent.sleep(answer.wait_seconds)
 
-    def _insist(self, kind: str, door: str = "", *, body: str, path: str = "") -> Answer:
-        """Call one of the place's doors until there is a definite answer: each may be knocked at again."""
-        path = path or f"/api/v1/requests/{self._known.request_id}/{door}"
+    def _insist(self, kind: str, endpoint: str = "", *, body: str, path: str = "") -> Answer:
+        """Call one endpoint of a request until there is a definite answer: each is safe to call again."""
+        path = path or f"/api/v1/requests/{self._known.request_id}/{endpoint}"
         for _ in range(MAX_TRIES):
             operation = self._operation(kind)
             answer = self._calls.send(operation, "POST", path, headers=self._headers, body=body)

@@ -63,7 +63,7 @@ class Page:
 
 
 class FrontPages:
-    """The front door of one process. behind: Django's pages; tokens: counts those that pages give to new buyers."""
+    """The front pages of one process. behind: Django's pages; tokens: counts those that pages give to new buyers."""
 
     def __init__(self, board: Board, behind: Pages, *, tokens: Rates) -> None:
         self._tokens = tokens

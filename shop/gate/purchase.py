@@ -212,7 +212,7 @@ def _traced(asked: Asked, answer: Answer) -> traces.Asked:
 
 
 class Purchases:
-    """The admission door of one process: a coalescer for each sale. rates: counted each ask before it came here."""
+    """The admission of one process: a coalescer for each sale. rates: counted each ask before it came here."""
 
     def __init__(self, client: AsyncClient, board: Board, late: LateAnswers, *, rates: Rates) -> None:
         self._rates = rates

@@ -1,6 +1,6 @@
 """The gate: an ASGI application that answers the shop's own API and hands everything else to Django.
 Never lets an error out: each becomes a problem answer. It also names the hot calls, which a server that knows
-`hot_call` gives to their handlers without ASGI; the answers are the same on both roads.
+`hot_call` gives to their handlers without ASGI; the answers are the same on both paths.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Gate:
         self._client: redis.AsyncClient | None = None
 
     def hot_call(self, method: bytes, target: bytes, headers: Headers, connection: str) -> HotCall | None:
-        """Return who answers this call without waiting, None when it must take the road of __call__.
+        """Return who answers this call without waiting, None when it must go through __call__.
 
         connection: the address at its other end. What comes too often is refused before its body is read.
         """
@@ -205,7 +205,7 @@ class Gate:
         return await send_answer(send, CREATED, json.dumps(given.shown()).encode())
 
     async def _ask(self, asked: tuple[SaleEntry, Origin], headers: Headers, receive: Receive, send: Send) -> None:
-        """Answer a purchase that takes the ordinary road: in every word as a hot one."""
+        """Answer a purchase that takes the ordinary path: word for word as a hot one."""
         buyer_of(headers, unsafe=True)  # nobody's body is read
         check_json_content_type(headers)
         reply = AwaitedReply()

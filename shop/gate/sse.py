@@ -35,7 +35,7 @@ HEADERS = [
 
 
 class Streams:
-    """The live door of one process."""
+    """The live streams of one process."""
 
     def __init__(self, board: Board, statuses: Statuses) -> None:
         self._statuses = statuses

@@ -49,7 +49,7 @@ def _deliver(asked: Asked, place: Place | FairdropError | None) -> None:
 
 
 class Statuses:
-    """The status door of one process: a coalescer for each SKU."""
+    """The status calls of one process: a coalescer for each SKU."""
 
     def __init__(self, client: AsyncClient, board: Board, late: LateAnswers) -> None:
         self._client = client

@@ -18,7 +18,7 @@ from shop.replies import Headers
 
 
 class Notices:
-    """The door of one process for all providers."""
+    """The webhooks of one process, for all providers."""
 
     def __init__(self) -> None:
         self._threads = ThreadPool("notices", threads=8, most_waiting=256)

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 WORKERS_SECONDS = 1.0
 CERTIFICATE_SECONDS = 600.0
 HANDSHAKE_SECONDS = 5.0
-# Every shop has these. It may have those: where its settings say so, and once one of them has spoken.
+# Every shop has the first; it has the others if its settings say so, or once one of them was heard of.
 ALWAYS = ("settler", "expirer", "payments", "reconciler")
 PERHAPS = ("mailer", "notary")
 

@@ -28,7 +28,7 @@ RECORD_LOCK = 0x46440003
 
 
 class Recorder:
-    """The records of one reconciler; any number may run. noted: is given each look, whoever of them records it."""
+    """The records of one reconciler; any number may run. noted: is given each look, whichever reconciler records it."""
 
     def __init__(
         self, client: Client, *, noted: Callable[[list[Sale], dict[str, snapshot.StockLook]], None] = lambda *_: None

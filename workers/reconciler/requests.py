@@ -133,7 +133,7 @@ def _mend(client: Client, cursor: Cursor, sku: str, kinds: dict[str, str]) -> No
     told = [name for name, kind in kinds.items() if kind in TOLD]
     lost = [name for name, kind in kinds.items() if kind == LOST]
     if told:
-        # The stock first: told with requests that are newer it would be old, and then it changes nothing.
+        # Read the stock first: when the requests are newer than its figures, Redis ignores an older version.
         figures = stock_row(cursor, sku).figures()
         changed: list[Settled] = holds.records_now(cursor, told)
         writing.publish_changes(client, sku, figures=figures, changed=changed)

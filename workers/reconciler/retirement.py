@@ -40,7 +40,7 @@ class Retirement:
     def work_once(self) -> int:
         """Retire some sales that are due; return how many. Raises RedisUnavailable, DatabaseError.
 
-        After an error the next call goes on behind the sale, or the SKU, at which it came.
+        After an error the next call goes on after the sale, or the SKU, that failed.
         """
         if self._after_id == 0:
             if time.monotonic() < self._next_pass_at:

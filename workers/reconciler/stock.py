@@ -1,4 +1,4 @@
-"""Compares a SKU's stock, terms, fence and counters in Redis with the database, and brings the database's over.
+"""Compares a SKU's stock, terms, fence and counters in Redis with the database, and corrects Redis.
 Never writes the database; a version guards each step.
 """
 
@@ -62,7 +62,7 @@ def wrong_with_stock(before: StockLook, now: StockLook) -> dict[str, str]:
 
 
 def mend_stock(client: Client, sku: str, now: StockLook, wrong: Mapping[str, str], *, repair: bool) -> list[Drift]:
-    """Bring over what is wrong in Redis; say what was done. Raises RedisUnavailable."""
+    """Correct in Redis what is wrong; say what was done. Raises RedisUnavailable."""
     mendable = [kind for kind in wrong if kind != AHEAD]
     if repair and BEHIND in mendable:
         writing.publish_changes(client, sku, figures=now.row.figures(), changed=[])

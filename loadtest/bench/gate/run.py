@@ -185,7 +185,7 @@ def _replicated_valkey(*, place: Workspace, core: int) -> Iterator[Server]:
 
 
 def _mode_of(store: Server) -> str:
-    # The one door to Redis opens the address of the settings; these Valkeys are not the run's own.
+    # inventory/redis opens the address of the settings; these Valkeys are not the run's own.
     with override_settings(REDIS_URL=store.url):
         return machine.append_mode(connect())
 

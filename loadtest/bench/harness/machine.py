@@ -97,7 +97,7 @@ def persistence() -> dict[str, str]:
 
 def append_mode(client: Client) -> str:
     """Return what a Redis does before it answers a write."""
-    # A list of name and value, or a mapping: that depends on the protocol the one door to Redis speaks.
+    # A list of name and value, or a mapping: that depends on the protocol inventory/redis speaks.
     replies = run_commands(client, [("CONFIG", "GET", "appendonly"), ("CONFIG", "GET", "appendfsync")])
     pairs = [next(iter(reply.items())) if isinstance(reply, dict) else tuple(reply) for reply in replies]
     return ", ".join(f"{name} {value}" for name, value in pairs)

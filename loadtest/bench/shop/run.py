@@ -172,7 +172,7 @@ def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple
 
 
 def _repeated(name: str, measure_once: Callable[[], Spike]) -> Spike:
-    """Open the doors, and once more while the host disturbs it; say what came of each."""
+    """Open the sale, and once more while the host disturbs it; say what came of each."""
 
     def open_doors() -> Spike:
         spike = measure_once()

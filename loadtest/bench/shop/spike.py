@@ -1,4 +1,4 @@
-"""Opens the doors to a crowd that stands before them: every buyer asks in the same instant, each over a connection.
+"""Opens a sale to a crowd that waits for it: every buyer asks in the same instant, each over a connection.
 Never counts a wait from later than that instant.
 """
 

@@ -3,7 +3,7 @@ The only module that knows uvicorn's protocol: tests/unit/shop/test_protocol_con
 Never lets two answers of a connection change places, waits for a sender without a deadline, or knows what a call means.
 
 A hot call is one that the application names by its `hot_call`. It has no task, no future and no ASGI scope. Every
-other call takes uvicorn's ordinary road, and so does one behind an unanswered call on its connection, or behind answers
+other call takes uvicorn's ordinary path, and so does one behind an unanswered call on its connection, or behind answers
 that the reader has not taken.
 """
 
@@ -286,7 +286,7 @@ class GateProtocol(HttpToolsProtocol):
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Choose the road."""
+        """Choose the path."""
         headers = dict(self.headers)
         if self.behind or self.flow.write_paused or not self._is_plain(headers):
             self._begin_ordinary(headers)
@@ -301,7 +301,7 @@ class GateProtocol(HttpToolsProtocol):
         self.phase, self.since = BODY, self.clock.now
 
     def _is_plain(self, headers: Headers) -> bool:
-        """Say whether nothing about this message needs the ordinary road."""
+        """Say whether nothing about this message needs the ordinary path."""
         length = headers.get(b"content-length", b"0")
         return (
             len(headers) == len(self.headers)

@@ -1,4 +1,4 @@
-"""Open arrivals: the plan is kept however slow the users are, and the wait at the door is on record."""
+"""Open arrivals: the plan is kept however slow the users are, and the wait at the gate is recorded."""
 
 from __future__ import annotations
 

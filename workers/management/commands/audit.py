@@ -16,7 +16,7 @@ from shop.models import Sale
 from shop.sales.audit import audit_sale
 
 Reports = dict[str, dict[str, Any]]
-# Up to the first line and everything below it away: the table is drawn in place.
+# Moves to the first line and clears the screen, so that the table is drawn in place.
 CLEAR = "\x1b[H\x1b[J"
 
 

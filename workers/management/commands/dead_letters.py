@@ -50,7 +50,7 @@ def find_letters(sku: str | None, ids: list[str]) -> list[DeadLetter]:
 
 
 def change(letters: list[DeadLetter], ids: list[str], *, mode: Any) -> list[Done]:
-    """Retry or discard the letters named by `ids`; an id without a letter is told so."""
+    """Retry or discard the letters named by `ids`; an id without a letter is reported."""
     if not ids:
         raise CommandError(f"name the ids to {mode}")
     skus = {letter.request_id: letter.sku for letter in letters}
