@@ -126,9 +126,11 @@ class Notary:
         begun = sales.begin_logs(cursor, read_to=read_to)
         cursor.execute(NOW)
         now, oldest = cursor.fetchone()
-        changes, is_whole = read_changes(cursor, after=begun, most=self._most)
+        changes, last, is_whole = read_changes(cursor, after=begun, most=self._most)
         added, failed = self._grow_all(cursor, line, changes, now=now)
-        self._go_on(cursor, read_to=begun, changes=changes, oldest=oldest, failed=failed, is_whole=is_whole)
+        # A step that was full, and found nothing but what waits, must look further the next time.
+        self._most = MAX_CHANGES if is_whole else self._most if any(size for _, size in added) else self._most * 2
+        self._go_on(cursor, read_to=begun, last=last, oldest=oldest, failed=failed)
         return added
 
     def _grow_all(
@@ -200,20 +202,14 @@ class Notary:
         if each.size != known.size or read_note(each.checkpoint) != known:
             store.check_grows_from(each, known)
 
-    def _go_on(
-        self, cursor: Cursor, *, read_to: int, changes: Sequence[Change], oldest: int, failed: list[int], is_whole: bool
-    ) -> None:
+    def _go_on(self, cursor: Cursor, *, read_to: int, last: int, oldest: int, failed: list[int]) -> None:
         """Note up to which number nothing is missing of any SKU, so that the next step begins there."""
-        last = changes[-1].number if changes else read_to
         if self._horizon is not None and oldest >= self._horizon[1]:
             read_to, self._horizon = max(read_to, self._horizon[0]), None
         if self._horizon is None and last > read_to:
             cursor.execute("SELECT pg_current_xact_id()::text::bigint")
             self._horizon = (last, int(cursor.fetchone()[0]))
-        read_to = min([read_to, *(number - 1 for number in failed)])
-        # A step that was full, and found nothing but what waits, must look further the next time.
-        self._most = MAX_CHANGES if is_whole else self._most * 2 if self._read_to == read_to else self._most
-        self._read_to = read_to
+        self._read_to = read_to = min([read_to, *(number - 1 for number in failed)])
         cursor.execute("UPDATE salelog_reading SET read_to = %s WHERE id = 1 AND read_to <> %s", [read_to, read_to])
 
     def _tell(self, added: Sequence[tuple[SaleLog, int]]) -> None:

@@ -19,12 +19,19 @@ SELECT e.id, s.stock_id, o.sale_id, e.from_state, e.to_state, e.reason, (extract
        o.request_id, o.buyer, o.quantity, o.seq, coalesce(o.ordinal, 0), coalesce(o.terms_version, 0), o.restored,
        o.standby
 FROM shop_orderevent e JOIN shop_order o ON o.id = e.order_id JOIN shop_sale s ON s.id = o.sale_id
-WHERE e.id > %(after)s ORDER BY e.id LIMIT %(most)s
+WHERE e.id > %(after)s
+  AND EXISTS (SELECT 1 FROM salelog_salelog l JOIN shop_sale kept ON kept.id = l.sale_id
+              WHERE kept.stock_id = s.stock_id AND l.is_kept AND l.cursor < e.id)
+ORDER BY e.id LIMIT %(most)s
 """
 EVENTS = """
 SELECT number, stock_id, coalesce(sale_id, 0), kind, change, act, role, reason, coalesce(terms_version, 0),
        (extract(epoch FROM at) * 1000000)::bigint
 FROM salelog_lineevent WHERE number > %(after)s ORDER BY number LIMIT %(most)s
+"""
+
+NEWEST = """
+SELECT greatest(%(after)s, (SELECT max(id) FROM shop_orderevent), (SELECT max(number) FROM salelog_lineevent))
 """
 
 
@@ -82,8 +89,9 @@ def is_decision(change: Change, *, sale_id: int) -> TypeGuard[OrderChange]:
     return isinstance(change, OrderChange) and change.sale_id == sale_id and change.was is State.QUEUED
 
 
-def read_changes(cursor: Cursor, *, after: int, most: int) -> tuple[list[Change], bool]:
-    """Return what is numbered above `after`, in order, and whether that is all of it there is."""
+def read_changes(cursor: Cursor, *, after: int, most: int) -> tuple[list[Change], int, bool]:
+    """Return what is numbered above `after` and some log lacks, in order; up to which number that is all of it; and
+    whether it is all there is."""
     values = {"after": after, "most": most}
     cursor.execute(ORDERS, values)
     orders: list[Change] = [
@@ -95,5 +103,7 @@ def read_changes(cursor: Cursor, *, after: int, most: int) -> tuple[list[Change]
     ends = [found[-1].number for found in (orders, events) if len(found) >= most]
     found = sorted((*orders, *events), key=lambda change: change.number)
     if ends:
-        found = [change for change in found if change.number <= min(ends)]
-    return found, not ends
+        return [change for change in found if change.number <= min(ends)], min(ends), False
+    cursor.execute(NEWEST, values)
+    (newest,) = cursor.fetchone()
+    return found, int(newest), True

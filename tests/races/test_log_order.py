@@ -16,7 +16,7 @@ from inventory.ledger import load_stock, lock_stock
 from shop.models import Order, StaffAct
 from shop.orders import holds
 from shop.salelog.changes import Change, OrderChange, read_changes
-from shop.salelog.models import LineEvent
+from shop.salelog.models import LineEvent, SaleLog
 from shop.sales.catalogue import SaleCard
 from tests.support.road import settle_line
 from tests.support.shopkeeping import fill_line, let_holds_end, make_sale
@@ -96,8 +96,9 @@ def what(change: Change) -> str:
 
 @pytest.fixture
 def card(new_sku: Callable[[], str]) -> SaleCard:
-    """A sale with two orders whose time to pay is over."""
+    """A sale with a log that has nothing yet, and two orders whose time to pay is over."""
     card = make_sale(new_sku(), units=2)
+    SaleLog.objects.create(sale_id=card.sale_id)
     names = fill_line(card, buyers=2)
     settle_line(card)
     let_holds_end(*names)
@@ -115,7 +116,7 @@ def read(card: SaleCard, *, after: int) -> list[Change]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT stock_id FROM shop_sale WHERE id = %s", [card.sale_id])
         (stock_id,) = cursor.fetchone()
-        changes, is_whole = read_changes(cursor, after=after, most=1000)
+        changes, _, is_whole = read_changes(cursor, after=after, most=1000)
     assert is_whole
     return [change for change in changes if change.stock_id == stock_id]
 

@@ -25,6 +25,7 @@ from shop.models import Order, Sale
 from shop.orders import holds, personal_data
 from shop.orders.restoring import restore
 from shop.payments import refunds
+from shop.salelog.changes import read_changes
 from shop.salelog.models import SaleLog, Tile
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
@@ -107,6 +108,23 @@ def test_a_log_opens_with_all_its_units_while_an_old_transaction_holds_reading_b
         old.execute("ROLLBACK")
     assert json.loads(leaves(card)[0])["units"] == 2
     checked(card)
+
+
+def test_what_every_log_has_is_not_read_again(card: SaleCard) -> None:
+    """So a step's limit is spent on what is new. The control: before it is published, it is read."""
+    publish()
+
+    def unread() -> list[int]:
+        with connection.cursor() as cursor:
+            changes, _, _ = read_changes(cursor, after=before, most=1000)
+        return [change.number for change in changes]
+
+    before = SaleLog.objects.get(sale_id=card.sale_id).cursor
+    road.queue(card, "ann", "bob")
+    road.settle_line(card)
+    assert len(unread()) == 2
+    publish()
+    assert unread() == []
 
 
 def test_nothing_happens_twice_and_nothing_changes_when_nothing_happened(card: SaleCard) -> None:

@@ -27,7 +27,7 @@ from workers import payments
 from workers.clock_watch import ClockWatcher
 from workers.expirer import Expirer
 from workers.mailer import Mailer
-from workers.notary import Notary
+from workers.notary import MAX_CHANGES, Notary
 from workers.payments import PaymentsWorker
 from workers.process_loop import StopFlag, run_until_stopped
 from workers.reconciler.gauges import GAUGES
@@ -149,7 +149,14 @@ def run_mailer(stop: StopFlag, heartbeat: Heartbeat) -> None:
 def run_notary(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Publish the sales' logs until stopped."""
     notary = Notary(redis.connect(timeout_seconds=2))
-    run_until_stopped(notary.work_once, stop=stop, wait_for_work=lambda: stop.wait(NOTARY_SECONDS), heartbeat=heartbeat)
+
+    def publish() -> int:
+        added = notary.work_once()
+        if 0 < added < MAX_CHANGES:
+            stop.wait(NOTARY_SECONDS)  # a step has its cost before its first leaf: let the next ones gather
+        return added
+
+    run_until_stopped(publish, stop=stop, wait_for_work=lambda: stop.wait(NOTARY_SECONDS), heartbeat=heartbeat)
 
 
 def refuse_wrong_settings() -> None:
