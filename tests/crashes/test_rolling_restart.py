@@ -1,5 +1,5 @@
 """Five rolling restarts of web and workers in a steady flood, behind the real nginx with the repository's file: nobody
-sees an answer of the proxy's own, and whoever gets none asks once more with the same key. Needs the nginx program.
+sees an answer of the proxy's own, a caller that gets none asks once more with the same key. Needs the nginx program.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ TWO_RELEASES = (
     tables.AlterOrderWithRespectTo,
 )
 QUICK = (AddConstraintNotValid, tables.RemoveConstraint, tables.RenameIndex)
-# The body of a function is run later, by whoever calls it.
+# The body of a function is run later, by its callers.
 BODY = re.compile(r"\$(\w*)\$.*?\$\1\$|--[^\n]*", re.DOTALL)
 QUICK_SQL = re.compile(
     r"(CREATE (OR REPLACE )?(FUNCTION|VIEW|TRIGGER)|DROP (FUNCTION|VIEW|TRIGGER)|COMMENT ON|REVOKE|GRANT)\b", re.I

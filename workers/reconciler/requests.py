@@ -96,7 +96,7 @@ def _verdict(seen: Seen, order: Record | None) -> tuple[str, str] | None:
         return "record_behind", f"its order is {order.state}, Redis says {record.state}"
     if record.state is not order.state:
         return "record_ahead", f"its order is {order.state}, Redis says {record.state}"
-    # Not the seq: who asked again after a loss, while the first ask was being decided, has two; the order's is the one.
+    # Not the seq: a buyer who asked again after a loss, while the first ask was decided, has two; the order's counts.
     if record[2:5] != order[2:5]:
         return "record_differs", f"its order is {order[2:5]}, Redis says {record[2:5]}"
     return None

@@ -86,7 +86,7 @@ class RivalSeller:
         return self._rival.waiting(sale)
 
     def close(self, sale: str) -> None:
-        """End the sale: who still waits is told. Nobody waits here for a unit that may come back."""
+        """End the sale: buyers who still wait are told. Nobody waits here for a unit that may come back."""
 
     def tally(self, sale: str) -> Tally:
         """Count in the database."""

@@ -81,8 +81,8 @@ def test_a_place_that_nothing_leads_to_any_more_is_removed(closed: Path) -> None
     assert places.reachable_place(first) == gone
     shutil.rmtree(first)
     first.mkdir()
-    anew = places.reachable_place(first)
-    assert (gone.exists(), stays.exists(), anew.exists()) == (False, True, True)
+    again = places.reachable_place(first)
+    assert (gone.exists(), stays.exists(), again.exists()) == (False, True, True)
 
 
 def test_a_place_that_another_account_has_made_is_not_used(closed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

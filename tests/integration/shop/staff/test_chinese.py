@@ -265,7 +265,7 @@ def test_exports_for_spreadsheets_have_heads_in_the_readers_language(desk: Desk)
 
 
 def test_what_is_stored_is_the_same_in_every_language(desk: Desk) -> None:
-    """A log of acts is for everybody who reads it, whoever acted."""
+    """A log of acts is for everybody who reads it, no matter who acted."""
     name = f"新条款{token_hex(3)}"
     values = {"name": name, "price": "5", "currency": "EUR", "per_buyer_limit": 1, "hold_seconds": 60, "room": 5}
     desk.browser.post(reverse("admin:shop_termstemplate_add"), values)
