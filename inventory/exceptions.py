@@ -28,7 +28,7 @@ FairdropError
 │   ├── NetworkLimited          one network has as many units of a sale as one may have
 │   ├── GuessesLimited          one network sent too many wrong codes
 │   ├── MailsLimited            too many mails with codes were sent
-│   └── PaymentsLimited         too many payments were declined
+│   └── PaymentsLimited         too many cards were declined
 └── Unavailable             503 unavailable
     ├── RedisUnavailable        Redis did not answer in time
     ├── LineNotTold             it is committed, but the line has not heard of it
@@ -223,7 +223,7 @@ class MailsLimited(RateLimited):
 
 
 class PaymentsLimited(RateLimited):
-    """Too many payments were declined. Your units stay held until their end; the shop can help you."""
+    """Too many cards were declined, and no more can be tried. Your units stay held until their end; ask the shop."""
 
     limited = "payments"
     retry_after_seconds = 3600

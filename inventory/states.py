@@ -49,6 +49,7 @@ class Reason(StrEnum):
     REFUNDED_BY_PROVIDER = "given back by the payment provider"
     NEVER_COLLECTED = "nothing was collected in time"
     HOLD_IS_OVER = "the hold is over"
+    TOO_MANY_DECLINED = "too many cards were declined"
     BROUGHT_BACK = "brought_back"
 
 

@@ -80,6 +80,8 @@ LAST_CAPTURE = 2 * CHARGE_LIFE
 STILL_ASKED_ABOUT = Q(state="pending") | Q(LessThan(F("changed_at") - F("created_at"), LAST_CAPTURE), state="declined")
 # Of a payment: its provider was not told yet that the hold is over.
 NOT_ENDED = Q(state="pending", reason="")
+# Of a notice: a card was declined. These are counted (payments/tries.py).
+OF_DECLINED_CARD = Q(kind__in=("declined", "card_declined"))
 # When the provider is asked next: as long after the last question as the payment was old then.
 NEXT_QUESTION = InUtc(F("changed_at")) + (F("changed_at") - F("created_at"))
 
@@ -586,6 +588,8 @@ class PaymentNotice(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["provider", "event_id"], name="payment_notice_once")]
+        # The size of what was declined: a notice of money is not in it.
+        indexes = [models.Index(fields=["reference"], condition=OF_DECLINED_CARD, name="payment_notice_declined")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.reference}"

@@ -373,6 +373,11 @@ if not (1 <= PASS_WORK <= 1_000_000 and 60 <= PASS_SECONDS <= 86_400 and 1 <= PA
 MAX_ENDED_REQUESTS = env.int("FAIRDROP_MAX_ENDED_REQUESTS", default=10)
 if not 1 <= MAX_ENDED_REQUESTS <= 1000:
     raise ImproperlyConfigured("FAIRDROP_MAX_ENDED_REQUESTS must be from 1 to 1000")
+# After so many declined cards no more are tried: of one hold, and of one buyer within a day.
+MAX_DECLINED_PER_HOLD = env.int("FAIRDROP_MAX_DECLINED_PER_HOLD", default=5)
+MAX_DECLINED_PER_BUYER = env.int("FAIRDROP_MAX_DECLINED_PER_BUYER", default=15)
+if not (1 <= MAX_DECLINED_PER_HOLD <= 1000 and 1 <= MAX_DECLINED_PER_BUYER <= 1000):
+    raise ImproperlyConfigured("FAIRDROP_MAX_DECLINED_PER_HOLD and _PER_BUYER must be from 1 to 1000")
 GATE_BATCH = env.int("FAIRDROP_GATE_BATCH", default=512)
 LOCK_TTL_MS = env.int("FAIRDROP_LOCK_TTL_MS", default=5000)
 SETTLE_BATCH = env.int("FAIRDROP_SETTLE_BATCH", default=500)

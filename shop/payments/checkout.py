@@ -15,7 +15,7 @@ from inventory.records import sale_id_of
 from inventory.states import State
 from shop.models import CHARGE_LIFE, Order, Payment
 from shop.orders import holds, requests
-from shop.payments import notices
+from shop.payments import notices, tries
 from shop.payments.providers import Charge, provider
 from shop.payments.rows import NoticeResult
 
@@ -24,11 +24,15 @@ PAGE_LIFE = CHARGE_LIFE - timedelta(hours=1)
 
 
 class Bill(NamedTuple):
-    """What an order costs by its own terms, and how its last payment stands ('' when none was begun)."""
+    """What an order costs by its own terms, and how its last payment stands ('' when none was begun).
+
+    takes_cards: False after too many that were declined.
+    """
 
     amount: Decimal
     currency: str
     payment_state: str
+    takes_cards: bool
 
 
 def root_of(request: HttpRequest) -> str:
@@ -89,7 +93,9 @@ def find_bill(request_id: str) -> Bill | None:
     if order is None:
         return None
     last = order.payments.order_by("-id").first()
-    return Bill(order.unit_price * order.quantity, order.currency, last.state if last else "")
+    state = last.state if last else ""
+    takes_cards = state != Payment.State.DECLINED or not tries.count(order).are_too_many
+    return Bill(order.unit_price * order.quantity, order.currency, state, takes_cards)
 
 
 def _begin(order: Order, *, provider_name: str) -> Payment | None:

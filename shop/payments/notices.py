@@ -5,7 +5,7 @@ Never trusts an amount but the order's own; never keeps money without goods.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from contextlib import suppress
 from uuid import uuid4
 
 import structlog
@@ -14,15 +14,16 @@ from django.db.models.functions import Now
 from structlog.contextvars import bound_contextvars
 
 from inventory import ledger
-from inventory.exceptions import NotPayable, PaymentsLimited, RequestNotFound
+from inventory.exceptions import InvalidRequest, NotPayable, PaymentsLimited, RequestNotFound
 from inventory.line.writing import Settled
 from inventory.postgres import Cursor, pipeline_of
 from inventory.records import StockFigures
 from inventory.states import Reason, State
 from inventory.telemetry import traces
 from inventory.telemetry.measures import HOLD, Histogram
-from shop.models import CHARGE_LIFE, HAS_UNITS, Order, Payment, PaymentNotice
+from shop.models import CHARGE_LIFE, Order, Payment, PaymentNotice
 from shop.orders.holds import Changes, catch_up, publish
+from shop.payments import tries
 from shop.payments.providers import Notice, provider
 from shop.payments.refunds import refund_now, take_refund
 from shop.payments.rows import (
@@ -44,9 +45,8 @@ ACTOR = "payment"
 HOLD_TO_PAID_SECONDS = Histogram(
     "fairdrop_hold_to_paid_seconds", "From the beginning of a hold to its payment", bounds=HOLD
 )
-# A thief tries many cards on one hold; a buyer tries a few.
-MAX_DECLINED_PER_HOLD, MAX_DECLINED_PER_BUYER = 5, 15
-DECLINES_COUNT_FOR = timedelta(days=1)
+# A card was declined, alone or with its whole charge.
+DECLINES = (NoticeResult.DECLINED, NoticeResult.CARD_DECLINED, NoticeResult.RISKY_CARD_DECLINED)
 LIVE_UNITS = """
 SELECT coalesce(sum(quantity), 0) FROM shop_order
 WHERE sale_id = %(sale_id)s AND buyer = %(buyer)s AND state IN ('held', 'paid')
@@ -67,7 +67,7 @@ def find_payable(request_id: str, *, buyer: str) -> Order:
 def begin(order: Order, *, provider_name: str) -> Payment:
     """Return the open payment of a held order, making it when there is none: the amount is the order's own (I12).
 
-    Raises NotPayable when the order is not held any more, PaymentsLimited after too many that were declined.
+    Raises NotPayable when the order is not held any more, PaymentsLimited after too many cards that were declined.
     """
     with transaction.atomic():
         # Two clicks make one payment: the order's row is what they meet at.
@@ -76,8 +76,7 @@ def begin(order: Order, *, provider_name: str) -> Payment:
             raise NotPayable(f"this request is {locked.state}; it cannot be paid")
         open_ones = locked.payments.filter(state=Payment.State.PENDING, provider=provider_name)
         found = open_ones.filter(created_at__gt=Now() - CHARGE_LIFE).first()
-        if found is None:
-            _refuse_card_testing(locked)
+        _refuse_card_testing(locked)
         return found or Payment.objects.create(
             order=locked,
             provider=provider_name,
@@ -88,15 +87,12 @@ def begin(order: Order, *, provider_name: str) -> Payment:
 
 
 def _refuse_card_testing(order: Order) -> None:
-    """Raise PaymentsLimited when too many payments of this hold, or of this buyer since a day, were declined."""
-    orders = Order.objects.filter(HAS_UNITS, buyer=order.buyer)
-    declined = Payment.objects.filter(
-        order__in=orders, state=Payment.State.DECLINED, created_at__gt=Now() - DECLINES_COUNT_FOR
-    )
-    found = list(declined.values_list("order_id", flat=True)[:MAX_DECLINED_PER_BUYER])
-    if len(found) >= MAX_DECLINED_PER_BUYER or found.count(order.pk) >= MAX_DECLINED_PER_HOLD:
-        log.warning("payment refused", action="payments_limited", request=order.request_id, declined=len(found))
-        raise PaymentsLimited
+    """Raise PaymentsLimited after too many declined cards of this hold, or of this buyer since a day."""
+    declined = tries.count(order)
+    if declined.are_too_many:
+        log.warning("payment refused", action="payments_limited", request=order.request_id, **declined._asdict())
+        until = order.hold_expires_at
+        raise PaymentsLimited(hold_expires_at=until.isoformat() if until else None)
 
 
 def read_and_take(headers: Mapping[str, str], body: bytes, *, provider_name: str) -> NoticeResult:
@@ -112,7 +108,8 @@ def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     """Bring a provider's notice into the books; return what came of it. The same notice again changes nothing.
 
     Notices may come twice, late, or in any order: what counts is the state they meet. Raises RequestNotFound when no
-    payment of ours is meant; LineNotTold when it is in the books and must be sent again.
+    payment of ours is meant; LineNotTold when it is in the books and must be sent again; Unavailable when this was one
+    declined card too many and the provider does not answer to end its page: sent again, it is asked again.
     """
     target = find_target(notice, provider_name=provider_name)
     if notice.card:
@@ -120,6 +117,8 @@ def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     name = target.request_id
     with bound_contextvars(payment=notice.reference, request=name), traces.spans("pay", [name]) as spans:
         result = _take(notice, target, provider_name=provider_name)
+        if result in DECLINES:
+            _end_card_testing(target)
         spans.note_outcomes([(name, result)])
         return result
 
@@ -162,6 +161,24 @@ def _note_decline(notice: Notice) -> NoticeResult:
     open_one = Payment.objects.filter(reference=notice.reference, state=Payment.State.PENDING)
     changed = open_one.update(state=Payment.State.DECLINED, reason="", changed_at=Now())
     return NoticeResult.DECLINED if changed else NoticeResult.NOTHING
+
+
+def _end_card_testing(target: Target) -> None:
+    """Let no provider take one more card for a hold after too many that were declined; it stays held.
+
+    After the transaction of the notice: of two that come at once, one counts both. What is captured at that moment is
+    taken: nobody loses a payment.
+    """
+    order = Order.objects.get(pk=target.order_id)
+    if order.state != State.HELD or not (declined := tries.count(order)).are_too_many:
+        return
+    for payment in tries.close_open(order, declined):
+        log.warning("no more cards", action="payments_limited", payment=payment.reference, **declined._asdict())
+        news = None
+        with suppress(InvalidRequest):  # one page that cannot be ended keeps no other; the payments worker asks again
+            news = provider(payment.provider).end(payment.reference)
+        if news is not None and news.kind == "captured":
+            take_notice(news, provider_name=payment.provider)
 
 
 def _capture(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult:

@@ -124,14 +124,15 @@ def _ask(question: Callable[[], bool]) -> bool:
 def _look_up(payment: Payment) -> bool:
     """Ask what became of a payment; say whether it changed. Raises Unavailable when its provider does not answer.
 
-    Once its hold is over, the provider is also told to end it.
+    Once its hold is over, or too many cards were declined, the provider is also told to end it.
     """
     same = Payment.objects.filter(pk=payment.pk, state=payment.state)
     is_over = payment.state == Payment.State.PENDING and payment.order.state != State.HELD
     # Counted from here whatever comes of it: one that fails must not be the first again.
     same.update(changed_at=Now(), reason=Reason.HOLD_IS_OVER if is_over else payment.reason)
     asked = provider(payment.provider)
-    notice = asked.end(payment.reference) if is_over else asked.look_up(payment.reference)
+    must_end = is_over or payment.reason == Reason.TOO_MANY_DECLINED
+    notice = asked.end(payment.reference) if must_end else asked.look_up(payment.reference)
     if notice is not None:
         # It is in the books, and the reconciler tells the line: Redis being away is not the provider's silence.
         with suppress(LineNotTold, RedisUnavailable):

@@ -24,11 +24,12 @@ from inventory.exceptions import FairdropError
 from inventory.line import reading
 from inventory.models import StockMovement
 from inventory.records import sale_id_of
-from inventory.states import WAITING_STATES
+from inventory.states import WAITING_STATES, State
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
 from shop.names.sentences import in_words, reason_in_words
 from shop.orders import deliveries, mails
 from shop.orders.numbers import order_number
+from shop.payments import tries
 from shop.sales import catalogue
 from shop.staff.lists.bulk_acts import BULK_ACTS
 from shop.staff.lists.bulk_page import BulkActs, bulk_action
@@ -180,6 +181,7 @@ class OrderAdmin(ReadOnly, OrderExport, BulkActs):
                 and request.user.has_perm(act.permission)
             ]
             shown = {"number": order_number(order.pk), "timeline": timeline(order), "order_acts": allowed}
+            shown["declined"] = tries.count(order) if order.state == State.HELD else None
             if request.user.has_perm("shop.view_deliveryaddress"):
                 shown["sent_to"] = sent_to
         answer: HttpResponse = super().change_view(request, object_id, form_url, {**(extra_context or {}), **shown})

@@ -209,6 +209,11 @@ class TicketFace:
         return self.ticket.state == State.HELD and self.bill is not None and self.bill.payment_state == "declined"
 
     @property
+    def takes_no_cards(self) -> bool:
+        """Too many were declined for it to be paid; it stays held."""
+        return self.ticket.state == State.HELD and self.bill is not None and not self.bill.takes_cards
+
+    @property
     def refund_is_due(self) -> bool:
         """The money goes back, but the provider has not done it yet."""
         return self.bill is not None and self.bill.payment_state == "refund_due"

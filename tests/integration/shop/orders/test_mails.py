@@ -430,7 +430,7 @@ def test_nobody_floods_a_mailbox_from_one_ticket(new_card: Callable[..., SaleCar
     refused = reader.give()
     assert refused.status_code == 429
     text = refused.content.decode()
-    assert ("sent too often" in text, "Too many payments" in text) == (True, False)
+    assert ("sent too often" in text, "Too many cards" in text) == (True, False)
     assert (Email.objects.count(), mails.find_address(reader.request_id)) == (0, "")
 
 

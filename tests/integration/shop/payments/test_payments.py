@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.test.utils import override_settings
@@ -19,7 +20,7 @@ from inventory.line import reading
 from inventory.states import Reason, State
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, Sale
 from shop.orders import holds
-from shop.payments import checkout, notices, refunds
+from shop.payments import checkout, notices, refunds, tries
 from shop.payments.providers import provider
 from shop.payments.rows import NoticeResult
 from shop.sales.catalogue import SaleCard
@@ -274,27 +275,36 @@ def decline(name: str, *, times: int) -> None:
 
 
 def test_declined_payments_of_one_hold_are_limited(card: SaleCard) -> None:
-    """The control: another buyer's hold is paid meanwhile, and money that was captured after all buys the unit."""
+    """The controls: another buyer's hold is paid meanwhile, with a higher limit there is one more try, and money that
+    was captured after all buys the unit.
+    """
     name, other = hold(card, buyers=2, named="many-cards")
-    decline(name, times=notices.MAX_DECLINED_PER_HOLD - 1)
+    decline(name, times=settings.MAX_DECLINED_PER_HOLD - 1)
     last = begin(name)
     assert begin(name) == last  # what is open is not one more try
-    assert hear(happen(last, "declined")) == "declined"
-    with pytest.raises(PaymentsLimited):
+    notice = happen(last, "declined")
+    assert [hear(notice), hear(notice)] == ["declined"] * 2
+    with pytest.raises(PaymentsLimited) as refused:
         begin(name)
+    ends = Order.objects.get(request_id=name).hold_expires_at
+    assert ends is not None
+    assert refused.value.extra == {"hold_expires_at": ends.isoformat()}
     assert (state_of(name), Payment.objects.filter(order__request_id=name).count()) == ("held", 5)
     assert hear(happen(begin(other), "captured")) == "paid"
+    with override_settings(MAX_DECLINED_PER_HOLD=6):
+        assert begin(name).state == "pending"
     assert hear(again(happen(last, "captured"))) == "paid"
 
 
 def test_declined_payments_of_one_buyer_are_limited_for_a_day(new_sku: Callable[[], str]) -> None:
     orders = [hold(make_sale(new_sku(), units=1), buyers=1, named="many-holds")[0] for _ in range(4)]
     for name in orders[:3]:
-        decline(name, times=notices.MAX_DECLINED_PER_HOLD)
+        decline(name, times=settings.MAX_DECLINED_PER_HOLD)
     with pytest.raises(PaymentsLimited):
         begin(orders[3])
-    tries = Payment.objects.filter(order__buyer="many-holds-0000000")
-    tries.update(created_at=Now() - notices.DECLINES_COUNT_FOR)
+    payments = Payment.objects.filter(order__buyer="many-holds-0000000").values("reference")
+    declined = PaymentNotice.objects.filter(reference__in=payments)
+    assert declined.update(received_at=Now() - tries.DECLINES_COUNT_FOR) == 15
     assert begin(orders[3]).state == "pending"
 
 

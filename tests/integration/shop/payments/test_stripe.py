@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from secrets import token_hex
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
@@ -207,8 +208,9 @@ def pay_and_hear(stripe: StripeServer, heard: list[object]) -> Callable[[str], N
 
 
 def test_a_declined_card_is_kept_with_its_risk_and_ends_nothing(card: SaleCard, stripe: StripeServer) -> None:
-    (name,) = hold(card, buyers=1)
-    page, payment = begin(name), payment_of(name)
+    buyer = f"risky-{token_hex(4)}-0000000"  # others' declined cards are not this buyer's
+    (name,) = hold(card, buyers=1, named=buyer.removesuffix("-0000000"))
+    page, payment = begin(name, buyer=buyer), payment_of(name)
     usual = stripe.decline(payment.reference)
     assert [hear(usual), hear(usual)] == ["card declined"] * 2
     for risk_level in ("elevated", "highest"):
@@ -220,7 +222,7 @@ def test_a_declined_card_is_kept_with_its_risk_and_ends_nothing(card: SaleCard, 
     order = Order.objects.get(request_id=name)
     seen = [moment.detail for moment in timeline(order) if moment.what == "notice: card_declined"]
     assert seen == ["card declined", *["card declined, at high risk"] * 3]
-    assert (state_of(name), payment_state(payment), begin(name)) == ("held", "pending", page)
+    assert (state_of(name), payment_state(payment), begin(name, buyer=buyer)) == ("held", "pending", page)
     assert hear(stripe.pay(payment.reference)) == "paid"
     # The control: what another shop declined is nothing to this one.
     assert hear(stripe.event("charge.failed", usual["data"]["object"] | {"metadata": {}})) == "nothing to change"

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.http import HttpResponse
 from django.test import Client, override_settings
@@ -16,7 +17,6 @@ from shop import buyers
 from shop.models import Order, Payment, Sale
 from shop.orders import holds
 from shop.orders.numbers import order_number
-from shop.payments import notices
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.provider import Sandbox
 from shop.staff import sale_control
@@ -120,14 +120,28 @@ def test_a_declined_payment_says_so_and_offers_another(card: SaleCard) -> None:
 
 def test_after_too_many_declined_payments_the_page_says_who_can_help(card: SaleCard) -> None:
     (person,) = settled(card, 1)
-    for _ in range(notices.MAX_DECLINED_PER_HOLD):
+    for _ in range(settings.MAX_DECLINED_PER_HOLD):
         assert person.press("payment").status_code == 303
         hear(happen(Payment.objects.filter(order__request_id=person.request_id).latest("id"), "declined"))
     with override_settings(SHOP_LINKS={"support": "mailto:help@shop.example"}):
-        refused = person.press("payment")
+        page = person.page
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        assert token
+        # A page that was loaded before still has the button.
+        refused = person.browser.post(f"/requests/{person.request_id}/payment/", {"csrfmiddlewaretoken": token[1]})
     assert (refused.status_code, refused["Retry-After"]) == (429, "3600")
     assert "sent too often" not in refused.content.decode()
-    assert '<a href="mailto:help@shop.example">Ask the shop for help.</a>' in refused.content.decode()
+    help_link, button = '<a href="mailto:help@shop.example">Ask the shop for help.</a>', "To the payment page"
+    assert help_link in refused.content.decode()
+    assert ("no more can be tried" in page, "Yours until" in page, help_link in page, button in page) == (
+        *[True] * 3,
+        False,
+    )
+    chinese = person.browser.get(f"/requests/{person.request_id}/", headers={"Accept-Language": "zh"})
+    assert "这次预留不能再尝试其他银行卡" in chinese.content.decode()
+    with override_settings(MAX_DECLINED_PER_HOLD=6):  # the control: one more may be tried
+        page = person.page
+    assert ("no more can be tried" in page, button in page) == (False, True)
     assert person.state == "held"
 
 
