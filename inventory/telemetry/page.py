@@ -5,7 +5,7 @@ Never holds the process's work up: everything is formatted when it is asked for,
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from socketserver import TCPServer
@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 from inventory.telemetry.measures import HISTOGRAMS, TALLIES, Histogram
 from inventory.telemetry.version import project_version
@@ -31,11 +32,13 @@ VERSION = project_version()
 class Collector(Protocol):
     """Yields metric families when the page is asked for."""
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterable[Metric]:
         """Yield each family."""
 
 
-Collectors: TypeAlias = Callable[[], list[Collector]]
+# A part of the page: families, or text that is ready, where the library's objects for each line would cost too much.
+Part: TypeAlias = Collector | Callable[[], str]
+Parts: TypeAlias = Callable[[], list[Part]]
 
 
 class Measures:
@@ -67,12 +70,37 @@ def _family_of(histogram: Histogram) -> HistogramMetricFamily:
     return family
 
 
-def render(process: str, *others: Collector) -> bytes:
+def labels_text(**labels: str) -> str:
+    """Return labels as the page has them after a name: in order, and escaped as the format says."""
+    pairs = (f'{label}="{_escaped(value)}"' for label, value in sorted(labels.items()))
+    return f"{{{','.join(pairs)}}}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
+
+
+def gauge_text(name: str, about: str, values: Iterable[tuple[str, float]]) -> str:
+    """Return a gauge as the library writes it. about: must need no escaping; values: each after its labels_text."""
+    lines = "".join(f"{name}{labels} {_number(value)}\n" for labels, value in values)
+    return f"# HELP {name} {about}\n# TYPE {name} gauge\n{lines}"
+
+
+def render(process: str, *others: Part) -> bytes:
     """Return the page of this process. process: its kind; others: gauges that only this kind has."""
+    parts: list[Part] = [ProcessCollector(registry=None), Measures(process), *others]
+    return b"".join(map(_bytes_of, parts))
+
+
+def _bytes_of(part: Part) -> bytes:
+    if callable(part):
+        return part().encode()
     registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    for collector in (Measures(process), *others):
-        registry.register(collector)
+    registry.register(part)
     return generate_latest(registry)
 
 
@@ -105,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no line for each look."""
 
 
-def serve(address: str, process: str, collectors: Collectors = list) -> int | None:
+def serve(address: str, process: str, parts: Parts = list) -> int | None:
     """Serve /metrics at `address` ("host:port") until the process ends; return the port, None for no address.
 
     A port that is taken is logged, and the process works on without one: to sell comes first.
@@ -114,7 +142,7 @@ def serve(address: str, process: str, collectors: Collectors = list) -> int | No
         return None
     host, _, port = address.rpartition(":")
     try:
-        server = _Server((host, int(port)), lambda: render(process, *collectors()))
+        server = _Server((host, int(port)), lambda: render(process, *parts()))
     except (OSError, OverflowError) as error:
         log.error("no port for metrics", action="metrics_failed", address=address, error=str(error))
         return None

@@ -34,26 +34,30 @@ class RefusalCollector:
         yield refusals
 
 
-class LineCollector:
-    """Shows the board's figures, as a gauge each, and how long ago they were read."""
+def lines_text(entries: Sequence[SaleEntry]) -> str:
+    """Return the board's figures, a gauge for each, and how long ago they were read.
 
-    def __init__(self, entries: Sequence[SaleEntry]) -> None:
-        self._entries = [entry for entry in entries if entry.figures is not None]
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield a gauge for every figure of every sale, and one for their age."""
-        for name in FIGURES:
-            gauge = GaugeMetricFamily(f"fairdrop_{name}", f"{name}, by sale", labels=["sale", "sku"])
-            for entry in self._entries:
-                gauge.add_metric([entry.card.slug, entry.card.sku], getattr(entry.figures, name))
-            yield gauge
-        ages = GaugeMetricFamily("fairdrop_figures_age_seconds", "Since they were read", labels=["sale"])
-        now = clocks.seconds()
-        for entry in self._entries:
-            # One that is over, or opens much later, is looked at in turn: its age would say nothing.
-            if entry.state_at(now) == "open":
-                ages.add_metric([entry.card.slug], round(time.monotonic() - entry.seen_at, 2))
-        yield ages
+    Text at once: with a thousand sales the library's families would hold the process up for twice as long as allowed.
+    """
+    shown = [
+        (entry, figures, page.labels_text(sale=entry.card.slug, sku=entry.card.sku))
+        for entry in entries
+        if (figures := entry.figures) is not None
+    ]
+    texts = [
+        page.gauge_text(
+            f"fairdrop_{name}", f"{name}, by sale", [(labels, getattr(figures, name)) for _, figures, labels in shown]
+        )
+        for name in FIGURES
+    ]
+    now, moment = clocks.seconds(), time.monotonic()
+    # One that is over, or opens much later, is looked at in turn: its age would say nothing.
+    ages = [
+        (page.labels_text(sale=entry.card.slug), round(moment - entry.seen_at, 2))
+        for entry, _, _ in shown
+        if entry.state_at(now) == "open"
+    ]
+    return "".join([*texts, page.gauge_text("fairdrop_figures_age_seconds", "Since they were read", ages)])
 
 
 class ProcessCollector:
@@ -73,11 +77,11 @@ class ProcessCollector:
         yield from (used, most)
 
 
-def collectors(board: Board, streams: Streams) -> list[page.Collector]:
+def parts(board: Board, streams: Streams) -> list[page.Part]:
     """Return what a web process shows beyond what every process counts."""
-    return [RefusalCollector(), ClockCollector(), LineCollector(board.counted()), ProcessCollector(streams)]
+    return [RefusalCollector(), ClockCollector(), lambda: lines_text(board.counted()), ProcessCollector(streams)]
 
 
 def render(board: Board, streams: Streams) -> bytes:
     """Return everything as Prometheus reads it."""
-    return page.render(PROCESS, *collectors(board, streams))
+    return page.render(PROCESS, *parts(board, streams))
