@@ -4,10 +4,13 @@ browsers show the receipt. With script and without, on a phone and on a desk, in
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import zxingcpp
+from PIL import Image
 from playwright.sync_api import expect
 
 from shop.sales.catalogue import SaleCard
@@ -34,10 +37,19 @@ def copy_link(buyer: Visit) -> str:
     return copied
 
 
+def read_codes(shown: Visit) -> list[str]:
+    """Return what a reader of QR codes finds where the ticket draws its link, as it is on a screen."""
+    picture = Image.open(io.BytesIO(shown.page.locator("details.keep .qr").screenshot()))
+    return [code.text for code in zxingcpp.read_barcodes(picture)]
+
+
 def test_a_copied_link_opens_the_ticket_on_another_device_which_pays_it(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, buyer, other = open_sale(units=1), visit(viewport=PHONE), visit(viewport=DESKTOP)
     buyer.get_one(card)
     link = show_link(buyer)
+    for scheme in ("dark", "light"):
+        buyer.page.emulate_media(color_scheme=scheme)
+        assert read_codes(buyer) == [link]
     buyer.check_page()
     buyer.picture("ticket-link")
     assert copy_link(buyer) == link
@@ -82,6 +94,8 @@ def test_without_script_the_link_is_text_and_works(
     other.sees_state("held")
     buyer.page.locator("details.keep form button").click()
     expect(buyer.page.locator("details.keep code")).not_to_have_text(link)  # the shop has made another
+    replaced = show_link(buyer)
+    assert read_codes(buyer) == [replaced]
     other.page.reload()
     expect(other.page.locator("h1")).to_be_visible()
     assert other.page.locator("[data-ticket]").count() == 0
