@@ -25,6 +25,8 @@ PAST = timedelta(days=3)
 CAPTURED, DECLINED = 0.8, 0.15
 LAST_ASKED = {"captured": timedelta(minutes=1), "declined": timedelta(hours=50)}
 SALES_A_COMMIT = 500
+# A buyer of the past asked once in each of so many sales.
+SALES_A_BUYER = 50
 HOLDS_AT_ONCE = 50_000
 ORDERS = """
 COPY shop_order (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, actor, reason, unit_price, currency,
@@ -128,11 +130,13 @@ def _order_rows(
 ) -> Iterator[tuple[object, ...]]:
     seq = round(decided_at.timestamp() * 1_000_000)
     for written in sales:
+        group = written.sale.pk // SALES_A_BUYER
         for number, (name, state) in enumerate(written.names):
             seq += 1
             ends = None if state == "sold_out" else hold_end(number)
+            buyer = f"past-{group:08x}-{number:08x}"
             yield (
-                *(name, written.sale.pk, f"past-buyer-{seq:x}", 1, 1, seq, state, "settler", "", PRICE, "EUR", ends),
+                *(name, written.sale.pk, buyer, 1, 1, seq, state, "settler", "", PRICE, "EUR", ends),
                 *(decided_at, decided_at, False, 1, number + 1),
             )
 

@@ -19,6 +19,7 @@ PROCESSES = (WEB, "settler", "expirer", "reconciler", "payments")
 MAX_IDLE_PERCENT = 3
 MAX_SLOWER, MAX_SLOWER_P99 = 1.10, 1.25
 MAX_LIST_BYTES, MAX_LIST_MS = 20_000, 2
+MAX_MY_TICKETS_MS = 50
 MAX_METRICS_BYTES = 100_000
 MAX_LOOK_MS = 20
 # The index that finds what is open must keep this look so short however many payments there were.
@@ -70,6 +71,7 @@ class Results:
 
     pairs: Sequence[tuple[AgeRound, AgeRound]]
     idle: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]
+    my_tickets_ms: float
     from_memory: Mapping[str, float]
     retired_bytes: tuple[int, int]
     spread: Sequence[tuple[float, float]]
@@ -124,6 +126,7 @@ def _size_figures(results: Results) -> list[Figure]:
     return [
         Figure("GET /api/v1/sales, old shop", value=size, unit="bytes", at_most=MAX_LIST_BYTES),
         Figure("GET /api/v1/sales, old shop, median", value=wait_ms, unit="ms", at_most=MAX_LIST_MS),
+        Figure("My tickets, old shop, median", value=results.my_tickets_ms, unit="ms", at_most=MAX_MY_TICKETS_MS),
         Figure("/metrics, old shop", value=metrics, unit="bytes", at_most=MAX_METRICS_BYTES),
     ]
 

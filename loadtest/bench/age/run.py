@@ -23,11 +23,12 @@ from loadtest.bench.harness.servers import call
 from loadtest.bench.load.loader import Load, Loader, Pace
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
+from shop.web.my_tickets import ORDERS_PER_PAGE
 
 CONNECTIONS = 16
 # Decisions are watched for so much longer than asks are sent.
 TAIL_SECONDS = 1.0
-LIST_READS = 50
+PAGE_READS = 50
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -58,6 +59,7 @@ def measure_all(plan: Plan, young: AgeShop, old: AgeShop) -> Results:
     with young.running(), old.running():
         time.sleep(plan.rest_seconds)
         pairs, idle = measure_pairs(young, old, plan=plan)
+        tickets_ms = my_tickets_ms(old)
         from_memory = {shop.name: share_from_memory(shop, plan=plan) for shop in (young, old)}
     spread = young.hand.ask(
         shops.settle_spread, asks=plan.spread_asks, skus=plan.spread_skus, rounds=plan.spread_rounds
@@ -69,6 +71,7 @@ def measure_all(plan: Plan, young: AgeShop, old: AgeShop) -> Results:
     return Results(
         pairs=pairs,
         idle=idle,
+        my_tickets_ms=tickets_ms,
         from_memory=from_memory,
         retired_bytes=retired,
         spread=spread,
@@ -103,7 +106,7 @@ def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
         decisions = watching.result()
     after = shop.cpu_seconds()
     waits = [wait for at, wait in decisions if load.began_at <= at < load.began_at + load.seconds]
-    listed, list_ms = read_list(shop)
+    listed, list_ms = read_page(shop, "/api/v1/sales")
     return AgeRound(
         side=shop.name,
         decided=len(waits),
@@ -111,7 +114,7 @@ def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
         decided_p50_ms=quantile(waits, 0.5),
         decided_p99_ms=quantile(waits, 0.99),
         cpu_us=sum(after[name] - before[name] for name in after) * 1_000_000 / max(1, len(decisions)),
-        list_bytes=listed,
+        list_bytes=len(listed),
         list_ms=list_ms,
         metrics_bytes=metrics_bytes(shop),
         looks_ms=shop.hand.ask(shops.looks_ms),
@@ -130,17 +133,27 @@ def ask(shop: AgeShop, payloads: list[bytes], *, status: str, also: str = "", pl
     return load
 
 
-def read_list(shop: AgeShop) -> tuple[int, float]:
-    """Return the bytes of the list of sales, and the middle of the ms it took."""
+def my_tickets_ms(shop: AgeShop) -> float:
+    """Return the middle of the ms that My tickets took a buyer of the past. Raises LoadFailed without a full page."""
+    body, took_ms = read_page(shop, "/tickets/", cookie=f"buyer={shop.hand.ask(shops.token_of_old_buyer)}")
+    listed = body.count(b'href="/requests/')
+    if listed < ORDERS_PER_PAGE:
+        raise LoadFailed(f"{shop.name}: My tickets lists {listed} orders")
+    say(f"  My tickets in {took_ms:.1f} ms")
+    return took_ms
+
+
+def read_page(shop: AgeShop, path: str, *, cookie: str = "") -> tuple[bytes, float]:
+    """Return the body of a page that is read again and again, and the middle of the ms it took."""
     connection = http.client.HTTPConnection(HOST, shop.port, timeout=10)
     took = []
-    for _ in range(LIST_READS):
+    for _ in range(PAGE_READS):
         began = time.perf_counter()
-        connection.request("GET", "/api/v1/sales")
+        connection.request("GET", path, headers={"Cookie": cookie} if cookie else {})
         body = connection.getresponse().read()
         took.append((time.perf_counter() - began) * 1000)
     connection.close()
-    return len(body), statistics.median(took)
+    return body, statistics.median(took)
 
 
 def metrics_bytes(shop: AgeShop) -> int:

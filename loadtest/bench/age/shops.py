@@ -26,10 +26,12 @@ from loadtest.bench.harness.machine import one_row
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.settle import expiry
 from loadtest.bench.shop.costs import bytes_of, settle_down
+from shop import buyers
 from shop.orders import holds
 from shop.payments import recovery
 from shop.sales import catalogue
 from shop.staff import retiring, sale_control
+from shop.web.my_tickets import ORDERS_PER_PAGE
 from workers.expirer import MAX_A_ROUND, RECENT_SECONDS
 from workers.management.commands.run_worker import RECONCILE_SECONDS
 from workers.process_loop import Stopped
@@ -62,6 +64,8 @@ SELECT count(*), count(*) FILTER (WHERE state = 'expired'),
 FROM (SELECT state, extract(epoch FROM changed_at - hold_expires_at)::float8 AS late
       FROM shop_order WHERE sale_id = %s) AS ended
 """
+
+MOST_ORDERS = "SELECT buyer, count(*) FROM shop_order WHERE state = 'paid' GROUP BY buyer ORDER BY 2 DESC, 1 LIMIT 1"
 
 
 def make_live_sales() -> None:
@@ -133,6 +137,14 @@ def looks_ms() -> dict[str, list[float]]:
         return {name: [_milliseconds(look) for _ in range(LOOKS)] for name, look in looks.items()}
     finally:
         database.drop()
+
+
+def token_of_old_buyer() -> str:
+    """Return the token of a buyer with more orders than anybody. Raises LoadFailed when they fill no page."""
+    buyer, orders = one_row(MOST_ORDERS)
+    if orders < ORDERS_PER_PAGE:
+        raise LoadFailed(f"nobody has more than {orders} orders with units")
+    return buyers.token_of(buyer)
 
 
 def void(_value: object) -> None:
