@@ -18,11 +18,13 @@ from typing import Any
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.mutants.watching import RunSpoiled
 from loadtest.record.expectations import FULL_SET, OF_SHORT_LINES
+from loadtest.run.public_logs import HOLDS, LOGS_FILE
 from workers.embedded.child_process import ChildProcess, adopt_orphans
 from workers.embedded.stores import start_both
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RESULT_FILE = "result.json"
+LOG_CHECK = "public log"
 PACKAGES = ("django", "redis", "psycopg", "uvicorn", "httptools", "locust")
 # Held long enough that on a busy machine too who means to pay does; a line long enough that somebody is sold out.
 UNITS, ROOM, HOLD_SECONDS = 40, 120, 5
@@ -142,20 +144,34 @@ def _flood(url: str, *, environment: Mapping[str, str], folder: Path, seed: int)
 
 
 def _verdict(folder: Path) -> dict[str, Any]:
-    """Return what the verdict says: green or not, each check that was broken, each invariant that the audits name."""
+    """Return what the verdict says: green or not, each check that was broken, each invariant that the audits name.
+
+    Green is only a run in which the public log of each sale holds by every rule.
+    """
     flood = folder / "flood"
     if not (flood / VERDICT_FILE).exists():
         raise RunSpoiled(f"the flood ended without a verdict; see {folder / 'flood.log'}")
     verdict = json.loads((flood / VERDICT_FILE).read_text())
     books = json.loads((flood / AUDIT_FILE).read_text())
     invariants = [each for book in books.values() for each in (book["after"] or {}).get("invariants", [])]
+    checks = {each["name"]: each["details"][:1] for each in verdict["checks"] if each["count"]}
+    if unsound := log_faults(folder / "flood"):
+        checks[LOG_CHECK] = unsound[:1]
     return {
-        "green": verdict["ok"],
-        "checks": {each["name"]: each["details"][:1] for each in verdict["checks"] if each["count"]},
+        "green": verdict["ok"] and not unsound,
+        "checks": checks,
         "invariants": sorted({each["id"] for each in invariants if not each["ok"]}),
         "asked": sum(sale["asked"] for sale in verdict["sales"]),
         "sold": sum(sale["units_sold"] for sale in verdict["sales"]),
     }
+
+
+def log_faults(flood: Path) -> list[str]:
+    """Return what a flood found wrong with the public logs of its sales; a log that it did not read is a fault."""
+    file = flood / LOGS_FILE
+    told = file.read_text().splitlines() if file.exists() else []
+    faults = [text for text in told if not text.endswith(HOLDS)]
+    return faults if len(told) == len(LIMITS) else [*faults, f"{len(told)} of {len(LIMITS)} public logs were read"]
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from loadtest.mutants.watching import RunSpoiled, seen_within
@@ -21,6 +22,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 STARTED = "worker started"
+NOTARY = ("manage.py", "run_worker", "notary")
 # Each settler, and what it meets (inventory/fault_injection.py); with the first batch, if anything.
 SLEEPER, TAKER, TELLER = "sleeper", "taker", "teller"
 HEALTHY = ("healthy-1", "healthy-2")
@@ -29,10 +31,12 @@ FAULTS = {SLEEPER: "after_take:stop", TAKER: "after_take:kill", TELLER: "after_c
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """The running shop. settlers: by name."""
+    """The running shop. settlers: by name; notary: publishes from the start; next_notary: starts another one."""
 
     port: int
     settlers: Mapping[str, ChildProcess]
+    notary: ChildProcess
+    next_notary: Callable[[], object]
     folder: Path
 
     @property
@@ -50,8 +54,12 @@ class Processes:
         for name in names:
             os.kill(self.settlers[name].pid, signal.SIGCONT)
 
+    def kill_notary(self) -> None:
+        """End the notary wherever it is."""
+        os.kill(self.notary.pid, signal.SIGKILL)
+
     def has_said(self, name: str, text: str) -> bool:
-        """Say whether `text` is in a settler's log."""
+        """Say whether `text` is in the log of a settler or the notary."""
         return text in (self.folder / f"{name}.log").read_text()
 
 
@@ -76,16 +84,19 @@ def running(environment: Mapping[str, str], *, folder: Path) -> Iterator[Process
         web = child("web", "manage.py", "run_web", "--port", str(port))
         for worker in ("expirer", "payments", "reconciler", "sandbox"):
             child(worker, "manage.py", "run_worker", worker)
+        notary = child("notary", *NOTARY)
         names = (*FAULTS, *HEALTHY)
         settlers = {
             name: child(name, "manage.py", "run_worker", "settler", fault=FAULTS.get(name, "")) for name in names
         }
-        shop = Processes(port=port, settlers=settlers, folder=folder)
+        start_next = partial(child, "next-notary", *NOTARY)
+        shop = Processes(port=port, settlers=settlers, notary=notary, next_notary=start_next, folder=folder)
         # A stopped process would keep our signal to end for later.
         stack.callback(shop.wake, *HEALTHY, SLEEPER)
         wait_for_web(web, port=port, stopping=lambda: False)
-        for name in names:
+        # The notary too: what waits for its first leaves would keep the settlers until nobody asks any more.
+        for name in (*names, notary.name):
             if not seen_within(START_SECONDS, lambda name=name: shop.has_said(name, STARTED)):  # type: ignore[misc]
-                raise RunSpoiled(f"settler {name} did not start; see {folder / name}.log")
+                raise RunSpoiled(f"{name} did not start; see {folder / name}.log")
         shop.freeze(*names)
         yield shop

@@ -16,21 +16,23 @@ AS_IT_IS = "the shop as it is"
 HEAD = ("mutant", "the promise", "switched off", "verdict", "checks that named it", "invariants that named it", "s")
 METHOD = (
     "Each run is a shop of its own: PostgreSQL and Valkey with every write on disk, web, expirer, payments, "
-    "reconciler, sandbox, five settlers. A run ends with the verdict of the standard flood (`loadtest/run_flood.py`), "
-    "here "
+    "reconciler, sandbox, two notaries, one after the other, five settlers. A run ends with "
+    "the verdict of the standard flood (`loadtest/run_flood.py`), here "
     f"{BUYERS} buyers with {ATTEMPTS:,} attempts at three sales of {UNITS} units, held for {HOLD_SECONDS} s. One sale "
     "allows two units a buyer, the others one; one has no line beyond its units, so that what comes back goes to those "
     "on standby.",
     "Every run, mutated or not, meets the same trouble in its rush: one settler is killed with a batch in its hands, "
     "one after its COMMIT and before its answer, one is frozen with a batch, loses its lock to staff, and wakes when "
-    "the others have given all units and one has come back (`loadtest/mutants/trouble.py`).",
+    "the others have given all units and one has come back; the notary is killed when places of each sale are in its "
+    "public log, and the next one starts when others have been decided (`loadtest/mutants/trouble.py`).",
     "A mutant is a whole promise switched off, with every layer that keeps it (`loadtest/mutants/guards.py`): in the "
     "processes by `FAIRDROP_MUTANT`, which only `FAIRDROP_ENV=test` accepts, and in the tables of the run. "
     "Each layer must be found exactly once, or the run does not begin.",
     "Without the fence alone no unit goes astray here: the unique ids lie behind it. What is seen is a movement under "
     "an old fence.",
     "A mutant counts as seen only when the verdict is red and the audit names an invariant that is its own; the shop "
-    "as it is counts as green only when every check holds and all the trouble came about.",
+    "as it is counts as green only when every check holds, the independent script finds no fault in "
+    "the public log of any sale, and all the trouble came about.",
 )
 
 

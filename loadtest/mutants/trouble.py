@@ -1,5 +1,5 @@
 """Makes the trouble of a flood, the same in every run, mutated or not: a settler dies with a batch in its hands, one
-after its COMMIT, one is frozen, loses its lock and wakes when others have gone on. Never judges.
+after its COMMIT, one is frozen, loses its lock and wakes when others have gone on; the notary dies. Never judges.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from inventory.models import Stock
 from inventory.redis import keys
 from loadtest.mutants.processes import HEALTHY, SLEEPER, TAKER, TELLER, Processes
 from loadtest.mutants.watching import seen_within
+from shop.salelog.models import SaleLog
 
 STEP_SECONDS = 20.0
 # In line behind the last unit, so that the first batch of each SKU holds some who must wait.
@@ -34,11 +35,19 @@ class Trouble:
     def make(self) -> None:
         """Go through every step; under a mutant some cannot come about, and are noted as missed."""
         self._step("the lines are long", lambda: all(self._waiting(sku) for sku in self.skus))
+        self._lose_the_notary()
         self._lose_three()
         for sku in self.skus:
             force_release(redis.connect(), sku)
         self.shop.wake(*HEALTHY)
+        self.shop.next_notary()
         self._wake_the_sleeper()
+
+    def _lose_the_notary(self) -> None:
+        """Kill it when it has published places of every sale; the next one starts when others have been decided."""
+        self._step("the logs have begun", lambda: SaleLog.objects.filter(ordinal__gt=0).count() == len(self.skus))
+        self.shop.kill_notary()
+        self._step("the notary is killed", lambda: not self.shop.notary.running)
 
     def _lose_three(self) -> None:
         """Let three settlers take a SKU's line each: frozen with the batch, killed with it, killed after COMMIT."""

@@ -15,13 +15,16 @@ from django.db import connection
 from inventory import redis
 from inventory.audit import line as audit_line
 from inventory.line import priming, reading
+from loadtest.record.tickets import TicketWriter
+from loadtest.run.public_logs import check_log
+from loadtest.shop_api import ShopApi
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.ticket_crowd import Client, TicketCrowd
 from tests.support.crashes.worker_shop import WorkerShop, drifts, own_stores, wake, worker_shop
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import web_process
-from tests.support.shopkeeping import assert_books_balance, close_sale, fill_line, make_sale
+from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale
 from tests.support.waiting import wait_until
 
 UNITS, FIRST, LATER = 120, 240, 80
@@ -51,9 +54,9 @@ def web(shop: WorkerShop, card: SaleCard) -> Iterator[Caller]:
 
 
 def start_workers(shop: WorkerShop) -> None:
-    """Start two settlers, an expirer and a reconciler."""
-    for worker, name in (("settler", "settler-1"), ("settler", "settler-2"), ("expirer", ""), ("reconciler", "")):
-        shop.start(worker, name=name)
+    """Start two settlers, an expirer, a reconciler and a notary."""
+    for name in ("settler-1", "settler-2", "expirer", "reconciler", "notary"):
+        shop.start(name.partition("-")[0], name=name)
 
 
 def flood(
@@ -105,6 +108,17 @@ def assert_nobody_was_lost(card: SaleCard, crowd: TicketCrowd) -> None:
     assert list(in_turn) == sorted(in_turn)
 
 
+def assert_log_holds(shop: WorkerShop, card: SaleCard, crowd: TicketCrowd) -> None:
+    """Fail unless the sale's public log holds by every rule, also by the ticket of everyone."""
+    tickets = TicketWriter(shop.folder)
+    for client in crowd.admitted:
+        tickets.add(client.ticket, sale=card.slug)
+    tickets.close()
+    api = ShopApi(f"http://127.0.0.1:{crowd.web.port}")
+    is_sound, text = check_log(api, card.slug, audit=audit_of(card), folder=shop.folder)
+    assert (is_sound, f"{FIRST + LATER:,} tickets" in text) == (True, True), text
+
+
 def empty(shop: WorkerShop) -> None:
     """Let Redis lose everything it knows."""
     redis.connect().flushall()
@@ -125,6 +139,7 @@ def test_redis_emptied_in_the_middle_of_a_flood_loses_nobody_with_a_ticket(
         wait_until_known(crowd, since=struck_at)
         assert sum(client.restored for client in crowd.clients) > 0, "the test is inconclusive: nobody's place was lost"
         assert_nobody_was_lost(card, crowd)
+        assert_log_holds(shop, card, crowd)
         shop.assert_all_run()
     finally:
         crowd.finish()

@@ -12,12 +12,22 @@ import pytest
 from loadtest.checker.__main__ import main
 from loadtest.checker.stock_checks import IN_THE_BOOKS
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE, judge
-from loadtest.record.expectations import EXPECTATIONS, FULL_SET, RUN_FILE, RunFacts, expectations_from, write_run
+from loadtest.record.expectations import (
+    EXPECTATIONS,
+    FULL_SET,
+    OF_A_SALE,
+    OF_SHORT_LINES,
+    RUN_FILE,
+    RunFacts,
+    expectations_from,
+    write_run,
+)
 from loadtest.record.history import FAIL, UNKNOWN, History, Operation
 from tests.support.runs.hand_made_faults import (
     FAULTS,
     HOLLOW,
     break_invariant,
+    nobody_left,
     nobody_paid_late,
     one_unit_too_many,
     overtaken,
@@ -100,6 +110,26 @@ def test_a_shop_without_payments_is_not_asked_for_them() -> None:
     assert run.faults() == {"inconclusive": 1}
     run.facts = RunFacts(expects=expectations_from(["sold_out", "paid", "double", "again", "retry"]))
     assert run.faults() == {}
+
+
+def test_among_short_lines_it_is_enough_that_somebody_waited_in_one_of_them() -> None:
+    """Nobody left the line of one of two sales. The controls: lines that are not short, and both sales."""
+    run, other = Run(), Run()
+    nobody_left(other)
+    for operation in other.operations:
+        operation.sale, operation.request_id = "other", operation.request_id and f"other-{operation.request_id}"
+
+    def missing(expects: frozenset[str]) -> list[str]:
+        history = History([*run.operations, *other.operations], [], files=1)
+        checks = judge(history, {SALE: run.book, "other": other.book}, facts=RunFacts(expects=expects)).checks
+        assert {check.name for check in checks if check.count} <= {"inconclusive"}
+        return [text for check in checks for text in check.details]
+
+    short = FULL_SET | OF_SHORT_LINES.keys()
+    assert [OF_A_SALE["left"] in text for text in missing(FULL_SET)] == [True]
+    assert not any(OF_A_SALE["left"] in text for text in missing(short))
+    nobody_left(run)
+    assert any(OF_A_SALE["left"] in text for text in missing(short))
 
 
 def test_every_expectation_has_a_run_that_lacks_only_it() -> None:

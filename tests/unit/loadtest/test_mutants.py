@@ -20,7 +20,9 @@ from loadtest.mutants import processes, trouble
 from loadtest.mutants.defences import DEFENCES
 from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
 from loadtest.mutants.layers import Function, MutantUnmade, Script, Text, instead
+from loadtest.mutants.one_run import log_faults
 from loadtest.mutants.results import Outcome, green_in_a_row, report_of
+from loadtest.run.public_logs import HOLDS, LOGS_FILE
 from tests.rules.sources import ROOT
 from tests.unit.shop.test_settings import SAFE
 
@@ -151,6 +153,19 @@ def test_the_shop_as_it_is_counts_as_green_only_in_all_its_trouble() -> None:
     assert not Outcome(mutant="", green=True, missed=["one is frozen"]).as_wanted
     assert not Outcome(mutant="", green=False, checks={"lost": ["one"]}).as_wanted
     assert not Outcome(mutant="", green=True, fault="no result").as_wanted
+
+
+def test_a_flood_is_green_only_when_the_log_of_every_sale_holds(tmp_path: Path) -> None:
+    file = tmp_path / LOGS_FILE
+    assert log_faults(tmp_path) == ["0 of 3 public logs were read"]
+    good = f"An independent script has checked the public log of one: 9 leaves, {HOLDS}\n"
+    file.write_text(good * 2)
+    assert log_faults(tmp_path) == ["2 of 3 public logs were read"]
+    for bad in ("The public log of one (9 leaves) does not hold: tree: leaf 9", "one has no public log."):
+        file.write_text(f"{good}{bad}\n{good}")
+        assert log_faults(tmp_path) == [bad]
+    file.write_text(good * 3)
+    assert log_faults(tmp_path) == []
 
 
 def test_green_runs_are_counted_in_a_row() -> None:

@@ -76,6 +76,17 @@ def test_a_log_that_lacks_anything_is_named(
     assert (is_sound, text.endswith(public_logs.HOLDS)) == (is_whole, is_whole), text
 
 
+def test_one_who_was_put_back_in_line_is_not_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood that took them for decided would judge a log that is not whole yet."""
+    monkeypatch.setattr(public_logs, "PATIENCE_SECONDS", 0.0)
+    opened, place = (next(leaf for leaf in recorded() if leaf["kind"] == kind) for kind in ("opened", "admitted"))
+    back = {"kind": "requeued", "request": place["request"], "seq": place["seq"], "at": place["at"]}
+    shop = cast("ShopApi", Shop([opened, place, back]))
+    assert check_log(shop, SLUG, audit=None, folder=tmp_path)[0]  # the control: nobody was to be decided
+    is_sound, text = check_log(shop, SLUG, audit={"counts": {"decided": 1}}, folder=tmp_path)
+    assert (is_sound, "0 of 1 decisions" in text) == (False, True), text
+
+
 def keep(folder: Path, tickets: list[str]) -> None:
     writer = TicketWriter(folder)
     for ticket in tickets:
