@@ -127,14 +127,14 @@ class Notary:
         cursor.execute(NOW)
         now, oldest = cursor.fetchone()
         changes, last, is_whole = read_changes(cursor, after=begun, most=self._most)
-        added, failed = self._grow_all(cursor, line, changes, now=now)
+        added, failed = self._grow_all(cursor, line, changes, is_whole=is_whole, now=now)
         # A step that was full, and found nothing but what waits, must look further the next time.
         self._most = MAX_CHANGES if is_whole else self._most if any(size for _, size in added) else self._most * 2
         self._go_on(cursor, read_to=begun, last=last, oldest=oldest, failed=failed)
         return added
 
     def _grow_all(
-        self, cursor: Cursor, line: dict[int, Admitted], changes: Sequence[Change], *, now: datetime
+        self, cursor: Cursor, line: dict[int, Admitted], changes: Sequence[Change], *, is_whole: bool, now: datetime
     ) -> tuple[list[tuple[SaleLog, int]], list[int]]:
         """Grow each log alone; return (log, leaves added) and from which numbers on changes are to be read again."""
         added: list[tuple[SaleLog, int]] = []
@@ -146,7 +146,7 @@ class Notary:
             own = [one for one in sales.own_changes(changes, each.sale) if one.number > each.cursor]
             try:
                 with transaction.atomic():
-                    state = self._grow(cursor, each, own, line.get(each.sale_id), now=now)
+                    state = self._grow(cursor, each, own, line.get(each.sale_id), is_whole=is_whole, now=now)
             except store.LogForks as error:
                 self._forked.add(each.sale_id)
                 log.error("this log is published no further", action="log_forks", sale=each.origin, error=str(error))
@@ -160,9 +160,16 @@ class Notary:
         return added, again
 
     def _grow(
-        self, cursor: Cursor, each: SaleLog, own: Sequence[Change], answer: Admitted | None, *, now: datetime
+        self,
+        cursor: Cursor,
+        each: SaleLog,
+        own: Sequence[Change],
+        answer: Admitted | None,
+        *,
+        is_whole: bool,
+        now: datetime,
     ) -> LogState:
-        """Publish what is new of one sale; return what was added."""
+        """Publish what is new of one sale; return what was added. is_whole: no later change is left to be read."""
         state = store.state_of(each)
         waiting = [_request(name, record) for name, record in answer.requests] if answer else []
         base = answer.base if answer else _base_of_retired(each.sale)
@@ -181,6 +188,7 @@ class Notary:
             waiting=waiting,
             base=base,
             gap_is_lost=is_late or (answer is not None and age >= GAP_LOST_SECONDS),
+            is_whole=is_whole,
         )
         publisher.publish(own)
         self._note_gap(each.sale_id, is_gap=publisher.has_gap and (answer is None or answer.is_whole))

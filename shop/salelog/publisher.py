@@ -79,10 +79,19 @@ class Publisher:
     """Adds to one log. waiting: the admissions that the line knows, base: the ordinal above which it goes on.
 
     gap_is_lost: an ordinal that neither the line nor the database knows is declared lost, and not waited for.
+    is_whole: the changes that it is given are all there are. If not, one that is still to be read may have to stand
+    before a place that the line knows: then only places that a decision needs are published.
     """
 
     def __init__(
-        self, state: LogState, facts: SaleFacts, *, waiting: Sequence[Request], base: int, gap_is_lost: bool = False
+        self,
+        state: LogState,
+        facts: SaleFacts,
+        *,
+        waiting: Sequence[Request],
+        base: int,
+        gap_is_lost: bool = False,
+        is_whole: bool = True,
     ) -> None:
         self.state = state
         self._facts = facts
@@ -91,6 +100,8 @@ class Publisher:
         self._admissions = {each.ordinal: each for each in waiting if each.ordinal > state.ordinal}
         self._named: set[str] = set()
         self._coming: set[int] = set()  # terms whose act is still to be published
+        self._is_whole = is_whole
+        self._awaits_standby = not is_whole  # a decision about standby may come that places must not stand before
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Add the leaves of `changes`, all of the SKU and numbered above the cursor, and of the admissions."""
@@ -110,12 +121,16 @@ class Publisher:
         )
         for change in own:
             # A place that was given after somebody on standby was decided must not stand before that decision.
+            self._awaits_standby = not self._is_whole or change.number <= last_standby
             needed = change.request.ordinal if is_decision(change, sale_id=sale_id) else 0
-            self._admit(last=needed if change.number <= last_standby else None)
+            self._admit(last=needed if self._awaits_standby else None)
             self._close_before(change)
             if not self._take(change):
                 return
             self.state.cursor = change.number
+        self._awaits_standby = not self._is_whole
+        if self._awaits_standby:
+            return
         self._admit()
         if not self.has_gap:
             self._close()
@@ -277,7 +292,8 @@ class Publisher:
 
     def _close(self) -> None:
         if self._facts.is_over and not self.state.is_closed:
-            self._admit()
+            if not self._awaits_standby:
+                self._admit()
             self._add({"kind": "closed"})
             self.state.is_closed = True
 
