@@ -228,10 +228,12 @@ def test_a_lost_connection_says_that_the_place_is_kept(open_sale: MakeSale, visi
 def test_the_ticket_page_weighs_less_than_sixty_kilobytes(
     open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller
 ) -> None:
+    """With everything it loads, and the form for an e-mail address."""
     one = visit()
     one.get_one(open_sale(units=1))
     cookies = "; ".join(f"{each['name']}={each['value']}" for each in one.context.cookies())
     page = whole_shop.get(f"/requests/{one.request_id}/", headers={"Cookie": cookies}).body
+    assert b'type="email"' in page
     named = re.findall(rb'(?:src|href)="(/static/[^"]+\.(?:js|css))"', page)
     parts = {path.decode(): whole_shop.get(path.decode()).body for path in named}
     wanted = [*parts]
