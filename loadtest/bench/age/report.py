@@ -20,7 +20,7 @@ MAX_IDLE_PERCENT = 3
 MAX_SLOWER, MAX_SLOWER_P99 = 1.10, 1.25
 MAX_LIST_BYTES, MAX_LIST_MS = 20_000, 2
 MAX_MY_TICKETS_MS = 50
-MAX_METRICS_BYTES = 100_000
+MAX_METRICS_BYTES, MAX_METRICS_MS = 100_000, 20
 MAX_LOOK_MS = 20
 # The index that finds what is open must keep this look so short however many payments there were.
 MAX_PAYMENTS_LOOK_MS = 5
@@ -67,11 +67,12 @@ class Large:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """pairs: (no past, old); idle: shares of a core by process, of each pair and shop."""
+    """pairs: (no past, old); idle: shares of a core by process, of each pair and shop; metrics_ms: of each page."""
 
     pairs: Sequence[tuple[AgeRound, AgeRound]]
     idle: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]
     my_tickets_ms: float
+    metrics_ms: Sequence[float]
     from_memory: Mapping[str, float]
     retired_bytes: tuple[int, int]
     spread: Sequence[tuple[float, float]]
@@ -84,7 +85,7 @@ def figures_of(results: Results, *, plan: Plan) -> list[Figure]:
     return [
         *_idle_figures(results),
         *_purchase_figures(results, meant=plan.asks_per_second * plan.seconds),
-        *_size_figures(results),
+        *_size_figures(results, plan=plan),
         *_look_figures(results),
         *_redis_figures(results, plan=plan),
         *_end_figures(results.ends, plan=plan),
@@ -119,7 +120,7 @@ def _purchase_figures(results: Results, *, meant: float) -> list[Figure]:
     return [*figures, Figure("decided in the round with the fewest", value=fewest, at_least=KEPT * meant)]
 
 
-def _size_figures(results: Results) -> list[Figure]:
+def _size_figures(results: Results, *, plan: Plan) -> list[Figure]:
     rounds = [old for _, old in results.pairs]
     size, metrics = max(each.list_bytes for each in rounds), max(each.metrics_bytes for each in rounds)
     wait_ms = median(each.list_ms for each in rounds)
@@ -128,6 +129,12 @@ def _size_figures(results: Results) -> list[Figure]:
         Figure("GET /api/v1/sales, old shop, median", value=wait_ms, unit="ms", at_most=MAX_LIST_MS),
         Figure("My tickets, old shop, median", value=results.my_tickets_ms, unit="ms", at_most=MAX_MY_TICKETS_MS),
         Figure("/metrics, old shop", value=metrics, unit="bytes", at_most=MAX_METRICS_BYTES),
+        Figure(
+            f"/metrics with {plan.metrics_sales:,} live sales, median",
+            value=median(results.metrics_ms),
+            unit="ms",
+            at_most=MAX_METRICS_MS,
+        ),
     ]
 
 

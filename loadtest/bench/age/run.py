@@ -60,6 +60,7 @@ def measure_all(plan: Plan, young: AgeShop, old: AgeShop) -> Results:
         time.sleep(plan.rest_seconds)
         pairs, idle = measure_pairs(young, old, plan=plan)
         tickets_ms = my_tickets_ms(old)
+        metrics_ms = young.hand.ask(shops.metrics_ms, sales=plan.metrics_sales)
         from_memory = {shop.name: share_from_memory(shop, plan=plan) for shop in (young, old)}
     spread = young.hand.ask(
         shops.settle_spread, asks=plan.spread_asks, skus=plan.spread_skus, rounds=plan.spread_rounds
@@ -72,6 +73,7 @@ def measure_all(plan: Plan, young: AgeShop, old: AgeShop) -> Results:
         pairs=pairs,
         idle=idle,
         my_tickets_ms=tickets_ms,
+        metrics_ms=metrics_ms,
         from_memory=from_memory,
         retired_bytes=retired,
         spread=spread,
