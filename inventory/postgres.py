@@ -24,7 +24,10 @@ Cursor: TypeAlias = Any  # a psycopg cursor or Django's wrapper of one: both hav
 
 # Statistics of a table that grows by thousands of rows a second are always stale: without this a batch would sooner
 # or later be looked up by reading the whole table.
-INDEX_ONLY = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+SLOW_PLANS = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+INDEX_ONLY = " ".join(f"-c {name}=off" for name in SLOW_PLANS)
+# The same for the rest of a transaction.
+SET_INDEX_ONLY = "; ".join(f"SET LOCAL {name} = off" for name in SLOW_PLANS)
 
 
 def connect() -> Connection:

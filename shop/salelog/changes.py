@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeGuard
 
 from inventory.audit.lifecycles import MOVEMENTS
-from inventory.postgres import Cursor
+from inventory.postgres import SET_INDEX_ONLY, Cursor
 from inventory.states import State
 
 # A look-up costs a fifth of State(text), which is called twice a change.
@@ -20,8 +20,8 @@ SELECT e.id, s.stock_id, o.sale_id, e.from_state, e.to_state, e.reason, (extract
        o.standby
 FROM shop_orderevent e JOIN shop_order o ON o.id = e.order_id JOIN shop_sale s ON s.id = o.sale_id
 WHERE e.id > %(after)s
-  AND EXISTS (SELECT 1 FROM salelog_salelog l JOIN shop_sale kept ON kept.id = l.sale_id
-              WHERE kept.stock_id = s.stock_id AND l.is_kept AND l.cursor < e.id)
+  AND e.id > (SELECT min(l.cursor) FROM salelog_salelog l JOIN shop_sale kept ON kept.id = l.sale_id
+              WHERE kept.stock_id = s.stock_id AND l.is_kept)
 ORDER BY e.id LIMIT %(most)s
 """
 EVENTS = """
@@ -93,6 +93,7 @@ def read_changes(cursor: Cursor, *, after: int, most: int) -> tuple[list[Change]
     """Return what is numbered above `after` and some log lacks, in order; up to which number that is all of it; and
     whether it is all there is."""
     values = {"after": after, "most": most}
+    cursor.execute(SET_INDEX_ONLY)
     cursor.execute(ORDERS, values)
     orders: list[Change] = [
         OrderChange._make((*row[:3], STATES[row[3]], STATES[row[4]], *row[5:7], Request(*row[7:])))
