@@ -95,15 +95,18 @@ def test_the_clock_really_jumps(clock: Clock) -> None:
 def test_a_worker_that_starts_beside_a_wrong_clock_says_so(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = clocks.ClockWatch("Redis")
     monkeypatch.setattr(clocks, "LINE", watch)
-    with capture_logs() as told:
-        clocks.look(redis.connect())
+
+    def warnings() -> list[str]:
+        # Of clocks alone: a thread that flushes the statistics of a server that is gone may log meanwhile.
+        with capture_logs() as told:
+            clocks.look(redis.connect())
+        return [each["event"] for each in told if each["action"] == "clock_differs"]
+
+    assert warnings() == []
     assert abs(watch.ahead_seconds) < SLACK_SECONDS
-    assert told == []
     clock.jump(-120)
-    with capture_logs() as told:
-        clocks.look(redis.connect())
+    assert len(warnings()) == 1
     assert watch.ahead_seconds == pytest.approx(-120, abs=SLACK_SECONDS)
-    assert [each["action"] for each in told] == ["clock_differs"]
 
 
 @pytest.fixture
