@@ -250,7 +250,7 @@ def test_after_a_while_a_place_may_write_again_and_what_was_left_out_is_said(mon
     with structlog.testing.capture_logs() as told:
         bound.report()
         bound.report()
-    assert [(each["about"], each["left_out"]) for each in told] == [("away", 3)]
+    assert [(each["about"], each["left_out"]) for each in told if "about" in each] == [("away", 3)]
 
 
 def test_what_was_left_out_is_said_by_itself() -> None:
