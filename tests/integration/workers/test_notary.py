@@ -17,6 +17,7 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.line import writing
+from inventory.line.admission import Ask
 from inventory.records import Ticket
 from inventory.redis import keys
 from loadtest.verify.verify_sale import Replay
@@ -214,13 +215,9 @@ def test_standby_is_named_and_held_to_its_order(new_sku: Callable[[], str]) -> N
     assert [*replay.faults] == ["order"]
 
 
-@pytest.mark.parametrize("changes_a_step", [1, 3000])
-def test_a_place_that_was_given_after_one_on_standby_was_decided_stands_after_it(
-    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, changes_a_step: int
-) -> None:
-    """The notary comes late, and reads both at once, or in steps. The control: the two leaves exchanged."""
-    monkeypatch.setattr("workers.notary.MAX_CHANGES", changes_a_step)
-    card = make_sale(new_sku(), units=1, room=0)
+def make_unit_free_for_standby(sku: str) -> tuple[SaleCard, str, Ask]:
+    """Return a sale whose one unit was refunded after a publication, the request it was of, and the ask on standby."""
+    card = make_sale(sku, units=1, room=0)
     first = road.queue(card, "ann")
     road.settle_line(card)
     pay(first[0])
@@ -228,6 +225,16 @@ def test_a_place_that_was_given_after_one_on_standby_was_decided_stands_after_it
     road.admit(card, bob)
     publish()
     refunds.refund_order(first[0], actor="olga", reason="asked for")
+    return card, first[0], bob
+
+
+@pytest.mark.parametrize("changes_a_step", [1, 3000])
+def test_a_place_that_was_given_after_one_on_standby_was_decided_stands_after_it(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, changes_a_step: int
+) -> None:
+    """The notary comes late, and reads both at once, or in steps. The control: the two leaves exchanged."""
+    monkeypatch.setattr("workers.notary.MAX_CHANGES", changes_a_step)
+    card, _, bob = make_unit_free_for_standby(new_sku())
     road.settle_line(card)
     sale_control.restock(card.slug, units=1, actor="olga")
     (new,) = road.queue(card, "new")
@@ -247,14 +254,7 @@ def test_a_place_that_was_given_after_one_on_standby_was_decided_stands_after_it
 
 def test_one_on_standby_who_is_decided_after_a_loss_passes_over_nobody(new_sku: Callable[[], str]) -> None:
     """A settler had them in its hands when Redis lost its line; the next place was published before its COMMIT."""
-    card = make_sale(new_sku(), units=1, room=0)
-    first = road.queue(card, "ann")
-    road.settle_line(card)
-    pay(first[0])
-    bob = road.ask(card, "bob", standby=True)
-    road.admit(card, bob)
-    publish()
-    refunds.refund_order(first[0], actor="olga", reason="asked for")
+    card, first, bob = make_unit_free_for_standby(new_sku())
     lock = road.held_lock(card.sku)
     with road.own_connection() as own:
         handed = road.take(lock)
@@ -264,7 +264,7 @@ def test_one_on_standby_who_is_decided_after_a_loss_passes_over_nobody(new_sku: 
         publish()
         road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
     verifier = checked(card)
-    assert [json.loads(leaf).get("request") for leaf in leaves(card)[-3:]] == [new, first[0], bob.request_id]
+    assert [json.loads(leaf).get("request") for leaf in leaves(card)[-3:]] == [new, first, bob.request_id]
     assert [verifier.replay.places[name]["state"] for name in (bob.request_id, new)] == ["held", "waits"]
 
 
