@@ -61,23 +61,23 @@ async def send_answer(send: Send, head: Head, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def read_body(receive: Receive, headers: Headers, *, most_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Return the body. Raises TooLarge as soon as it is known to pass `most_bytes`, InvalidRequest when it breaks off.
+async def read_body(receive: Receive, headers: Headers, *, max_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """Return the body. Raises TooLarge as soon as it is known to pass `max_bytes`, InvalidRequest when it breaks off.
 
     The server ends a body that takes longer than BODY_SECONDS.
     """
     declared = headers.get(b"content-length")
-    if declared is not None and (not declared.isdigit() or int(declared[:12]) > most_bytes):
-        raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
+    if declared is not None and (not declared.isdigit() or int(declared[:12]) > max_bytes):
+        raise TooLarge(f"The body is larger than {max_bytes // 1024} KiB.")
     message = await receive()
     body = bytearray(message.get("body", b""))
-    while message.get("more_body") and len(body) <= most_bytes:
+    while message.get("more_body") and len(body) <= max_bytes:
         message = await receive()
         body += message.get("body", b"")
     if message["type"] != "http.request":
         raise InvalidRequest("request body was truncated")
-    if len(body) > most_bytes:
-        raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
+    if len(body) > max_bytes:
+        raise TooLarge(f"The body is larger than {max_bytes // 1024} KiB.")
     return bytes(body)
 
 

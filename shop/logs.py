@@ -79,14 +79,14 @@ class Seldom:
 
 
 class Bounded(logging.Filter):
-    """Lets `most` lines of one place in the code pass in `seconds`, and then says how many it left out.
+    """Lets `limit` lines of one place in the code pass in `seconds`, and then says how many it left out.
 
     Below WARNING everything passes. It also says so when the process ends. Used by any thread.
     """
 
-    def __init__(self, *, most: int = REPEATED_LINES, seconds: float = REPEATED_SECONDS) -> None:
+    def __init__(self, *, limit: int = REPEATED_LINES, seconds: float = REPEATED_SECONDS) -> None:
         super().__init__()
-        self._most = most
+        self._limit = limit
         self._seconds = seconds
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int], tuple[float, int]] = {}  # until when, how many
@@ -104,7 +104,7 @@ class Bounded(logging.Filter):
             if now >= until:
                 until, lines = now + self._seconds, 0
             self._seen[place] = until, lines + 1
-            if lines < self._most:
+            if lines < self._limit:
                 return True
             said = record.msg
             about = said.get("action") or said.get("event") if isinstance(said, dict) else said

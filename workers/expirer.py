@@ -81,7 +81,7 @@ class Expirer:
         whole = self._was_full or time.monotonic() - self._swept_whole_at >= WHOLE_SWEEP_SECONDS
         with self._database.get().cursor() as cursor:
             seconds = holds.EVER_SECONDS if whole else RECENT_SECONDS
-            due = holds.find_due(cursor, most=MAX_A_ROUND, ended_within_seconds=seconds, without=self._failed)
+            due = holds.find_due(cursor, limit=MAX_A_ROUND, ended_within_seconds=seconds, without=self._failed)
         self._was_full = sum(map(len, due.values())) >= MAX_A_ROUND
         if whole:
             self._swept_whole_at = time.monotonic()

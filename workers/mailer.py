@@ -49,7 +49,7 @@ class Mailer:
             return done
 
     def _work(self) -> int:
-        queued = self._queue_news(over=False, most=OPEN_A_LOOK) + self._queue_news(over=True, most=OVER_A_LOOK)
+        queued = self._queue_news(over=False, limit=OPEN_A_LOOK) + self._queue_news(over=True, limit=OVER_A_LOOK)
         if not mail.get_queued().exists():
             return queued
         fault_point("before_mail")
@@ -58,8 +58,8 @@ class Mailer:
             MAILS.add(outcome, int(count))
         return queued + int(sent)
 
-    def _queue_news(self, *, over: bool, most: int) -> int:
-        found, self._looked_at[over] = mails.find_news(over=over, after=self._looked_at[over], most=most)
+    def _queue_news(self, *, over: bool, limit: int) -> int:
+        found, self._looked_at[over] = mails.find_news(over=over, after=self._looked_at[over], limit=limit)
         return sum(mails.queue_news(contact_id) for contact_id in found)
 
 

@@ -56,13 +56,13 @@ class Notary:
     def __init__(self, client: redis.Client) -> None:
         self._client = client
         self._published: dict[int, Checkpoint] | None = None
-        self._untold: dict[int, str] = {}
+        self._not_kept: dict[int, str] = {}
         self._forked: set[int] = set()
         self._gaps: dict[int, float] = {}
         self._read_to: int | None = None
         # (number, transaction id): once every older transaction has ended, all up to that number is visible.
         self._horizon: tuple[int, int] | None = None
-        self._most = MAX_CHANGES
+        self._limit = MAX_CHANGES
 
     def work_once(self) -> int:
         """Publish what has happened; return how many leaves that were. Raises RedisUnavailable, DatabaseError."""
@@ -82,7 +82,7 @@ class Notary:
             added = self._publish(cursor, line, read_to=int(row[0]))
             fault_point("before_checkpoint")
         fault_point("after_checkpoint")
-        self._tell(added)
+        self._keep_checkpoints(added)
         return sum(size for _, size in added)
 
     def _read_published(self) -> dict[int, Checkpoint]:
@@ -126,10 +126,10 @@ class Notary:
         begun = sales.begin_logs(cursor, read_to=read_to)
         cursor.execute(NOW)
         now, oldest = cursor.fetchone()
-        changes, last, is_whole = read_changes(cursor, after=begun, most=self._most)
+        changes, last, is_whole = read_changes(cursor, after=begun, limit=self._limit)
         added, failed = self._grow_all(cursor, line, changes, is_whole=is_whole, now=now)
         # A step that was full, and found nothing but what waits, must look further the next time.
-        self._most = MAX_CHANGES if is_whole else self._most if any(size for _, size in added) else self._most * 2
+        self._limit = MAX_CHANGES if is_whole else self._limit if any(size for _, size in added) else self._limit * 2
         self._go_on(cursor, read_to=begun, last=last, oldest=oldest, failed=failed)
         return added
 
@@ -220,7 +220,7 @@ class Notary:
         self._read_to = read_to = min([read_to, *(number - 1 for number in failed)])
         cursor.execute("UPDATE salelog_reading SET read_to = %s WHERE id = 1 AND read_to <> %s", [read_to, read_to])
 
-    def _tell(self, added: Sequence[tuple[SaleLog, int]]) -> None:
+    def _keep_checkpoints(self, added: Sequence[tuple[SaleLog, int]]) -> None:
         """Keep the checkpoints where a restore of the database does not reach them.
 
         They are one key, so on one shard of a Cluster: while that is away, the logs of the others' sales grow all the
@@ -230,10 +230,10 @@ class Notary:
         for each, leaves in added:
             if leaves:
                 published[each.sale_id] = read_note(each.checkpoint)
-                self._untold[each.sale_id] = each.checkpoint
-        if not self._untold:
+                self._not_kept[each.sale_id] = each.checkpoint
+        if not self._not_kept:
             return
-        notes = [part for pair in self._untold.items() for part in pair]
+        notes = [part for pair in self._not_kept.items() for part in pair]
         try:
             redis.run_commands(self._client, [("HSET", keys.checkpoints(), *notes)])
         except RedisUnavailable as error:
@@ -241,7 +241,7 @@ class Notary:
                 raise
             log.warning("checkpoints not kept in Redis", action="redis_retry", error=repr(error.__cause__))
         else:
-            self._untold.clear()
+            self._not_kept.clear()
 
 
 def _is_due(each: SaleLog, now: datetime) -> bool:

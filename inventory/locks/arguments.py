@@ -40,17 +40,17 @@ def checked_name(name: str) -> str:
     return name
 
 
-def checked_number(value: float, *, argument: str, least: float, most: float, **whose: str) -> float:
-    """Return a number from `least` to `most`; bool, NaN and numbers in a text are none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise refused(argument, f"must be at least {least:g} and at most {most:.12g}", value, **whose)
+def checked_number(value: float, *, argument: str, minimum: float, maximum: float, **whose: str) -> float:
+    """Return a number from `minimum` to `maximum`; bool, NaN and numbers in a text are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= maximum:
+        raise refused(argument, f"must be at least {minimum:g} and at most {maximum:.12g}", value, **whose)
     return value
 
 
-def checked_whole(value: int, *, argument: str, least: int, most: int, **whose: str) -> int:
-    """Return a whole number from `least` to `most`."""
-    if type(value) is not int or not least <= value <= most:
-        raise refused(argument, f"must be a whole number, at least {least} and at most {most}", value, **whose)
+def checked_whole(value: int, *, argument: str, minimum: int, maximum: int, **whose: str) -> int:
+    """Return a whole number from `minimum` to `maximum`."""
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise refused(argument, f"must be a whole number, at least {minimum} and at most {maximum}", value, **whose)
     return value
 
 
@@ -67,10 +67,10 @@ def checked_call(value: Callable[..., object] | None, *, argument: str, **whose:
         raise refused(argument, "must be a function or None", value, **whose)
 
 
-def checked_text(value: str, *, argument: str, least: int = 0, most: int = MAX_TEXT_LENGTH, **whose: str) -> str:
-    """Return a text of `least` to `most` characters that can be sent as UTF-8."""
-    if not isinstance(value, str) or not least <= len(value) <= most or not _is_utf8(value):
-        raise refused(argument, f"must be a text of {least} to {most} characters", value, **whose)
+def checked_text(value: str, *, argument: str, minimum: int = 0, maximum: int = MAX_TEXT_LENGTH, **whose: str) -> str:
+    """Return a text of `minimum` to `maximum` characters that can be sent as UTF-8."""
+    if not isinstance(value, str) or not minimum <= len(value) <= maximum or not _is_utf8(value):
+        raise refused(argument, f"must be a text of {minimum} to {maximum} characters", value, **whose)
     return value
 
 
@@ -102,7 +102,7 @@ def check_texts(values: Collection[str], *, argument: str, **whose: str) -> None
     except TypeError:  # one is no text
         pass
     for value in values:
-        checked_text(value, argument=argument, least=0, most=MAX_TEXT_LENGTH, **whose)
+        checked_text(value, argument=argument, minimum=0, maximum=MAX_TEXT_LENGTH, **whose)
 
 
 def checked_client(client: Client, **whose: str) -> Client:

@@ -56,9 +56,9 @@ class AnyLock(Holding):
         on_lost: Callable[[AnyLock], None] | None,
     ) -> None:
         self.name = checked_name(name)
-        self._ttl_ms = int(self._number(ttl_ms, "ttl_ms", least=MIN_TTL_MS))
+        self._ttl_ms = int(self._number(ttl_ms, "ttl_ms", minimum=MIN_TTL_MS))
         if max_hold_ms is not None:
-            self._number(max_hold_ms, "max_hold_ms", least=MIN_TTL_MS)
+            self._number(max_hold_ms, "max_hold_ms", minimum=MIN_TTL_MS)
         checked_client(client, lock=name)
         checked_call(on_lost, argument="on_lost", lock=name)
         self.token = new_token()
@@ -107,7 +107,7 @@ class AnyLock(Holding):
 
         The longest hold counts from this call on. Raises InvalidRequest, RedisUnavailable.
         """
-        return self.extend(int(self._number(seconds, "seconds", least=1, most=MAX_SECONDS) * 1000))
+        return self.extend(int(self._number(seconds, "seconds", minimum=1, maximum=MAX_SECONDS) * 1000))
 
     def report_loss(self, hold: Hold, *, reason: str) -> None:
         """Note and log the loss, set `lost`, call on_lost."""
@@ -172,11 +172,11 @@ class AnyLock(Holding):
             self.lost.set()
         return was_there and not self.lost.is_set()
 
-    def _number(self, value: float, argument: str, *, least: float, most: float = MAX_MS) -> float:
-        return checked_number(value, argument=argument, least=least, most=most, lock=self.name)
+    def _number(self, value: float, argument: str, *, minimum: float, maximum: float = MAX_MS) -> float:
+        return checked_number(value, argument=argument, minimum=minimum, maximum=maximum, lock=self.name)
 
     def _check_extend(self, milliseconds: int, mode: ExtendMode) -> None:
-        self._number(milliseconds, "milliseconds", least=1)
+        self._number(milliseconds, "milliseconds", minimum=1)
         if mode not in ("set", "add"):
             raise refused("mode", "must be 'set' or 'add'", mode, lock=self.name)
 

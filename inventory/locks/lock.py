@@ -82,11 +82,11 @@ class Lock(AnyLock):
         """
         # What is left as it is need not be checked: each check costs a microsecond of a short call.
         if timeout_seconds is not None and timeout_seconds != 0:
-            self._number(timeout_seconds, "timeout_seconds", least=0, most=MAX_SECONDS)
+            self._number(timeout_seconds, "timeout_seconds", minimum=0, maximum=MAX_SECONDS)
         if blocking is not True:
             checked_flag(blocking, argument="blocking", lock=self.name)
         if wait_interval_seconds is not MAX_BLOCK_SECONDS:
-            self._number(wait_interval_seconds, "wait_interval_seconds", least=0.001, most=MAX_SECONDS)
+            self._number(wait_interval_seconds, "wait_interval_seconds", minimum=0.001, maximum=MAX_SECONDS)
         self._begin_acquire()
         try:
             began = time.monotonic()

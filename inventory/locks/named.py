@@ -48,9 +48,9 @@ def lock(
     loop: in a task use timeout 0, or `asyncio.to_thread`. Raises InvalidRequest (S16), RedisUnavailable.
     """
     text = _text(name)
-    checked_number(timeout, argument="timeout", least=0, most=MAX_SECONDS, lock=text)
-    checked_number(expire, argument="expire", least=0.1, most=MAX_EXPIRE_SECONDS, lock=text)
-    checked_number(wait_interval, argument="wait_interval", least=0.001, most=MAX_SECONDS, lock=text)
+    checked_number(timeout, argument="timeout", minimum=0, maximum=MAX_SECONDS, lock=text)
+    checked_number(expire, argument="expire", minimum=0.1, maximum=MAX_EXPIRE_SECONDS, lock=text)
+    checked_number(wait_interval, argument="wait_interval", minimum=0.001, maximum=MAX_SECONDS, lock=text)
     ttl_ms = int(expire * 1000)
     one = Lock(connect(), text, ttl_ms=ttl_ms, max_hold_ms=MAX_HOLD_LIVES * ttl_ms, on_lost=_forget)
     if not one.acquire(timeout_seconds=timeout, wait_interval_seconds=wait_interval):
@@ -90,7 +90,7 @@ def expire(name: str | int, seconds: float, lock_id: str | None = None) -> bool:
     RedisUnavailable.
     """
     one = _lock_of(name, lock_id)
-    checked_number(seconds, argument="seconds", least=1, most=MAX_SECONDS, lock=_text(name))
+    checked_number(seconds, argument="seconds", minimum=1, maximum=MAX_SECONDS, lock=_text(name))
     return one is not None and one.expire(seconds)
 
 
@@ -127,7 +127,7 @@ def _caller() -> object:
 def _lock_of(name: str | int, lock_id: str | None) -> Lock | None:
     held = _HELD.get(_text(name))
     if lock_id is not None:
-        checked_text(lock_id, argument="lock_id", least=1, most=500, lock=_text(name))
+        checked_text(lock_id, argument="lock_id", minimum=1, maximum=500, lock=_text(name))
         return held.lock if held and held.lock.token == lock_id else None
     return held.lock if held and held.caller() is _caller() else None
 

@@ -75,7 +75,7 @@ class Redlock(AnyLock):
         self._clients = [checked_client(client, lock=name) for client in clients]
         self._quorum = len(self._clients) // 2 + 1
         self._node_timeout_seconds = self._number(
-            node_timeout_seconds, "node_timeout_seconds", least=0.001, most=MAX_SECONDS
+            node_timeout_seconds, "node_timeout_seconds", minimum=0.001, maximum=MAX_SECONDS
         )
 
     def acquire(self, *, timeout_seconds: float | None = 0, blocking: bool = True) -> bool:
@@ -84,7 +84,7 @@ class Redlock(AnyLock):
         A server that is away is a vote against, never an error (L19). Raises InvalidRequest, LockInUse.
         """
         if timeout_seconds is not None:
-            self._number(timeout_seconds, "timeout_seconds", least=0, most=MAX_SECONDS)
+            self._number(timeout_seconds, "timeout_seconds", minimum=0, maximum=MAX_SECONDS)
         checked_flag(blocking, argument="blocking", lock=self.name)
         self._begin_acquire()
         try:

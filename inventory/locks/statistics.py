@@ -143,19 +143,19 @@ def _send(client: Client, rows: dict[str, LockCounts]) -> None:
             flat = [text for fields in (added, counts.highest) for pair in fields.items() for text in pair]
             run_script(once, "lock_statistics", keys=[keys.lock_statistics(name)], args=[LIFE_MS, len(added), *flat])
             run_commands(once, [("SADD", keys.lock_names(), name)])
-        _forget_unused(once, most=SEARCHED_A_NAME * len(rows))
+        _forget_unused(once, limit=SEARCHED_A_NAME * len(rows))
     except Exception as error:
         log.warning(
             "statistics dropped", action="lock_statistics", locks=len(rows), error=repr(error.__cause__ or error)
         )
 
 
-def _forget_unused(client: Client, *, most: int) -> None:
-    """Take names out of the list whose counts have ended: of `most` drawn at random, so that all come up in time (L20).
+def _forget_unused(client: Client, *, limit: int) -> None:
+    """Take names out of the list whose counts have ended: of `limit` drawn at random, so all come up in time (L20).
 
     One that is counted again in this very moment is listed again when its next counts are sent.
     """
-    drawn = run_commands(client, [("SRANDMEMBER", keys.lock_names(), most)])[0]
+    drawn = run_commands(client, [("SRANDMEMBER", keys.lock_names(), limit)])[0]
     counted = run_commands(client, [("EXISTS", keys.lock_statistics(name)) for name in drawn])
     unused = [name for name, exists in zip(drawn, counted, strict=True) if not exists]
     if unused:

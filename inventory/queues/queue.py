@@ -96,7 +96,7 @@ class Queue:
     def __init__(self, client: Client, name: str, *, max_depth: int = 1_000_000) -> None:
         self.name = checked_name(name)
         self._client = checked_client(client, queue=name)
-        self._max_depth = self._whole(max_depth, "max_depth", most=HIGHEST_WHOLE)
+        self._max_depth = self._whole(max_depth, "max_depth", maximum=HIGHEST_WHOLE)
         self._register_at = 0.0
 
     def enqueue(self, tasks: TaskId | Iterable[TaskId] | Mapping[TaskId, str], *, delay_ms: int = 0) -> list[Enqueued]:
@@ -106,7 +106,7 @@ class Queue:
         is in flight or is dead is left where it is.
         """
         payloads = self._payloads(tasks)
-        self._whole(delay_ms, "delay_ms", least=0, most=MAX_DELAY_MS)
+        self._whole(delay_ms, "delay_ms", minimum=0, maximum=MAX_DELAY_MS)
         if time.monotonic() >= self._register_at:
             run_commands(self._client, [("SADD", keys.queues(), self.name)])
             self._register_at = time.monotonic() + REGISTER_SECONDS
@@ -122,7 +122,7 @@ class Queue:
     def dequeue(self, task_id: TaskId, *, due_us: int) -> Dequeued:
         """Remove a waiting task only if it is still due at `due_us` (µs): else it was queued again (S13)."""
         task_id = self._id(task_id)
-        self._whole(due_us, "due_us", least=0, most=HIGHEST_WHOLE)
+        self._whole(due_us, "due_us", minimum=0, maximum=HIGHEST_WHOLE)
         script_keys = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
         answer = Dequeued(run_script(self._client, "queue_dequeue", keys=script_keys, args=[task_id, due_us]))
         if answer is not Dequeued.REMOVED:
@@ -153,7 +153,7 @@ class Queue:
         to repeat it within a minute and be given the same tasks; one is made when none is given.
         """
         asked = self._whole(1 if count is None else count, "count")
-        checked_text(call, argument="call", most=MAX_NAME_LENGTH, queue=self.name)
+        checked_text(call, argument="call", maximum=MAX_NAME_LENGTH, queue=self.name)
         script_keys = [
             keys.queue_waiting(self.name),
             keys.queue_records(self.name),
@@ -197,8 +197,8 @@ class Queue:
 
     def dead_ids(self, *, count: int = 100) -> list[str]:
         """Return up to `count` ids of the dead letters, the earliest due first."""
-        most = self._whole(count, "count")
-        (found,) = run_commands(self._client, [("ZRANGE", keys.queue_dead_letters(self.name), 0, most - 1)])
+        maximum = self._whole(count, "count")
+        (found,) = run_commands(self._client, [("ZRANGE", keys.queue_dead_letters(self.name), 0, maximum - 1)])
         return list(found)
 
     def retry_dead(self, task_id: TaskId) -> bool:
@@ -227,7 +227,7 @@ class Queue:
 
     def _take_call(self, *, token: str, call: int, batch: int) -> tuple[str, list[str], list[Argument]]:
         self._check_token(token)
-        self._whole(call, "call", least=0, most=HIGHEST_WHOLE)
+        self._whole(call, "call", minimum=0, maximum=HIGHEST_WHOLE)
         self._whole(batch, "batch")
         script_keys = [
             keys.lock(self.name),
@@ -285,10 +285,10 @@ class Queue:
         return checked_id(task_id, argument="task_id", queue=self.name)
 
     def _check_token(self, token: str) -> None:
-        checked_text(token, argument="token", least=1, most=MAX_NAME_LENGTH, queue=self.name)
+        checked_text(token, argument="token", minimum=1, maximum=MAX_NAME_LENGTH, queue=self.name)
 
-    def _whole(self, value: int, argument: str, *, least: int = 1, most: int = MAX_PER_CALL) -> int:
-        return checked_whole(value, argument=argument, least=least, most=most, queue=self.name)
+    def _whole(self, value: int, argument: str, *, minimum: int = 1, maximum: int = MAX_PER_CALL) -> int:
+        return checked_whole(value, argument=argument, minimum=minimum, maximum=maximum, queue=self.name)
 
     def _lost(self, call: str) -> LockLost:
         log.warning("lock lost", action="lock_lost", queue=self.name, reason=f"{call} under a token that holds no lock")

@@ -74,7 +74,7 @@ def restore(request: HttpRequest) -> JsonResponse:
 @api_call("POST")
 def take_notice(request: HttpRequest, provider_name: str) -> JsonResponse:
     """POST /api/v1/payments/<provider>/notices: what a provider has to say, proved by its signature alone."""
-    body = read_body(request, most_bytes=MAX_NOTICE_BYTES)
+    body = read_body(request, max_bytes=MAX_NOTICE_BYTES)
     return JsonResponse({"result": notices.read_and_take(request.headers, body, provider_name=provider_name)})
 
 
@@ -84,12 +84,12 @@ def caller(request: HttpRequest) -> str:
     return buyer_of(headers, unsafe=True)
 
 
-def read_body(request: HttpRequest, *, most_bytes: int) -> bytes:
+def read_body(request: HttpRequest, *, max_bytes: int) -> bytes:
     """Return the body. Raises TooLarge before it is read, InvalidRequest when its length is not said."""
     if "Transfer-Encoding" in request.headers:
         raise InvalidRequest("Content-Length is required")
-    if int(request.META.get("CONTENT_LENGTH") or 0) > most_bytes:
-        raise TooLarge(f"The body is larger than {most_bytes // 1024} KiB.")
+    if int(request.META.get("CONTENT_LENGTH") or 0) > max_bytes:
+        raise TooLarge(f"The body is larger than {max_bytes // 1024} KiB.")
     return request.body
 
 
@@ -98,7 +98,7 @@ def read_object(request: HttpRequest, fields: dict[str, type]) -> dict[str, Any]
 
     Raises TooLarge, InvalidRequest.
     """
-    body = read_body(request, most_bytes=MAX_BODY_BYTES)
+    body = read_body(request, max_bytes=MAX_BODY_BYTES)
     if not body:
         return {}
     check_json_content_type({b"content-type": (request.content_type or "").encode("latin-1", "replace")})

@@ -37,7 +37,7 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The smallest machine of a family. most_cores: of its largest; assumes: what was assumed besides the price.
+    """The smallest machine of a family. max_cores: of its largest; assumes: what was assumed besides the price.
 
     source, date: where the price was read, and of when it is.
     """
@@ -47,7 +47,7 @@ class Machine:
     memory_gib: float
     price_an_hour: float
     currency: str
-    most_cores: int
+    max_cores: int
     assumes: str
     source: str
     date: str

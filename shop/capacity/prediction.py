@@ -127,7 +127,7 @@ def needs_of(plan: PlannedSale, *, costs: Costs) -> Needs:
         _rent(costs, cores=web.needed + settlement.needed, gib=processes_gib, least=COPIES),
         # Its memory twice: while it rewrites its file.
         *COPIES * [_rent(costs, cores=redis.needed, gib=2 * redis_gib)],
-        *COPIES * [_rent(costs, cores=math.ceil(postgres.load * costs.machine.most_cores / plan.busy))],
+        *COPIES * [_rent(costs, cores=math.ceil(postgres.load * costs.machine.max_cores / plan.busy))],
     ]
     machines, cores = (sum(each) for each in zip(*rented, strict=True))
     return Needs(
@@ -175,7 +175,7 @@ def _redis(plan: PlannedSale, costs: Costs) -> Part:
 
 
 def _postgres(plan: PlannedSale, costs: Costs, *, seconds: float) -> Part:
-    load = plan.admitted * costs["postgres_us"] / 1e6 / seconds / costs.machine.most_cores
+    load = plan.admitted * costs["postgres_us"] / 1e6 / seconds / costs.machine.max_cores
     return Part(name=POSTGRES, load=load, needed=max(1, math.ceil(load / plan.busy)), most=plan.skus)
 
 
@@ -183,7 +183,7 @@ def _rent(costs: Costs, *, cores: int, gib: float = 0.0, least: int = 1) -> tupl
     """Return how many machines of one size, `least` or more, have so many cores and GiB, and their cores in all."""
     machine = costs.machine
     wanted = max(cores, math.ceil(gib * machine.cores / machine.memory_gib))
-    count = max(least, math.ceil(wanted / machine.most_cores))
+    count = max(least, math.ceil(wanted / machine.max_cores))
     size = machine.cores
     while size * count < wanted:
         size *= 2

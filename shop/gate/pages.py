@@ -60,8 +60,8 @@ class Pages:
         # Each may have MAX_UPLOAD_BYTES here, and a decoded picture in its thread.
         self._uploads = asyncio.Semaphore(MAX_UPLOADS)
         self._pools = {
-            name: ThreadPool(name, threads=threads, most_waiting=most_waiting)
-            for name, (threads, most_waiting) in SIZES.items()
+            name: ThreadPool(name, threads=threads, max_waiting=max_waiting)
+            for name, (threads, max_waiting) in SIZES.items()
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,12 +69,12 @@ class Pages:
         if UPLOAD in scope.get("extensions", {}) and await self._may_upload(scope):
             async with self._uploads:
                 scope["extensions"][UPLOAD]["allow"]()
-                return await self._serve(scope, receive, send, most_bytes=MAX_UPLOAD_BYTES)
-        return await self._serve(scope, receive, send, most_bytes=MAX_PAGE_BYTES)
+                return await self._serve(scope, receive, send, max_bytes=MAX_UPLOAD_BYTES)
+        return await self._serve(scope, receive, send, max_bytes=MAX_PAGE_BYTES)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, *, most_bytes: int) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, *, max_bytes: int) -> None:
         # Read here, with a limit of size and time: in a thread, a few slow senders would stop every page.
-        body = await read_body(receive, dict(scope["headers"]), most_bytes=most_bytes)
+        body = await read_body(receive, dict(scope["headers"]), max_bytes=max_bytes)
         scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
         if b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
             raise InvalidRequest("a query must not contain NUL")  # PostgreSQL cannot compare with it

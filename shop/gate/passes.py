@@ -23,7 +23,7 @@ class Passes:
     """What one process gives out."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPool("passes", threads=THREADS, most_waiting=MAX_WAITING)
+        self._threads = ThreadPool("passes", threads=THREADS, max_waiting=MAX_WAITING)
 
     def close(self) -> None:
         """Take no more."""

@@ -223,8 +223,8 @@ class Purchases:
         self._late = late
         self._coalescers: dict[int, Coalescer[Asked, Told]] = {}
         self._looks: dict[int, Coalescer[tuple[Asked, Answer], Answer]] = {}
-        self._threads = ThreadPool("tickets", threads=2, most_waiting=64)
-        self._codes = ThreadPool("codes", threads=4, most_waiting=settings.GATE_MAX_WAITING)
+        self._threads = ThreadPool("tickets", threads=2, max_waiting=64)
+        self._codes = ThreadPool("codes", threads=4, max_waiting=settings.GATE_MAX_WAITING)
 
     async def stop(self) -> None:
         """Let what was handed over be decided, and end the threads."""
@@ -387,7 +387,7 @@ class Purchases:
                 return told
 
             coalescer = self._coalescers[sale_id] = Coalescer(
-                admit, self._deliver, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
+                admit, self._deliver, max_per_call=settings.GATE_BATCH, max_waiting=settings.GATE_MAX_WAITING
             )
         return coalescer
 
@@ -401,5 +401,5 @@ class Purchases:
                 return [answer for _, answer in batch]
 
             most = settings.GATE_MAX_WAITING
-            self._looks[sale_id] = Coalescer(look, self._deliver_again, most_per_call=most, most_waiting=most)
+            self._looks[sale_id] = Coalescer(look, self._deliver_again, max_per_call=most, max_waiting=most)
         return self._looks[sale_id]

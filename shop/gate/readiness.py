@@ -30,7 +30,7 @@ class Readiness:
 
     def __init__(self, client: redis.AsyncClient) -> None:
         self._client = client
-        self._threads = ThreadPool("readiness", threads=1, most_waiting=1)
+        self._threads = ThreadPool("readiness", threads=1, max_waiting=1)
         self._question: asyncio.Task[bool] | None = None
         self._watching: asyncio.Task[None] | None = None
 

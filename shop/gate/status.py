@@ -56,7 +56,7 @@ class Statuses:
         self._board = board
         self._late = late
         # Requests that the line forgot are few; somebody who asks for thousands must not hold up priming.
-        self._threads = ThreadPool("status", threads=2, most_waiting=64)
+        self._threads = ThreadPool("status", threads=2, max_waiting=64)
         self._coalescers: dict[str, Coalescer[Asked, Place | None]] = {}
 
     async def entry_of(self, request_id: str) -> SaleEntry:
@@ -144,6 +144,6 @@ class Statuses:
                 return await reading.places_async(self._client, sku, [request_id for request_id, _ in batch])
 
             coalescer = self._coalescers[sku] = Coalescer(
-                read_places, _deliver, most_per_call=settings.GATE_BATCH, most_waiting=settings.GATE_MAX_WAITING
+                read_places, _deliver, max_per_call=settings.GATE_BATCH, max_waiting=settings.GATE_MAX_WAITING
             )
         return coalescer

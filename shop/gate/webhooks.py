@@ -21,11 +21,11 @@ class Notices:
     """The webhooks of one process, for all providers."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPool("notices", threads=8, most_waiting=256)
+        self._threads = ThreadPool("notices", threads=8, max_waiting=256)
 
     async def handle(self, provider_name: str, headers: Headers, receive: Receive) -> dict[str, str]:
         """Return the answer to one notice. Raises InvalidRequest, RequestNotFound, TooLarge, Unavailable."""
-        body = await read_body(receive, headers, most_bytes=MAX_NOTICE_BYTES)
+        body = await read_body(receive, headers, max_bytes=MAX_NOTICE_BYTES)
         return {"result": await self._threads.read(_take, provider_name, headers, body)}
 
     def close(self) -> None:

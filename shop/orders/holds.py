@@ -39,7 +39,7 @@ FROM (SELECT request_id, sale_id FROM shop_order
             AND hold_expires_at <= statement_timestamp()
             AND sale_id <> ALL(ARRAY(SELECT l.id FROM shop_sale l JOIN inventory_stock k ON k.id = l.stock_id
                                      WHERE k.sku = ANY(%(without)s::text[])))
-      ORDER BY hold_expires_at LIMIT %(most)s) o
+      ORDER BY hold_expires_at LIMIT %(limit)s) o
 JOIN shop_sale s ON s.id = o.sale_id JOIN inventory_stock t ON t.id = s.stock_id
 """
 
@@ -100,14 +100,14 @@ def expire_due(cursor: Cursor, *, sku: str, request_ids: Sequence[str]) -> Chang
 
 
 def find_due(
-    cursor: Cursor, *, most: int, ended_within_seconds: int = EVER_SECONDS, without: Iterable[str] = ()
+    cursor: Cursor, *, limit: int, ended_within_seconds: int = EVER_SECONDS, without: Iterable[str] = ()
 ) -> dict[str, list[str]]:
-    """Return up to `most` requests by SKU whose hold is over by the database's clock.
+    """Return up to `limit` requests by SKU whose hold is over by the database's clock.
 
     ended_within_seconds: look only at holds that ended so lately; all are looked at by default.
     without: SKUs that are left out.
     """
-    cursor.execute(DUE, {"most": most, "seconds": ended_within_seconds, "without": array(without)})
+    cursor.execute(DUE, {"limit": limit, "seconds": ended_within_seconds, "without": array(without)})
     due: dict[str, list[str]] = {}
     for sku, name in cursor.fetchall():
         due.setdefault(sku, []).append(name)

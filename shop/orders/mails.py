@@ -42,7 +42,7 @@ REQUEST_HEADER = "X-Fairdrop-Request"
 # warning when it is long.
 LOOK = """
 WITH page AS (SELECT * FROM shop_contact WHERE is_over = %(over)s AND address <> '' AND id > %(after)s
-              ORDER BY id LIMIT %(most)s)
+              ORDER BY id LIMIT %(limit)s)
 SELECT p.id, coalesce(EXISTS (SELECT FROM shop_orderevent e WHERE e.order_id = o.id AND e.id > p.told_event)
                       OR o.state = 'held' AND NOT p.is_warned AND o.hold_expires_at - o.decided_at >= %(long)s
                          AND o.hold_expires_at BETWEEN statement_timestamp() AND statement_timestamp() + %(before)s,
@@ -115,22 +115,22 @@ def stops(request_id: str, secret: str) -> bool:
     return stop_signer().verify(f"{request_id} {find_address(request_id)}", secret)
 
 
-def find_news(*, over: bool, after: int, most: int) -> tuple[list[int], int]:
-    """Look at up to `most` addresses with an id above `after`; return those with news, and the last id looked at.
+def find_news(*, over: bool, after: int, limit: int) -> tuple[list[int], int]:
+    """Look at up to `limit` addresses with an id above `after`; return those with news, and the last id looked at.
 
     over: those of orders of which only a refund may still be told. The last id is 0 when there are no more.
     """
     values: dict[str, Any] = {
         "over": over,
         "after": after,
-        "most": most,
+        "limit": limit,
         "long": MIN_HOLD_TO_WARN,
         "before": WARNED_BEFORE,
     }
     with connection.cursor() as cursor:
         cursor.execute(LOOK, values)
         looked = cursor.fetchall()
-    return [number for number, has_news in looked if has_news], looked[-1][0] if len(looked) == most else 0
+    return [number for number, has_news in looked if has_news], looked[-1][0] if len(looked) == limit else 0
 
 
 def queue_news(contact_id: int) -> int:

@@ -22,12 +22,12 @@ FROM shop_orderevent e JOIN shop_order o ON o.id = e.order_id JOIN shop_sale s O
 WHERE e.id > %(after)s
   AND e.id > (SELECT min(l.cursor) FROM salelog_salelog l JOIN shop_sale kept ON kept.id = l.sale_id
               WHERE kept.stock_id = s.stock_id AND l.is_kept)
-ORDER BY e.id LIMIT %(most)s
+ORDER BY e.id LIMIT %(limit)s
 """
 EVENTS = """
 SELECT number, stock_id, coalesce(sale_id, 0), kind, change, act, role, reason, coalesce(terms_version, 0),
        (extract(epoch FROM at) * 1000000)::bigint
-FROM salelog_lineevent WHERE number > %(after)s ORDER BY number LIMIT %(most)s
+FROM salelog_lineevent WHERE number > %(after)s ORDER BY number LIMIT %(limit)s
 """
 
 NEWEST = """
@@ -89,10 +89,10 @@ def is_decision(change: Change, *, sale_id: int) -> TypeGuard[OrderChange]:
     return isinstance(change, OrderChange) and change.sale_id == sale_id and change.was is State.QUEUED
 
 
-def read_changes(cursor: Cursor, *, after: int, most: int) -> tuple[list[Change], int, bool]:
+def read_changes(cursor: Cursor, *, after: int, limit: int) -> tuple[list[Change], int, bool]:
     """Return what is numbered above `after` and some log lacks, in order; up to which number that is all of it; and
     whether it is all there is."""
-    values = {"after": after, "most": most}
+    values = {"after": after, "limit": limit}
     cursor.execute(SET_INDEX_ONLY)
     cursor.execute(ORDERS, values)
     orders: list[Change] = [
@@ -101,7 +101,7 @@ def read_changes(cursor: Cursor, *, after: int, most: int) -> tuple[list[Change]
     ]
     cursor.execute(EVENTS, values)
     events: list[Change] = [StockEvent(*row) for row in cursor.fetchall()]
-    ends = [found[-1].number for found in (orders, events) if len(found) >= most]
+    ends = [found[-1].number for found in (orders, events) if len(found) >= limit]
     found = sorted((*orders, *events), key=lambda change: change.number)
     if ends:
         return [change for change in found if change.number <= min(ends)], min(ends), False

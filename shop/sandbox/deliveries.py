@@ -35,7 +35,7 @@ UPDATE sandbox_event SET attempts = attempts + 1, due_at = clock_timestamp() + m
 WHERE id IN (SELECT id FROM sandbox_event
              WHERE delivered_at IS NULL AND due_at <= clock_timestamp() AND happened_at > now() - interval '3 days'
                AND (%(event_id)s = '' OR event_id = %(event_id)s)
-             ORDER BY {order} LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+             ORDER BY {order} LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING id
 """
 PUT_OFF = """
@@ -48,11 +48,11 @@ _senders: list[threading.Thread] = []
 _starting = threading.Lock()
 
 
-def send_due(*, most: int = BATCH, event_id: str = "") -> int:
-    """Try each notice that is due, at most `most`; return how many were tried. event_id: only this one."""
+def send_due(*, limit: int = BATCH, event_id: str = "") -> int:
+    """Try each notice that is due, at most `limit`; return how many were tried. event_id: only this one."""
     order = "id DESC" if "shuffled" in settings.SANDBOX_MISCHIEF else "due_at"
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(CLAIM.format(order=order), {"lease": LEASE_SECONDS, "most": most, "event_id": event_id})
+        cursor.execute(CLAIM.format(order=order), {"lease": LEASE_SECONDS, "limit": limit, "event_id": event_id})
         ids = [row[0] for row in cursor.fetchall()]
     events = Event.objects.select_related("charge").in_bulk(ids)
     for number in ids:
@@ -120,7 +120,7 @@ def _send_for_ever() -> None:
     while True:
         event_id = _waiting.get()
         try:
-            send_due(most=1, event_id=event_id)
+            send_due(limit=1, event_id=event_id)
         except (DatabaseError, InterfaceError) as error:
             log.warning("notice left to the worker", action="notice_left_to_worker", error=str(error))
         finally:

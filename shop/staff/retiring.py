@@ -41,12 +41,12 @@ def retire(slug: str, *, actor: str, reason: str = "") -> str:
     return gettext("retired") if forgotten else gettext("retired; the reconciler lets Redis forget it")
 
 
-def due(*, most: int, after_id: int) -> list[tuple[int, str]]:
-    """Return up to `most` sales (id, slug) with an id above `after_id` that ended long enough ago to be retired."""
+def due(*, limit: int, after_id: int) -> list[tuple[int, str]]:
+    """Return up to `limit` sales (id, slug) with an id above `after_id` that ended long enough ago to be retired."""
     ended = Sale.objects.filter(
         retired_at__isnull=True, closes_at__lte=Now() - timedelta(seconds=settings.RETIRE_AFTER_SECONDS)
     )
-    return list(ended.filter(pk__gt=after_id).order_by("pk").values_list("pk", "slug")[:most])
+    return list(ended.filter(pk__gt=after_id).order_by("pk").values_list("pk", "slug")[:limit])
 
 
 def mark_retired(slug: str, *, actor: str, reason: str = "") -> str:

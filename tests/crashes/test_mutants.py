@@ -105,7 +105,7 @@ def an_eager_expirer(sku: str) -> SaleCard:
     holds.cancel(second, buyer=BUYERS[1])
     for _ in range(3):
         with transaction.atomic(), connection.cursor() as cursor:
-            due = holds.find_due(cursor, most=100_000).get(sku, [])
+            due = holds.find_due(cursor, limit=100_000).get(sku, [])
             holds.expire_due(cursor, sku=sku, request_ids=due)
     return card
 

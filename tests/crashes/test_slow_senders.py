@@ -128,11 +128,11 @@ def test_one_address_takes_nothing_from_another(
     assert seconds <= SECONDS_TO_CLOSE
     refused = crowd.refused[b"HTTP/1.1 503"]
     if limit:
-        assert crowd.most_connections <= limit + SPARE_CONNECTIONS
+        assert crowd.max_connections <= limit + SPARE_CONNECTIONS
         assert refused > 0
         assert crowd.more_bytes <= MORE_BYTES
     else:
-        assert (crowd.most_connections > CROWD // 4 + SPARE_CONNECTIONS, refused) == (True, 0)
+        assert (crowd.max_connections > CROWD // 4 + SPARE_CONNECTIONS, refused) == (True, 0)
 
 
 class Crowd:
@@ -147,7 +147,7 @@ class Crowd:
         self._process = next(each for each in psutil.Process().children(recursive=True) if listens(each, web.port))
         assert web.get("/api/v1/sales").status == 200
         self._bytes = self._process.memory_info().rss
-        self.more_bytes = self.most_connections = self.served = self._came = 0
+        self.more_bytes = self.max_connections = self.served = self._came = 0
         self._most_open = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES
         self.lives: list[float] = []
         self.refused: Counter[bytes] = Counter()
@@ -193,14 +193,14 @@ class Crowd:
     def said(self) -> str:
         """What was seen, in one line."""
         return (
-            f"{len(self.lives):,} ended, {dict(+self.refused)}, {self.most_connections:,} open at most, "
+            f"{len(self.lives):,} ended, {dict(+self.refused)}, {self.max_connections:,} open at most, "
             f"{self.more_bytes / 2**20:.1f} MiB more, a buyer served {self.served} times"
         )
 
     def _look(self) -> None:
         self.served += self._web.call("POST", "/api/v1/buyers", timeout_seconds=60).status == 201
         self.more_bytes = max(self.more_bytes, self._process.memory_info().rss - self._bytes)
-        self.most_connections = max(self.most_connections, self._process.num_fds())
+        self.max_connections = max(self.max_connections, self._process.num_fds())
 
 
 def listens(process: psutil.Process, port: int) -> bool:

@@ -116,7 +116,7 @@ def read(card: SaleCard, *, after: int) -> list[Change]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT stock_id FROM shop_sale WHERE id = %s", [card.sale_id])
         (stock_id,) = cursor.fetchone()
-        changes, _, is_whole = read_changes(cursor, after=after, most=1000)
+        changes, _, is_whole = read_changes(cursor, after=after, limit=1000)
     assert is_whole
     return [change for change in changes if change.stock_id == stock_id]
 

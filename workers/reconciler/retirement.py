@@ -46,7 +46,7 @@ class Retirement:
             if time.monotonic() < self._next_pass_at:
                 return 0
             self._next_pass_at = time.monotonic() + PASS_SECONDS
-        retired, sales = 0, retiring.due(most=MAX_A_ROUND, after_id=self._after_id)
+        retired, sales = 0, retiring.due(limit=MAX_A_ROUND, after_id=self._after_id)
         for sale_id, slug in sales:
             self._throttle()
             self._after_id = sale_id

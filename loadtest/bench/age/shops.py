@@ -68,7 +68,7 @@ FROM (SELECT state, extract(epoch FROM changed_at - hold_expires_at)::float8 AS 
       FROM shop_order WHERE sale_id = %s) AS ended
 """
 
-MOST_ORDERS = "SELECT buyer, count(*) FROM shop_order WHERE state = 'paid' GROUP BY buyer ORDER BY 2 DESC, 1 LIMIT 1"
+MAX_ORDERS = "SELECT buyer, count(*) FROM shop_order WHERE state = 'paid' GROUP BY buyer ORDER BY 2 DESC, 1 LIMIT 1"
 
 
 def make_live_sales() -> None:
@@ -116,7 +116,7 @@ def looks_ms() -> dict[str, list[float]]:
 
     def find_due() -> None:
         with database.get().cursor() as cursor:
-            holds.find_due(cursor, most=MAX_A_ROUND, ended_within_seconds=RECENT_SECONDS)
+            holds.find_due(cursor, limit=MAX_A_ROUND, ended_within_seconds=RECENT_SECONDS)
 
     # What is to be asked, and not the asking: that takes what the provider takes.
     kinds = [kind.query.sql_with_params() for name in settings.PAYMENT_PROVIDERS for kind in recovery.due(name)]
@@ -144,7 +144,7 @@ def looks_ms() -> dict[str, list[float]]:
 
 def token_of_old_buyer() -> str:
     """Return the token of a buyer with more orders than anybody. Raises LoadFailed when they fill no page."""
-    buyer, orders = one_row(MOST_ORDERS)
+    buyer, orders = one_row(MAX_ORDERS)
     if orders < ORDERS_PER_PAGE:
         raise LoadFailed(f"nobody has more than {orders} orders with units")
     return buyers.token_of(buyer)

@@ -98,7 +98,7 @@ class ArrivalRun(LoadLoop):
         with self._running(stays=stays):
             self._begins = time.monotonic() + (0.0 if begins_at is None else begins_at - time.time())
             if begins_at is not None and self._begins < time.monotonic():
-                raise LoadFailed(f"{self._most:,} connections were not open in time")
+                raise LoadFailed(f"{self._max_connections:,} connections were not open in time")
             # Asleep, not looking: what nobody has asked for yet must not cost anything.
             time.sleep(max(0.0, self._begins - time.monotonic() - AWAKE_SECONDS))
             self._heard = self._begins

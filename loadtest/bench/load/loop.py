@@ -77,7 +77,7 @@ class LoadLoop(ABC):
     stall_seconds = STALL_SECONDS
 
     def __init__(self, port: int, *, connections: int) -> None:
-        self._port, self._most = port, connections
+        self._port, self._max_connections = port, connections
         self._poll = select.epoll()
         self._connections: dict[int, Wire] = {}
         self._resting: deque[Wire] = deque()
@@ -107,7 +107,7 @@ class LoadLoop(ABC):
         first_call: sent and answered on each, because a server soon ends a connection that has said nothing. Raises
         LoadFailed, OSError.
         """
-        for _ in range(self._most):
+        for _ in range(self._max_connections):
             opened = socket.create_connection((HOST, self._port), timeout=self.connect_seconds)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connections[opened.fileno()] = connection = Wire(opened)

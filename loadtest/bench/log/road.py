@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from django.db import connection
+from django.db import connection, transaction
 
 from inventory.postgres import SET_INDEX_ONLY
 from inventory.redis import connect
@@ -77,15 +77,14 @@ class LagWatch:
 
     def _watch(self) -> None:
         try:
-            with connection.cursor() as cursor:
-                cursor.execute(SET_INDEX_ONLY.replace("LOCAL ", ""))  # a look must not be what slows the shop
             while not self._stopping.wait(LOOK_SECONDS):
                 self._look()
         finally:
             connection.close()
 
     def _look(self) -> None:
-        with connection.cursor() as cursor:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(SET_INDEX_ONLY)  # a look must not be what slows the shop
             cursor.execute(UNPUBLISHED, [self._sale_id])
             row = cursor.fetchone()
         if row is not None:

@@ -51,7 +51,7 @@ class Pressure:
 
     step_seconds: float = 4.0
     step_warm_up_seconds: float = 1.0
-    most_steps: int = 8
+    max_steps: int = 8
     calm_seconds: float = 6.0
     overload_seconds: float = 60.0
     after_seconds: float = 15.0
@@ -149,7 +149,7 @@ def spread(values: Sequence[float]) -> float:
 def measure_overload(fixture: Fixture, shop: RunningShop, *, pressure: Pressure) -> OverloadRun:
     """Find the knee, go beyond it, come back. Raises LoadFailed when there is no rate at which the shop keeps up."""
     steps: list[Step] = []
-    while len(steps) < pressure.most_steps and (offered := next_offer(steps)) is not None:
+    while len(steps) < pressure.max_steps and (offered := next_offer(steps)) is not None:
         steps.append(repeat_disturbed(partial(_step, fixture, shop, offered=offered, pressure=pressure)))
     knee = knee_of(steps)
     if knee is None:

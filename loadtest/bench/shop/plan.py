@@ -52,7 +52,7 @@ QUICK = Plan(
     pressure=Pressure(
         step_seconds=1.5,
         step_warm_up_seconds=0.5,
-        most_steps=3,
+        max_steps=3,
         calm_seconds=3.0,
         overload_seconds=5.0,
         after_seconds=5.0,
@@ -93,7 +93,7 @@ METHOD = (
     "{pressure.overload_seconds:g} s, {pressure.calm:g} × again for {pressure.after_seconds:g} s on the same "
     "connections. Goodput: orders decided in PostgreSQL within the overload. Normal again: from then on the p99 of "
     "every second is within {pressure.tolerance:g} × of what it was before.",
-    "Cost: {scale.spread_over:,} purchases spread evenly over 1 to {most_skus} SKUs, each SKU a fresh one, "
+    "Cost: {scale.spread_over:,} purchases spread evenly over 1 to {max_skus} SKUs, each SKU a fresh one, "
     "{scale.rounds} rounds; and {scale.at_length:,} purchases at the end and the front of a line in which 1,000 to "
     "{longest_line:,} wait, on its way up and again on its way down, begun when Redis does not rewrite its file. "
     "Admission by its script, then the real settler; CPU time of PostgreSQL, Valkey and the settler together. Memory: "
@@ -107,4 +107,4 @@ METHOD = (
 
 def method_of(plan: Plan) -> list[str]:
     """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan, most_skus=max(plan.scale.skus), longest_line=max(plan.scale.lines))
+    return filled(METHOD, plan, max_skus=max(plan.scale.skus), longest_line=max(plan.scale.lines))

@@ -63,7 +63,7 @@ class Board:
         self._catalogue_at = 0.0
         self._failed_at = -CATALOGUE_SECONDS
         self._loading = asyncio.Lock()
-        self._threads = ThreadPool("catalogue", threads=2, most_waiting=64)
+        self._threads = ThreadPool("catalogue", threads=2, max_waiting=64)
         self._priming: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._watchers: list[Callable[[SaleEntry], None]] = []

@@ -25,7 +25,7 @@ class PastSales:
     """The retired sales that one process was asked for lately."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPool("past", threads=2, most_waiting=64)
+        self._threads = ThreadPool("past", threads=2, max_waiting=64)
         self._seen: OrderedDict[Hashable, tuple[float, SaleEntry | None]] = OrderedDict()
 
     def recall(self, name: str | int) -> SaleEntry | None:

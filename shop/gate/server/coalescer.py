@@ -16,10 +16,10 @@ Reply = TypeVar("Reply")
 
 
 class Coalescer(Generic[Item, Reply]):
-    """call: takes up to `most_per_call` items and returns a reply for each, in order.
+    """call: takes up to `max_per_call` items and returns a reply for each, in order.
 
     deliver: gets each item with its reply, or with the error that came instead; it must not wait.
-    most_waiting: how many may wait; the next one is refused at once.
+    max_waiting: how many may wait; the next one is refused at once.
     """
 
     def __init__(
@@ -27,13 +27,13 @@ class Coalescer(Generic[Item, Reply]):
         call: Callable[[Sequence[Item]], Awaitable[Sequence[Reply]]],
         deliver: Callable[[Item, Reply | FairdropError], None],
         *,
-        most_per_call: int,
-        most_waiting: int,
+        max_per_call: int,
+        max_waiting: int,
     ) -> None:
         self._call = call
         self._deliver = deliver
-        self._most_per_call = most_per_call
-        self._most_waiting = most_waiting
+        self._max_per_call = max_per_call
+        self._max_waiting = max_waiting
         self._waiting: list[Item] = []
         self._runner: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -41,11 +41,11 @@ class Coalescer(Generic[Item, Reply]):
     @property
     def is_full(self) -> bool:
         """Say whether the next item would be refused."""
-        return len(self._waiting) >= self._most_waiting
+        return len(self._waiting) >= self._max_waiting
 
     def submit(self, item: Item) -> None:
         """Send `item` with the next call. Raises Unavailable if full."""
-        if len(self._waiting) >= self._most_waiting:
+        if len(self._waiting) >= self._max_waiting:
             raise Unavailable("Too many are asking in this instant; your place, if you have one, is kept.")
         self._waiting.append(item)
         if self._runner is None:
@@ -60,8 +60,8 @@ class Coalescer(Generic[Item, Reply]):
     async def _run(self) -> None:
         try:
             while self._waiting:
-                batch = self._waiting[: self._most_per_call]
-                del self._waiting[: self._most_per_call]
+                batch = self._waiting[: self._max_per_call]
+                del self._waiting[: self._max_per_call]
                 await self._answer(batch)
         finally:
             self._runner = None

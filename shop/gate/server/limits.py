@@ -52,15 +52,15 @@ TOO_MANY_OF_ONE = plain_problem("unavailable", 503, "Too many connections from y
 
 
 class AddressLimit:
-    """How much each address holds of something. most: as much as one address may hold; 0: no limit."""
+    """How much each address holds of something. limit: as much as one address may hold; 0: no limit."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._held: Counter[str] = Counter()
 
     def take(self, address: str) -> bool:
         """Count one more for `address`; say False, and count nothing, when it holds as many as it may."""
-        if self._most and self._held[address] >= self._most:
+        if self._limit and self._held[address] >= self._limit:
             return False
         self._held[address] += 1
         return True

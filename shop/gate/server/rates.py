@@ -25,18 +25,18 @@ class Rates:
     """Two token buckets for each call: its address's and its network's. Of each is kept when it will be full, no more.
 
     at_once: so much an address may do in one moment; per_second: so much of it comes back; at_once 0: no limit.
-    most: so many are kept. A bucket that is full again is forgotten; where too few are, one that was not used while
+    max_buckets: so many are kept. A full bucket is forgotten; where too few are full, one that was not used while
     half as many others were is forgotten too, and full again.
     """
 
-    def __init__(self, at_once: float, per_second: float, *, most: int = MAX_KEPT // KINDS) -> None:
+    def __init__(self, at_once: float, per_second: float, *, max_buckets: int = MAX_KEPT // KINDS) -> None:
         self._limited = at_once > 0
         self._interval = 1 / (per_second or 1)
         self._network_interval = self._interval / ADDRESSES_OF_A_NETWORK
         # How far ahead the moment at which it is full may be for one more to be in it.
         self._depth = (at_once - 1) * self._interval + ROUNDING_SECONDS
         self._network_depth = (at_once * ADDRESSES_OF_A_NETWORK - 1) * self._network_interval + ROUNDING_SECONDS
-        self._half = max(1, most // 2 - 4)  # a call adds two, and so does what is given back
+        self._half = max(1, max_buckets // 2 - 4)  # a call adds two, and so does what is given back
         self._look_at = min(LOOK_AT, self._half)
         self._young: dict[str, float] = {}
         self._old: dict[str, float] = {}

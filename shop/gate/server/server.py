@@ -100,8 +100,8 @@ def serve(application: Any, *, host: str, port: int, shared: bool, drain_seconds
     # uvicorn raises the signal again when it has stopped; an orderly end is no failure.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda _number, _frame: None)
-    if (most := raise_open_files()) < MAX_CONNECTIONS:
-        log.warning("few open files", action="few_open_files", most=most, connections=MAX_CONNECTIONS)
+    if (limit := raise_open_files()) < MAX_CONNECTIONS:
+        log.warning("few open files", action="few_open_files", limit=limit, connections=MAX_CONNECTIONS)
     server = server_of(application, host=host, port=port, drain_seconds=drain_seconds)
     server.run([_shared_socket(host, port)] if shared else None)
 
@@ -118,8 +118,8 @@ def raise_open_files() -> int:
 def server_of(application: Any, *, host: str, port: int, drain_seconds: float = 0.0) -> Server:
     """Return a server that does not listen yet."""
     # Behind a proxy of ours all connections come from its address; it limits them itself (docker/nginx.conf).
-    most = 0 if settings.TRUSTED_PROXIES else settings.GATE_MAX_CONNECTIONS_PER_ADDRESS
-    GateProtocol.addresses = AddressLimit(most)
+    limit = 0 if settings.TRUSTED_PROXIES else settings.GATE_MAX_CONNECTIONS_PER_ADDRESS
+    GateProtocol.addresses = AddressLimit(limit)
     config = uvicorn.Config(
         application,
         host=host,

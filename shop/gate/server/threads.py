@@ -20,18 +20,18 @@ Result = TypeVar("Result")
 
 
 class ThreadPool:
-    """A few threads for one kind of work. threads: how many; most_waiting: how many calls may be under way or wait."""
+    """A few threads for one kind of work. threads: how many; max_waiting: how many calls may be under way or wait."""
 
-    def __init__(self, name: str, *, threads: int, most_waiting: int) -> None:
+    def __init__(self, name: str, *, threads: int, max_waiting: int) -> None:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
         self._free = asyncio.Semaphore(threads)
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._waiting = 0
 
     @property
     def is_full(self) -> bool:
         """Say whether the next call would be refused."""
-        return self._waiting >= self._most_waiting
+        return self._waiting >= self._max_waiting
 
     async def run(self, call: Callable[[], Result], *, left: asyncio.Future[Any] | None = None) -> Result:
         """Return what `call` returns. left: is done when nobody waits for it; a call that began goes on all the same.

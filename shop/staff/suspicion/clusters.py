@@ -54,9 +54,9 @@ WHERE o.sale_id = %(sale_id)s
 CLUSTERS = """
 SELECT mark, count(*), count(DISTINCT buyer), coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0),
        coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0), min(seq), max(seq),
-       (array_agg(id ORDER BY id))[1:%(most_orders)s]
+       (array_agg(id ORDER BY id))[1:%(max_orders)s]
 FROM ({source}) AS each_of_it GROUP BY mark, part HAVING count(DISTINCT buyer) >= %(least)s
-ORDER BY count(DISTINCT buyer) DESC, mark, min(seq) LIMIT %(most)s
+ORDER BY count(DISTINCT buyer) DESC, mark, min(seq) LIMIT %(limit)s
 """
 SOURCES = {Kind.NETWORK: (NETWORK, 3), Kind.TIMING: (TIMING, 3), Kind.CARD: (CARD, 2), Kind.MAIL: (MAIL, 2)}
 
@@ -92,8 +92,8 @@ def find_clusters(sale_id: int, kind: Kind) -> list[Cluster]:
         "sale_id": sale_id,
         "least": least,
         "burst_us": BURST_MS * 1000,
-        "most": MAX_CLUSTERS,
-        "most_orders": MAX_ORDERS,
+        "limit": MAX_CLUSTERS,
+        "max_orders": MAX_ORDERS,
     }
     with connection.cursor() as cursor:
         cursor.execute(CLUSTERS.format(source=source), values)

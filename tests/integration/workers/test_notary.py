@@ -117,7 +117,7 @@ def test_what_every_log_has_is_not_read_again(card: SaleCard) -> None:
 
     def unread() -> list[int]:
         with connection.cursor() as cursor:
-            changes, _, _ = read_changes(cursor, after=before, most=1000)
+            changes, _, _ = read_changes(cursor, after=before, limit=1000)
         return [change.number for change in changes]
 
     before = SaleLog.objects.get(sale_id=card.sale_id).cursor

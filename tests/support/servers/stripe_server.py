@@ -22,7 +22,7 @@ import stripe
 from tests.support.stripe_shapes import definitions, example, faults_of, read_form
 
 API_KEY, WEBHOOK_SECRET = "sk_test_of_these_tests", "whsec_of_these_tests"
-SHORTEST_SECONDS, LONGEST_SECONDS = 30 * 60, 24 * 3600
+MIN_SECONDS, MAX_SECONDS = 30 * 60, 24 * 3600
 Object = dict[str, Any]
 
 
@@ -100,7 +100,7 @@ class StripeServer(ThreadingHTTPServer):
         price, now = item["price_data"], int(time.time())
         self.titles.append(price["product_data"]["name"])
         ends = int(wish["expires_at"])
-        if not SHORTEST_SECONDS <= ends - now <= LONGEST_SECONDS:
+        if not MIN_SECONDS <= ends - now <= MAX_SECONDS:
             raise Refused(400, "invalid_request_error", "expires_at must be 30 minutes to 24 hours away.")
         total = int(price["unit_amount"]) * int(item["quantity"])
         session = example(

@@ -36,7 +36,7 @@ class Line:
 
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
-        self.under_way = self.most_under_way = 0
+        self.under_way = self.max_under_way = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.errors: list[BaseException] = []
@@ -44,7 +44,7 @@ class Line:
     async def call(self, items: Sequence[int]) -> list[int]:
         self.calls.append(list(items))
         self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
+        self.max_under_way = max(self.max_under_way, self.under_way)
         await self.gate.wait()
         self.under_way -= 1
         if self.errors:
@@ -56,13 +56,13 @@ class Asked:
     """A coalescer whose callers wait for a future each."""
 
     def __init__(
-        self, call: Callable[[Sequence[int]], Awaitable[Sequence[int]]], *, most_per_call: int, most_waiting: int
+        self, call: Callable[[Sequence[int]], Awaitable[Sequence[int]]], *, max_per_call: int, max_waiting: int
     ) -> None:
         async def call_with_numbers(items: Sequence[tuple[int, asyncio.Future[int]]]) -> Sequence[int]:
             return await call([number for number, _ in items])
 
         self.coalescer: Coalescer[tuple[int, asyncio.Future[int]], int] = Coalescer(
-            call_with_numbers, self._deliver, most_per_call=most_per_call, most_waiting=most_waiting
+            call_with_numbers, self._deliver, max_per_call=max_per_call, max_waiting=max_waiting
         )
         self.told: list[int | FairdropError] = []
         self.refuses_to_hear: set[int] = set()
@@ -86,9 +86,9 @@ class Asked:
 
 
 def coalescer(
-    call: Callable[[Sequence[int]], Awaitable[Sequence[int]]], *, most_per_call: int = 100, most_waiting: int = 100
+    call: Callable[[Sequence[int]], Awaitable[Sequence[int]]], *, max_per_call: int = 100, max_waiting: int = 100
 ) -> Asked:
-    return Asked(call, most_per_call=most_per_call, most_waiting=most_waiting)
+    return Asked(call, max_per_call=max_per_call, max_waiting=max_waiting)
 
 
 async def until_called(line: Line, *, calls: int = 1) -> None:
@@ -130,17 +130,17 @@ async def test_what_arrives_meanwhile_goes_with_the_next_call() -> None:
 @in_a_loop
 async def test_only_one_call_is_under_way() -> None:
     line = Line()
-    asked = coalescer(line.call, most_per_call=3)
+    asked = coalescer(line.call, max_per_call=3)
     await asyncio.gather(*(asked.submit(number) for number in range(10)))
     assert line.calls == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
-    assert line.most_under_way == 1
+    assert line.max_under_way == 1
 
 
 @in_a_loop
 async def test_one_too_many_is_refused_at_once_and_the_others_are_served() -> None:
     line = Line()
     line.gate.clear()
-    asked = coalescer(line.call, most_waiting=2)
+    asked = coalescer(line.call, max_waiting=2)
     under_way = asked.submit(0)
     await until_called(line)
     assert not asked.coalescer.is_full
@@ -185,7 +185,7 @@ async def test_a_failed_call_fails_everybody_who_waits() -> None:
     line = Line()
     line.gate.clear()
     line.errors = [RedisUnavailable()]
-    asked = coalescer(line.call, most_per_call=1)
+    asked = coalescer(line.call, max_per_call=1)
     under_way = asked.submit(0)
     await until_called(line)
     behind = [asked.submit(number) for number in (1, 2)]
@@ -209,7 +209,7 @@ async def test_a_mistake_of_ours_is_reported_and_answered_as_unavailable() -> No
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
     mistake = KeyError("ours")
     line.errors = [mistake]
-    asked = coalescer(line.call, most_per_call=1)
+    asked = coalescer(line.call, max_per_call=1)
     futures = [asked.submit(number) for number in (1, 2)]
     assert [await outcome(each) for each in futures] == [Unavailable, 20]
     assert reported == [mistake]
@@ -269,7 +269,7 @@ async def test_a_mistake_in_telling_one_takes_nobody_along() -> None:
 async def test_it_finishes_when_everybody_was_told() -> None:
     line = Line()
     line.gate.clear()
-    asked = coalescer(line.call, most_per_call=1)
+    asked = coalescer(line.call, max_per_call=1)
     futures = [asked.submit(number) for number in (1, 2)]
     await until_called(line)
     finish = asyncio.ensure_future(asked.coalescer.finish())

@@ -241,7 +241,7 @@ def test_control_without_the_bound_every_line_is_written() -> None:
 
 
 def test_after_a_while_a_place_may_write_again_and_what_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, bound = 100.0, logs.Bounded(most=2, seconds=60.0)
+    now, bound = 100.0, logs.Bounded(limit=2, seconds=60.0)
     monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now))
     record = logging.LogRecord("any", logging.WARNING, "settler.py", 7, "away", None, None)
     assert [bound.filter(record) for _ in range(4)] == [True, True, False, False]
@@ -254,7 +254,7 @@ def test_after_a_while_a_place_may_write_again_and_what_was_left_out_is_said(mon
 
 
 def test_what_was_left_out_is_said_by_itself() -> None:
-    bound = logs.Bounded(most=1, seconds=0.01)
+    bound = logs.Bounded(limit=1, seconds=0.01)
     record = logging.LogRecord("any", logging.ERROR, "settler.py", 7, "away", None, None)
     with structlog.testing.capture_logs() as told:
         assert [bound.filter(record), bound.filter(record)] == [True, False]

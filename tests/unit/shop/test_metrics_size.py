@@ -34,8 +34,8 @@ def sale(number: int) -> Any:
     )
 
 
-@pytest.mark.parametrize(("live", "most_bytes"), [(50, 100_000), (1_000, 1_000_000)])
-def test_the_page_is_bounded_by_live_sales(live: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("live", "max_bytes"), [(50, 100_000), (1_000, 1_000_000)])
+def test_the_page_is_bounded_by_live_sales(live: int, max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "REFUSED", dict.fromkeys(map(str, range(40)), 10**6))
     for name in client.script_names()[:12]:  # a web process runs about ten
         client.SCRIPT_SECONDS.observe(0.002, name)
@@ -43,21 +43,21 @@ def test_the_page_is_bounded_by_live_sales(live: int, most_bytes: int, monkeypat
     monkeypatch.setattr(WATCH, "seen", nodes)
     board: Any = SimpleNamespace(counted=lambda: [sale(number) for number in range(live)])
     text = metrics.render(board, cast(Any, SimpleNamespace(count=10_000)))
-    assert len(text) <= most_bytes
+    assert len(text) <= max_bytes
     assert text.count(b"fairdrop_available{") == live
     shown = {name.decode() for name in re.findall(rb"^# TYPE (fairdrop_\w+)", text, re.MULTILINE)}
     families = [part for part in metrics.parts(board, cast(Any, SimpleNamespace(count=0))) if not callable(part)]
     assert {page_name(family) for collector in families for family in collector.collect()} <= shown
 
 
-@pytest.mark.parametrize(("live", "most_bytes"), [(50, 100_000), (1_000, 1_000_000)])
-def test_the_page_of_a_reconciler_too(live: int, most_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("live", "max_bytes"), [(50, 100_000), (1_000, 1_000_000)])
+def test_the_page_of_a_reconciler_too(live: int, max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     units = {"available": 123_456, "held": 98_765, "sold": 1_234_567}
     seen = Seen(units=units, undecided=654_321, oldest_seconds=12.345678, idle_seconds=12.345678, dead_letters=12)
     gauges = Gauges()
     monkeypatch.setattr(gauges, "_skus", {f"{number:04}".ljust(SKU_LETTERS, "k"): seen for number in range(live)})
     text = page.render("reconciler", gauges)
-    assert len(text) <= most_bytes
+    assert len(text) <= max_bytes
     assert text.count(b"fairdrop_line_undecided{") == live
 
 

@@ -90,7 +90,7 @@ def test_no_limit_is_none(clock: Clock) -> None:
 
 
 def test_the_oldest_are_forgotten_and_who_calls_on_is_not(clock: Clock) -> None:
-    limits = Rates(5, 0.001, most=100)
+    limits = Rates(5, 0.001, max_buckets=100)
     taken(limits, HOME, calls=5)
     for number in range(1000):
         limits.take((f"10.{number}", f"net-{number}"))
@@ -106,19 +106,19 @@ def test_the_oldest_are_forgotten_and_who_calls_on_is_not(clock: Clock) -> None:
 
 def test_what_is_full_again_is_not_kept(clock: Clock) -> None:
     """The control: where nothing comes back, every one of them is."""
-    for per_second, most in ((2, 3 * LOOK_AT), (0.001, 8 * LOOK_AT)):
+    for per_second, max_buckets in ((2, 3 * LOOK_AT), (0.001, 8 * LOOK_AT)):
         limits = Rates(5, per_second)
         for number in range(4 * LOOK_AT):
             limits.take((f"10.{number}", f"net-{number}"))
             clock.now += 0.001
-        assert 0 < len(limits) <= most
+        assert 0 < len(limits) <= max_buckets
         assert (len(limits) == 8 * LOOK_AT) is (per_second < 1)
 
 
 def test_a_million_addresses_take_no_more_memory_than_they_may() -> None:
     process = psutil.Process()
     before = process.memory_info().rss
-    limits = Rates(1000, 0.001, most=MAX_KEPT)  # none is full again before the end
+    limits = Rates(1000, 0.001, max_buckets=MAX_KEPT)  # none is full again before the end
     for number in range(MAX_KEPT):
         limits.take((f"{number >> 16}.{number >> 8 & 255}.{number & 255}.1", f"{number >> 16}.{number >> 8 & 255}"))
     assert MAX_KEPT // 2 <= len(limits) <= MAX_KEPT

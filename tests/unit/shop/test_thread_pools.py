@@ -26,7 +26,7 @@ LOGIN = b"POST /admin/login/ HTTP/1.1\r\nHost: shop\r\nContent-Length: 1\r\n\r\n
 def test_a_full_pool_refuses_at_once() -> None:
     async def fill() -> None:
         go_on = threading.Event()
-        pool = ThreadPool("test", threads=1, most_waiting=2)
+        pool = ThreadPool("test", threads=1, max_waiting=2)
         taken = [asyncio.ensure_future(pool.run(go_on.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         assert pool.is_full
@@ -47,7 +47,7 @@ def test_a_call_whose_caller_left_is_not_begun(leaves: bool) -> None:
     async def leave() -> list[str]:
         begun: list[str] = []
         go_on = threading.Event()
-        pool = ThreadPool("test", threads=1, most_waiting=3)
+        pool = ThreadPool("test", threads=1, max_waiting=3)
         left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         first = asyncio.ensure_future(pool.run(go_on.wait, left=left))
         await asyncio.sleep(0)
@@ -160,7 +160,7 @@ def test_who_is_cancelled_as_their_turn_comes_leaves_it_to_the_next(turns_later:
     """Whichever turn of the event loop it is: the next call is run, and the pool has its one thread again."""
 
     async def scene() -> str:
-        pool, go_on = ThreadPool("test", threads=1, most_waiting=9), threading.Event()
+        pool, go_on = ThreadPool("test", threads=1, max_waiting=9), threading.Event()
         try:
             first = asyncio.ensure_future(pool.run(go_on.wait))
             await asyncio.sleep(0.01)

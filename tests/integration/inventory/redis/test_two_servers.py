@@ -92,14 +92,14 @@ def test_both_servers_give_the_same_answers_in_the_same_order(
 
 def differ(talk: Conversation, old: list[Answer], new: list[Answer]) -> bool:
     try:
-        assert_alike([talk], [old], [new], most_ended=1)
+        assert_alike([talk], [old], [new], max_ended=1)
     except AssertionError:
         return True
     return False
 
 
 def assert_alike(
-    found: list[Conversation], old: list[list[Answer]], new: list[list[Answer]], *, most_ended: float = 0.05
+    found: list[Conversation], old: list[list[Answer]], new: list[list[Answer]], *, max_ended: float = 0.05
 ) -> None:
     different, ended = [], 0
     for conversation, first, second in zip(found, old, new, strict=True):
@@ -113,7 +113,7 @@ def assert_alike(
                 different.append((conversation.delivery, request.text, before, now))
     assert not different, f"{len(different)} differ, the first: {different[:3]}"
     assert [len(each) for each in new] == [each.wanted for each in found]
-    assert ended <= len(found) * most_ended
+    assert ended <= len(found) * max_ended
 
 
 def refuses_unread(request: Request, answer: Answer) -> bool:

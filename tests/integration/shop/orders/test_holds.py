@@ -159,7 +159,7 @@ def test_a_hold_that_should_have_ended_long_ago_is_found_by_the_whole_sweep(card
     road.settle_line(card)
     let_holds_end(name, seconds_ago=late_seconds)
     with connection.cursor() as cursor:
-        lately = holds.find_due(cursor, most=9, ended_within_seconds=60)
+        lately = holds.find_due(cursor, limit=9, ended_within_seconds=60)
         assert (name in lately.get(card.sku, [])) is (late_seconds < 60)
     assert expire(card) >= 1
     assert states(card, [name]) == [State.EXPIRED]
@@ -258,7 +258,7 @@ def make_ended_holds(cursor: Any, card: SaleCard, *, count: int) -> None:
 
 def blocks_read(cursor: Any, *, ended_within_seconds: int) -> int:
     """Return how many blocks PostgreSQL looks at in one sweep."""
-    values = {"without": "{}", "most": 10, "seconds": ended_within_seconds}
+    values = {"without": "{}", "limit": 10, "seconds": ended_within_seconds}
     cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + holds.DUE, values)
     ((plan,),) = cursor.fetchall()
     (plan,) = json.loads(plan) if isinstance(plan, str) else plan

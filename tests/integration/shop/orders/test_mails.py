@@ -497,7 +497,7 @@ def test_addresses_are_looked_at_a_page_at_a_time_and_none_is_forgotten(new_card
     road.settle_line(card)
     found, after = [], 0
     for _ in range(4):
-        news, after = mails.find_news(over=False, after=after, most=2)
+        news, after = mails.find_news(over=False, after=after, limit=2)
         found += news
     assert len(set(found)) == 5
     assert after in Contact.objects.values_list("id", flat=True)  # it began at the front again
@@ -514,6 +514,6 @@ def test_ten_thousand_addresses_without_news_cost_a_look_little(new_card: Callab
         cursor.execute("ANALYZE shop_contact")
     looks: list[list[int]] = []
     assert_waits_at_most(
-        0.25, lambda: seconds_of(lambda: looks.append(mails.find_news(over=False, after=0, most=2000)[0]))
+        0.25, lambda: seconds_of(lambda: looks.append(mails.find_news(over=False, after=0, limit=2000)[0]))
     )
     assert looks[-1] == []
