@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from inventory.states import Reason, State
@@ -71,7 +72,18 @@ class LogState:
 
 
 def leaf_text(leaf: Mapping[str, Any], *, index: int, at_us: int) -> bytes:
-    """Return a leaf as it is published."""
+    """Return a leaf as it is published: its fields by their names, in JSON without spaces."""
+    # What nearly all leaves are is written by hand, which costs a quarter of the encoder.
+    if leaf["kind"] == "admitted" and len(leaf) == 7:
+        text = (
+            f'{{"at":{at_us},"holder":{quoted(leaf["holder"])},"kind":"admitted","n":{index},'
+            f'"ordinal":{leaf["ordinal"]},"quantity":{leaf["quantity"]},"request":{quoted(leaf["request"])},'
+            f'"seq":{leaf["seq"]},"terms":{leaf["terms"]}}}'
+        )
+        return text.encode()
+    if leaf["kind"] == "decided" and len(leaf) == 3:
+        outcome, request = quoted(leaf["outcome"]), quoted(leaf["request"])
+        return f'{{"at":{at_us},"kind":"decided","n":{index},"outcome":{outcome},"request":{request}}}'.encode()
     return LEAF_JSON.encode({**leaf, "n": index, "at": at_us}).encode()
 
 
@@ -200,7 +212,7 @@ class Publisher:
             self._restore(request)
         self.state.ordinal = max(self.state.ordinal, request.ordinal)
         self.state.seq = max(self.state.seq, request.seq)
-        leaf = {
+        leaf: dict[str, Any] = {
             "kind": "admitted",
             "ordinal": request.ordinal,
             "seq": request.seq,
@@ -209,7 +221,9 @@ class Publisher:
             "quantity": request.quantity,
             "terms": request.terms,
         }
-        self._add(leaf | ({"standby": True} if request.standby else {}))
+        if request.standby:
+            leaf["standby"] = True
+        self._add(leaf)
 
     def _restore(self, request: Request) -> None:
         """Say that a place came back, once."""
@@ -271,7 +285,8 @@ class Publisher:
         ordinal, name = request.ordinal, request.request_id
         if ordinal > self.state.ordinal:
             return False
-        if ordinal == 0 or any(first <= ordinal <= last for first, last in self.state.lost):
+        lost = self.state.lost and any(first <= ordinal <= last for first, last in self.state.lost)
+        if ordinal == 0 or lost:
             if name not in self.state.restored:
                 self._restore(request)
                 self.state.restored[name] = self.state.size + len(self.state.leaves)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import psycopg
 from django.db.models import Q
 
 from inventory.exceptions import FairdropError, RequestNotFound, SaleNotFound
@@ -21,7 +22,7 @@ LENGTH_BYTES = 2
 MAX_LEAF_BYTES = 60_000
 SAVE_TILES = """
 INSERT INTO salelog_tile AS t (sale_id, level, number, width, data, ordinal)
-SELECT %(sale_id)s, * FROM unnest(%(levels)s::int[], %(numbers)s::bigint[], %(widths)s::int[], %(datas)s::bytea[],
+SELECT %(sale_id)s, * FROM unnest(%(levels)s::int[], %(numbers)s::bigint[], %(widths)s::int[], %(datas)b::bytea[],
                                   %(ordinals)s::bigint[])
 ON CONFLICT (sale_id, level, number) DO UPDATE
 SET width = EXCLUDED.width, data = EXCLUDED.data, ordinal = EXCLUDED.ordinal
@@ -169,17 +170,9 @@ def _grow(cursor: Cursor, log: SaleLog, state: LogState, texts: Sequence[bytes],
     changed = grow(dict(edge), size=log.size, leaves=texts)
     rows += [(level, number, len(hashes) // HASH_BYTES, hashes, 0) for (level, number), hashes in changed.items()]
     levels, numbers, widths, datas, ordinals = map(list, zip(*rows, strict=True))
-    cursor.execute(
-        SAVE_TILES,
-        {
-            "sale_id": log.sale_id,
-            "levels": levels,
-            "numbers": numbers,
-            "widths": widths,
-            "datas": datas,
-            "ordinals": ordinals,
-        },
-    )
+    values = {"sale_id": log.sale_id, "levels": levels, "numbers": numbers, "widths": widths, "ordinals": ordinals}
+    # Bound by the server and in binary form: as text, a step's tiles would be a statement of megabytes to be parsed.
+    psycopg.Cursor(cursor.connection).execute(SAVE_TILES, {**values, "datas": datas})
     known = {(level, log.size >> (WIDTH_BITS * (level + 1))): tile for level, tile in edge.items()}
 
     def read(level: int, number: int) -> bytes:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from django.db import connection, transaction
 
-from inventory.postgres import SET_INDEX_ONLY
 from inventory.redis import connect
 from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.gate.end_to_end import CLIENT_TIMEOUT_SECONDS, travel, wait_until_decided
@@ -25,17 +24,20 @@ from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 from loadtest.bench.log.plan import Plan
 from shop.models import Sale
+from shop.salelog.changes import IN_ORDER
 from shop.salelog.models import Reading, SaleLog
 from workers.embedded.child_process import ChildProcess
 
 LOOK_SECONDS = 0.05
 MAX_DRAIN_SECONDS = 300.0
 LAST_NUMBER = "SELECT last_value FROM shop_orderevent_id_seq"
+# Subqueries, not joins: so each look takes the oldest event above the cursor, whatever PostgreSQL knows of the tables.
 UNPUBLISHED = """
 SELECT extract(epoch FROM clock_timestamp() - e.at)::float8, extract(epoch FROM e.at)::float8
-FROM salelog_salelog l JOIN shop_orderevent e ON e.id > l.cursor
-     JOIN shop_order o ON o.id = e.order_id AND o.sale_id = l.sale_id
-WHERE l.sale_id = %s ORDER BY e.id LIMIT 1
+FROM shop_orderevent e
+WHERE e.id > (SELECT l.cursor FROM salelog_salelog l WHERE l.sale_id = %(sale_id)s)
+  AND (SELECT o.sale_id FROM shop_order o WHERE o.id = e.order_id) = %(sale_id)s
+ORDER BY e.id LIMIT 1
 """
 DECIDED = """
 SELECT extract(epoch FROM max(e.at))::float8, count(DISTINCT o.id)
@@ -84,8 +86,8 @@ class LagWatch:
 
     def _look(self) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(SET_INDEX_ONLY)  # a look must not be what slows the shop
-            cursor.execute(UNPUBLISHED, [self._sale_id])
+            cursor.execute(IN_ORDER)  # a look must not be what slows the shop
+            cursor.execute(UNPUBLISHED, {"sale_id": self._sale_id})
             row = cursor.fetchone()
         if row is not None:
             self.longest_seconds = max(self.longest_seconds, row[0])

@@ -13,6 +13,7 @@ from django.test.utils import override_settings
 
 from loadtest.verify import verify_sale
 from shop.salelog.notes import Checkpoint, note_key_id, read_note, sign
+from shop.salelog.publisher import leaf_text
 from shop.salelog.store import bundle_of, leaves_of
 from shop.salelog.tree import EMPTY_ROOT, Tree, grow, leaf_hash, node_hash, split
 from shop.salelog.views import NUMBER, number_path
@@ -195,3 +196,19 @@ def test_an_older_key_is_known_and_signs_no_more() -> None:
     for keys in ([], [old.replace("pub:", "")[:-1]]):
         with override_settings(SALE_LOG=True, LOG_KEYS=keys), pytest.raises((LogOff, ValueError)):
             log_keys()
+
+
+ADMITTED = {
+    "kind": "admitted", "ordinal": 2, "seq": 9, "request": 'a"\\é', "holder": "-_\n", "quantity": 3, "terms": 4
+}  # fmt: skip
+DECIDED = {"kind": "decided", "request": "7-\u2028", "outcome": "held"}
+
+
+@pytest.mark.parametrize(
+    "leaf", [ADMITTED, ADMITTED | {"standby": True}, DECIDED, DECIDED | {"reason": "refused"}, {"kind": "closed"}]
+)
+def test_each_leaf_is_written_as_sorted_json_without_spaces(leaf: dict[str, Any]) -> None:
+    """Whatever its texts hold: most are put together by hand."""
+    whole = {**leaf, "n": 5, "at": 1_800_000_000_000_001}
+    expected = json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+    assert leaf_text(leaf, index=5, at_us=whole["at"]) == expected
