@@ -26,7 +26,7 @@ from shop.models import Order, Sale
 from shop.orders import holds, personal_data
 from shop.orders.restoring import restore
 from shop.payments import refunds
-from shop.salelog.changes import read_changes
+from shop.salelog.changes import IN_ORDER, ORDERS, read_changes
 from shop.salelog.models import SaleLog, Tile
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
@@ -126,6 +126,19 @@ def test_what_every_log_has_is_not_read_again(card: SaleCard) -> None:
     assert len(unread()) == 2
     publish()
     assert unread() == []
+
+
+def test_the_history_is_not_sorted_for_its_newest_rows() -> None:
+    """Whatever PostgreSQL knows of the tables, which is nothing in a flood. The control: it sorts when it must."""
+    assert "Sort" not in plan_of_reading(IN_ORDER)
+    assert "Sort" in plan_of_reading("SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off")
+
+
+def plan_of_reading(settings: str) -> str:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(settings)
+        cursor.execute(f"EXPLAIN {ORDERS}", {"after": 0, "limit": 1000})
+        return "\n".join(line for (line,) in cursor.fetchall())
 
 
 def test_nothing_happens_twice_and_nothing_changes_when_nothing_happened(card: SaleCard) -> None:
