@@ -3,7 +3,7 @@
 # process, which owns nothing; `manage.py migrate` grants each what it needs. Run by the postgres image at the first
 # start. Run it again to add roles to an older database, or to change passwords.
 set -eu
-run() { psql -v ON_ERROR_STOP=1 --quiet --username "$POSTGRES_USER" "$@"; }
+run() { psql -v ON_ERROR_STOP=1 --quiet --username "${POSTGRES_USER:-postgres}" "$@"; }
 
 make_role() { # make_role NAME PASSWORD
   run --dbname postgres -v name="$1" -v password="$2" <<'SQL'

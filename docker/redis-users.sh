@@ -1,10 +1,12 @@
 #!/bin/sh
 # Prints the users of Redis or Valkey as an ACL file: one for each kind of process, with the keys, channels and commands
 # that it needs, and `default` for the operator. Passwords come from the environment and must be letters and digits.
+# --before-7.2: for a Redis that does not know client|setinfo, and refuses a file that names it (Debian 12 has 7.0).
 set -euf
 
 # What the scripts that work on a line, a lock or a place call, and the commands that are sent alone.
-hello="+ping +select +client|setinfo +client|setname"
+hello="+ping +select +client|setname"
+[ "${1:-}" = --before-7.2 ] || hello="$hello +client|setinfo"
 scripts="+eval +evalsha +script|load"
 beat="+time +hset +hgetall +hdel +pexpire"
 records="+exists +get +hexists +hget +hincrby +hlen +hmget +hsetnx +publish +zadd +zcard +zmscore +zrange +zrank +zrem

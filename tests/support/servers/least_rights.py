@@ -65,10 +65,10 @@ def make_roles(stores: OwnStores) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def user_lines() -> list[str]:
+def user_lines(*options: str) -> list[str]:
     """Return what docker/redis-users.sh prints; of the operator's line the password is made up."""
     done = subprocess.run(
-        ["sh", str(ROOT / "docker" / "redis-users.sh")],
+        ["sh", str(ROOT / "docker" / "redis-users.sh"), *options],
         env={"PATH": os.environ["PATH"], "REDIS_PASSWORD": LETTERS, **passwords()},
         capture_output=True, text=True, timeout=SECONDS, check=True,
     )  # fmt: skip

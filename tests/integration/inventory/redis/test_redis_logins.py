@@ -1,5 +1,5 @@
-"""Servers and Sentinels that ask for a password, each its own, are reached by all three doors.
-Real Redis under a real Sentinel; how TLS is set up is shown without one.
+"""Servers and Sentinels that ask for a password, each its own, are reached by all three doors; every Redis takes the
+users that are made for it. Real Redis under a real Sentinel; how TLS is set up is shown without one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
-from tests.support.servers.server_matrix import SENTINEL, SERVER, SERVICE, node
+from tests.support.servers.least_rights import user_lines
+from tests.support.servers.server_matrix import SENTINEL, SERVER, SERVICE, debian_redis, node
 
 
 @pytest.fixture
@@ -64,3 +65,19 @@ def test_tls_is_spoken_to_the_sentinels_and_to_the_servers(scheme: str, tls: boo
         connections = [pool.make_connection(), sentinel.connection_pool.make_connection()]
     assert [hasattr(each, "cert_reqs") for each in connections] == [tls, tls]
     assert not tls or {each.cert_reqs for each in connections} == {ssl.CERT_REQUIRED}
+
+
+@pytest.mark.skipif(debian_redis() is None, reason="no Redis 7 is installed")
+@pytest.mark.parametrize("option", ["", "--before-7.2"])
+def test_an_older_redis_takes_the_users_that_are_made_for_it(tmp_path: Path, option: str) -> None:
+    """The control, without the option: it names one of the users' commands as unknown."""
+    with node(tmp_path / "server", SERVER, program=debian_redis()) as server:
+        is_older = str(server.client.info("server")["redis_version"]).startswith(("7.0.", "7.1."))
+        refused = ""
+        _operator, *lines = user_lines(*filter(None, [option]))
+        for line in lines:
+            try:
+                server.run("ACL", "SETUSER", *line.split()[1:])
+            except redis.FAILURES as error:
+                refused = str(error)
+        assert ("client|setinfo" in refused) == (is_older and not option), refused
