@@ -38,7 +38,8 @@ DOCUMENT = re.compile(r"(?<![\w./{}*<>-])(?:[\w-]+/)*[\w-]+\.md\b")
 ELSEWHERE = re.compile(r"(?:\w+ )?§ ?[\d.]+|\b(?:in|of|by) the (?:research|specification|design document)\b")
 # With an underscore anywhere; without one only where it is set: SERVE=0.
 VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}(?==)")
-SHELL_OWN = {"SHOP", "TOKEN", "AUDIT_TOKEN"}  # set by an example itself
+# Set by an example itself, or known to the program that it is set for.
+SHELL_OWN = {"SHOP", "TOKEN", "AUDIT_TOKEN", "ARGS", "CURL_CA_BUNDLE", "SSL_CERT_FILE"}
 
 
 @cache
