@@ -146,14 +146,14 @@ def lock_stock(cursor: Cursor, *, sku: str) -> ClaimedStock:
 
     Anyone who changes orders of a SKU takes this lock first: it makes them one after another, and no two can deadlock.
     """
-    ask_lock(cursor, sku=sku)
+    send_lock(cursor, sku=sku)
     row = cursor.fetchone()
     if row is None:
         raise InvalidRequest(f"there is no stock of {sku}")
     return ClaimedStock(*row)
 
 
-def ask_lock(cursor: Cursor, *, sku: str) -> None:
+def send_lock(cursor: Cursor, *, sku: str) -> None:
     """Send the statement of lock_stock; what follows it in a pipeline waits with it."""
     cursor.execute(LOCK, {"sku": sku})
 
@@ -170,17 +170,17 @@ def release_units(
 
 def sell_units(cursor: Cursor, *, stock_id: int, units: int) -> StockFigures:
     """Turn `units` that are held into sold ones; nothing becomes free, so nothing moves (I10)."""
-    ask_sale(cursor, stock_id=stock_id, units=units)
-    return read_sale(cursor)
+    send_sale(cursor, stock_id=stock_id, units=units)
+    return recv_sale(cursor)
 
 
-def ask_sale(cursor: Cursor, *, stock_id: int, units: int) -> None:
-    """Send the statement of sell_units; read_sale fetches the figures, also after the COMMIT of a pipeline."""
-    _ask_change(cursor, stock_id=stock_id, available=0, held=-units, sold=units)
+def send_sale(cursor: Cursor, *, stock_id: int, units: int) -> None:
+    """Send the statement of sell_units; recv_sale fetches the figures, also after the COMMIT of a pipeline."""
+    _send_change(cursor, stock_id=stock_id, available=0, held=-units, sold=units)
 
 
-def read_sale(cursor: Cursor) -> StockFigures:
-    """Return the stock after ask_sale. Raises UnitsNotFree."""
+def recv_sale(cursor: Cursor) -> StockFigures:
+    """Return the stock after send_sale. Raises UnitsNotFree."""
     row = cursor.fetchone()
     if row is None:
         raise UnitsNotFree
@@ -232,11 +232,11 @@ def figures_of(stock: ClaimedStock) -> StockFigures:
 
 
 def _change(cursor: Cursor, *, stock_id: int, available: int, held: int, sold: int) -> StockFigures:
-    _ask_change(cursor, stock_id=stock_id, available=available, held=held, sold=sold)
-    return read_sale(cursor)
+    _send_change(cursor, stock_id=stock_id, available=available, held=held, sold=sold)
+    return recv_sale(cursor)
 
 
-def _ask_change(cursor: Cursor, *, stock_id: int, available: int, held: int, sold: int) -> None:
+def _send_change(cursor: Cursor, *, stock_id: int, available: int, held: int, sold: int) -> None:
     cursor.execute(CHANGE, {"stock_id": stock_id, "available": available, "held": held, "sold": sold})
 
 

@@ -31,11 +31,11 @@ from shop.payments.rows import (
     Locked,
     NoticeResult,
     Target,
-    ask_capture,
     change_order,
     change_payment,
     find_target,
     lock,
+    send_capture,
     settled,
 )
 
@@ -205,11 +205,11 @@ def _sell_held(notice: Notice, target: Target, *, provider_name: str) -> Changes
     with connection.cursor() as cursor, connection.cursor() as stock:
         with pipeline_of(connection), transaction.atomic():
             # The stock first, as everywhere: anyone who ends holds meets us here, one after another.
-            ledger.ask_lock(cursor, sku=target.sku)
-            ask_capture(cursor, notice, provider_name=provider_name, actor=ACTOR)
-            ledger.ask_sale(stock, stock_id=target.stock_id, units=target.quantity)
+            ledger.send_lock(cursor, sku=target.sku)
+            send_capture(cursor, notice, provider_name=provider_name, actor=ACTOR)
+            ledger.send_sale(stock, stock_id=target.stock_id, units=target.quantity)
             _keep(notice, provider_name=provider_name, result=NoticeResult.PAID)
-        figures = ledger.read_sale(stock)
+        figures = ledger.recv_sale(stock)
     return Changes(target.sku, figures, [settled(target, State.PAID)])
 
 

@@ -123,7 +123,7 @@ def find_target(notice: Notice, *, provider_name: str) -> Target:
     return found._replace(result=found.result and NoticeResult(found.result))
 
 
-def ask_capture(cursor: Cursor, notice: Notice, *, provider_name: str, actor: str) -> None:
+def send_capture(cursor: Cursor, notice: Notice, *, provider_name: str, actor: str) -> None:
     """Send the statement that lets captured money pay a held order; anything else ends the transaction (DataError)."""
     values = {
         "reference": notice.reference,
