@@ -63,10 +63,6 @@ class ShopApi:
         """Return the shop's own audit of one sale."""
         return dict(self._get(f"/api/v1/sales/{quote(slug)}/audit", token=self._audit_token))
 
-    def metrics(self) -> str:
-        """Return the shop's metrics as Prometheus reads them."""
-        return self._get_bytes("/metrics", token="").decode()
-
     def about(self) -> dict[str, Any]:
         """Return what the shop says of its versions and of how its stores keep data."""
         return dict(self._get("/api/v1/about", token=self._audit_token))

@@ -5,7 +5,7 @@ Never holds the process's work up: everything is formatted when it is asked for,
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from socketserver import TCPServer
@@ -15,7 +15,6 @@ from typing import Protocol, TypeAlias
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.utils import floatToGoString
 
 from inventory.telemetry.measures import HISTOGRAMS, TALLIES, Histogram
 from inventory.telemetry.version import project_version
@@ -32,13 +31,11 @@ VERSION = project_version()
 class Collector(Protocol):
     """Yields metric families when the page is asked for."""
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterator[Metric]:
         """Yield each family."""
 
 
-# A part of the page: families, or text that is ready, where the library's objects for each line would cost too much.
-Part: TypeAlias = Collector | Callable[[], str]
-Parts: TypeAlias = Callable[[], list[Part]]
+Collectors: TypeAlias = Callable[[], list[Collector]]
 
 
 class Measures:
@@ -70,37 +67,12 @@ def _family_of(histogram: Histogram) -> HistogramMetricFamily:
     return family
 
 
-def labels_text(**labels: str) -> str:
-    """Return labels as the page has them after a name: in order, and escaped as the format says."""
-    pairs = (f'{label}="{_escaped(value)}"' for label, value in sorted(labels.items()))
-    return f"{{{','.join(pairs)}}}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _number(value: float) -> str:
-    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
-
-
-def gauge_text(name: str, about: str, values: Iterable[tuple[str, float]]) -> str:
-    """Return a gauge as the library writes it. about: must need no escaping; values: each after its labels_text."""
-    lines = "".join(f"{name}{labels} {_number(value)}\n" for labels, value in values)
-    return f"# HELP {name} {about}\n# TYPE {name} gauge\n{lines}"
-
-
-def render(process: str, *others: Part) -> bytes:
+def render(process: str, *others: Collector) -> bytes:
     """Return the page of this process. process: its kind; others: gauges that only this kind has."""
-    parts: list[Part] = [ProcessCollector(registry=None), Measures(process), *others]
-    return b"".join(map(_bytes_of, parts))
-
-
-def _bytes_of(part: Part) -> bytes:
-    if callable(part):
-        return part().encode()
     registry = CollectorRegistry()
-    registry.register(part)
+    ProcessCollector(registry=registry)
+    for collector in (Measures(process), *others):
+        registry.register(collector)
     return generate_latest(registry)
 
 
@@ -133,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no line for each look."""
 
 
-def serve(address: str, process: str, parts: Parts = list) -> int | None:
+def serve(address: str, process: str, collectors: Collectors = list) -> int | None:
     """Serve /metrics at `address` ("host:port") until the process ends; return the port, None for no address.
 
     A port that is taken is logged, and the process works on without one: to sell comes first.
@@ -142,7 +114,7 @@ def serve(address: str, process: str, parts: Parts = list) -> int | None:
         return None
     host, _, port = address.rpartition(":")
     try:
-        server = _Server((host, int(port)), lambda: render(process, *parts()))
+        server = _Server((host, int(port)), lambda: render(process, *collectors()))
     except (OSError, OverflowError) as error:
         log.error("no port for metrics", action="metrics_failed", address=address, error=str(error))
         return None

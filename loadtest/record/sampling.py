@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 from typing import Any
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from loadtest.record.clocks import clock_name
 from loadtest.record.history import now_ns
@@ -25,8 +23,7 @@ AUDIT_EVERY_SECONDS = 1.0
 REST_AFTER_AUDIT = 10
 # A shop under a flood may take seconds for an audit: an answer that comes late is worth more than a gap.
 TIMEOUT_SECONDS = 10.0
-FIGURES = ("available", "held", "sold", "queued", "admitted", "decided")
-METRIC_PREFIX = "fairdrop_"
+FIGURES = ("available", "held", "sold", "queued")
 NS_PER_MS = 1_000_000
 
 
@@ -41,7 +38,6 @@ class Sampler:
         self.audits: dict[str, dict[str, Any]] = {}
         self.gaps = 0
         self.stopped = False
-        self._has_metrics = False
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / SAMPLES_FILE
         self._path.write_text("")
@@ -101,14 +97,6 @@ class Sampler:
         self._put({"at_ns": middle_ns, "took_ms": round((ended_ns - began_ns) / NS_PER_MS, 1), **seen})
 
     def _read_figures(self) -> dict[str, dict[str, int]]:
-        """Read the metrics; where they are shut off from outside, the list of sales, which knows a little less."""
-        try:
-            if found := dict(figures_of(self._api.metrics())):
-                self._has_metrics = True
-                return found
-        except ShopError:
-            if self._has_metrics:
-                raise
         return {
             str(sale["slug"]): {name: int(sale[name]) for name in FIGURES if sale.get(name) is not None}
             for sale in self._api.sales()
@@ -119,17 +107,6 @@ class Sampler:
             return  # a look that was under way when the run ended belongs to nobody
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, separators=(",", ":")) + "\n")
-
-
-def figures_of(metrics: str) -> Iterator[tuple[str, dict[str, int]]]:
-    """Yield every sale of the shop's metrics with its figures."""
-    found: dict[str, dict[str, int]] = {}
-    for family in text_string_to_metric_families(metrics):
-        name = family.name.removeprefix(METRIC_PREFIX)
-        if name in FIGURES:
-            for sample in family.samples:
-                found.setdefault(sample.labels.get("sale", ""), {})[name] = int(sample.value)
-    yield from found.items()
 
 
 def live_rows(sampler: Sampler | None) -> list[dict[str, Any]]:
@@ -150,7 +127,7 @@ def _live_row(sampler: Sampler, slug: str, sale: dict[str, Any]) -> dict[str, An
         "held": figures.get("held"),
         "sold": figures.get("sold"),
         "line": figures.get("queued"),
-        "decided": figures.get("decided", counts.get("decided")),
+        "decided": counts.get("decided"),
         "oversold": None if total is None or not figures else max(0, excess, -figures.get("available", 0)),
         "audit": audit.get("ok"),
         "broken": audit.get("broken", []),

@@ -88,8 +88,7 @@ def charts_of(run: Run, *, burst: float) -> list[Chart]:
     stock = [Series(title, title, _counted(run, name, sales), dashed) for name, title, dashed in STOCK]
     units = sum(sale["total"] for sale in run.verdict["sales"])
     line = [Series("in line", "act", _counted(run, "queued", sales))]
-    looks = run.figures if any("decided" in look.counts for look in run.figures) else run.audits
-    decided = _within(run, timeline.over_time(looks, "decided", sales=sales))
+    decided = _within(run, timeline.over_time(run.audits, "decided", sales=sales))
     pace = timeline.growth_a_second(decided, step=max(RATE_STEP_SECONDS, step))
     attempts = [
         Series("refused", "soft", timeline.a_second(run.refusals, step=step)),

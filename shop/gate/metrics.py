@@ -1,5 +1,5 @@
-"""Shows what a web process sees to Prometheus: refusals, each sale's line and its age, streams, memory of Redis.
-Never blocks, and asks no store: what it shows was read for other reasons.
+"""Shows to Prometheus what belongs to one web process: refusals, streams, and how old what it shows of each sale is.
+Never blocks, and asks no store. How the sales stand is the same for all processes: a reconciler shows it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from inventory.redis import clocks
 from inventory.redis.clocks import ClockCollector
-from inventory.redis.memory import WATCH
 from inventory.telemetry import page
 from shop.gate.sales.cache import Board
 from shop.gate.sales.state import SaleEntry
@@ -20,7 +19,6 @@ from shop.replies import REFUSED, Head
 
 PROCESS = "web"
 HEAD = Head(200, [(b"content-type", page.CONTENT_TYPE.encode())])
-FIGURES = ("available", "held", "sold", "queued", "admitted", "decided")
 
 
 class RefusalCollector:
@@ -34,54 +32,39 @@ class RefusalCollector:
         yield refusals
 
 
-def lines_text(entries: Sequence[SaleEntry]) -> str:
-    """Return the board's figures, a gauge for each, and how long ago they were read.
+class SaleCollector:
+    """Shows how long ago this process read each open sale."""
 
-    Text at once: with a thousand sales the library's families would hold the process up for twice as long as allowed.
-    """
-    shown = [
-        (entry, figures, page.labels_text(sale=entry.card.slug, sku=entry.card.sku))
-        for entry in entries
-        if (figures := entry.figures) is not None
-    ]
-    texts = [
-        page.gauge_text(
-            f"fairdrop_{name}", f"{name}, by sale", [(labels, getattr(figures, name)) for _, figures, labels in shown]
-        )
-        for name in FIGURES
-    ]
-    now, moment = clocks.seconds(), time.monotonic()
-    # One that is over, or opens much later, is looked at in turn: its age would say nothing.
-    ages = [
-        (page.labels_text(sale=entry.card.slug), round(moment - entry.seen_at, 2))
-        for entry, _, _ in shown
-        if entry.state_at(now) == "open"
-    ]
-    return "".join([*texts, page.gauge_text("fairdrop_figures_age_seconds", "Since they were read", ages)])
+    def __init__(self, entries: Sequence[SaleEntry]) -> None:
+        self._entries = entries
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one gauge, by sale."""
+        ages = GaugeMetricFamily("fairdrop_figures_age_seconds", "Since they were read", labels=["sale"])
+        now, moment = clocks.seconds(), time.monotonic()
+        for entry in self._entries:
+            # One that is over, or opens much later, is looked at in turn: its age would say nothing.
+            if entry.figures is not None and entry.state_at(now) == "open":
+                ages.add_metric([entry.card.slug], round(moment - entry.seen_at, 2))
+        yield ages
 
 
-class ProcessCollector:
-    """Shows what belongs to the process and no sale."""
+class StreamCollector:
+    """Shows how many streams are open."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the streams, and the memory of each server of the line."""
+        """Yield one gauge."""
         yield GaugeMetricFamily("fairdrop_streams", "Open streams of events", value=self._streams.count)
-        used = GaugeMetricFamily("fairdrop_redis_used_bytes", "Memory that Redis counts as used", labels=["node"])
-        most = GaugeMetricFamily("fairdrop_redis_max_bytes", "maxmemory of Redis, 0 for no limit", labels=["node"])
-        for node, memory in list(WATCH.seen.items()):
-            used.add_metric([node], memory.used_bytes)
-            most.add_metric([node], memory.max_bytes)
-        yield from (used, most)
 
 
-def parts(board: Board, streams: Streams) -> list[page.Part]:
+def collectors(board: Board, streams: Streams) -> list[page.Collector]:
     """Return what a web process shows beyond what every process counts."""
-    return [RefusalCollector(), ClockCollector(), lambda: lines_text(board.counted()), ProcessCollector(streams)]
+    return [RefusalCollector(), ClockCollector(), SaleCollector(board.entries()), StreamCollector(streams)]
 
 
 def render(board: Board, streams: Streams) -> bytes:
     """Return everything as Prometheus reads it."""
-    return page.render(PROCESS, *parts(board, streams))
+    return page.render(PROCESS, *collectors(board, streams))

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,37 @@ def test_rules_and_dashboard_name_only_metrics_that_operators_may_rely_on() -> N
     assert bare - listed == set()
 
 
+def queries() -> list[str]:
+    """Return what the dashboard asks."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+
+
 def test_the_dashboard_asks_for_rules_that_exist() -> None:
     recorded = {rule["record"] for rule in RULES if "record" in rule}
-    panels = json.loads(DASHBOARD.read_text())["panels"]
-    queries = " ".join(target["expr"] for panel in panels for target in panel.get("targets", []))
-    assert set(re.findall(r"fairdrop:[\w:]+", queries)) <= recorded
+    assert set(re.findall(r"fairdrop:[\w:]+", " ".join(queries()))) <= recorded
+
+
+def shared() -> set[str]:
+    """Return the gauges that each worker of a kind shows with the same figures: those of the shop as a whole."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| (`fairdrop_.+?) \| (?:reconciler|payments) \|", text, flags=re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row) if not name.endswith("_total")}
+
+
+def added_up(expressions: Sequence[str]) -> set[str]:
+    """Return the expressions in which a shared gauge stands outside of max, min and absent."""
+    once = re.compile(r"\b(?:max|min|absent)(?: by \([\w, ]+\))? ?\((?:[^()]|\([^()]*\))*\)")
+    return {each for each in expressions if set(re.findall(r"\bfairdrop_\w+", once.sub("", each))) & shared()}
+
+
+def test_what_several_workers_show_is_never_counted_twice() -> None:
+    assert {"fairdrop_units", "fairdrop_redis_used_bytes", "fairdrop_payments_left_open"} <= shared()
+    assert added_up([rule["expr"] for rule in RULES] + queries()) == set()
+
+
+@pytest.mark.parametrize(
+    "query", ["sum by (state) (fairdrop_units)", "fairdrop_open_alarms", "max(fairdrop_units) + fairdrop_open_alarms"]
+)
+def test_the_control_a_query_that_counts_twice_is_found(query: str) -> None:
+    assert added_up([query]) == {query}

@@ -35,17 +35,14 @@ class StubShop(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         held = HELD + (12 if StubShop.oversold else 0)
         figures = {"available": 10 if not StubShop.oversold else 0, "held": held, "sold": SOLD, "queued": 7}
-        figures |= {"admitted": 97, "decided": 90}
         sale = {"slug": SLUG, "sku": "lantern", "state": "open", "quantity": TOTAL, "per_buyer_limit": 1, **figures}
-        counts = {"total": TOTAL, "waiting": 0, "in_flight": 0, **figures, "held": 0, "queued": 0}
+        counts = {"total": TOTAL, "waiting": 0, "in_flight": 0, **figures, "held": 0, "queued": 0, "decided": 90}
         audit = {"ok": not StubShop.oversold, "counts": counts}
         audit["invariants"] = [{"id": "I1", "name": "nothing is oversold", "ok": audit["ok"], "detail": ""}]
-        metrics = "".join(f'fairdrop_{name}{{sale="{SLUG}"}} {value}\n' for name, value in figures.items())
         answers: dict[str, Any] = {
             "/api/v1/sales": [sale],
             f"/api/v1/sales/{SLUG}": sale,
             f"/api/v1/sales/{SLUG}/audit": audit,
-            "/metrics": metrics,
         }
         self._answer(answers.get(self.path))
 

@@ -1,4 +1,4 @@
-"""Shows the shop as a whole to Prometheus: each line, the stock, the workers, the certificate, and how old that is.
+"""Shows the shop as a whole to Prometheus: each line, the stock, the workers, Redis, the certificate, how old that is.
 Asks no store when it is looked at, but shows what was read. All reconcilers show the same: never add them up.
 """
 
@@ -20,13 +20,13 @@ from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Worker, workers
 from inventory.line.snapshot import StockLook
 from inventory.records import record_or_none
-from inventory.redis import Client
+from inventory.redis import Client, memory
 from inventory.states import State
 from shop.models import Sale
 
 log = structlog.get_logger(__name__)
 
-WORKERS_SECONDS = 1.0
+REDIS_SECONDS = 1.0
 CERTIFICATE_SECONDS = 600.0
 HANDSHAKE_SECONDS = 5.0
 # Every shop has the first; it has the others if its settings say so, or once one of them was heard of.
@@ -53,7 +53,7 @@ class Gauges:
         self._idle_since: dict[str, float] = {}
         self._seen_at = time.monotonic()
         self._workers: list[Worker] = []
-        self._workers_at = float("-inf")
+        self._redis_at = float("-inf")
         self._expected = [*ALWAYS]
         self._certificate_ends: float | None = None
         self._open_alarms: Callable[[], int] = lambda: 0
@@ -93,16 +93,17 @@ class Gauges:
             dead_letters=line.dead_letters,
         )
 
-    def look_at_workers(self, client: Client) -> None:
-        """Read who lives, if the last look is too old; a Redis that is away changes nothing."""
-        if time.monotonic() - self._workers_at < WORKERS_SECONDS:
+    def look_at_redis(self, client: Client) -> None:
+        """Read who lives, and how full it is, if the last look is too old; a Redis that is away changes nothing."""
+        if time.monotonic() - self._redis_at < REDIS_SECONDS:
             return
-        self._workers_at = time.monotonic()
+        self._redis_at = time.monotonic()
         try:
+            memory.look(client)
             self._workers = workers(client)
             self._expect(worker.name for worker in self._workers if worker.name in PERHAPS)
         except RedisUnavailable as error:
-            log.info("workers not looked at", action="redis_retry", error=repr(error.__cause__))
+            log.info("Redis not looked at", action="redis_retry", error=repr(error.__cause__))
 
     def _expect(self, kinds: Iterable[str]) -> None:
         """Show these kinds from now on, also when none of them is left."""
@@ -143,12 +144,22 @@ class Gauges:
             for kind, count in counts.items():
                 family.add_metric([kind], count)
             yield family
+        yield from _memory()
         age = round(time.monotonic() - self._seen_at, 2)
         yield GaugeMetricFamily("fairdrop_look_age_seconds", "Since the lines were read", value=age)
         yield GaugeMetricFamily("fairdrop_open_alarms", "Differences that need a person", value=self._open_alarms())
         if self._certificate_ends is not None:
             text = "When the certificate of the shop's address ends, 0 when it is not valid now"
             yield GaugeMetricFamily("fairdrop_certificate_end_seconds", text, value=self._certificate_ends)
+
+
+def _memory() -> Iterator[Metric]:
+    used = GaugeMetricFamily("fairdrop_redis_used_bytes", "Memory that Redis counts as used", labels=["node"])
+    limit = GaugeMetricFamily("fairdrop_redis_max_bytes", "maxmemory of Redis, 0 for no limit", labels=["node"])
+    for node, seen in list(memory.WATCH.seen.items()):
+        used.add_metric([node], seen.used_bytes)
+        limit.add_metric([node], seen.max_bytes)
+    yield from (used, limit)
 
 
 def _lasted(since: dict[str, float], sku: str, is_so: bool, *, now: float) -> float:

@@ -163,7 +163,7 @@ def metrics_ms(*, sales: int) -> list[float]:
 
 
 def _page_of(entries: Sequence[SaleEntry]) -> bytes:
-    return page.render(metrics.PROCESS, lambda: metrics.lines_text(entries))
+    return page.render(metrics.PROCESS, metrics.SaleCollector(entries))
 
 
 def void(_value: object) -> None:

@@ -104,12 +104,6 @@ class Board:
         """Return the sales that are open, that come, or that ended less than a day ago, as of the last reading."""
         return self._listed
 
-    def counted(self) -> list[SaleEntry]:
-        """Return the listed sales, and of all others those in whose lines something is left to do."""
-        now = clocks.seconds()
-        listed = set(map(id, self._listed))
-        return [each for each in self._by_slug.values() if id(each) in listed or not each.is_quiet(now)]
-
     def known(self, slug: str) -> SaleEntry | None:
         """Return the sale `slug` if it is on the board."""
         return self._by_slug.get(slug)

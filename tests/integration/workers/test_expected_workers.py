@@ -54,9 +54,9 @@ def test_what_has_spoken_once_is_missed_when_it_is_gone(
 ) -> None:
     shown, heard = watching(), [spoken(kind), spoken("sandbox")]
     monkeypatch.setattr(gauges, "workers", lambda _client: heard)
-    monkeypatch.setattr(gauges, "WORKERS_SECONDS", 0.0)
-    shown.look_at_workers(redis.connect())
+    monkeypatch.setattr(gauges, "REDIS_SECONDS", 0.0)
+    shown.look_at_redis(redis.connect())
     assert alive(shown)[kind] == alive(shown)["sandbox"] == 1
     heard.clear()
-    shown.look_at_workers(redis.connect())
+    shown.look_at_redis(redis.connect())
     assert alive(shown) == dict.fromkeys([*ALWAYS, kind], 0)  # nobody needs the sandbox

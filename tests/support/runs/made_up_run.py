@@ -101,8 +101,10 @@ def _write_samples(folder: Path) -> None:
     ]
     for half in range(2 * SECONDS):
         sold = min(UNITS, half)
-        counts = {"available": UNITS - sold, "held": 0, "sold": sold, "queued": max(0, 6 - half), "decided": sold}
+        counts = {"available": UNITS - sold, "held": 0, "sold": sold, "queued": max(0, 6 - half)}
         at_ns = SECOND + half * SECOND // 2 + SECOND // 4
         lines.append({"at_ns": at_ns, "took_ms": 3.0, "figures": {SLUG: counts}})
+        audit = {"ok": True, "broken": [], "counts": {"decided": sold}}
+        lines.append({"at_ns": at_ns, "took_ms": 3.0, "sale": SLUG, "audit": audit})
     lines.append({"at_ns": SECOND * 5, "took_ms": 2000.0, "gap": "No shop answers."})
     (folder / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from loadtest.record.sampling import AUDIT_EVERY_SECONDS, REST_AFTER_AUDIT, Sampler, figures_of, live_rows
+from loadtest.record.sampling import AUDIT_EVERY_SECONDS, REST_AFTER_AUDIT, Sampler, live_rows
 from loadtest.shop_api import ShopApi, ShopError
 
-METRICS = 'fairdrop_sold{sale="a",sku="thing"} 3.0\nfairdrop_held{sale="a",sku="thing"} 2.0\nother_sold{sale="b"} 9\n'
+FIGURES = {"available": 5, "held": 0, "sold": 5, "queued": 1}
+LISTED = [{"slug": "a", "title": "A thing", **FIGURES}]
 
 
 class Shop(ShopApi):
@@ -19,12 +20,8 @@ class Shop(ShopApi):
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:1")
-        self.text: str | None = METRICS
-        self.listed: list[dict[str, Any]] | None = [{"slug": "a", "available": 5, "held": 0, "sold": 5, "queued": 1}]
+        self.listed: list[dict[str, Any]] | None = LISTED
         self.audited: dict[str, Any] | None = {"ok": True, "invariants": [], "counts": {"total": 10, "decided": 4}}
-
-    def metrics(self) -> str:
-        return _or_no_answer(self.text)
 
     def sales(self) -> list[dict[str, Any]]:
         return _or_no_answer(self.listed)
@@ -47,17 +44,13 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
 
 
-def test_metrics_are_read_by_sale() -> None:
-    assert dict(figures_of(METRICS)) == {"a": {"sold": 3, "held": 2}}
-
-
 def test_every_look_is_written_down_with_its_time(tmp_path: Path) -> None:
     sampler = sampler_of(Shop(), tmp_path)
     sampler.look_at_figures()
     sampler.look_at_audit("a")
     head, figures, audit = lines_of(tmp_path)
     assert head["wall_minus_monotonic_ns"] > 0
-    assert figures["figures"] == {"a": {"sold": 3, "held": 2}}
+    assert figures["figures"] == {"a": FIGURES}
     assert audit["audit"]["counts"] == {"total": 10, "decided": 4}
     assert 0 < figures["at_ns"] < audit["at_ns"]
 
@@ -66,20 +59,12 @@ def test_a_look_that_fails_is_a_gap_and_the_next_one_counts_again(tmp_path: Path
     shop = Shop()
     sampler = sampler_of(shop, tmp_path)
     sampler.look_at_figures()
-    shop.text = None
+    shop.listed = None
     sampler.look_at_figures()
-    shop.text = METRICS
+    shop.listed = LISTED
     sampler.look_at_figures()
     assert ["gap" in line for line in lines_of(tmp_path)[1:]] == [False, True, False]
     assert sampler.gaps == 1
-
-
-def test_where_metrics_are_shut_off_the_list_of_sales_is_read(tmp_path: Path) -> None:
-    shop = Shop()
-    shop.text = None
-    sampler = sampler_of(shop, tmp_path)
-    sampler.look_at_figures()
-    assert sampler.figures["a"] == {"available": 5, "held": 0, "sold": 5, "queued": 1}
 
 
 def test_what_people_watch(tmp_path: Path) -> None:
@@ -88,7 +73,6 @@ def test_what_people_watch(tmp_path: Path) -> None:
     assert live_rows(None) == []
     (row,) = live_rows(sampler)
     assert {row[name] for name in ("free", "held", "sold", "line", "decided", "oversold", "audit")} == {None}
-    shop.text = None
     sampler.look_at_figures()
     sampler.look_at_audit("a")
     (row,) = live_rows(sampler)

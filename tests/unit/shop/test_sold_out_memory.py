@@ -158,14 +158,6 @@ def test_a_sale_that_is_over_and_not_at_rest_is_looked_at_every_time(known: dict
     assert all(entry in board._choose() for _ in range(8))
 
 
-def test_a_sale_that_is_over_is_counted_as_long_as_it_is_listed_or_moves() -> None:
-    rests, moves = over_entry("rests"), over_entry("moves", figures=GONE._replace(queued=1))
-    board = board_with([rests, moves])
-    assert board.counted() == [moves]
-    board._listed = [rests]
-    assert board.counted() == [rests, moves]
-
-
 def test_a_stranger_is_told_from_memory_and_who_was_admitted_is_not() -> None:
     entry = sold_out_entry()
     assert entry.is_surely_sold_out(STRANGER)

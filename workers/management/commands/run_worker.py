@@ -107,7 +107,7 @@ def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
     def serve_staff() -> None:
         recorder.work_once()
-        GAUGES.look_at_workers(client)
+        GAUGES.look_at_redis(client)
         compare_asked(reconciler, client)
 
     def one_round() -> int:
