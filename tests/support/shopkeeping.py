@@ -152,7 +152,7 @@ def let_holds_end(*request_ids: str, seconds_ago: float = 0.001) -> None:
         )
 
 
-def rewrite(request_id: str, **fields: Any) -> None:
+def rewrite(request_id: str, /, **fields: Any) -> None:
     """Change an order as no program may: the trigger that refuses it is off for this one statement."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '60s'")  # other processes work on the table

@@ -66,10 +66,10 @@ def shop_process(environment: Mapping[str, str], *, folder: Path, workers: Seque
         yield running.enter_context(web_process(environment, folder=folder))
 
 
-def run_manage(*arguments: str, environment: Mapping[str, str]) -> None:
-    """Run a command of manage.py to its end; fail with its output when it fails."""
+def run_manage(*arguments: str, environment: Mapping[str, str], code: Path = ROOT) -> None:
+    """Run a command of manage.py to its end; fail with its output when it fails. code: where another version lies."""
     done = subprocess.run(
-        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=dict(environment), capture_output=True, text=True,
+        [sys.executable, "manage.py", *arguments], cwd=code, env=dict(environment), capture_output=True, text=True,
         timeout=COMMAND_SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -83,13 +83,14 @@ def running_process(
     environment: Mapping[str, str],
     folder: Path,
     stop_seconds: float = STOP_SECONDS,
+    code: Path = ROOT,
 ) -> Iterator[ChildProcess]:
-    """Run `command` with its log in `folder`; it has stop_seconds to end by itself."""
+    """Run `command` with its log in `folder`; it has stop_seconds to end. code: where another version lies."""
     child = ChildProcess(
         name=name,
         arguments=command,
         environment=environment,
-        folder=ROOT,
+        folder=code,
         log_path=folder / f"{name}.log",
         stop_timeout_seconds=stop_seconds,
     )
