@@ -8,7 +8,7 @@ from email.utils import formatdate
 from enum import IntEnum
 
 from shop.http import BODY_SECONDS, MAX_PAGE_BYTES, MAX_UPLOAD_BYTES
-from shop.replies import ID_PREFIX, REQUEST_ID, plain_problem
+from shop.replies import ID_NUMBERS, ID_PREFIX, REQUEST_ID, Head, plain_problem
 
 HEAD_SECONDS = 5
 IDLE_SECONDS = 75  # longer than a proxy keeps a connection that rests
@@ -86,3 +86,8 @@ class Clock:
         self.now = int(time.monotonic())
         self.date = b"date: %b\r\n%b: " % (formatdate(usegmt=True).encode(), REQUEST_ID)
         self.made = self.date + ID_PREFIX
+
+    def refusal(self, head: Head, body: bytes) -> bytes:
+        """Return the last answer of a connection, as it is sent."""
+        length = b"%x\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (next(ID_NUMBERS), len(body))
+        return head.wire + self.made + length + body

@@ -17,7 +17,6 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from shop.client_address import limited_address
 from shop.gate.server.draining import LEAVING as LEAVING_STATE
 from shop.gate.server.limits import (
     ANSWERING,
@@ -31,7 +30,6 @@ from shop.gate.server.limits import (
     HEAD_TOO_LARGE,
     IDLE,
     LEAVING,
-    MAX_CONNECTIONS,
     MAX_HEAD_BYTES,
     MAX_HEADERS,
     MAX_MESSAGE_BYTES,
@@ -40,8 +38,6 @@ from shop.gate.server.limits import (
     PORTION_BYTES,
     SILENT,
     STALLED_SECONDS,
-    TOO_MANY,
-    TOO_MANY_OF_ONE,
     AddressLimit,
     Clock,
 )
@@ -73,11 +69,15 @@ class GateProtocol(HttpToolsProtocol):
     """One connection. It is the Reply to the one hot call that is unanswered on it."""
 
     clock: ClassVar[Clock] = Clock()
-    # The connections that have sent nothing, oldest first: they make room for others.
-    silent: ClassVar[dict[GateProtocol, None]] = {}
     # How many connections each address has.
     addresses: ClassVar[AddressLimit] = AddressLimit(0)
     cycle: Any  # uvicorn's, or ours while the answer to a hot call is owed
+    # With uvicorn's they are more than 30, and each connection would have a dictionary of 1.5 kB.
+    __slots__ = (
+        "address", "argument", "before", "behind", "body", "caller", "ended", "feeding", "fields", "handler", "hot",
+        "hot_call", "hung_up", "is_upload", "large", "message_bytes", "phase", "planned", "refusal", "rest", "running",
+        "since", "stopping", "unsent",
+    )  # fmt: skip
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -105,27 +105,13 @@ class GateProtocol(HttpToolsProtocol):
     # The connection.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, or make room, or refuse."""
+        """Begin."""
         super().connection_made(transport)
         self.flow = Flow(self, transport)
         self.caller = self.client[0] if self.client else ""
-        address = limited_address(self.caller)
-        if not self.addresses.take(address):
-            self._refuse(TOO_MANY_OF_ONE)
-            return transport.close()  # at once: anyone who has so many gets no time to read
-        self.address = address
-        self.silent[self] = None
-        if len(self.connections) > MAX_CONNECTIONS:
-            oldest = next(iter(self.silent))
-            if oldest is self:
-                self._refuse(TOO_MANY)
-            else:
-                oldest.transport.abort()
-        return None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget what was not answered. A hot call that was handed over goes on without its caller."""
-        self.silent.pop(self, None)
         if self.address is not None:
             self.addresses.give_back(self.address)
         self.phase, self.rest = LEAVING, b""
@@ -136,13 +122,15 @@ class GateProtocol(HttpToolsProtocol):
             self.running.message_event.set()
         self.pipeline.clear()
         super().connection_lost(exc)
+        # They know this connection, and would keep it until Python looks for circles.
+        self.flow = self.cycle = self.running = None  # type: ignore[assignment]
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Keep a connection whose other side only stopped sending, until its answers are out."""
         if self.phase == LEAVING or not (self.rest or self._owes()) or self._streams():
             return None
         if self.phase == BODY and not self.rest:
-            self._refuse(BODY_BROKE_OFF)
+            self.refuse(BODY_BROKE_OFF)
         self.ended = self.hung_up = True
         self._signal_hung_up()
         return True
@@ -194,7 +182,7 @@ class GateProtocol(HttpToolsProtocol):
         elif self.flow.read_paused or self.behind:
             self.since = now  # it is we who do not read
         elif self.phase == BODY and self._owes():
-            self._refuse(BODY_TOO_SLOW)
+            self.refuse(BODY_TOO_SLOW)
         else:
             self.transport.close()
         return None
@@ -252,7 +240,7 @@ class GateProtocol(HttpToolsProtocol):
             if isinstance(error, httptools.HttpParserCallbackError) and not isinstance(error.__context__, REFUSALS):
                 self.logger.error("unexpected error in the server", exc_info=error)
             if not self.ended:  # else it came after the last call, which said so
-                self._refuse(self.refusal or BAD_CALL)
+                self.refuse(self.refusal or BAD_CALL)
         finally:
             self.feeding = False
         if self.phase == HEAD or self.phase == BODY:
@@ -262,14 +250,12 @@ class GateProtocol(HttpToolsProtocol):
         """Refuse a message that is too large as it comes: what counts is every byte of it."""
         self.message_bytes += more_bytes
         if self.phase == HEAD and self.message_bytes > MAX_HEAD_BYTES + PORTION_BYTES:
-            self._refuse(HEAD_TOO_LARGE)
+            self.refuse(HEAD_TOO_LARGE)
         elif self.message_bytes > (MAX_UPLOAD_MESSAGE_BYTES if self.is_upload else MAX_MESSAGE_BYTES):
-            self._refuse(MESSAGE_TOO_LARGE)
+            self.refuse(MESSAGE_TOO_LARGE)
 
     def on_message_begin(self) -> None:
         """Begin a message."""
-        if self.phase == SILENT:
-            del self.silent[self]
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -425,7 +411,7 @@ class GateProtocol(HttpToolsProtocol):
         self.running = cycle
         super()._start_asgi_task(cycle, app)
 
-    def _refuse(self, refusal: tuple[Head, bytes]) -> None:
+    def refuse(self, refusal: tuple[Head, bytes]) -> None:
         """Answer the message that is being parsed with `refusal`, after everything that is owed, and end."""
         self.ended, self.rest = True, b""
         if self.phase == BODY:
@@ -456,8 +442,7 @@ class GateProtocol(HttpToolsProtocol):
     def _send_refusal(self, refusal: tuple[Head, bytes]) -> None:
         head, body = refusal
         if not self.transport.is_closing():
-            length = b"%x\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (next(ID_NUMBERS), len(body))
-            self.transport.write(head.wire + self.clock.made + length + body)
+            self.transport.write(self.clock.refusal(head, body))
         self._leave()
 
     def _leave(self) -> None:

@@ -16,6 +16,7 @@ from django.conf import settings
 from shop.gate.server.draining import ACCEPT_SECONDS, FIRST_BYTE_SECONDS, LEAVING, refuse_new_connections
 from shop.gate.server.limits import MAX_CONNECTIONS, RECEIVE_BUFFER_BYTES, SILENT, AddressLimit
 from shop.gate.server.protocol import GateProtocol
+from shop.gate.server.silent import SilentConnection
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +77,7 @@ class Server(uvicorn.Server):
     def _nobody_is_silent(self) -> bool:
         return all(connection.phase != SILENT for connection in self._connections())
 
-    def _connections(self) -> list[GateProtocol]:
+    def _connections(self) -> list[GateProtocol | SilentConnection]:
         return list(self.server_state.connections)  # type: ignore[arg-type]
 
     def _listeners(self) -> list[socket.socket]:
@@ -124,7 +125,7 @@ def server_of(application: Any, *, host: str, port: int, drain_seconds: float = 
         application,
         host=host,
         port=port,
-        http=GateProtocol,
+        http=SilentConnection,
         loop="uvloop",
         interface="asgi3",
         lifespan="on",

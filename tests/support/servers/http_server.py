@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shop.gate.server.protocol import GateProtocol
 from shop.gate.server.server import Server, server_of
+from shop.gate.server.silent import SilentConnection
 from shop.replies import OK, Head, Reply
 from tests.support.waiting import wait_until
 
@@ -180,7 +180,7 @@ def running_server(application: Application | None = None) -> Iterator[Running]:
             if application.loop is not None and not application.loop.is_closed():
                 application.answer_held()
             thread.join(SECONDS)
-            GateProtocol.silent.clear()
+            SilentConnection.let_in.clear()
             assert not thread.is_alive()
 
 

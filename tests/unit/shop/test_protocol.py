@@ -4,16 +4,18 @@ without an end. Needs neither Redis nor PostgreSQL.
 
 from __future__ import annotations
 
+import gc
 import socket
 import struct
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
-from shop.gate.server import protocol
+from shop.gate.server import protocol, silent
 from shop.gate.server.limits import PORTION_BYTES, AddressLimit
 from shop.gate.server.protocol import GateProtocol
 from tests.support.servers.http_server import (
@@ -28,6 +30,8 @@ from tests.support.servers.http_server import (
 from tests.support.waiting import wait_until
 
 HOST = b"Host: shop\r\n"
+# With more attributes, an instance has a dictionary of its own, with their names.
+MAX_SHARED_NAMES = 30
 READ_BYTES = 64 * 1024  # what the kernel hands over at a time
 WRITE_BUFFER_BYTES = 64 * 1024  # what the transport keeps of answers before it asks for a pause
 
@@ -59,9 +63,13 @@ def chunked(path: str, *parts: bytes, trailer: bytes = b"") -> bytes:
 
 
 def wait_for_connections(web: Running, count: int) -> list[GateProtocol]:
-    """Return the server's connections as soon as there are `count`."""
-    wait_until(lambda: web.connections == count)
-    return list(web.server.server_state.connections)  # type: ignore[arg-type]
+    """Return the server's connections on which something came, as soon as there are `count`."""
+
+    def found() -> list[GateProtocol]:
+        return [each for each in list(web.server.server_state.connections) if isinstance(each, GateProtocol)]
+
+    wait_until(lambda: len(found()) == count)
+    return found()
 
 
 class AnswersPerTurn:
@@ -171,6 +179,34 @@ def test_others_have_their_turn_between_portions_of_one_sender(
     assert len(bodies(web.talk(request * 3000))) == 3000
     # In one turn at most: a portion that was planned, and one that was read then.
     assert (turns.most <= 2 * (PORTION_BYTES // len(request) + 1)) == (portion_bytes == PORTION_BYTES)
+
+
+# What is kept of a connection.
+
+
+def test_of_a_silent_connection_little_is_kept(web: Running) -> None:
+    with web.connect() as connection:
+        wait_until(lambda: web.connections == 1)
+        (kept,) = web.server.server_state.connections
+        assert isinstance(kept, silent.SilentConnection)
+        assert not hasattr(kept, "__dict__")
+        connection.sendall(b"G")
+        (begun,) = wait_for_connections(web, 1)
+        assert len(begun.__dict__) <= MAX_SHARED_NAMES
+        assert (web.connections, silent.SilentConnection.let_in) == (1, {})
+
+
+@pytest.mark.parametrize("text", [b"G", get("/hot?1"), get("/slow?1"), get("/slow?1", more=b"Connection: close\r\n")])
+def test_nothing_is_kept_of_a_connection_that_ended(web: Running, text: bytes) -> None:
+    gc.disable()  # it would free what only a circle keeps
+    try:
+        with web.connect() as connection:
+            connection.sendall(text)
+            gone = [weakref.ref(each) for each in wait_for_connections(web, 1)]
+        web.application.release.set()
+        wait_until(lambda: gone[0]() is None)
+    finally:
+        gc.enable()
 
 
 # Ways to begin and to end.
@@ -333,13 +369,13 @@ def test_one_bad_chunk_ends_its_own_message_only(web: Running) -> None:
 
 
 def test_too_many_connections_make_room_by_ending_silent_ones(web: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_CONNECTIONS", 10)
+    monkeypatch.setattr(silent, "MAX_CONNECTIONS", 10)
     with ExitStack() as stack:
         buyer = stack.enter_context(web.connect())
         buyer.sendall(get("/hot?1"))
         assert buyer.recv(1000)
-        silent = [stack.enter_context(web.connect()) for _ in range(30)]
-        assert silent[0].recv(1) == b""
+        others = [stack.enter_context(web.connect()) for _ in range(30)]
+        assert others[0].recv(1) == b""
         buyer.sendall(get("/hot?2"))
         assert buyer.recv(1000).endswith(b"hot 2 ")
         late = stack.enter_context(web.connect())
@@ -373,7 +409,8 @@ def test_one_address_has_so_many_connections_and_another_has_its_own(web: Runnin
 
 @pytest.fixture
 def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "DEADLINES", (1, 1, 1, 1 << 30, 1, 1))
+    for module in (protocol, silent):
+        monkeypatch.setattr(module, "DEADLINES", (1, 1, 1, 1 << 30, 1, 1))
 
 
 SLOW = {
