@@ -41,7 +41,9 @@ def line_findings(
     if before.dead:
         lost += f"; dead letters, {before.aside} of them undecided: {before.dead}"
     known = f"{decided} of {after.admitted} asked" if after.primed else "Redis has lost this line; it is not primed yet"
-    asked_for = not after.primed or incomparable or moved or decided <= after.admitted
+    asked_for = not after.primed or after.replaced > 0 or incomparable or moved or decided <= after.admitted
+    if after.replaced:
+        known += "; Redis was started again or replaced since, so the next ask primes the sale"
     if after.bases:
         known += f"; ordinals went on after {after.bases}, because Redis had lost the line"
     return [

@@ -20,7 +20,8 @@ class LineLook(NamedTuple):
     both: in line and in flight at once. admitted: since ordinals last jumped. units: by the records, -1 when not added
     up. now_us: the server's clock. first: who is next, first_record: their record, sale: what is known of its sale.
     bases: the ordinals after which those of the SKU's sales went on, added up. discarded: dead letters that nobody
-    could read, so they have no order; their tickets may still bring them back.
+    could read, so they have no order; their tickets may still bring them back. replaced: 1 when the one sale that was
+    asked for was primed at another server, or before this one was started, so admissions may be lost unnoticed.
     """
 
     waiting: int
@@ -45,6 +46,7 @@ class LineLook(NamedTuple):
     dead: str
     bases: int
     discarded: int
+    replaced: int
 
     @property
     def undecided(self) -> int:

@@ -7,7 +7,8 @@
 --   damaged), records, the server's clock in µs, the first in flight or else in line and its record ('' for none; where
 --   all are on standby: the first for whom enough is free, if there is one),
 --   what is known of that record's sale ('' for nothing), the first few dead letters (spaces between), the bases added
---   up, dead letters that were discarded because nobody could read them.
+--   up, dead letters that were discarded because nobody could read them, 1 when the sale of ARGV 2 was primed at another
+--   server, or before this one was started: then it may have lost admissions, and the next ask primes the sale.
 -- Stays true: reads only.
 -- Shared: head_waits
 local in_flight = redis.call('ZRANGE', KEYS[2], 0, -1)
@@ -20,13 +21,14 @@ local stock = redis.call('HMGET', KEYS[3], 'queued', 'version', 'available', 'he
   'queued_unsure', 'discarded')
 local function number(field) return tonumber(stock[field] or '0') end
 
-local admitted, bases = 0, 0
+local admitted, bases, replaced = 0, 0, 0
 local sales = redis.call('HGETALL', KEYS[7])
 for i = 1, #sales, 2 do
   local sale = string.match(sales[i], '^(%d+):ordinals$')
   if sale and (ARGV[2] == '' or sale == ARGV[2]) then
-    local last, base = string.match(sales[i + 1], '^(%d+)|(%d+)|')
+    local last, base, run_id = string.match(sales[i + 1], '^(%d+)|(%d+)|(%x*)')
     admitted, bases = admitted + tonumber(last) - tonumber(base), bases + tonumber(base)
+    if sale == ARGV[2] and run_id ~= string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') then replaced = 1 end
   end
 end
 
@@ -68,4 +70,4 @@ local time = redis.call('TIME')
 return {waiting, #in_flight, both, admitted, number(1), redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[6]),
   stock[2] and 1 or 0, number(2), number(3), number(4), number(5), waitlisted, units, redis.call('HLEN', KEYS[5]),
   time[1] * 1000000 + time[2], first, record, sale and redis.call('HGET', KEYS[7], sale) or '',
-  table.concat(redis.call('ZRANGE', KEYS[4], 0, 2), ' '), bases, number(8)}
+  table.concat(redis.call('ZRANGE', KEYS[4], 0, 2), ' '), bases, number(8), replaced}

@@ -126,6 +126,15 @@ def test_damage_in_redis_is_named(card: SaleCard, what: str) -> None:
     assert (name_of(card, culprit) if culprit in ("ann", "eve") else culprit) in found[number]
 
 
+def test_a_redis_that_took_over_may_know_of_fewer_requests_until_the_next_ask(card: SaleCard) -> None:
+    """The control is the damage above: the same count, by the server at which the sale was primed."""
+    key, field = keys.sales(card.sku), f"{card.sale_id}:ordinals"
+    run(("HSET", key, field, f"1|0|{run_id()[::-1]}"))
+    (finding,) = (each for each in audit_sale(card.slug)["invariants"] if each["id"] == "I5b")
+    assert finding["ok"]
+    assert "2 of 1 asked; Redis was started again or replaced since" in finding["detail"]
+
+
 def test_every_invariant_of_the_line_has_its_control() -> None:
     tried = {number for number, _, _ in DAMAGE.values()} | {"I21"}
     assert tried == {"I4", "I5b", "I6", "I15", "I17", "I18", "I19", "I21"}
