@@ -1,5 +1,6 @@
 """One shard of a Cluster has no primary: the SKUs of all others are entered and decided as before, and its own go on
-when it is back. Real servers, a web process, two settlers; the shard is killed and frozen while people ask.
+when it is back, or when its replica has taken over. Real servers, a web process, two settlers; the shard is killed and
+frozen while people ask.
 
 What is compared is counts of windows of the same run that take turns: with the shard, and without it.
 """
@@ -23,10 +24,23 @@ from django.core.management.base import CommandError
 from django.db import connection
 
 from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.locks.lock import Lock
 from inventory.redis import keys
 from shop.sales.catalogue import SaleCard
+from tests.support.crashes.ticket_crowd import Client, TicketCrowd
 from tests.support.http_calls import Buyer, Caller
-from tests.support.servers.server_matrix import Node, address_of, answers, cluster_of_three
+from tests.support.servers.server_matrix import (
+    NODE_TIMEOUT_MS,
+    Node,
+    address_of,
+    answers,
+    cluster_of_six,
+    cluster_of_three,
+    cut_replica_off,
+    take_over,
+    wait_until_replica_has_all,
+)
 from tests.support.servers.shop_processes import running_process, web_process
 from tests.support.shopkeeping import assert_books_balance, make_sale, shop_of
 from tests.support.waiting import BLINK_SECONDS, wait_until
@@ -42,7 +56,10 @@ ROUNDS, MAX_ROUNDS = 2, 6
 PEOPLE, STUBBORN = 2, 1
 # The aim is nine tenths. What is asserted is far from what a busy machine does to a window, and from the control: 0.
 MIN_SHARE = 0.5
-NODE_TIMEOUT_MS = 1500
+# Units of a sale, and people: those whom a replica has when it takes over, and those whom it never had.
+SCARCE, KEPT, LOST = 20, 16, 16
+# Longer than any takeover here.
+LOCK_TTL_MS = 120_000
 WHOLE, ONE_CLIENT = ("manage.py",), ("-m", "tests.support.crashes.one_client")
 
 
@@ -73,13 +90,16 @@ def server_of(nodes: Sequence[Node], key: str) -> Node:
     return next(each for each in nodes if each.port == port)
 
 
-def cards_by_shard(nodes: Sequence[Node], new_sku: Callable[[], str], *, lost: Node) -> tuple[list[SaleCard], ...]:
-    """Open a sale on each shard; return those of the healthy ones, and that of the other."""
+def cards_by_shard(
+    nodes: Sequence[Node], new_sku: Callable[[], str], *, lost: Node, units: int
+) -> tuple[list[SaleCard], ...]:
+    """Open a sale on each shard; return those of the healthy ones, and that of the other, which has so many units."""
     skus: dict[int, str] = {}
     while len(skus) < len(nodes):
         sku = new_sku()
         skus.setdefault(server_of(nodes, keys.line(sku)).port, sku)
-    cards = {port: make_sale(sku, units=UNITS, room=UNITS) for port, sku in skus.items()}
+    amounts = {port: units if port == lost.port else UNITS for port in skus}
+    cards = {port: make_sale(sku, units=amounts[port], room=UNITS) for port, sku in skus.items()}
     return [card for port, card in cards.items() if port != lost.port], [cards[lost.port]]
 
 
@@ -88,15 +108,30 @@ def shop_on_cluster(
     environment: dict[str, str], *, new_sku: Callable[[], str], folder: Path, program: Sequence[str]
 ) -> Iterator[Shop]:
     """Open a shop on a Cluster of its own. program: what Python runs."""
-    with ExitStack() as running:
-        nodes = running.enter_context(cluster_of_three(folder))
+    with cluster_of_three(folder) as nodes:
         for each in nodes:
             each.run("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
+        with shop_on(nodes, environment, new_sku=new_sku, folder=folder, program=program) as shop:
+            yield shop
+
+
+@contextmanager
+def shop_on(
+    nodes: Sequence[Node],
+    environment: dict[str, str],
+    *,
+    new_sku: Callable[[], str],
+    folder: Path,
+    program: Sequence[str] = WHOLE,
+    units: int = UNITS,
+) -> Iterator[Shop]:
+    """Open a shop on these primaries. units: of the sale on the shard that goes away."""
+    with ExitStack() as running:
         stores = {"REDIS_URL": address_of(nodes), "CACHE_URL": os.environ["REDIS_URL"]}
         own = {**environment, **stores, "DJANGO_SETTINGS_MODULE": "shop.settings"}
         running.enter_context(shop_of(own))
         lost = server_of(nodes, keys.skus())
-        healthy, stricken = cards_by_shard(nodes, new_sku, lost=lost)
+        healthy, stricken = cards_by_shard(nodes, new_sku, lost=lost, units=units)
         connection.close()
         web = running.enter_context(web_process(own, folder=folder, program=program))
         for number in range(2):
@@ -188,12 +223,17 @@ FAULTS = {
 }
 
 
+def place_of(shop: Shop, card: SaleCard, buyer: Buyer) -> str:
+    """Ask once; return the id of the request, nothing without a place."""
+    answer = shop.web.ask(card.slug, buyer)
+    return str(answer.json()["request_id"]) if answer.status in (200, 202) else ""
+
+
 def wait_until_decided(shop: Shop, cards: Sequence[SaleCard]) -> None:
     """Return when somebody was let in to each sale, and decided."""
     for card in cards:
         buyer = shop.web.new_buyer()
-        wait_until(lambda buyer=buyer, card=card: shop.web.ask(card.slug, buyer).status in (200, 202))
-        name = shop.web.ask(card.slug, buyer).json()["request_id"]
+        name = wait_until(lambda buyer=buyer, card=card: place_of(shop, card, buyer))
         wait_until(lambda name=name, buyer=buyer: is_decided(shop, name, buyer), what="it is decided")
 
 
@@ -268,6 +308,74 @@ def test_control_with_one_client_for_all_shards_nothing_is_decided(
         shop.lost.child.kill_group()
         meanwhile, _ = open_window(shop)
         assert sum(meanwhile.decided.values()) < MIN_SHARE * sum(before.decided.values())
+
+
+@contextmanager
+def ticket_crowd(shop: Shop, card: SaleCard) -> Iterator[TicketCrowd]:
+    """Give a crowd that goes home at the end."""
+    crowd = TicketCrowd(shop.web, card)
+    try:
+        yield crowd
+    finally:
+        crowd.finish()
+
+
+def arrive(crowd: TicketCrowd, count: int) -> list[Client]:
+    """Let so many people more come; return them when each has a place."""
+    before = len(crowd.clients)
+    crowd.send(count)
+    came = crowd.clients[before:]
+    wait_until(lambda: all(client.ticket for client in came), what=f"{count} more are in line")
+    return came
+
+
+def refuses(shop: Shop, card: SaleCard) -> bool:
+    return shop.web.ask(card.slug, shop.web.new_buyer()).status == 503
+
+
+def released(lock: Lock) -> bool:
+    """Give a lock back; say whether its server answered."""
+    try:
+        lock.release()
+    except RedisUnavailable:
+        return False
+    return True
+
+
+def test_a_replica_takes_over_and_tickets_bring_back_what_it_never_had(
+    process_environment: dict[str, str], new_sku: Callable[[], str], tmp_path: Path
+) -> None:
+    """Controls: those whom the replica had need no ticket; a primary that must have a replica lets nobody in."""
+    with (
+        cluster_of_six(tmp_path) as (primaries, replicas),
+        shop_on(primaries, process_environment, new_sku=new_sku, folder=tmp_path, units=SCARCE) as shop,
+        ticket_crowd(shop, shop.stricken[0]) as crowd,
+    ):
+        replica = replicas[primaries.index(shop.lost)]
+        lock = Lock(redis.connect(), crowd.card.sku, ttl_ms=LOCK_TTL_MS)
+        assert lock.acquire(timeout_seconds=PATIENCE_SECONDS)  # nobody in this line is decided before the takeover
+        kept = arrive(crowd, KEPT)
+        wait_until_replica_has_all(shop.lost, replica)
+        cut_replica_off(shop.lost, replica)
+        shop.lost.run("CONFIG", "SET", "min-replicas-to-write", 1)
+        assert refuses(shop, crowd.card)
+        shop.lost.run("CONFIG", "SET", "min-replicas-to-write", 0)
+        lost = arrive(crowd, LOST)
+        shop.lost.child.kill_group()
+        wait_until_decided(shop, shop.healthy)
+        assert refuses(shop, crowd.card)
+        take_over(replica, others=[each for each in primaries if each is not shop.lost])
+        over_at = time.monotonic()
+        wait_until(lambda: all(client.heard_at > over_at for client in crowd.clients), what="everybody has a place")
+        wait_until(lambda: released(lock), what="the lock is given back")
+        wait_until(lambda: {client.state for client in crowd.clients} == {"held", "waitlisted"}, what="all are decided")
+        assert_books_balance(crowd.card)  # also before somebody new asks, which primes the sale at its new server
+        wait_until_decided(shop, [*shop.healthy, *shop.stricken])
+        for card in (*shop.healthy, *shop.stricken):
+            assert_books_balance(card)
+    assert [client.restored for client in kept] == [0] * KEPT
+    assert any(client.restored for client in lost)
+    assert sum(client.state == "held" for client in crowd.clients) == SCARCE - 1  # one was there from the beginning
 
 
 def test_a_cluster_whose_shards_stop_each_other_is_refused_by_name(

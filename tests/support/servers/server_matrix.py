@@ -1,4 +1,4 @@
-"""Starts the kinds of Redis that the shop runs on: one server, a Cluster of three, a pair under Sentinel.
+"""Starts the kinds of Redis that the shop runs on: one server, a Cluster of three or six, a pair under Sentinel.
 Never leaves one behind; loopback only.
 """
 
@@ -38,6 +38,8 @@ repl-diskless-sync-delay 0
 # The groups are patient: a busy server is not taken for a dead one, nor is a handshake of two busy ones given up.
 # Sentinel is quick only when one was killed.
 PATIENCE_MS, QUICK_MS = 60_000, 500
+# When the servers of a Cluster take one that is killed for dead.
+NODE_TIMEOUT_MS = 1500
 ANSWER_SECONDS = 60
 # The server's own choice, port + 10000, may lie beyond the last port.
 CLUSTERED = """\
@@ -205,10 +207,60 @@ def cluster_of_three(folder: Path) -> Iterator[list[Node]]:
         yield nodes
 
 
-def knows_all(each: Node) -> bool:
-    """Say whether a node knows who serves every slot."""
+def knows_all(each: Node, *, count: int = 3) -> bool:
+    """Say whether a node knows who serves every slot, and every node."""
     info = str(each.client.execute_command("CLUSTER INFO"))
-    return "cluster_state': 'ok'" in info and "cluster_known_nodes': '3'" in info
+    return "cluster_state': 'ok'" in info and f"cluster_known_nodes': '{count}'" in info
+
+
+@contextmanager
+def cluster_of_six(folder: Path) -> Iterator[tuple[list[Node], list[Node]]]:
+    """Run a Cluster of three primaries with a replica each; give both, in the same order.
+
+    No replica takes over by itself: one that is told to may, also when it has heard nothing of its primary for long.
+    """
+    text = f"{SERVER}{CLUSTERED}cluster-replica-no-failover yes\ncluster-replica-validity-factor 0\n"
+    with cluster_of_three(folder) as primaries, ExitStack() as running:
+        replicas = [running.enter_context(node(folder / f"replica-{number}", text)) for number in range(3)]
+        for each in replicas:
+            each.run("CLUSTER", "MEET", "127.0.0.1", primaries[0].port, primaries[0].bus_port)
+        everybody = [*primaries, *replicas]
+        wait_until(lambda: all(knows_all(each, count=6) for each in everybody), what="all six know each other")
+        for primary, replica in zip(primaries, replicas, strict=True):
+            replica.run("CLUSTER", "REPLICATE", str(primary.run("CLUSTER", "MYID")))
+            wait_until(lambda replica=replica: linked(replica), what=f"{replica.child.name} is linked")
+        wait_until(lambda: all(knows_replicas(each) for each in everybody), what="all know who replicates whom")
+        yield primaries, replicas
+
+
+def knows_replicas(each: Node) -> bool:
+    """Say whether a node knows of all three replicas what they are."""
+    return str(each.client.execute_command("CLUSTER NODES")).count("slave") == 3
+
+
+def wait_until_replica_has_all(primary: Node, replica: Node) -> None:
+    """Return when the replica has everything that the primary had when this was called."""
+    # Not WAIT: it counts only what its own connection wrote, and a pool may choose another one.
+    offset = int(primary.client.info("replication")["master_repl_offset"])
+    wait_until(lambda: offset_of(replica) >= offset, what="the replica has all")
+
+
+def cut_replica_off(primary: Node, replica: Node) -> None:
+    """Let the replica get nothing more from the primary; others still reach both."""
+    replica.run("CONFIG", "SET", "masterauth", "a password that the primary does not have")
+    primary.run("CLIENT", "KILL", "TYPE", "replica")
+    wait_until(lambda: not linked(replica), what="the replica is cut off")
+
+
+def take_over(replica: Node, *, others: Sequence[Node]) -> None:
+    """Let the replica of a primary that was killed take its place; return when it has. others: who must notice.
+
+    They stay less patient: one that is wrongly taken for dead is forgiven after two of their timeouts.
+    """
+    replica.run("CONFIG", "SET", "cluster-replica-no-failover", "no")
+    for each in (replica, *others):
+        each.run("CONFIG", "SET", "cluster-node-timeout", NODE_TIMEOUT_MS)
+    wait_until(lambda: role_of(replica) == "master", what="the replica has taken over")
 
 
 @dataclass(frozen=True)
@@ -222,15 +274,11 @@ class Watched:
 
     def wait_until_replica_has_all(self) -> None:
         """Return when the replica has everything that the primary had when this was called."""
-        # Not WAIT: it counts only what its own connection wrote, and a pool may choose another one.
-        offset = int(self.primary.client.info("replication")["master_repl_offset"])
-        wait_until(lambda: offset_of(self.replica) >= offset, what="the replica has all")
+        wait_until_replica_has_all(self.primary, self.replica)
 
     def cut_replica_off(self) -> None:
         """Let the replica get nothing more from the primary; Sentinel still reaches both."""
-        self.replica.run("CONFIG", "SET", "masterauth", "a password that the primary does not have")
-        self.primary.run("CLIENT", "KILL", "TYPE", "replica")
-        wait_until(lambda: not linked(self.replica), what="the replica is cut off")
+        cut_replica_off(self.primary, self.replica)
 
     def kill_primary(self) -> None:
         """End the primary as a power cut does; return when Sentinel names the replica as the primary."""
@@ -255,7 +303,7 @@ def role_of(each: Node) -> str:
 
 def linked(replica: Node) -> bool:
     """Say whether a replica is in touch with its primary."""
-    return replica.client.info("replication")["master_link_status"] == "up"
+    return replica.client.info("replication").get("master_link_status") == "up"
 
 
 def offset_of(replica: Node) -> int:
