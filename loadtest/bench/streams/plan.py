@@ -47,8 +47,8 @@ METHOD = (
     "as fast as it may; they end in the mailbox page, so no mail server slows it. A round in which the queue ran out "
     "ends the run as failed.",
     "Retention: {cleaning_pairs} more pairs, alone and alongside a reconciler that has {old_rows:,} old mails and as "
-    "many old acts to delete; what it compares meanwhile is a part of its cost. A round in which nothing was left to "
-    "delete ends the run as failed.",
+    "many old acts to delete, and as many buyers of a past sale to forget; what it compares meanwhile is a part of its "
+    "cost. A round in which nothing was left to delete or to forget ends the run as failed.",
     "Sale page: the same page to a reader without cookies over {pages} connections, as fast as one process answers; "
     "alongside it the page rendered by Django for a reader who has a ticket.",
 )

@@ -1,5 +1,5 @@
-"""Measures purchases alongside open streams, mails that are sent, and old rows that are deleted, and alone, in pairs of
-rounds; and the rate of the sale page.
+"""Measures purchases alongside open streams, mails that are sent, and retention, and alone, in pairs of rounds; and the
+rate of the sale page.
 Never leaves a slow round out: that would flatter. Streams that break or purchases refused end it.
 """
 
@@ -22,7 +22,7 @@ from loadtest.bench.harness.servers import WebServer, running_shop
 from loadtest.bench.load.loader import Load, Loader, Pace
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.load.payloads import BODY, address, fresh_payloads, get
-from loadtest.bench.streams.cleaning import cleaning
+from loadtest.bench.streams.cleaning import cleaning, write_past_buyers
 from loadtest.bench.streams.mails import mailing
 from loadtest.bench.streams.plan import FULL, PAGE_CONNECTIONS, QUICK, RESTOCK_SECONDS, Plan, method_of
 from loadtest.bench.streams.readers import SPARE_HANDLES, Counts, raise_handle_limit, reading
@@ -57,6 +57,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
             pairs = [pair(number, web, fixture, followed, plan=plan) for number in range(plan.pairs)]
             queue = partial(mailing, run.place, queued=plan.mails)
             mails = [pair(number, web, fixture, queue, plan=plan) for number in range(plan.mail_pairs)]
+            write_past_buyers(rounds=plan.cleaning_pairs, buyers=plan.old_rows)
             aged = partial(cleaning, run.place, rows=plan.old_rows)
             cleaned = [pair(number, web, fixture, aged, plan=plan) for number in range(plan.cleaning_pairs)]
             pages = {name: page_rate(web, fixture, name, seconds=plan.seconds) for name in PAGE_READERS}
