@@ -1,12 +1,16 @@
-"""Measures the unit costs of the smallest shop, predicts larger ones, and runs them. Needs Django to be set up."""
+"""Measures the unit costs of the smallest shop, predicts larger ones, and runs them; then replays an opening.
+Needs Django to be set up.
+"""
 
 from __future__ import annotations
 
+from loadtest.bench.capacity.opening import BUYERS, opening_figures, predicted_decisions, scaled_moments
 from loadtest.bench.capacity.plan import DEPLOYMENTS, FULL, QUICK, Plan, method_of
 from loadtest.bench.capacity.report import Round, figures_of, predict, samples_of
-from loadtest.bench.capacity.shops import run_deployment
+from loadtest.bench.capacity.shops import replay_opening, run_deployment
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
-from shop.capacity.costs import kept_costs
+from loadtest.bench.harness.report import Figure
+from shop.capacity.costs import Costs, kept_costs
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -25,13 +29,25 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     predictions = [
         predict(each.deployment, measured=first, kept=kept, skus=plan.skus, cores=each.cores_left) for each in rounds
     ]
+    opening, broken = _replay(run, first=first, kept=kept)
     bounds = {each.deployment.name: predicted.bound for each, predicted in zip(rounds, predictions, strict=True)}
     return Findings(
-        figures=figures_of(rounds, predictions),
+        figures=[*figures_of(rounds, predictions), *opening],
         samples=samples_of([first, *rounds]),
-        faults=faults,
+        faults=faults + broken,
         facts={"Predicted to be bound by": bounds},
     )
+
+
+def _replay(run: BenchmarkRun[Plan], *, first: Round, kept: Costs) -> tuple[list[Figure], list[str]]:
+    """Replay the opening for a million buyers in scaled time; return its figures, and what its audits found."""
+    plan = run.plan
+    moments = scaled_moments(share=plan.share, speed_up=plan.speed_up)
+    say(f"The opening for {BUYERS:,} buyers, as one for {len(moments):,} within {moments[-1]:.0f} s")
+    measured, cores, faults = replay_opening(moments, run=run)
+    pace = predict(DEPLOYMENTS[0], measured=first, kept=kept, skus=plan.skus, cores=cores).per_second
+    predicted = predicted_decisions(moments, per_second=pace)
+    return opening_figures(moments, predicted=predicted, measured=measured, speed_up=plan.speed_up), faults
 
 
 def _line(found: Round) -> str:

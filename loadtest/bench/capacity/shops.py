@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+from django.db import connection
 from django.test.utils import override_settings
 
 from inventory.redis import connect, run_commands
@@ -26,6 +27,7 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import BenchmarkRun
 from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
+from loadtest.bench.load.arrivals import FIRST_CALL, ArrivalRun
 from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
@@ -43,6 +45,12 @@ SLOTS, READY_SECONDS, CLIENT_TIMEOUT_SECONDS = 16_384, 30.0, 5.0
 RESTING_SECONDS, LOOK_SECONDS = 0.1, 1.0
 IN_WINDOW = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s::bigint[]) AND decided_at >= %s AND decided_at < %s"
 DECIDED = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s::bigint[])"
+DECIDED_AFTER = """
+SELECT extract(epoch FROM decided_at) - %s AS after FROM shop_order
+WHERE sale_id = ANY(%s::bigint[]) AND decided_at >= to_timestamp(%s) ORDER BY 1
+"""
+# The crowd stands ready so long before the opening; a 503 is sent again after so long.
+LEAD_SECONDS, RETRY_SECONDS = 2.0, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +107,18 @@ def _knows_all(server: Server, *, count: int) -> bool:
     return "cluster_state:ok" in text and f"cluster_known_nodes:{count}" in text
 
 
-def run_deployment(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str) -> tuple[Round, list[str]]:
-    """Start that shop with sales of its own, flood it, and return the round and what its audits found."""
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """A shop that runs, warm and at rest: its sales, its processes, and the crew whose CPU time counts."""
+
+    fixtures: Sequence[Fixture]
+    shop: RunningShop
+    crew: machine.Crew
+
+
+@contextmanager
+def deployed(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str) -> Iterator[Deployed]:
+    """Run that shop with sales of its own for the length of a `with` block."""
     plan, stores, home = run.plan, run.stores.pairs[0], run.place.folder / name
     home.mkdir()
     with lines_of(deployment.masters, folder=home) as lines, override_settings(REDIS_URL=lines.url):
@@ -111,27 +129,29 @@ def run_deployment(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str
         ) as shop:
             redis = [server.child for server in lines.servers if server.child is not None]
             crew = machine.Crew(children={**shop.crew.children, machine.REDIS: redis})
-            measured = _flood(deployment, fixtures, shop, crew=crew, plan=plan)
-            faults = [fault for fixture in fixtures for fault in faults_of(fixture.scope)]
-    return measured, faults
+            # Every process has served before anything is counted: one that still starts would be taken for dear.
+            warm_up = asks_of(fixtures, shop, count=int(MAX_PER_SECOND * plan.warm_up_seconds))
+            _load(fixtures, shop, asks=warm_up, plan=plan, seconds=plan.warm_up_seconds)
+            _wait_until_all_decided(fixtures)
+            _wait_for_rest(crew)
+            yield Deployed(fixtures=fixtures, shop=shop, crew=crew)
 
 
-def _flood(
-    deployment: Deployment, fixtures: Sequence[Fixture], shop: RunningShop, *, crew: machine.Crew, plan: Plan
-) -> Round:
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
-    # Every process has served before anything is counted: one that still starts would be taken for dear.
-    warm_up, asks = (_asks(fixtures, shop, seconds=each) for each in (plan.warm_up_seconds, plan.seconds))
-    _load(fixtures, shop, asks=warm_up, plan=plan, seconds=plan.warm_up_seconds)
-    for fixture in fixtures:
-        wait_until_decided(client, fixture.sku)
-    _wait_for_rest(crew)
+def run_deployment(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str) -> tuple[Round, list[str]]:
+    """Start that shop, flood it, and return the round and what its audits found."""
+    with deployed(deployment, run=run, name=name) as running:
+        measured = _flood(deployment, running, plan=run.plan)
+        return measured, audit_faults(running.fixtures)
+
+
+def _flood(deployment: Deployment, running: Deployed, *, plan: Plan) -> Round:
+    fixtures, crew = running.fixtures, running.crew
+    asks = asks_of(fixtures, running.shop, count=int(MAX_PER_SECOND * plan.seconds))
     already, share = _decided(fixtures), Share(crew)
-    load = _load(fixtures, shop, asks=asks, plan=plan, seconds=plan.seconds)
+    load = _load(fixtures, running.shop, asks=asks, plan=plan, seconds=plan.seconds)
     cores_left, stolen = share.cores_left(), share.stolen.share()
     own = share.generator_seconds()
-    for fixture in fixtures:
-        wait_until_decided(client, fixture.sku)
+    _wait_until_all_decided(fixtures)
     used = machine.used(share.before, crew.read(), generator=own)
     return Round(
         deployment=deployment,
@@ -143,10 +163,42 @@ def _flood(
     )
 
 
-def _asks(fixtures: Sequence[Fixture], shop: RunningShop, *, seconds: float) -> list[bytes]:
-    """Return more requests than can be sent in that time, one for each sale in turn; made before any clock runs."""
-    count = int(MAX_PER_SECOND * seconds) // len(fixtures)
-    each = [fresh_payloads(fixture.slug, port=shop.web.port, count=count) for fixture in fixtures]
+def replay_opening(moments: Sequence[float], *, run: BenchmarkRun[Plan]) -> tuple[list[float], float, list[str]]:
+    """Let buyers press at `moments` in the smallest shop; return when each decision came, in seconds from the opening,
+    how many cores were left, and what the audits found. Raises LoadFailed unless everybody is admitted.
+    """
+    plan = run.plan
+    with deployed(Deployment(), run=run, name="opening") as running:
+        fixtures, port = running.fixtures, running.shop.web.port
+        asks = asks_of(fixtures, running.shop, count=len(moments) + len(fixtures))
+        crowd = ArrivalRun(port, connections=plan.connections, retry_seconds=RETRY_SECONDS)
+        crowd.connect(first_call=FIRST_CALL)
+        share, opens_at = Share(running.crew), time.time() + LEAD_SECONDS
+        answers = crowd.run(asks, moments, begins_at=opens_at)
+        cores_left = share.cores_left()
+        if answers.statuses() != {int(ADMITTED): len(moments)}:
+            raise LoadFailed(f"{len(moments)} pressed; answers: {answers.statuses()}, {answers.silent} had none")
+        _wait_until_all_decided(fixtures)
+        with connection.cursor() as cursor:
+            cursor.execute(DECIDED_AFTER, [opens_at, _ids(fixtures), opens_at])
+            decided = [float(after) for (after,) in cursor.fetchall()]
+        return decided, cores_left, audit_faults(fixtures)
+
+
+def audit_faults(fixtures: Sequence[Fixture]) -> list[str]:
+    """Return what the audits of these sales find."""
+    return [fault for fixture in fixtures for fault in faults_of(fixture.scope)]
+
+
+def _wait_until_all_decided(fixtures: Sequence[Fixture]) -> None:
+    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    for fixture in fixtures:
+        wait_until_decided(client, fixture.sku)
+
+
+def asks_of(fixtures: Sequence[Fixture], shop: RunningShop, *, count: int) -> list[bytes]:
+    """Return so many requests, one for each sale in turn; made before any clock runs."""
+    each = [fresh_payloads(fixture.slug, port=shop.web.port, count=count // len(fixtures)) for fixture in fixtures]
     return list(itertools.chain.from_iterable(zip(*each, strict=True)))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from loadtest.bench.capacity.opening import BUYERS, opening_figures, predicted_decisions, scaled_moments
 from loadtest.bench.capacity.plan import DEPLOYMENTS, Deployment
 from loadtest.bench.capacity.report import Round, figures_of, predict
 from loadtest.bench.harness.machine import GENERATOR, POSTGRES, REDIS, SETTLER, WEB
@@ -59,3 +60,27 @@ def test_of_several_rounds_the_middle_one_counts() -> None:
     rounds = [replace(FIRST, per_second=rate) for rate in (13_000, 13_100, 2_000)]
     found = [predict(each.deployment, measured=FIRST, kept=COSTS, skus=6, cores=2.0) for each in rounds]
     assert all(figure.ok for figure in figures_of(rounds, found))
+
+
+def test_an_opening_in_scaled_time_has_the_shape_of_the_whole() -> None:
+    moments = scaled_moments(share=2, speed_up=10)
+    assert len(moments) == BUYERS / 20
+    assert moments == sorted(moments)
+    assert sum(moment < 1 for moment in moments) == len(moments) / 2
+    assert 59 < moments[-1] < 60
+
+
+def test_a_line_of_one_pace_makes_the_crowd_wait_and_nobody_else() -> None:
+    assert predicted_decisions([0, 0, 0, 5], per_second=2) == [0.5, 1.0, 1.5, 5.5]
+
+
+@pytest.mark.parametrize(
+    ("pace", "good"), [(10_000, True), (11_500, True), (8_700, True), (12_800, False), (7_000, False)]
+)
+def test_an_opening_that_went_otherwise_than_predicted_fails_the_run(pace: int, good: bool) -> None:
+    """The control: 20 % to either side."""
+    moments = scaled_moments(share=2, speed_up=10)
+    predicted, measured = (predicted_decisions(moments, per_second=each) for each in (10_000, pace))
+    figures = opening_figures(moments, predicted=predicted, measured=measured, speed_up=10)
+    assert all(figure.ok for figure in figures) == good
+    assert figures[0].value == pytest.approx(25, rel=0.01)  # 500,000 buyers of a shop that decides 20,000 a second
