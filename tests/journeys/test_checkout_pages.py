@@ -16,12 +16,10 @@ from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.journeys.visits import PHONE, Visit, take_all
 from tests.support import road
-from tests.support.http_calls import Caller
 from tests.support.shopkeeping import let_holds_end, rewrite
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]
-MAX_TICKET_BYTES = 60 * 1024
 SALE_STATES = ("scheduled", "open", "many", "all_held", "sold_out", "paused", "closed")
 TICKET_STATES = (
     "queued", "waitlisted", "beyond", "waiting-paused", "held", "paying", "declined", "paid", "sold_out", "expired",
@@ -223,30 +221,6 @@ def test_a_lost_connection_says_that_the_place_is_kept(open_sale: MakeSale, visi
         one.sees("Connection lost — your place is kept.")
         one.picture("ticket-connection-lost")
         one.context.set_offline(False)
-
-
-def test_the_ticket_page_weighs_less_than_sixty_kilobytes(
-    open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller
-) -> None:
-    """With everything it loads, and the form for an e-mail address."""
-    one = visit()
-    one.get_one(open_sale(units=1))
-    cookies = "; ".join(f"{each['name']}={each['value']}" for each in one.context.cookies())
-    page = whole_shop.get(f"/requests/{one.request_id}/", headers={"Cookie": cookies}).body
-    assert b'type="email"' in page
-    named = re.findall(rb'(?:src|href)="(/static/[^"]+\.(?:js|css))"', page)
-    parts = {path.decode(): whole_shop.get(path.decode()).body for path in named}
-    wanted = [*parts]
-    while wanted:  # what a module imports is loaded with it
-        path = wanted.pop()
-        for name in re.findall(rb'from "\./([^"]+)"', parts[path]):
-            imported = f"{path.rpartition('/')[0]}/{name.decode()}"
-            if imported not in parts:
-                parts[imported] = whole_shop.get(imported).body
-                wanted.append(imported)
-    assert len(parts) >= 8
-    weight = len(page) + sum(map(len, parts.values()))
-    assert weight <= MAX_TICKET_BYTES, weight
 
 
 def test_chinese_by_the_browsers_wish(open_sale: MakeSale, visit: OpenVisit) -> None:

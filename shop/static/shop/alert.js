@@ -1,6 +1,5 @@
 // Tells a buyer who looks at another tab that a unit is held for them: by a sound and, where the browser may, by a
 // notification. Only for those who pressed its button; asks for the permission then and at no other time.
-// Loaded by ticket.js, when that button is pressed or was pressed before.
 
 const NOTES_HZ = [660, 880];
 const NOTE_SECONDS = 0.25;

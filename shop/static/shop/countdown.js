@@ -1,11 +1,9 @@
-// Counts on the server's clock, never on the device's: ticks every [data-until], opens the sale at its moment.
-// Never decides anything: the server refuses a press that comes too early. Loaded by every page.
+// Counts on the server's clock, never on the device's: ticks every [data-until], and says when its moment has come.
 
 const LANGUAGE = document.documentElement.lang;
 const SAMPLES = 5;
 const MAX_WAIT_MS = 1500;
-// A kept page has an old moment in it; until the server has said what time it is, nothing is counted from it.
-// performance.now() cannot be set by the user.
+// A kept page has an old moment in it: nothing is counted from it before the server has said what time it is.
 let offset = Number(document.documentElement.dataset.serverMs) - performance.now();
 let bestRoundTrip = Infinity;
 
@@ -41,7 +39,7 @@ async function synchronise() {
   }
 }
 
-// Spoken only here: a timer that speaks every second helps nobody.
+// Spoken only here.
 const MILESTONES = [600, 300, 60, 30, 10];
 function announce(timer, left) {
   const seconds = Math.ceil(left / 1000);
@@ -52,19 +50,7 @@ function announce(timer, left) {
 
 function reached(timer) {
   timer.done = true;
-  if (timer.dataset.then === "rest") return; // another one opens the sale
-  if (timer.dataset.then === "look") return void document.dispatchEvent(new Event("held-to-the-end"));
-  const scope = timer.closest("[data-scheduled]") ?? document;
-  if (scope.dataset?.state) scope.dataset.state = "open";
-  for (const element of scope.querySelectorAll("[data-when]")) {
-    element.hidden = element.dataset.when !== "open";
-    if (element.matches("[data-announced]")) say(element.textContent.trim());
-  }
-  for (const button of scope.querySelectorAll("button[data-opens]")) {
-    button.disabled = false;
-    button.textContent = button.dataset.opens;
-  }
-  document.dispatchEvent(new Event("opened-by-the-clock"));
+  timer.dispatchEvent(new Event(`moment-to-${timer.dataset.then ?? "open"}`, { bubbles: true }));
 }
 
 function tick() {

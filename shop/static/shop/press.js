@@ -1,12 +1,11 @@
-// Sends what a button was pressed for and leads where the shop says; what the shop refuses is shown in place. A press
-// without an answer is sent again as it was, also after a reload: to the shop a repeat is the same
-// request. Never makes two requests of one press. Copies a ticket's link. Loaded by the pages that have a form.
+// Sends what a button was pressed for and leads where the shop says; a refusal is shown in place. A press without an
+// answer is sent again as it was, also after a reload. Never makes two requests of one press. Copies a ticket's link.
 
 const MAX_TRIES = 12;
 const ANSWER_MS = 10_000;
 const MAX_PAUSE_MS = 15_000;
 const LEAVING_MS = 8_000;
-const RESUME_MS = 600_000; // later nothing is sent by itself, but the next press is still the same request
+const RESUME_MS = 600_000; // later only the next press sends it again
 const KEPT = `fairdrop:press:${location.pathname}`;
 let press = null; // the latest one, until it is answered
 
@@ -66,7 +65,7 @@ async function send() {
   } catch { /* then there is no answer */ }
   if (mine !== press) return;
   mine.isSent = false;
-  // Too many at once, says a proxy: it has no page of the shop.
+  // 429 of a proxy has no page of the shop.
   const isBusy = response?.status >= 500 || (response?.status === 429 && !pageIn(text));
   if (text === undefined || isBusy) again(Number(response?.headers.get("Retry-After")) || 0);
   else answered(response, text);
@@ -97,7 +96,7 @@ function answered(response, text) {
   }
   const page = pageIn(text);
   if (page) return put(page);
-  // Not a page that belongs here, perhaps of a network that wants a login first: the browser shows it.
+  // Not a page that belongs here, perhaps a network's login: the browser shows it.
   if (unanswered) keep({ ...unanswered, at: 0 });
   if (button?.isConnected) button.form.submit();
   else location.reload();
@@ -116,7 +115,7 @@ document.addEventListener("submit", (event) => {
   const button = form.matches("form.buy") && form.querySelector("button");
   if (!button) return;
   event.preventDefault();
-  const waits = press && !press.isSent; // a second press need not wait for the next try
+  const waits = press && !press.isSent;
   if (button.ariaDisabled === "true" && !waits) return;
   const before = kept();
   const key = form.elements.idempotency_key;
@@ -136,7 +135,6 @@ addEventListener("pageshow", (event) => {
 const unanswered = kept();
 if (unanswered && Date.now() - unanswered.at < RESUME_MS) {
   const form = [...document.querySelectorAll("form.buy")].find((one) => one.action === unanswered.action);
-  // Should the browser send the form itself in the end, then as it was sent before.
   for (const [name, value] of new URLSearchParams(unanswered.body)) if (form?.elements[name]) form.elements[name].value = value;
   begin(unanswered.action, unanswered.body, form?.querySelector("button"));
 }

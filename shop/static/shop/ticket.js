@@ -1,14 +1,12 @@
 // Follows this ticket live: server-sent events, and polling when they do not come. Keeps the signed ticket in the
-// browser and shows it when the server has lost the place. What is typed and not sent outlives every change of the page's
-// parts. Never moves the place and never gives it up.
-// Loaded by the ticket page.
+// browser and shows it when the server has lost the place. What is typed and not sent stays. Never moves the place.
 
 const MAX_PAUSE_MS = 30_000;
 const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
 const HIDDEN_MS = 4_000; // a hidden tab keeps its stream, and asks no more often than this
 const KEPT = "fairdrop:ticket:";
 const BEGAN = "fairdrop:began:";
-const ALERT = "fairdrop:alert:"; // kept while it is on: only then, or at a press, its script is loaded
+const ALERT = "fairdrop:alert:"; // kept while it is on
 const LANGUAGE = document.documentElement.lang;
 const announcement = document.querySelector("[data-announce]");
 const icon = document.querySelector("link[rel=icon]");
@@ -23,7 +21,7 @@ let askedAt = -Infinity;
 let failures = 0;
 let restoring = false;
 let announcedAt = Number(ticket.dataset.position) || Infinity;
-const touched = new Map(); // by form and name: the fields that were typed in since the page was loaded, or may be just now
+const touched = new Map(); // by form and name: the fields that were or are typed in
 
 const find = (name) => ticket.querySelector(`[data-${name}]`);
 const say = (text) => { announcement.textContent = text; };
@@ -63,7 +61,7 @@ function rough(seconds, words) {
   return seconds < 90 ? words.s.replace("{n}", seconds) : words.min.replace("{n}", Math.ceil(seconds / 60));
 }
 
-// The bar begins where this ticket began, in every tab and after every refresh; at the front it is full.
+// The bar begins where this ticket began; at the front it is full.
 function showWay(position) {
   let start = position;
   try {
@@ -83,7 +81,7 @@ function showPlace(answer) {
   place.textContent = answer.position.toLocaleString(LANGUAGE);
   document.title = `${place.textContent} · ${ticket.dataset.title}`;
   showWay(answer.position);
-  // Spoken only when the place has halved: a voice that never stops helps nobody.
+  // Spoken only when the place has halved.
   if (answer.position <= announcedAt / 2) {
     announcedAt = answer.position;
     say(`${ticket.dataset.placeLabel} ${place.textContent}`);
@@ -127,8 +125,7 @@ function show(answer) {
     showPlace(answer);
     showHopes(answer);
   } else if (answer.state === "sold_out" && waits(before) && before !== "standby") {
-    // A crowd is told this in the same instant: everybody reads it here, and loads the page, which says why, when the
-    // crowd has gone.
+    // A crowd is told this in the same instant: each loads the page, which says why, when the crowd has gone.
     showState("sold_out");
     document.title = ticket.dataset.title;
     close();
@@ -143,7 +140,7 @@ function show(answer) {
 const FIELDS = "input, textarea, select";
 const nameOf = (field) => `${field.form?.action} ${field.name}`;
 
-// A form that is gone for a while, because a state has no use for it, gets its texts back with the state that has.
+// A form that a state has no use for gets its texts back with the state that has.
 function putBack() {
   for (const field of ticket.querySelectorAll(FIELDS)) {
     const before = touched.get(nameOf(field));
@@ -154,7 +151,7 @@ function putBack() {
   }
 }
 
-// Focus moves for one thing only: it is yours. Who is typing goes on at the same place even then.
+// Focus moves only when it is yours, and not from a field that is typed in.
 function put(fresh, title) {
   const before = ticket.dataset.state;
   const active = ticket.contains(document.activeElement) && document.activeElement.matches(FIELDS) && document.activeElement;
@@ -173,7 +170,7 @@ function put(fresh, title) {
   if (ticket.dataset.state === "held" && !isThere) find("yours").focus();
 }
 
-// Puts the page's ticket in as it is now; one that is the same stays, with whatever its reader is doing there.
+// Puts the page's ticket in as it is now; one that is the same stays.
 async function load() {
   try {
     const response = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(8000) });
@@ -219,7 +216,7 @@ async function ask() {
 
 function again(ms) {
   clearTimeout(timer);
-  // Counted from the last ask, so that a stream that breaks again and again cannot put the next one off.
+  // Counted from the last ask: a stream that breaks again and again must not put the next one off.
   timer = setTimeout(ask, document.hidden ? Math.max(ms, askedAt + HIDDEN_MS - performance.now()) : ms);
 }
 
@@ -234,7 +231,7 @@ function follow() {
   stream = new EventSource(`${url}/events`);
   stream.onopen = () => { refusals = 0; };
   stream.onmessage = (event) => show(JSON.parse(event.data));
-  // It comes back by itself when the connection broke; when it was refused, we poll. Either way we ask now.
+  // It comes back by itself when the connection broke; when it was refused, we poll.
   stream.onerror = () => {
     if (stream?.readyState === EventSource.CLOSED) {
       stream = null;
@@ -250,10 +247,9 @@ function begin() {
   clearTimeout(timer);
   keep();
   hide(find("alert"), false);
-  // 0 means that nothing can change any more: a final ticket never asks.
   if (waits(ticket.dataset.state) && Number(ticket.dataset.position)) showWay(Number(ticket.dataset.position));
   const pause = Number(ticket.dataset.pollAfterMs);
-  if (!(pause > 0)) return;
+  if (!(pause > 0)) return; // nothing can change any more
   follow();
   again(stream ? Math.min(pause, QUIET_MS) : pause);
 }
@@ -279,5 +275,5 @@ document.addEventListener("parts-replaced", () => {
 document.addEventListener("click", ({ target }) => {
   if (target.closest("[data-alert]")) import("./alert.js").then(({ press }) => press()).catch(() => {});
 });
-document.addEventListener("held-to-the-end", () => setTimeout(load, 300 + Math.random() * 700));
+document.addEventListener("moment-to-look", () => setTimeout(load, 300 + Math.random() * 700));
 begin();

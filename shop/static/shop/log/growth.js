@@ -1,13 +1,12 @@
 // That a longer log has grown from a shorter one (RFC 9162, 2.1.4), from the tiles of its tree. Believes no tile: what it
 // reads from them leads to both roots, or the log has not grown.
-import { nodeHash } from "./sha256.js";
-import { isSame } from "./tree.js";
+import { isSame, nodeHash } from "./path.js";
 
 export const WIDTH = 256;
 const HASH_BYTES = 32;
 
 // Whether the tree of `size` leaves with `root` begins with that of `before` leaves with `rootBefore`.
-export function hasGrown({ before, rootBefore, size, root, path }) {
+export async function hasGrown({ before, rootBefore, size, root, path }) {
   if (before === size) return isSame(root, rootBefore) && !path.length;
   if (!(before > 0 && before < size) || !path.length) return before === 0;
   const hashes = Number.isInteger(Math.log2(before)) ? [rootBefore, ...path] : [...path];
@@ -18,10 +17,10 @@ export function hasGrown({ before, rootBefore, size, root, path }) {
   for (const each of hashes) {
     if (last === 0) return false;
     if (at & 1 || at === last) {
-      [first, second] = [nodeHash(each, first), nodeHash(each, second)];
+      [first, second] = await Promise.all([nodeHash(each, first), nodeHash(each, second)]);
       while (!(at & 1) && at) [at, last] = [at >> 1, last >> 1];
     } else {
-      second = nodeHash(second, each);
+      second = await nodeHash(second, each);
     }
     [at, last] = [at >> 1, last >> 1];
   }
@@ -59,7 +58,8 @@ export class TileTree {
     const bytes = await this.#tiles.get(name);
     const at = (i) => (first - number * WIDTH + i) * HASH_BYTES;
     let row = Array.from({ length: count }, (_, i) => bytes.subarray(at(i), at(i + 1)));
-    while (row.length > 1) row = row.flatMap((hash, i) => (i % 2 ? [] : [nodeHash(hash, row[i + 1])]));
+    const above = (hash, i) => (i % 2 ? [] : [nodeHash(hash, row[i + 1])]);
+    while (row.length > 1) row = await Promise.all(row.flatMap(above));
     return row[0];
   }
 

@@ -1,6 +1,6 @@
 // Checkpoints as a shop signs them (tlog-checkpoint and signed-note of C2SP), and its keys. Verifies with the Ed25519 of
 // the browser, and says when it has none. Never calls anybody.
-import { sha256 } from "./sha256.js";
+import { sha256 } from "./path.js";
 
 const ED25519 = 1;
 const MAX_SIZE = 2 ** 31 - 1;
@@ -12,7 +12,7 @@ export function fromBase64(text) {
 
 export const toBase64 = (bytes) => btoa(String.fromCharCode(...bytes));
 
-// Whether this browser can check a signature: one without TLS has no crypto, an old one no Ed25519.
+// One without TLS has no crypto, an old one no Ed25519.
 export async function canVerify() {
   try {
     await crypto.subtle.importKey("raw", fromBase64("hBN0ByC6o8vIS0wqAnhvDfhjIRu_ofgMssIcvmkjuCQ"), "Ed25519", false, ["verify"]);
@@ -29,8 +29,8 @@ export function readKeys(list) {
   return Object.fromEntries(keys);
 }
 
-// Those of them that sign or have signed: the first signs, and one newer than it was appended and does not sign yet. Until
-// it does, a web process may not know it: nothing is to be missed when another one does not list it.
+// Those that sign or have signed: the first signs, and one newer than it does not sign yet. Until it does, a web process
+// may not list it.
 export const usedKeys = (list) => readKeys(list.filter(({ from }) => !(from > list[0].from)));
 
 // Whether each of the keys `before` is among `now`, unchanged.
@@ -52,7 +52,7 @@ async function isBy(publicText, note, line) {
   if (dash !== "—" || name !== note.origin || !signature) return false;
   const [raw, key] = [fromBase64(signature), fromBase64(publicText)];
   const named = new TextEncoder().encode(`${name}\n`);
-  const id = sha256(Uint8Array.from([...named, ED25519, ...key]));
+  const id = await sha256([...named, ED25519, ...key]);
   if (!raw.subarray(0, 4).every((byte, at) => byte === id[at])) return false;
   const known = await crypto.subtle.importKey("raw", key, "Ed25519", false, ["verify"]);
   return crypto.subtle.verify("Ed25519", known, raw.subarray(4), new TextEncoder().encode(note.signed));

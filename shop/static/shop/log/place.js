@@ -1,10 +1,9 @@
 // Checks this ticket's place in the public log of its sale, and says ✓ only after all of it: the leaf names this request
 // as the ticket shows it, leads to the root, a key of the shop has signed that root, and the log has grown from the one
-// that this browser saw before. Says what it could not check, and loudly what is wrong. Loaded by the ticket page.
+// that this browser saw before.
 import { keep, keptOf } from "./kept.js";
 import { areKept, canVerify, fromBase64, isSigned, readKeys, readNote, toBase64, usedKeys } from "./note.js";
-import { leafHash } from "./sha256.js";
-import { isSame, rootByPath } from "./tree.js";
+import { isSame, leafHash, rootByPath } from "./path.js";
 
 const NOT_PUBLISHED = "404";
 const FIRST_MS = 700; // the notary publishes about twice a second
@@ -59,7 +58,7 @@ async function checkGrowth(kept, note, slug) {
   };
   const path = kept.size < note.size ? await new TileTree(tile, note.size).growth(kept.size) : [];
   const grown = { before: kept.size, rootBefore: fromBase64(kept.root), size: note.size, root: note.root, path };
-  check(hasGrown(grown), "kept");
+  check(await hasGrown(grown), "kept");
 }
 
 async function checkProof(proof, list, kept, { id, slug, seq, quantity }) {
@@ -69,8 +68,8 @@ async function checkProof(proof, list, kept, { id, slug, seq, quantity }) {
   const note = readNote(proof.checkpoint);
   const keys = readKeys(list);
   check(await isSigned(note, keys, slug), "signed");
-  const hash = leafHash(new TextEncoder().encode(proof.leaf));
-  const root = rootByPath(hash, { index: proof.index, size: note.size, path: proof.path.map(fromBase64) });
+  const hash = await leafHash(new TextEncoder().encode(proof.leaf));
+  const root = await rootByPath(hash, { index: proof.index, size: note.size, path: proof.path.map(fromBase64) });
   check(leaf.n === proof.index && root && isSame(root, note.root), "tree");
   if (kept) {
     check(kept.origin === note.origin && areKept(kept.keys, keys) && kept.size <= note.size, "kept");

@@ -2,8 +2,9 @@
 // Replay every rule. `get` fetches: a path → bytes; it throws when there is nothing. Runs in a worker, and without a page.
 import { tilePath, WIDTH } from "./growth.js";
 import { areKept, canVerify, fromBase64, isSigned, readKeys, readNote, toBase64, usedKeys } from "./note.js";
+import { isSame } from "./path.js";
 import { Replay } from "./replay.js";
-import { isSame, Tree } from "./tree.js";
+import { Tree } from "./tree.js";
 
 const AHEAD = 4; // tiles that are fetched at a time
 
