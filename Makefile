@@ -67,7 +67,13 @@ test-one-core: test ## run every test bound to one core, as on a busy machine (T
 
 .PHONY: test-slow-senders
 test-slow-senders: $(VENV)/dev.stamp ## prove that 20,000 silent and slow senders are ended within 15 s while a buyer is served
-	@exec env $(LOCAL) SLOW_SENDERS=20000 SLOW_SENDERS_SECONDS=15 $(RUN) -m pytest tests/crashes/test_slow_senders.py
+	@exec env $(LOCAL) SLOW_SENDERS=20000 SLOW_SENDERS_SECONDS=15 $(RUN) -m pytest --capture=no \
+	  tests/crashes/test_slow_senders.py
+
+.PHONY: test-crowds
+test-crowds: $(VENV)/dev.stamp ## prove that 100 logins or 3,000 readers leave payments at p99 1 s at most, and /readyz at 3 s
+	@exec env $(LOCAL) CROWDED_PAYMENTS=100 CROWDED_LENIENCE=1 $(RUN) -m pytest --capture=no \
+	  tests/crashes/test_separate_pools.py --keyword crowd
 
 .PHONY: test-returning
 test-returning: $(VENV)/dev.stamp ## prove that units that come back are sold to the next in line, with holds of a minute

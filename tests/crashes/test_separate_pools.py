@@ -1,10 +1,12 @@
 """Proves that a crowd at the login, or at the pages, does not keep those waiting who pay, and a silent payment provider
 not those who cancel. Real web process and stores.
-The control is a web process with one pool for everything, which never notices that a caller has left.
+The control is a web process with one pool for everything, which never notices that a caller has left. The seconds that
+the shop promises are held by `make test-crowds`, with five times as many payments.
 """
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 import sys
@@ -14,11 +16,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from loadtest.report.timeline import nearest_rank
 from shop.gate import pages
 from tests.crashes.conftest import READERS
 from tests.support.desk import Desk, open_desk
@@ -30,10 +34,13 @@ from tests.support.stripe_shop import stripe_environment
 from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
 
-LOGINS, PAYMENTS = 100, 20
+LOGINS, PAYMENTS = 100, int(os.environ.get("CROWDED_PAYMENTS", "20"))
 # More than any pool has threads; so many has the one of the control (tests/support/crashes/shared_pool.py).
 AT_ONCE, SHARED_THREADS = 12, 8
-READY_SECONDS = 3.0
+# What is promised while a crowd asks, and how many times as long a machine that is busy with other things may take.
+P99_SECONDS, READY_SECONDS = 1.0, 3.0
+LENIENCE = float(os.environ.get("CROWDED_LENIENCE", "60"))
+READY_AFTER = 5  # payments
 TRIES, TIMES_AS_LONG = 3, 3.0
 CSRF = "a" * 32
 SECONDS_TO_END = 120.0
@@ -118,14 +125,17 @@ def read_all(waiting: selectors.BaseSelector) -> Iterator[str]:
             yield answer[9:12].decode()
 
 
-def seconds_to_pay(desk: Desk, crowd: AbstractContextManager[None]) -> tuple[float, float]:
-    """Return how long the slowest payment took that began after the crowd had asked, and how long /readyz took."""
+def seconds_to_pay(desk: Desk, crowd: AbstractContextManager[None]) -> tuple[list[float], list[float]]:
+    """Return how long each payment took that began after the crowd had asked, and /readyz in between."""
+    answers, ready = [], []
     with crowd:
-        answers = [desk.call("payment", number, body={}) for number in range(PAYMENTS)]
-        ready = desk.web.get("/readyz")
+        for number in range(PAYMENTS):
+            if number % READY_AFTER == 0:
+                ready.append(desk.web.get("/readyz"))
+            answers.append(desk.call("payment", number, body={}))
     assert {answer.status for answer in answers} == {200}
-    assert ready.status == 200
-    return max(answer.seconds for answer in answers), ready.seconds
+    assert {answer.status for answer in ready} <= {200, 503}  # 503: a store is late, as on a busy machine
+    return [answer.seconds for answer in answers], [answer.seconds for answer in ready]
 
 
 @pytest.mark.parametrize("crowd", [hung_up_logins, partial(readers, cookie="ticket=x")], ids=["logins", "readers"])
@@ -135,12 +145,14 @@ def test_payments_do_not_wait_for_a_crowd(
     """The control, with one pool for all, is the measure too: the machine may be busy with other things."""
     desk, shared = open_web("own"), open_web("shared")
     paid, ready = zip(*(seconds_to_pay(desk, crowd(desk)) for _ in range(TRIES)), strict=True)
-    seconds = min(paid)
-    assert min(ready) <= max(READY_SECONDS, *paid)
-    print(f"the slowest payment: {seconds:.2f} s")
+    p99, slowest_ready = nearest_rank(list(chain(*paid)), 0.99), max(chain(*ready))
+    print(f"{TRIES * PAYMENTS} payments: p99 {p99:.2f} s, the slowest /readyz {slowest_ready:.2f} s")
+    assert p99 <= P99_SECONDS * LENIENCE
+    assert slowest_ready <= READY_SECONDS * LENIENCE
+    most_seconds = max(P99_SECONDS, TIMES_AS_LONG * min(map(max, paid)))
     path, headers = f"/api/v1/requests/{shared.ids[0]}/payment", shared.buyers[0].headers
     with crowd(shared), pytest.raises(TimeoutError):
-        shared.web.call("POST", path, headers=headers, timeout_seconds=TIMES_AS_LONG * seconds)
+        shared.web.call("POST", path, headers=headers, timeout_seconds=most_seconds)
 
 
 @contextmanager
