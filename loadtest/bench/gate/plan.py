@@ -51,8 +51,8 @@ METHOD = (
     "Two gates: the same with two processes, which share that core. A lone ask: the same loader with one connection.",
     "Waits for one replica: the gate with FAIRDROP_REDIS_REPLICAS=1 on a Valkey of its own, whose replica shares the "
     "core with it and the loader, and has every write on disk as well.",
-    "Unmarked: the gate without headers for browsers and without ids. No line is written for an ask, so hiding secrets "
-    "in lines costs it nothing.",
+    "Unmarked: the gate without headers for browsers, ids, metrics and traces. No line is written for an ask, so "
+    "hiding secrets in lines costs it nothing.",
     "With limits and without: the gate with its defaults, and one that counts no calls by address, for a sale that "
     "counts no units by network; {pairs} pairs of {pair_seconds:g} s, the middle of their ratios.",
     "No-op: an ASGI application on granian, the server of before, that reads the body and answers 202. "

@@ -1,5 +1,6 @@
 """`python -m loadtest.bench.gate.profile`: prints where the web process's time for one ask goes.
-By subtraction: the same connections without sockets, each step with one part more. Then the functions that cost most.
+By subtraction: the same connections without sockets, each step with one part more. Then what may cost a few of a
+hundred, with floors, below which it fails; and the functions that cost most.
 Starts its own stores, writes nothing, ends within a minute.
 """
 
@@ -11,8 +12,11 @@ import io
 import pstats
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -30,6 +34,14 @@ ROUNDS = 60  # the quickest counts: everything else on the machine only adds
 PROFILED_ROUNDS = 20
 SHOWN = 25
 PATIENCE_SECONDS = 20.0
+# One after the other, with and without: the middle of the ratios counts.
+PAIRS = 300
+# As many as have a thread. What is measured with and without, and of the pace without how much must be left.
+PAGES = 4
+FLOORS = {
+    "ask": ("admission with headers, ids, metrics and traces ÷ without", 0.98),
+    "page": ("a page of Django from its bounded pool, with all that ÷ without", 0.95),
+}
 
 
 class CountedAnswers:
@@ -71,11 +83,11 @@ class Bench:
         for connection in self.connections:
             connection.connection_made(NoSocket(self.answers))
 
-    async def ask(self, requests: list[bytes]) -> None:
-        """Send one request on each connection and wait for all answers."""
-        self.answers.wanted = len(requests)
+    async def ask(self, requests: list[bytes], *, writes: int = 1) -> None:
+        """Send one request on each connection and wait for all answers; writes: of which each answer consists."""
+        self.answers.wanted = writes * len(requests)
         self.answers.all.clear()
-        for connection, request in zip(self.connections, requests, strict=True):
+        for connection, request in zip(self.connections, requests, strict=False):
             connection.data_received(request)
         await asyncio.wait_for(self.answers.all.wait(), PATIENCE_SECONDS)
 
@@ -138,8 +150,8 @@ class Steps:
         admission.admit_async = real
 
 
-async def measure(gate: Gate, slug: str) -> None:
-    """Print the table and the profile."""
+async def measure(gate: Gate, slug: str) -> bool:
+    """Print the table and the profile; say whether every floor is kept."""
     from loadtest.bench.load.payloads import endless_payloads
 
     # One after the other: asks of an address or a network that has asked too often are refused.
@@ -160,8 +172,36 @@ async def measure(gate: Gate, slug: str) -> None:
         say(f"{min(times) - before:8.2f} µs  {name}")
         before = min(times)
     say(f"{before:8.2f} µs  in all, without sockets, in batches of {CONNECTIONS}: the quickest of {ROUNDS} rounds\n")
+    kept = await measure_marks(steps.bench, payloads, slug=slug)
     await profile([list(islice(payloads, CONNECTIONS)) for _ in range(PROFILED_ROUNDS)], steps.bench)
     await gate._stop()
+    return kept
+
+
+async def measure_marks(bench: Bench, payloads: Iterator[bytes], *, slug: str) -> bool:
+    """Print what the marks of an answer and the bound of a pool leave of the pace; say whether each keeps its floor."""
+    from loadtest.bench.gate.unmarked_server import unmarked
+    from loadtest.bench.load.payloads import get
+    from shop.buyers import issue_buyer
+
+    cookie = f"Cookie: buyer={issue_buyer()[1]}\r\n"
+    page = [get(f"/sales/{slug}/?quantity=1", port=80, headers=cookie)] * PAGES
+    found: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    for number in range(PAIRS):
+        for is_marked in (True, False) if number % 2 else (False, True):
+            with nullcontext() if is_marked else unmarked():
+                for name, requests in (("ask", list(islice(payloads, CONNECTIONS))), ("page", page)):
+                    began = time.process_time()
+                    await bench.ask(requests, writes=1 if name == "ask" else 2)
+                    found[name, is_marked].append((time.process_time() - began) / len(requests) * 1e6)
+    kept = []
+    for name, (about, floor) in FLOORS.items():
+        with_marks, without = found[name, True], found[name, False]
+        left = median(each / marked for each, marked in zip(without, with_marks, strict=True))
+        say(f"{left:8.3f}     {about}: {median(with_marks):,.1f} and {median(without):,.1f} µs, at least {floor}")
+        kept.append(left >= floor)
+    say("")
+    return all(kept)
 
 
 async def profile(rounds: list[list[bytes]], bench: Bench) -> None:
@@ -182,8 +222,7 @@ def main() -> int:
         from loadtest.bench.harness.fixtures import make_fixture
         from shop.asgi import application
 
-        uvloop.run(measure(application, make_fixture("profile").slug))
-    return 0
+        return 0 if uvloop.run(measure(application, make_fixture("profile").slug)) else 1
 
 
 if __name__ == "__main__":

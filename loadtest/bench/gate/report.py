@@ -46,7 +46,7 @@ ADMISSION_SIDES = (
     ("bare", "bare uvloop and httptools, one core", "requests/s"),
     ("gate", "gate, one core, appendfsync always", "admissions/s"),
     ("gate everysec", "gate, one core, appendfsync everysec", "admissions/s"),
-    ("unmarked", "gate without headers for browsers and ids, one core", "admissions/s"),
+    ("unmarked", "gate without headers for browsers, ids and metrics, one core", "admissions/s"),
     (REPLICATED, "gate, one core, which waits for one replica", "admissions/s"),
     ("plain tickets", "gate, one core, tickets that only the shop can check", "admissions/s"),
     ("sold out", "sold-out answer, one core", "answers/s"),
@@ -68,7 +68,7 @@ ADMISSION_RATIOS = (
     ("gate", "bare", 0.18, 0.25),
     ("sold out", "no-op", 1.5, None),
     ("gate", "plain view", 30.0, None),
-    # Headers and ids may cost two of a hundred; one turn differs from the next by as much.
+    # Headers, ids and metrics may cost two of a hundred; one turn differs from the next by as much: see profile.py.
     ("gate", "unmarked", 0.95, 0.98),
     ("gate", "plain tickets", 0.8, 0.9),
     ("sale page", "no-op", 1.2, None),
