@@ -38,9 +38,10 @@ from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.server import free_port
 
-# The last revision before shop.0032, with the same requirements. Between it and the present code lie migrations, and
-# other scripts of settlement, of locks and of mending in Redis.
-BEFORE = "5df7306f7e118d6914c1cd243d464e23d1ec6b22"
+# The last revision before shop.0029, the first migration that fits the version before it; with the same requirements.
+# Between it and the present code lie new columns, tables, functions, a constraint and an index, and other scripts of
+# settlement, of locks and of mending in Redis.
+BEFORE = "c2cb17c6a2de270efcdfcaf45c5c4f9f7e298289"
 WORKERS = ("settler", "expirer", "notary")
 # In the first sale everybody gets a unit; in the second few do, and what they let lapse goes to the next in line.
 PLENTY, SCARCE = "plenty-drop", "scarce-drop"
@@ -125,6 +126,7 @@ class MixedFlood(Flood):
     step: what goes on; finished: how many visits began in it and ended; wrong: what a visitor was told amiss.
     """
 
+    card: None = None  # there are two sales, and the present models must not be read before `migrate`
     webs: tuple[Caller, ...] = ()
     step: str = "the start"
     finished: Counter[str] = field(default_factory=Counter)
@@ -265,7 +267,7 @@ def flood(versions: tuple[Version, Version]) -> Iterator[MixedFlood]:
     old.start_workers()
     web = old.start_web()
     wait_until(lambda: web.get(f"/api/v1/sales/{SCARCE}").status == 200, what="the sales are known")
-    flood = MixedFlood(web, catalogue.find_sale(PLENTY), webs=(web,))
+    flood = MixedFlood(web, webs=(web,))
     threads = [Thread(target=flood.run, daemon=True) for _ in range(CROWD)]
     for thread in threads:
         thread.start()
