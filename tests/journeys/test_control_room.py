@@ -29,6 +29,11 @@ MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]
 # So many that no flood of a test sells them out, however long it lasts.
 UNITS = 100_000
+# Whether something is drawn to the left of a chart, where the figures of its axis belong.
+HAS_FIGURES = """(canvas) => {
+  const left = canvas.getContext("2d").getImageData(0, 0, 44 * devicePixelRatio, canvas.height);
+  return left.data.some((value, at) => at % 4 === 3 && value > 0);
+}"""
 
 
 @contextmanager
@@ -88,6 +93,8 @@ def test_the_room_lives_while_a_flood_runs(open_sale: MakeSale, staff: Callable[
         # A few points more, so that the charts of the pictures show something.
         table = manager.page.locator("[data-part=table] tbody tr")
         wait_until(lambda: table.count() >= 4, what="there are points")
+    chart = manager.page.locator("#plot-units canvas")
+    wait_until(lambda: chart.evaluate(HAS_FIGURES), what="the axis has figures")
     manager.check_page(preload=False)
     manager.picture("room")
     manager.page.get_by_text("The same as a table").click()

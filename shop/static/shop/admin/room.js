@@ -15,7 +15,12 @@ const PLOTS = {
 };
 const plots = [];
 
-const colour = (name) => getComputedStyle(page).getPropertyValue(name).trim();
+// A canvas takes no light-dark(): only what it comes to.
+const probe = page.appendChild(document.createElement("span"));
+const colour = (name) => {
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
+};
 const columns = (numbers) => [0, ...numbers].map((number) => points.map((point) => point[number]));
 const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19); // UTC, as everywhere in the admin
 const width = (element) => Math.max(240, Math.floor(element.getBoundingClientRect().width));
