@@ -144,7 +144,7 @@ def due(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> list[SaleCard
     for card in cards:
         close_sale(card)
     monkeypatch.setattr(
-        retiring, "due", lambda *, most, after_id: [each for each in slugs if each[0] > after_id][:most]
+        retiring, "due", lambda *, limit, after_id: [each for each in slugs if each[0] > after_id][:limit]
     )
     monkeypatch.setattr(retiring, "mark_retired", mark_unless_first)
     return cards
