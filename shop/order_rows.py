@@ -29,13 +29,17 @@ WHERE request_id = ANY(%(request_ids)s::text[])
 RENUMBER = """
 UPDATE shop_order o SET ordinal = again.ordinal
 FROM unnest(%(request_ids)s::text[], %(ordinals)s::bigint[]) AS again (request_id, ordinal)
-WHERE o.request_id = again.request_id
+WHERE o.request_id = again.request_id AND o.request_id = ANY(%(request_ids)s::text[])
 """
+# Each buyer is looked up by itself. As a join it has a plan that reads every order for a batch: a settler that
+# prepared it while the table was empty kept that plan until the next ANALYZE, so for the first minute of a shop's life.
 LIVE_UNITS = """
-SELECT o.sale_id, o.buyer, sum(o.quantity)
+SELECT asked.sale_id, asked.buyer, had.units
 FROM (SELECT DISTINCT * FROM unnest(%(sale_ids)s::bigint[], %(buyers)s::text[]) AS pair (sale_id, buyer)) AS asked
-JOIN shop_order o ON o.sale_id = asked.sale_id AND o.buyer = asked.buyer AND o.state IN ('held', 'paid')
-GROUP BY o.sale_id, o.buyer
+CROSS JOIN LATERAL (
+    SELECT sum(o.quantity) AS units FROM shop_order o
+    WHERE o.sale_id = asked.sale_id AND o.buyer = asked.buyer AND o.state IN ('held', 'paid')) AS had
+WHERE had.units IS NOT NULL
 """
 # What was promised is read from the terms themselves: a batch has one version of them, or two. LEFT JOIN, because a
 # request whose terms were missing must fail the statement (unit_price is NOT NULL), and not be left out.
