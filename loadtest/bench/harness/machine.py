@@ -162,7 +162,13 @@ def bound(*, to: Set[int]) -> Iterator[None]:
 def cpu_seconds(child: ChildProcess) -> float:
     """Return the CPU time the child's processes have used until now, those that have ended too."""
     # Without what ended a reading may be lower than the one before: Redis forks to rewrite its file.
-    return sum(sum(process.cpu_times()[:4]) for process in family(child))
+    return sum(map(_cpu_seconds, family(child)))
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    with suppress(psutil.NoSuchProcess):  # it ended since it was listed, and counts as its parent's from now on
+        return sum(process.cpu_times()[:4])
+    return 0.0
 
 
 def memory_mib(child: ChildProcess) -> float:
