@@ -41,7 +41,7 @@ class Plan:
     rounds: int = 3
     seconds: float = 10.0
     warm_up_seconds: float = 2.0
-    connections: int = 256
+    connections: int = 3072
     skus: int = 6
     speed_up: int = 10
     share: int = 2
@@ -52,14 +52,15 @@ QUICK = Plan(rounds=1, seconds=3.0, warm_up_seconds=1.0, speed_up=50)
 METHOD = (
     "Each shop is run on stores of its own making: one Valkey, or a Cluster of three masters, with every write on disk "
     "before its answer; PostgreSQL; web processes and settlers. {connections} connections ask for units of {skus} SKUs "
-    "in turn, one request in flight on each, every request by a buyer never seen before; any answer but 202 and 503 "
-    "fails the run.",
+    "in turn, one request in flight on each, so that batches are as full as in an opening. Every request is by a buyer "
+    "never seen before; any answer but 202 and 503 fails the run.",
     "First the smallest shop runs by itself: the CPU time of web, settler, Redis, PostgreSQL and load generator, "
     "over the orders it decided, are the unit costs. From these, and from nothing of the later runs, "
     "most_a_second of shop/capacity/prediction.py predicts every shop, the smallest one again too.",
     "{rounds} rounds of {seconds:g} s a shop, in turns, every second round backwards, each after a flood of "
     "{warm_up_seconds:g} s that does not count and a pause until no process has work. Counted are orders decided in "
-    "PostgreSQL within the window; the generator rests while too many are undecided. Figures are medians.",
+    "PostgreSQL from the second second of the window on: by then each line has the most that the generator lets "
+    "wait. Figures are medians.",
     "All processes share the cores of one machine, the load generator with them. So a prediction is the least of what "
     "each kind of process can do at most on cores of its own, and of all cores over the CPU time of all parts for one "
     "order, the generator's included. What other processes of the machine take meanwhile is measured and left out of "

@@ -75,10 +75,11 @@ class Road:
 class Backlog:
     """Says whether one more may be asked: how many were, less how many Redis says are decided."""
 
-    def __init__(self, client: Client, sku: str, *, sale_id: int) -> None:
+    def __init__(self, client: Client, sku: str, *, sale_id: int, max_undecided: int = MAX_UNDECIDED) -> None:
         self._client = client
         self._sku = sku
         self._sale_id = sale_id
+        self._max_undecided = max_undecided
         self._asked = 0
         self._before = self._decided = self._read()
         self._looked_at = 0.0
@@ -91,7 +92,7 @@ class Backlog:
         """Say so, and count it as asked."""
         if now - self._looked_at >= LOOK_SECONDS:
             self._decided, self._looked_at = self._read(), now
-        if self._asked - (self._decided - self._before) >= MAX_UNDECIDED:
+        if self._asked - (self._decided - self._before) >= self._max_undecided:
             return False
         self._asked += 1
         return True
