@@ -1,4 +1,4 @@
-"""Keeps the demo's shop alive: a numbered edition of a print goes on sale every two minutes, the one before ends.
+"""Keeps the demo's shop alive: a numbered edition of a print goes on sale every two minutes, for two minutes.
 Never makes an edition twice, also after a restart: what is there says what comes next.
 """
 
@@ -13,8 +13,7 @@ from django.utils import timezone
 from inventory.locks.lock import Lock
 from inventory.redis import Client
 from shop.models import Sale
-from shop.staff import sale_control
-from workers.demo.data import ACTOR, Goods, seed
+from workers.demo.data import Goods, seed
 
 EVERY = timedelta(minutes=2)
 FIRST_IN = timedelta(seconds=45)
@@ -43,9 +42,8 @@ class Editions:
         now = self._now()
         coming = next_edition(now)
         made = seed((coming,), now=now) if coming else []
-        ended = close_what_is_over(now)
         self._stand_still(now)
-        return len(made) + ended
+        return len(made)
 
     def close(self) -> None:
         """Give the lock back."""
@@ -105,11 +103,3 @@ def edition(number: int, *, opens_in: timedelta) -> Goods:
         hold_seconds=HOLD_SECONDS,
         room=2_000,
     )
-
-
-def close_what_is_over(now: datetime) -> int:
-    """End every edition whose time is over, as staff would; return how many."""
-    over = list(editions().filter(closes_at__lte=now, switch="on"))
-    for sale in over:
-        sale_control.close(sale.slug, actor=ACTOR, reason="its two minutes are over")
-    return len(over)
