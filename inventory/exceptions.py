@@ -29,6 +29,7 @@ FairdropError
 │   ├── GuessesLimited          one network sent too many wrong codes
 │   ├── MailsLimited            too many mails with codes were sent
 │   └── PaymentsLimited         too many cards were declined
+│       └── PaymentOpen             they may become too many by another payment that is open
 └── Unavailable             503 unavailable
     ├── RedisUnavailable        Redis did not answer in time
     ├── LineNotTold             it is committed, but the line has not heard of it
@@ -227,6 +228,13 @@ class PaymentsLimited(RateLimited):
 
     limited = "payments"
     retry_after_seconds = 3600
+
+
+class PaymentOpen(PaymentsLimited):
+    """Another payment that you began may be your last try: finish that one, or wait until its hold ends."""
+
+    limited = "open payment"
+    retry_after_seconds = 60
 
 
 class Unavailable(FairdropError):

@@ -14,14 +14,14 @@ from django.db.models.functions import Now
 from structlog.contextvars import bound_contextvars
 
 from inventory import ledger
-from inventory.exceptions import InvalidRequest, NotPayable, PaymentsLimited, RequestNotFound
+from inventory.exceptions import InvalidRequest, NotPayable, PaymentOpen, PaymentsLimited, RequestNotFound
 from inventory.line.writing import Settled
 from inventory.postgres import Cursor, pipeline_of
 from inventory.records import StockFigures
 from inventory.states import Reason, State
 from inventory.telemetry import traces
 from inventory.telemetry.measures import HOLD, Histogram
-from shop.models import CHARGE_LIFE, Order, Payment, PaymentNotice
+from shop.models import Order, Payment, PaymentNotice
 from shop.orders.holds import Changes, catch_up, publish
 from shop.payments import tries
 from shop.payments.providers import Notice, provider
@@ -67,32 +67,39 @@ def find_payable(request_id: str, *, buyer: str) -> Order:
 def begin(order: Order, *, provider_name: str) -> Payment:
     """Return the open payment of a held order, making it when there is none: the amount is the order's own (I12).
 
-    Raises NotPayable when the order is not held any more, PaymentsLimited after too many cards that were declined.
+    Raises NotPayable when the order is not held any more, PaymentsLimited after too many cards that were declined,
+    PaymentOpen when other payments of the buyer that are open may be the last ones.
     """
     with transaction.atomic():
-        # Two clicks make one payment: the order's row is what they meet at.
-        locked = Order.objects.select_for_update(of=("self",)).get(pk=order.pk)
-        if locked.state != State.HELD:
-            raise NotPayable(f"this request is {locked.state}; it cannot be paid")
-        open_ones = locked.payments.filter(state=Payment.State.PENDING, provider=provider_name)
-        found = open_ones.filter(created_at__gt=Now() - CHARGE_LIFE).first()
-        _refuse_card_testing(locked)
+        # Two clicks make one payment, and each counts what the other one began.
+        tries.take_turn(order.buyer)
+        order = Order.objects.get(pk=order.pk)
+        if order.state != State.HELD:
+            raise NotPayable(f"this request is {order.state}; it cannot be paid")
+        open_ones = tries.find_open(order)
+        found = next((one for one in open_ones if (one.order_id, one.provider) == (order.pk, provider_name)), None)
+        _refuse_card_testing(order, others=[one for one in open_ones if one != found])
         return found or Payment.objects.create(
-            order=locked,
+            order=order,
             provider=provider_name,
             reference=uuid4().hex,
-            amount=locked.unit_price * locked.quantity,
-            currency=locked.currency,
+            amount=order.unit_price * order.quantity,
+            currency=order.currency,
         )
 
 
-def _refuse_card_testing(order: Order) -> None:
-    """Raise PaymentsLimited after too many declined cards of this hold, or of this buyer since a day."""
+def _refuse_card_testing(order: Order, *, others: list[Payment]) -> None:
+    """Raise PaymentsLimited after too many declined cards of this hold, or of this buyer since a day.
+
+    Raise PaymentOpen while they may become too many by what is open besides: each of `others` may be declined, too.
+    """
     declined = tries.count(order)
+    until = order.hold_expires_at.isoformat() if order.hold_expires_at else None
     if declined.are_too_many:
         log.warning("payment refused", action="payments_limited", request=order.request_id, **declined._asdict())
-        until = order.hold_expires_at
-        raise PaymentsLimited(hold_expires_at=until.isoformat() if until else None)
+        raise PaymentsLimited(hold_expires_at=until)
+    if declined.with_open(others, order=order).are_too_many:
+        raise PaymentOpen(hold_expires_at=until)
 
 
 def read_and_take(headers: Mapping[str, str], body: bytes, *, provider_name: str) -> NoticeResult:
@@ -133,10 +140,9 @@ def _take(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult
     with transaction.atomic():
         if notice.kind == "refunded":
             result, changes = take_refund(notice, actor=ACTOR)
-        elif notice.kind == "card_declined":
-            result = NoticeResult.RISKY_CARD_DECLINED if notice.is_risky else NoticeResult.CARD_DECLINED
-            log.warning("a card was declined", action="card_declined", is_risky=notice.is_risky)
         else:
+            # Who begins a payment at this moment counts this one, or is counted when too many end what is open.
+            tries.take_turn(target.buyer)
             result = _note_decline(notice)
         _keep(notice, provider_name=provider_name, result=result)
     if changes is not None:
@@ -157,7 +163,10 @@ def _keep(notice: Notice, *, provider_name: str, result: NoticeResult) -> None:
 
 
 def _note_decline(notice: Notice) -> NoticeResult:
-    """Note a refusal; money that was captured is not forgotten for a late one."""
+    """Note a declined card, or a whole charge; money that was captured is not forgotten for a late one."""
+    if notice.kind == "card_declined":
+        log.warning("a card was declined", action="card_declined", is_risky=notice.is_risky)
+        return NoticeResult.RISKY_CARD_DECLINED if notice.is_risky else NoticeResult.CARD_DECLINED
     open_one = Payment.objects.filter(reference=notice.reference, state=Payment.State.PENDING)
     changed = open_one.update(state=Payment.State.DECLINED, reason="", changed_at=Now())
     return NoticeResult.DECLINED if changed else NoticeResult.NOTHING

@@ -1,22 +1,27 @@
 """Counts the cards that were declined, of a hold and of a buyer, and says when they were too many.
-Counts what providers have said, each notice once; never asks a provider, never changes an order.
+Counts what providers have said, each notice once, and what they may say of payments that are open; never asks a
+provider, never changes an order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Count, Q
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
 from inventory.states import Reason, State
-from shop.models import HAS_UNITS, OF_DECLINED_CARD, Order, Payment, PaymentNotice
+from shop.models import CHARGE_LIFE, HAS_UNITS, NOT_ENDED, OF_DECLINED_CARD, Order, Payment, PaymentNotice
 
 # For the limit of a buyer; that of a hold has no end but the hold's.
 DECLINES_COUNT_FOR = timedelta(days=1)
+# The first half of an advisory lock's name; the second is the buyer.
+TURN_LOCK = 0x46440004
 
 
 class Tries(NamedTuple):
@@ -33,6 +38,20 @@ class Tries(NamedTuple):
     def are_too_many(self) -> bool:
         return self.of_hold >= int(settings.MAX_DECLINED_PER_HOLD) or self.are_too_many_of_buyer
 
+    def with_open(self, payments: Sequence[Payment], *, order: Order) -> Tries:
+        """Return the count as it will be if these payments of `order`'s buyer are declined, too."""
+        of_hold = sum(payment.order_id == order.pk for payment in payments)
+        return Tries(self.of_hold + of_hold, self.of_buyer + len(payments))
+
+
+def take_turn(buyer: str) -> None:
+    """Wait until no other transaction begins a payment of `buyer` or notes a declined card, and keep others waiting.
+
+    Not the order's row: the limit of a buyer goes over all that they hold, and a buyer has no row of their own.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [TURN_LOCK, buyer])
+
 
 def count(order: Order) -> Tries:
     """Return how many cards were declined for `order`, and for all orders of its buyer since a day."""
@@ -44,6 +63,15 @@ def count(order: Order) -> Tries:
         of_buyer=Count("pk", filter=Q(received_at__gt=Now() - DECLINES_COUNT_FOR)),
     )
     return Tries(**found)
+
+
+def find_open(order: Order) -> list[Payment]:
+    """Return the payments, of all orders of `order`'s buyer, of which a provider may still say that they are declined.
+
+    Never for long: the payments worker takes out those of a hold that is over, and each is out after CHARGE_LIFE.
+    """
+    open_ones = Payment.objects.filter(NOT_ENDED, created_at__gt=Now() - CHARGE_LIFE)
+    return list(open_ones.filter(order__in=_of_buyer(order)))
 
 
 def close_open(order: Order, tries: Tries) -> QuerySet[Payment]:

@@ -21,7 +21,8 @@ from inventory.ledger import load_stock
 from inventory.line import admission
 from inventory.records import request_id
 from inventory.redis import keys
-from shop.models import Order, Product, Sale
+from inventory.states import Reason
+from shop.models import NOT_ENDED, Order, Payment, Product, Sale
 from shop.payments import notices
 from shop.payments.providers import Notice
 from shop.sales import catalogue
@@ -79,7 +80,7 @@ def make_sale(
 def put_away(skus: list[str]) -> None:
     """Leave no work of these SKUs for workers of later tests, which look at every SKU: no key, no sale, no due hold.
 
-    The list is empty afterwards.
+    No open payment either: later tests have buyers of the same names. The list is empty afterwards.
     """
     client = redis.connect()
     for sku in skus:
@@ -88,6 +89,7 @@ def put_away(skus: list[str]) -> None:
     sales.filter(retired_at=None).update(retired_at=timezone.now())
     later = timezone.now() + timedelta(days=365)
     Order.objects.filter(sale__in=sales, state="held", hold_expires_at__lt=later).update(hold_expires_at=later)
+    Payment.objects.filter(NOT_ENDED, order__sale__in=sales).update(reason=Reason.HOLD_IS_OVER)
     skus.clear()
 
 
