@@ -18,13 +18,15 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support.http_calls import Caller
-from tests.support.servers.nginx import adapted, running_nginx, text_of
+from tests.support.servers.nginx import FOLDER, adapted, before, find_nginx, running_nginx, text_of
 from tests.support.servers.shop_processes import web_process
+from tests.support.servers.stores import ROOT
 from workers.embedded.server import free_port
 
 HOST = "shop.example"
@@ -63,17 +65,21 @@ class Proxy:
 @contextmanager
 def tls_proxy(folder: Path, *, shop_port: int, name: str = "nginx-tls.conf") -> Iterator[Proxy]:
     """Run nginx as the file says, before a shop at a port."""
-    (folder / "tls").mkdir()
     (folder / "proxy").mkdir()
-    write_certificate(folder / "tls")
     plain, secure = free_port(), free_port()
-    text = text_of(name, upstream="upstream-local.conf")
-    text = text.replace("/etc/fairdrop/tls/", f"{folder / 'tls'}/")
-    text = re.sub(r"listen 443 ", f"listen 127.0.0.1:{secure} ", text)
-    text = re.sub(r"listen 80 ", f"location = /proxy-health {{ return 200; }} listen 127.0.0.1:{plain} ", text)
+    text = with_certificate(text_of(name, upstream="upstream-local.conf"), folder=folder, plain=plain, secure=secure)
     text = adapted(text, folder=folder / "proxy", ports=[shop_port], port=plain)
     with running_nginx(text, folder=folder / "proxy", port=plain) as caller:
         yield Proxy(caller, secure, folder / "tls" / "fullchain.pem")
+
+
+def with_certificate(text: str, *, folder: Path, plain: int, secure: int) -> str:
+    """Return the file for a new certificate in `folder` and these ports of this machine."""
+    (folder / "tls").mkdir()
+    write_certificate(folder / "tls")
+    text = text.replace("/etc/fairdrop/tls/", f"{folder / 'tls'}/")
+    text = re.sub(r"listen 443 ", f"listen 127.0.0.1:{secure} ", text)
+    return re.sub(r"listen 80 ", f"location = /proxy-health {{ return 200; }} listen 127.0.0.1:{plain} ", text)
 
 
 def write_certificate(folder: Path) -> None:
@@ -172,6 +178,33 @@ def fetched(proxy: Proxy, *options: str) -> bytes:
     command = ["curl", "--silent", "--head", "--cacert", str(proxy.certificate), *options]
     address = f"https://127.0.0.1:{proxy.port}/proxy-health"
     return subprocess.run([*command, address], capture_output=True, timeout=60, check=False).stdout
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["as it is", "control"])
+def test_what_compose_runs_loads_the_file_and_all_that_it_includes(tmp_path: Path, linked: bool) -> None:
+    """The command line with its folders below this test's. The control: without the link nothing that is included."""
+    etc, scratch = tmp_path / "etc", tmp_path / "scratch"
+    (etc / "fairdrop").mkdir(parents=True)
+    scratch.mkdir()
+    for path in (FOLDER / "nginx").iterdir():
+        (etc / "fairdrop" / path.name).write_text(before(path.read_text(), ports=[free_port()]))
+    text = with_certificate(
+        (FOLDER / "nginx-tls.conf").read_text(), folder=tmp_path, plain=free_port(), secure=free_port()
+    )
+    text = adapted(text, folder=tmp_path, ports=[], port=0).removeprefix("daemon off; ")
+    (etc / "nginx.conf").write_text(text)
+    *shell, command = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["tls"]["command"]
+    command = re.sub(r"(/etc/nginx)|/tmp", lambda found: str(etc if found[1] else scratch), command)
+    # This machine may have no user of that name; root may be named anywhere.
+    command = command.replace("user nginx;", "user root;").replace("exec nginx ", f"exec {find_nginx()} -T ")
+    if not linked:
+        command = command.replace("ln -sfn ", "true ")
+    loaded = subprocess.run([*shell, command], capture_output=True, text=True, timeout=60)
+    assert (loaded.returncode == 0) is linked, loaded.stderr
+    if linked:
+        assert re.findall(r"^user .*", loaded.stdout, re.M) == ["user root;"]
+        included = re.findall(rf"^# configuration file {scratch}/fairdrop/(\S+):$", loaded.stdout, re.M)
+        assert sorted(included) == ["limits.conf", "locations.conf", "upstream.conf"]
 
 
 def test_metrics_and_readiness_stay_inside(tmp_path: Path, told: tuple[int, list[http.client.HTTPMessage]]) -> None:
