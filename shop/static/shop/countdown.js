@@ -59,8 +59,10 @@ function tick() {
   for (const timer of document.querySelectorAll("[data-until]")) {
     const left = Number(timer.dataset.until) - moment;
     const text = clock(left + 999);
-    if (timer.textContent !== text) timer.textContent = text;
-    if (timer.dataset.title && left > 0) document.title = timer.dataset.title.replace("{left}", text);
+    if (timer.textContent !== text) {
+      if ("inTitle" in timer.dataset && left > 0) document.title = document.title.replace(timer.textContent, text);
+      timer.textContent = text;
+    }
     if (!timer.dataset.when) timer.hidden = false;
     else if (!timer.done && left > 0) timer.hidden = false;
     if (timer.getAttribute("role") === "timer") announce(timer, left);

@@ -139,11 +139,6 @@ if (unanswered && Date.now() - unanswered.at < RESUME_MS) {
   begin(unanswered.action, unanswered.body, form?.querySelector("button"));
 }
 
-document.addEventListener("click", (event) => {
-  // The form that it goes along with may be gone by now.
-  const button = event.target.closest("button[form]");
-  if (button && !button.form) button.removeAttribute("form");
-});
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;

@@ -83,6 +83,11 @@ document.addEventListener("parts-replaced", () => {
   shown = new Map(parts(sale).map((part) => [part.dataset.live, part.innerHTML]));
   tag = "";
 });
+// Another language: the form that it goes along with may be gone by now.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[form]");
+  if (button && !button.form) button.removeAttribute("form");
+});
 addEventListener("online", () => again(SOON_MS));
 addEventListener("pageshow", (event) => { if (event.persisted) again(0); });
 again(OPEN_MS);

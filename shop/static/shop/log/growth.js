@@ -1,5 +1,6 @@
 // That a longer log has grown from a shorter one (RFC 9162, 2.1.4), from the tiles of its tree. Believes no tile: what it
 // reads from them leads to both roots, or the log has not grown.
+import { fromBase64 } from "./note.js";
 import { isSame, nodeHash } from "./path.js";
 
 export const WIDTH = 256;
@@ -25,6 +26,13 @@ export async function hasGrown({ before, rootBefore, size, root, path }) {
     [at, last] = [at >> 1, last >> 1];
   }
   return last === 0 && isSame(first, rootBefore) && isSame(second, root);
+}
+
+// Whether the log of a checkpoint has grown from the one that was kept (./kept.js). get: a tile's path → its bytes.
+export async function hasGrownSince(kept, note, get) {
+  const tile = (level, number, width) => get(`${level}/${tilePath(number, width)}`);
+  const path = kept.size < note.size ? await new TileTree(tile, note.size).growth(kept.size) : [];
+  return hasGrown({ before: kept.size, rootBefore: fromBase64(kept.root), size: note.size, root: note.root, path });
 }
 
 // A tile's number as an address has it (tlog-tiles of C2SP): 1234067 is x001/x234/067.

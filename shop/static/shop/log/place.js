@@ -50,15 +50,13 @@ async function get(path) {
 const parsed = ({ bytes }) => JSON.parse(new TextDecoder().decode(bytes));
 
 async function checkGrowth(kept, note, slug) {
-  const { hasGrown, TileTree, tilePath } = await import("./growth.js").catch(() => { throw new Later(); });
-  const tile = async (level, number, width) => {
-    const { status, bytes } = await get(`/api/v1/sales/${slug}/log/tile/${level}/${tilePath(number, width)}`);
+  const { hasGrownSince } = await import("./growth.js").catch(() => { throw new Later(); });
+  const tile = async (path) => {
+    const { status, bytes } = await get(`/api/v1/sales/${slug}/log/tile/${path}`);
     check(status === 200, "kept");
     return bytes;
   };
-  const path = kept.size < note.size ? await new TileTree(tile, note.size).growth(kept.size) : [];
-  const grown = { before: kept.size, rootBefore: fromBase64(kept.root), size: note.size, root: note.root, path };
-  check(await hasGrown(grown), "kept");
+  check(await hasGrownSince(kept, note, tile), "kept");
 }
 
 async function checkProof(proof, list, kept, { id, slug, seq, quantity }) {

@@ -23,6 +23,7 @@ from shop.models import Product, Sale
 from shop.orders import deliveries, mails, ticket_links
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
+from shop.web.delivery_form import DeliveryForm
 from tests.support import road
 from tests.support.paying import begin, happen, hear
 from tests.support.shopkeeping import make_sale, pay, rewrite
@@ -33,6 +34,8 @@ LANGUAGES = ("en", "zh-hans")
 TITLE = "长" * 80
 WORDS = ("李雷", "朝阳区建国路 88 号\n3 号楼 1204 室", "100022", "北京市", "中国")
 ADDRESS = dict(zip(deliveries.FIELDS, WORDS, strict=True))
+# As much as each field takes, in letters of three bytes each.
+LONGEST = {name: "长" * field.max_length for name, field in DeliveryForm().fields.items()}
 DECIDED = {
     "paid": {},
     "expired": {},
@@ -136,12 +139,13 @@ def test_a_ticket_on_standby(new_card: Callable[..., SaleCard]) -> None:
     last.read("standby")
 
 
-def test_a_ticket_that_is_held(new_card: Callable[..., SaleCard]) -> None:
+@pytest.mark.parametrize("address", [ADDRESS, LONGEST], ids=["usual", "longest"])
+def test_a_ticket_that_is_held(address: dict[str, str], new_card: Callable[..., SaleCard]) -> None:
     card = new_card(units=2)
     one = Reader(card)
     road.settle_line(card)
     one.read("held")
-    deliveries.keep_address(one.request_id, ADDRESS)
+    deliveries.keep_address(one.request_id, address)
     one.read("held")
     payment = begin(one.request_id)
     one.read("held")
@@ -149,12 +153,13 @@ def test_a_ticket_that_is_held(new_card: Callable[..., SaleCard]) -> None:
     one.read("held")
 
 
+@pytest.mark.parametrize("address", [ADDRESS, LONGEST], ids=["usual", "longest"])
 @pytest.mark.parametrize("state", DECIDED)
-def test_a_ticket_that_is_decided(state: str, new_card: Callable[..., SaleCard]) -> None:
+def test_a_ticket_that_is_decided(state: str, address: dict[str, str], new_card: Callable[..., SaleCard]) -> None:
     card = new_card(units=2)
     one = Reader(card)
     road.settle_line(card)
-    deliveries.keep_address(one.request_id, ADDRESS)
+    deliveries.keep_address(one.request_id, address)
     pay(one.request_id)
     rewrite(one.request_id, state=state, **DECIDED[state])
     one.read(state)
