@@ -7,8 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
-
+from inventory.telemetry.families import family
 from shop.payments import recovery
 from workers.process_loop import Stopped
 from workers.reconciler.report import ALARM, REPAIRED, Drift, log_drifts
@@ -23,10 +22,10 @@ class LeftOpenGauge:
 
     count = 0
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Yield the gauge."""
         text = "Payments that their provider has not answered for days"
-        yield GaugeMetricFamily("fairdrop_payments_left_open", text, value=self.count)
+        yield family("fairdrop_payments_left_open", text, samples=[("", self.count)])
 
 
 GAUGE = LeftOpenGauge()

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import structlog
-from prometheus_client.core import GaugeMetricFamily, Metric
 
 from inventory.exceptions import RedisUnavailable
 from inventory.redis import AsyncClient, Client, time_of, time_of_async
+from inventory.telemetry.families import family, labels
 
 log = structlog.get_logger(__name__)
 
@@ -97,9 +97,8 @@ async def look_async(client: AsyncClient) -> None:
 class ClockCollector:
     """Shows by how much the clocks of the stores are ahead of this process's, as it last saw them."""
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Yield one gauge, by store."""
-        ahead = GaugeMetricFamily("fairdrop_clock_ahead_seconds", "How far a store's clock is ahead", labels=["store"])
-        for store, watch in (("redis", LINE), ("postgresql", DATABASE)):
-            ahead.add_metric([store], watch.ahead_seconds)
-        yield ahead
+        watched = (("redis", LINE), ("postgresql", DATABASE))
+        ahead = [(labels(store=store), watch.ahead_seconds) for store, watch in watched]
+        yield family("fairdrop_clock_ahead_seconds", "How far a store's clock is ahead", samples=ahead)

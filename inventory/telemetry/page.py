@@ -14,9 +14,9 @@ from typing import Protocol, TypeAlias
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from inventory.telemetry.measures import HISTOGRAMS, TALLIES, Histogram
+from inventory.telemetry.families import family, head, labels
+from inventory.telemetry.measures import HISTOGRAMS, TALLIES, Histogram, Tally
 from inventory.telemetry.version import project_version
 
 log = structlog.get_logger(__name__)
@@ -29,13 +29,16 @@ VERSION = project_version()
 
 
 class Collector(Protocol):
-    """Yields metric families when the page is asked for."""
+    """Yields families of samples, each as text, when the page is asked for."""
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Yield each family."""
 
 
 Collectors: TypeAlias = Callable[[], list[Collector]]
+# CPU, memory and open files of this process, as the library reads them.
+_RESOURCES = CollectorRegistry()
+ProcessCollector(registry=_RESOURCES)
 
 
 class Measures:
@@ -44,36 +47,36 @@ class Measures:
     def __init__(self, process: str) -> None:
         self._process = process
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Yield the build, every tally and every histogram."""
-        build = GaugeMetricFamily("fairdrop_build_info", "What runs here", labels=["process", "python", "version"])
-        build.add_metric([self._process, platform.python_version(), VERSION], 1)
-        yield build
-        for tally in TALLIES:
-            labels = tally.label.split(",")
-            counter = CounterMetricFamily(tally.name, tally.about, labels=labels)
-            for which, count in list(tally.counts.items()):
-                counter.add_metric(which.split(",", len(labels) - 1), count)
-            yield counter
-        yield from map(_family_of, HISTOGRAMS)
+        build = labels(process=self._process, python=platform.python_version(), version=VERSION)
+        yield family("fairdrop_build_info", "What runs here", samples=[(build, 1)])
+        yield from map(_text_of_tally, TALLIES)
+        yield from map(_text_of_histogram, HISTOGRAMS)
 
 
-def _family_of(histogram: Histogram) -> HistogramMetricFamily:
-    family = HistogramMetricFamily(histogram.name, histogram.about, labels=[histogram.label] if histogram.label else [])
+def _text_of_tally(tally: Tally) -> str:
+    names = tally.label.split(",")
+    counted = [(which.split(",", len(names) - 1), count) for which, count in list(tally.counts.items())]
+    samples = [(labels(**dict(zip(names, which, strict=True))), count) for which, count in counted]
+    return family(f"{tally.name}_total", tally.about, samples=samples, kind="counter")
+
+
+def _text_of_histogram(histogram: Histogram) -> str:
+    name, text = histogram.name, [head(histogram.name, histogram.about, kind="histogram")]
+    ends = [*map(str, histogram.bounds), "+Inf"]
     for which, counts in list(histogram.counts.items()):
-        ends = [*map(str, histogram.bounds), "+Inf"]
-        buckets = list(zip(ends, accumulate(counts), strict=True))
-        family.add_metric([which] if histogram.label else [], buckets, histogram.sums[which])
-    return family
+        own = {histogram.label: which} if histogram.label else {}
+        up_to = list(accumulate(counts))
+        text += [f"{name}_bucket{labels(**own, le=end)} {count}\n" for end, count in zip(ends, up_to, strict=True)]
+        text += [f"{name}_count{labels(**own)} {up_to[-1]}\n", f"{name}_sum{labels(**own)} {histogram.sums[which]}\n"]
+    return "".join(text)
 
 
 def render(process: str, *others: Collector) -> bytes:
     """Return the page of this process. process: its kind; others: gauges that only this kind has."""
-    registry = CollectorRegistry()
-    ProcessCollector(registry=registry)
-    for collector in (Measures(process), *others):
-        registry.register(collector)
-    return generate_latest(registry)
+    families = [text for collector in (Measures(process), *others) for text in collector.collect()]
+    return generate_latest(_RESOURCES) + "".join(families).encode()
 
 
 class _Server(ThreadingHTTPServer):

@@ -7,11 +7,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-
 from inventory.redis import clocks
 from inventory.redis.clocks import ClockCollector
 from inventory.telemetry import page
+from inventory.telemetry.families import family, labels
 from shop.gate.sales.cache import Board
 from shop.gate.sales.state import SaleEntry
 from shop.gate.sse import Streams
@@ -24,12 +23,10 @@ HEAD = Head(200, [(b"content-type", page.CONTENT_TYPE.encode())])
 class RefusalCollector:
     """Shows how many calls were refused."""
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Yield one counter, by code."""
-        refusals = CounterMetricFamily("fairdrop_refusals", "Calls the gate refused, by code", labels=["code"])
-        for code, count in {"rate_limited": 0, **REFUSED}.items():
-            refusals.add_metric([code], count)
-        yield refusals
+        refused = [(labels(code=code), count) for code, count in {"rate_limited": 0, **REFUSED}.items()]
+        yield family("fairdrop_refusals_total", "Calls the gate refused, by code", samples=refused, kind="counter")
 
 
 class SaleCollector:
@@ -38,15 +35,16 @@ class SaleCollector:
     def __init__(self, entries: Sequence[SaleEntry]) -> None:
         self._entries = entries
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Yield one gauge, by sale."""
-        ages = GaugeMetricFamily("fairdrop_figures_age_seconds", "Since they were read", labels=["sale"])
         now, moment = clocks.seconds(), time.monotonic()
-        for entry in self._entries:
+        ages = [
+            (labels(sale=entry.card.slug), round(moment - entry.seen_at, 2))
+            for entry in self._entries
             # One that is over, or opens much later, is looked at in turn: its age would say nothing.
-            if entry.figures is not None and entry.state_at(now) == "open":
-                ages.add_metric([entry.card.slug], round(moment - entry.seen_at, 2))
-        yield ages
+            if entry.figures is not None and entry.state_at(now) == "open"
+        ]
+        yield family("fairdrop_figures_age_seconds", "Since they were read", samples=ages)
 
 
 class StreamCollector:
@@ -55,9 +53,9 @@ class StreamCollector:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Yield one gauge."""
-        yield GaugeMetricFamily("fairdrop_streams", "Open streams of events", value=self._streams.count)
+        yield family("fairdrop_streams", "Open streams of events", samples=[("", self._streams.count)])
 
 
 def collectors(board: Board, streams: Streams) -> list[page.Collector]:

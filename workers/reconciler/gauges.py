@@ -8,13 +8,13 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from threading import Thread
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import structlog
 from django.conf import settings
-from prometheus_client.core import GaugeMetricFamily, Metric
 
 from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Worker, workers
@@ -22,6 +22,7 @@ from inventory.line.snapshot import StockLook
 from inventory.records import record_or_none
 from inventory.redis import Client, memory
 from inventory.states import State
+from inventory.telemetry.families import family, labels
 from shop.models import Sale
 
 log = structlog.get_logger(__name__)
@@ -32,6 +33,19 @@ HANDSHAKE_SECONDS = 5.0
 # Every shop has the first; it has the others if its settings say so, or once one of them was heard of.
 ALWAYS = ("settler", "expirer", "payments", "reconciler")
 PERHAPS = ("mailer", "notary")
+UNIT_STATES = ("available", "held", "sold")
+# More live SKUs than this cost a page what their labels cost.
+MAX_KEPT_SKUS = 4096
+BY_SKU = (
+    ("fairdrop_line_undecided", "Requests that wait", "undecided"),
+    ("fairdrop_line_oldest_seconds", "How long the first that could be decided has waited", "oldest_seconds"),
+    (
+        "fairdrop_returned_unit_idle_seconds",
+        "How long a unit that came back has been free while somebody waits for it",
+        "idle_seconds",
+    ),
+    ("fairdrop_line_dead_letters", "Dead letters nobody has looked at", "dead_letters"),
+)
 
 
 class Seen(NamedTuple):
@@ -85,7 +99,7 @@ class Gauges:
         is_idle = came_back and first is not None and not line.waits_for and line.available >= first.quantity
         ready_for = _lasted(self._ready_since, stock.sku, is_ready, now=now)
         return Seen(
-            units={"available": stock.available, "held": stock.held, "sold": stock.sold},
+            units={state: getattr(stock, state) for state in UNIT_STATES},
             undecided=line.undecided,
             # A unit may have come back for one who waited for minutes: only from then on it could be decided.
             oldest_seconds=min(look.oldest_seconds or 0.0, ready_for) if came_back else _waited(look, is_ready),
@@ -114,24 +128,16 @@ class Gauges:
             self._certificate_ends = certificate_end(public_url)
             time.sleep(CERTIFICATE_SECONDS)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[str]:
         """Yield a gauge for each figure."""
-        seen = list(self._skus.items())
-        units = GaugeMetricFamily("fairdrop_units", "Units by the database", labels=["sku", "state"])
-        for sku, each in seen:
-            for state, count in each.units.items():
-                units.add_metric([sku, state], count)
-        yield units
-        yield _by_sku("fairdrop_line_undecided", "Requests that wait", [(sku, each.undecided) for sku, each in seen])
-        text = "How long the first that could be decided has waited"
-        yield _by_sku("fairdrop_line_oldest_seconds", text, [(sku, each.oldest_seconds) for sku, each in seen])
-        text = "How long a unit that came back has been free while somebody waits for it"
-        yield _by_sku("fairdrop_returned_unit_idle_seconds", text, [(sku, each.idle_seconds) for sku, each in seen])
-        text = "Dead letters nobody has looked at"
-        yield _by_sku("fairdrop_line_dead_letters", text, [(sku, each.dead_letters) for sku, each in seen])
+        seen = [(*_labels_of(sku), each) for sku, each in list(self._skus.items())]
+        units = [(states[state], count) for _, states, each in seen for state, count in each.units.items()]
+        yield family("fairdrop_units", "Units by the database", samples=units)
+        for name, about, figure in BY_SKU:
+            yield family(name, about, samples=[(which, getattr(each, figure)) for which, _, each in seen])
         yield from self._whole()
 
-    def _whole(self) -> Iterator[Metric]:
+    def _whole(self) -> Iterator[str]:
         alive, silent = dict.fromkeys(self._expected, 0), dict.fromkeys(self._expected, 0)
         for worker in list(self._workers):
             counts = alive if worker.alive else silent
@@ -140,26 +146,28 @@ class Gauges:
             ("fairdrop_workers_alive", "Worker processes that spoke within five seconds", alive),
             ("fairdrop_workers_silent", "Worker processes that did not, and did not end in order", silent),
         ):
-            family = GaugeMetricFamily(name, about, labels=["worker"])
-            for kind, count in counts.items():
-                family.add_metric([kind], count)
-            yield family
+            yield family(name, about, samples=[(labels(worker=kind), count) for kind, count in counts.items()])
         yield from _memory()
         age = round(time.monotonic() - self._seen_at, 2)
-        yield GaugeMetricFamily("fairdrop_look_age_seconds", "Since the lines were read", value=age)
-        yield GaugeMetricFamily("fairdrop_open_alarms", "Differences that need a person", value=self._open_alarms())
+        yield family("fairdrop_look_age_seconds", "Since the lines were read", samples=[("", age)])
+        yield family("fairdrop_open_alarms", "Differences that need a person", samples=[("", self._open_alarms())])
         if self._certificate_ends is not None:
             text = "When the certificate of the shop's address ends, 0 when it is not valid now"
-            yield GaugeMetricFamily("fairdrop_certificate_end_seconds", text, value=self._certificate_ends)
+            yield family("fairdrop_certificate_end_seconds", text, samples=[("", self._certificate_ends)])
 
 
-def _memory() -> Iterator[Metric]:
-    used = GaugeMetricFamily("fairdrop_redis_used_bytes", "Memory that Redis counts as used", labels=["node"])
-    limit = GaugeMetricFamily("fairdrop_redis_max_bytes", "maxmemory of Redis, 0 for no limit", labels=["node"])
-    for node, seen in list(memory.WATCH.seen.items()):
-        used.add_metric([node], seen.used_bytes)
-        limit.add_metric([node], seen.max_bytes)
-    yield from (used, limit)
+@lru_cache(maxsize=MAX_KEPT_SKUS)
+def _labels_of(sku: str) -> tuple[str, dict[str, str]]:
+    """Return the labels of a SKU, and those of its units by state; made once, for they cost as much as a line."""
+    return labels(sku=sku), {state: labels(sku=sku, state=state) for state in UNIT_STATES}
+
+
+def _memory() -> Iterator[str]:
+    seen = [(labels(node=node), each) for node, each in list(memory.WATCH.seen.items())]
+    used = [(node, each.used_bytes) for node, each in seen]
+    yield family("fairdrop_redis_used_bytes", "Memory that Redis counts as used", samples=used)
+    limits = [(node, each.max_bytes) for node, each in seen]
+    yield family("fairdrop_redis_max_bytes", "maxmemory of Redis, 0 for no limit", samples=limits)
 
 
 def _lasted(since: dict[str, float], sku: str, is_so: bool, *, now: float) -> float:
@@ -172,13 +180,6 @@ def _lasted(since: dict[str, float], sku: str, is_so: bool, *, now: float) -> fl
 
 def _waited(look: StockLook, is_ready: bool) -> float:
     return (look.oldest_seconds or 0.0) if is_ready else 0.0
-
-
-def _by_sku(name: str, about: str, values: Sequence[tuple[str, float]]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, about, labels=["sku"])
-    for sku, value in values:
-        family.add_metric([sku], value)
-    return family
 
 
 def certificate_end(public_url: str) -> float | None:

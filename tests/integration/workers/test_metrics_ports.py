@@ -9,10 +9,10 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.crashes.worker_shop import worker_process
 from tests.support.http_calls import Caller
+from tests.support.metrics import samples_of
 from tests.support.servers.shop_processes import running_process
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
@@ -27,14 +27,9 @@ def samples(port: int) -> dict[str, float]:
     """Return every sample of a page as `name{labels}`; nothing while the port is shut."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-            text = answer.read().decode()
+            return samples_of(answer.read().decode())
     except OSError:
         return {}
-    return {
-        f"{sample.name}{{{','.join(sample.labels.values())}}}": sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
 
 
 def two_ports_in_a_row() -> int:

@@ -10,6 +10,7 @@ from inventory import redis
 from inventory.line.snapshot import look_at
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
+from tests.support.metrics import samples_of
 from tests.support.road import settle_line
 from tests.support.shopkeeping import fill_line, make_sale
 from tests.support.stripe_shop import expire
@@ -27,8 +28,7 @@ def idle_seconds(gauges: Gauges, card: SaleCard) -> float:
     """Return for how long the gauges have seen a free unit and one who waits, after one more look."""
     sales = Sale.objects.select_related("stock").filter(pk=card.sale_id)
     gauges.note(list(sales), look_at(redis.connect(), [card.sku]))
-    (family,) = (each for each in gauges.collect() if each.name == "fairdrop_returned_unit_idle_seconds")
-    return max(sample.value for sample in family.samples)
+    return samples_of("".join(gauges.collect()))[f"fairdrop_returned_unit_idle_seconds{{{card.sku}}}"]
 
 
 def test_a_returned_unit_that_nobody_gives_out_is_idle(gauges: Gauges, new_sku: Callable[[], str]) -> None:

@@ -47,6 +47,12 @@ def test_a_tally_of_two_labels_has_both() -> None:
     assert shown()["falls_total", "10.0.0.1:6379,redis"] == 2
 
 
+def test_a_label_may_have_any_text() -> None:
+    text = 'a "b",\\n\nc\\'
+    Tally("things", "Things", label="kind", known=[text])
+    assert shown()["things_total", text] == 0
+
+
 def test_a_histogram_counts_each_one_below_its_bound() -> None:
     histogram = Histogram("steps_seconds", "Steps", bounds=(1.0, 2.0))
     for seconds in (0.5, 1.0, 1.5, 9.0):
