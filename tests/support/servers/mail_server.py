@@ -1,4 +1,4 @@
-"""A mail server for tests: takes every mail, and can be told to keep silent after one.
+"""A mail server for tests: takes every mail, and can be told to keep silent after one, or to refuse an address.
 
 Never sends anything on. Speaks as much SMTP as Django's backend needs.
 """
@@ -14,7 +14,10 @@ from email.message import Message
 
 
 class MailServer(socketserver.ThreadingTCPServer):
-    """taken: every mail that was handed over whole; is_silent: do not say so, as a server whose answer is lost."""
+    """taken: every mail that was handed over whole; is_silent: do not say so, as a server whose answer is lost.
+
+    refused: addresses for which it takes none.
+    """
 
     daemon_threads = True
 
@@ -22,6 +25,7 @@ class MailServer(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), Conversation)
         self.taken: list[Message] = []
         self.is_silent = False
+        self.refused: set[str] = set()
         self.ended = threading.Event()
 
     @property
@@ -42,7 +46,9 @@ class Conversation(socketserver.StreamRequestHandler):
             if command == b"DATA":
                 self.wfile.write(b"354 go on\r\n")
                 self.take()
-            self.wfile.write(b"221 bye\r\n" if command == b"QUIT" else b"250 ok\r\n")
+            is_refused = command == b"RCPT" and any(f"<{each}>".encode() in line for each in self.server.refused)
+            ok = b"550 no such mailbox\r\n" if is_refused else b"250 ok\r\n"
+            self.wfile.write(b"221 bye\r\n" if command == b"QUIT" else ok)
 
     def take(self) -> None:
         body = b"".join(iter(self.rfile.readline, b".\r\n"))

@@ -1,0 +1,98 @@
+"""Each mail that is handed to the server is counted once by what came of it, each try by itself; what is not due, not
+at all. The server is a real one that refuses an address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from post_office import mail
+from post_office.models import STATUS, Email
+
+from tests.support.servers.mail_server import MailServer, mail_server
+from workers import mailer
+from workers.mailer import MAILS, Mailer
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+ADA, EVE = "ada@example.com", "eve@example.com"
+SMTP = "django.core.mail.backends.smtp.EmailBackend"
+
+
+@pytest.fixture
+def server(settings: Any) -> Iterator[MailServer]:
+    """Let mails of this process go to a server of the test, without those of another test."""
+    Email.objects.all().delete()
+    with mail_server() as server:
+        settings.EMAIL_BACKEND = SMTP
+        settings.POST_OFFICE = {**settings.POST_OFFICE, "BACKENDS": {"default": SMTP}}
+        settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address
+        yield server
+    Email.objects.all().delete()
+
+
+def put(address: str, **more: Any) -> Email:
+    """Queue a mail."""
+    return mail.send([address], "shop@example.com", subject="Your ticket", message="It is yours", **more)
+
+
+def rise() -> dict[str, int]:
+    """Let a mailer look once; return by how much each outcome rose, without those that did not."""
+    before = dict(MAILS.counts)
+    Mailer().work_once()
+    return {outcome: count - before[outcome] for outcome, count in MAILS.counts.items() if count != before[outcome]}
+
+
+def let_be_due() -> None:
+    Email.objects.filter(status=STATUS.requeued).update(scheduled_time=None)
+
+
+def test_each_try_of_a_mail_is_counted_once_by_what_came_of_it(server: MailServer) -> None:
+    server.refused = {EVE}
+    put(ADA)
+    refused = put(EVE)
+    assert rise() == {"sent": 1, "put_off": 1}
+    assert rise() == {}  # the control: one is sent, and the other one has its time
+    let_be_due()
+    assert rise() == {"put_off": 1}
+    server.refused = set()
+    let_be_due()
+    assert rise() == {"sent": 1}
+    refused.refresh_from_db()
+    assert (refused.status, refused.number_of_retries) == (STATUS.sent, 2)
+    assert [each["To"] for each in server.taken] == [ADA, EVE]
+    assert rise() == {}
+
+
+def test_a_mail_refused_for_the_last_time_has_failed_and_is_not_tried_again(server: MailServer, settings: Any) -> None:
+    settings.POST_OFFICE = {**settings.POST_OFFICE, "MAX_RETRIES": 1}
+    server.refused = {EVE}
+    put(EVE)
+    counted = []
+    for _ in range(3):
+        let_be_due()
+        counted.append(rise())
+    assert counted == [{"put_off": 1}, {"failed": 1}, {}]
+
+
+def test_what_is_too_late_or_too_early_is_not_counted(server: MailServer) -> None:
+    now, hour = timezone.now(), timedelta(hours=1)
+    put(ADA, expires_at=now - hour)
+    put(ADA, scheduled_time=now + hour)
+    assert rise() == {}
+    put(ADA, expires_at=now + hour)
+    assert rise() == {"sent": 1}
+    assert len(server.taken) == 1
+
+
+def test_control_who_counts_what_was_queued_counts_otherwise(
+    server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailer.mail, "send_queued", lambda: (Email.objects.count(), 0, 0))
+    server.refused = {EVE}
+    put(ADA)
+    put(EVE)
+    assert [rise(), rise()] == [{"sent": 2}] * 2
