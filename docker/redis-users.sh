@@ -2,6 +2,7 @@
 # Prints the users of Redis or Valkey as an ACL file: one for each kind of process, with the keys, channels and commands
 # that it needs, and `default` for the operator. Passwords come from the environment and must be letters and digits.
 # --before-7.2: for a Redis that does not know client|setinfo, and refuses a file that names it (Debian 12 has 7.0).
+# --sentinel: the users of a Sentinel.
 set -euf
 
 # What the scripts that work on a line, a lock or a place call, and the commands that are sent alone.
@@ -34,6 +35,14 @@ user() { # user NAME VARIABLE RIGHTS...
   # shellcheck disable=SC2086 # the words of each group are words of the line
   echo user "$name" reset on ">$secret" $*
 }
+
+# Whoever reaches a Sentinel may ask it where the primary is, without a password, so no process of the shop needs one.
+# To name another primary, to which every process would then show its password, takes the operator's.
+if [ "${1:-}" = --sentinel ]; then
+  echo "user default reset on nopass +ping +client|setinfo +sentinel|masters +sentinel|get-master-addr-by-name"
+  user operator REDIS_PASSWORD "&*" +@all
+  exit
+fi
 
 user default REDIS_PASSWORD "~*" "&*" +@all
 user web FAIRDROP_WEB_PASSWORD "~fd:* ~fd-cache:*" "$told &fd:replicas" "$hello $scripts $beat $records $line $locks" \

@@ -15,7 +15,9 @@ import pytest
 import yaml
 from django.core.management import get_commands, load_command_class
 
+from inventory.redis.address import read_address
 from tests.rules.environment import ROOT, variables_of_example, variables_of_settings
+from tests.support.servers.compose import SENTINELS, SERVERS, example_of_sentinel, filled
 from tests.support.servers.nginx import text_of
 from workers.database_rights import KINDS, role_of
 from workers.embedded.postgres import SETTINGS
@@ -24,6 +26,7 @@ from workers.management.commands.run_worker import WORKERS
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 TEXT = (ROOT / "docker-compose.yml").read_text()
+REDISES = {*SERVERS, *SENTINELS, "cache"}
 WATCHERS = {name for name, service in SERVICES.items() if service.get("profiles") == ["metrics"]}
 
 
@@ -48,6 +51,7 @@ def test_holds_every_part_of_the_picture() -> None:
     optional = {"sandbox": "sandbox", "tls": "tls"}
     optional |= dict.fromkeys(("locust-master", "locust-worker"), "load")
     optional |= dict.fromkeys(WATCHERS, "metrics")
+    optional |= dict.fromkeys(REDISES - {"redis"}, "sentinel")
     assert set(SERVICES) == stores_and_web | set(WORKERS) | set(optional)
     profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
     assert profiles == {name: [profile] for name, profile in optional.items()}
@@ -59,8 +63,10 @@ def test_every_worker_that_the_code_has_is_a_service_of_its_name() -> None:
     assert commands == {name: ["python", "manage.py", "run_worker", name] for name in WORKERS}
 
 
-def test_redis_loses_nothing() -> None:
-    command = " ".join(SERVICES["redis"]["command"])
+@pytest.mark.parametrize("name", SERVERS)
+def test_redis_loses_nothing(name: str) -> None:
+    """Nor does a replica: after a failover it is the primary."""
+    command = " ".join(SERVICES[name]["command"])
     for option in ("--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"):
         assert option in command
 
@@ -112,7 +118,7 @@ def test_every_variable_is_explained_and_every_secret_is_demanded() -> None:
 # For tests and development, or derived from others that are given: whether logs are kept follows from their keys.
 NOT_IN_COMPOSE = {
     "DEBUG", "FAIRDROP_FAULT", "FAIRDROP_SANDBOX_MISCHIEF", "FAIRDROP_STATE_DIR", "FAIRDROP_STRIPE_API",
-    "CACHE_URL", "FAIRDROP_SALE_LOG",
+    "FAIRDROP_SALE_LOG",
 }  # fmt: skip
 
 
@@ -175,14 +181,14 @@ def test_no_process_gets_more_rights_than_it_begins_with(name: str) -> None:
 # What an image's first script, or nginx itself, needs before it becomes another user.
 BEGIN_AS_ROOT = {
     "postgres": {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"},
-    "redis": {"CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"},
+    **{name: {"CHOWN", "DAC_OVERRIDE", "SETGID", "SETUID"} for name in REDISES},
     "proxy": {"CHOWN", "SETGID", "SETUID"},
     "tls": {"CHOWN", "DAC_OVERRIDE", "NET_BIND_SERVICE", "SETGID", "SETUID"},
 }
 # What each service may write. All of it is the operator's, a volume, or empty at each start.
 WRITABLE = {
     "postgres": {"/var/lib/postgresql", "/tmp", "/var/run/postgresql"},  # noqa: S108
-    "redis": {"/data", "/tmp"},  # noqa: S108
+    **{name: {"/data", "/tmp"} for name in REDISES},  # noqa: S108
     "web": {"/srv/media", "/tmp"},  # noqa: S108
     "proxy": {"/run", "/var/cache/nginx"},
     "tls": {"/run", "/var/cache/nginx", "/tmp"},  # noqa: S108
@@ -215,17 +221,18 @@ def test_no_service_writes_anything_but_what_is_its_own(name: str) -> None:
     assert writable({**SERVICES[name], "read_only": False}) == {"/", *own}
 
 
-def test_redis_does_not_stay_root() -> None:
+@pytest.mark.parametrize("name", sorted(REDISES))
+def test_redis_does_not_stay_root(name: str) -> None:
     """The image's script steps down when it is asked for the server itself, and only the shell is asked here."""
-    command = SERVICES["redis"]["command"][-1]
+    command = SERVICES[name]["command"][-1]
     assert "chown valkey /tmp/users.acl && exec docker-entrypoint.sh valkey-server " in command
 
 
 def test_only_the_shop_reaches_the_stores() -> None:
     assert COMPOSE["networks"]["stores"] == {"internal": True}
     reaching = {name for name, service in SERVICES.items() if "stores" in service.get("networks", [])}
-    assert reaching == OURS | {"postgres", "redis"}
-    assert {name for name in reaching if SERVICES[name]["networks"] == ["stores"]} == {"postgres", "redis"}
+    assert reaching == OURS | {"postgres"} | REDISES
+    assert {name for name in reaching if SERVICES[name]["networks"] == ["stores"]} == {"postgres"} | REDISES
     assert [name for name in reaching - OURS if SERVICES[name].get("ports")] == []
 
 
@@ -236,9 +243,43 @@ def test_each_kind_of_process_logs_in_to_both_stores_as_itself() -> None:
         password = f"${{FAIRDROP_{kind.upper()}_PASSWORD:?}}"
         assert logins == {
             "DATABASE_URL": f"postgresql://{role_of(kind)}:{password}@postgres:5432/fairdrop",
-            "REDIS_URL": f"redis://{kind}:{password}@redis:6379/0",
+            "REDIS_URL": f"${{REDIS_SCHEME:-redis}}://{kind}:{password}@${{REDIS_SERVERS:-redis:6379}}/0",
         }
     assert {*KINDS, "migrate", "sandbox"} == OURS
+
+
+def test_only_web_can_log_in_to_the_cache() -> None:
+    nobody = {name for name in OURS if SERVICES[name]["environment"]["CACHE_URL"] == "redis://nobody:none@redis:6379/0"}
+    assert nobody == OURS - {"web"}
+    url = SERVICES["web"]["environment"]["CACHE_URL"]
+    assert filled(url, {}) == "redis://web:@redis:6379/0"
+    assert filled(url, example_of_sentinel()) == "redis://web:@cache:6379/0"
+
+
+def test_with_the_lines_of_the_example_every_process_asks_the_sentinels_and_without_them_one_server() -> None:
+    passwords = {f"FAIRDROP_{kind.upper()}_PASSWORD": f"{kind}1" for kind in KINDS}
+    for kind in KINDS:
+        url = SERVICES[kind]["environment"]["REDIS_URL"]
+        assert filled(url, passwords) == f"redis://{kind}:{kind}1@redis:6379/0"
+        address = read_address(filled(url, passwords | example_of_sentinel()))
+        assert address
+        assert address.nodes == tuple((name, 26379) for name in SENTINELS)
+        assert (address.service, address.username, address.password) == ("fairdrop", kind, f"{kind}1")
+
+
+def test_each_server_and_sentinel_keeps_what_it_learns_in_a_volume_of_its_own() -> None:
+    mounts = {name: SERVICES[name]["volumes"][0] for name in (*SERVERS, *SENTINELS)}
+    assert mounts == {name: f"{name}:/data" for name in mounts}
+    own_names = {name: SERVICES[name]["environment"]["OWN_NAME"] for name in SERVERS}
+    assert own_names == {name: name for name in SERVERS}
+    begins = [SERVICES[name]["environment"].get("REPLICA_OF") for name in SERVERS]
+    assert begins == [None, "redis 6379", "redis 6379"]
+    assert {SERVICES[name]["environment"]["PRIMARY"] for name in SENTINELS} == {"redis 6379"}
+
+
+def test_a_sentinel_knows_no_password_of_a_process() -> None:
+    for name in SENTINELS:
+        assert set(re.findall(r"\$\{(\w+)", json.dumps(SERVICES[name]))) == {"REDIS_PASSWORD", "REDIS_SCHEME"}
 
 
 def test_only_web_and_the_notary_can_sign() -> None:

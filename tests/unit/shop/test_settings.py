@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from shop.production import RANDOM, RULES, is_weak
+from tests.support.servers.compose import example_of_sentinel, filled
 
 ROOT = Path(__file__).resolve().parents[3]
 # Random, but the same in every run.
@@ -258,13 +259,17 @@ def test_the_command_names_every_unsafe_setting(tmp_path: Path) -> None:
     assert named == {f"{rule.variable} {rule.cure}" for rule in RULES}
 
 
+@pytest.mark.parametrize("profile", [{}, example_of_sentinel() | {"FAIRDROP_REDIS_REPLICAS": "1"}])
 @pytest.mark.parametrize("service", ["web", "migrate", "settler"])
-def test_the_example_of_compose_needs_nothing_but_its_secrets(tmp_path: Path, service: str) -> None:
-    """What docker-compose.yml gives the shop when .env has nothing but secrets."""
+def test_the_example_of_compose_needs_nothing_but_its_secrets(
+    tmp_path: Path, service: str, profile: dict[str, str]
+) -> None:
+    """What docker-compose.yml gives the shop when .env has nothing but secrets, with and without Sentinels."""
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     asked = {"SECRET_KEY", "FAIRDROP_TOKEN_KEYS", "FAIRDROP_AUDIT_TOKEN", "FAIRDROP_DB_PASSWORD"}
     asked |= {"FAIRDROP_WEB_PASSWORD", "FAIRDROP_SETTLER_PASSWORD"}
     given = {**dict.fromkeys(asked, KEYS[0]), "FAIRDROP_SANDBOX_ALLOWED": "true", "FAIRDROP_SANDBOX_SECRET": KEYS[1]}
+    given |= profile
     environment = {
         name: filled(str(value), given) for name, value in compose["services"][service]["environment"].items()
     }
@@ -294,15 +299,6 @@ def test_the_settings_that_ci_writes_for_compose_are_enough(tmp_path: Path) -> N
     assert (started(written).returncode, started(written).stderr) == (0, "")
     without = {name: value for name, value in written.items() if "SANDBOX" not in name}
     assert faults(started(without)) == [MONEY_FAULT]
-
-
-def filled(text: str, given: dict[str, str]) -> str:
-    """Return `text` with Compose's ${NAME:-default} and ${NAME:?error} replaced, the inner ones first."""
-    pattern = re.compile(r"\$\{(\w+)(?::([-?])([^${}]*))?\}")
-    while found := pattern.search(text):
-        default = (found[3] or "") if found[2] == "-" else ""
-        text = text[: found.start()] + given.get(found[1], default) + text[found.end() :]
-    return text
 
 
 def test_the_table_for_operators_has_the_rules_of_the_code() -> None:
