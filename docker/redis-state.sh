@@ -1,6 +1,6 @@
 #!/bin/sh
 # Writes FILE, the configuration of a server of Redis or a Sentinel, which changes it when another server becomes the
-# primary. What it has learned stays there from one start to the next; all else is written anew, with today's password.
+# primary. What it has learned stays there from one start to the next; all else is written again, with today's password.
 #   redis-state.sh FILE server     at its first start a replica of REPLICA_OF ("host port"), a primary when that is empty
 #   redis-state.sh FILE sentinel   at its first start it watches PRIMARY ("host port")
 set -euf

@@ -36,7 +36,7 @@ user() { # user NAME VARIABLE RIGHTS...
   echo user "$name" reset on ">$secret" $*
 }
 
-# Whoever reaches a Sentinel may ask it where the primary is, without a password, so no process of the shop needs one.
+# Anyone on its network may ask a Sentinel where the primary is, without a password, so no process of the shop needs one.
 # To name another primary, to which every process would then show its password, takes the operator's.
 if [ "${1:-}" = --sentinel ]; then
   echo "user default reset on nopass +ping +client|setinfo +sentinel|masters +sentinel|get-master-addr-by-name"

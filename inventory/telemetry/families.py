@@ -1,5 +1,5 @@
 """Writes a family of samples as Prometheus reads it. Plain text, and no object for each sample as the library has them:
-of a thousand live sales there are seven thousand, and whoever asks for them takes that time from the process's work.
+a thousand live sales have seven thousand, and each scrape takes its time from the process's own work.
 """
 
 from __future__ import annotations
