@@ -129,7 +129,10 @@ def test_each_kind_of_process_does_its_whole_job(shop: Shop, tmp_path: Path) -> 
     keep_what_is_old(shop)
     with running(shop, tmp_path) as web:
         with shop_of(shop.owner):
-            wait_until(lambda: not old_left(), what=lambda: f"{old_left()} goes with its time: that it")
+            said = tmp_path / "reconciler.log"
+            wait_until(
+                lambda: not old_left(), what=lambda: f"{old_left()} goes with its time: {said.read_text()}: that it"
+            )
         with shop_of(shop.kinds["web"]):
             card = make_sale("least", units=8)
             manage("sale", "pause", card.slug, "--reason", "a look")

@@ -16,6 +16,7 @@ import structlog
 from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.sessions.models import Session
+from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.models import Exists, Model, OuterRef, QuerySet
 from django.db.models.functions import Now
@@ -29,6 +30,8 @@ from shop.stripe.models import CheckoutSession
 log = structlog.get_logger(__name__)
 
 PASS_SECONDS = 3600.0
+# After an error. Not at once: what fails again and again must not keep the reconciler from its comparisons.
+RETRY_SECONDS = 30.0
 MAX_DELETED = 1_000
 # A provider is still asked about these, or has to give money back.
 OPEN_PAYMENTS = (Payment.State.PENDING, Payment.State.REFUND_DUE)
@@ -53,7 +56,7 @@ class Retention:
     def work_once(self) -> int:
         """Make one step of each kind that is due; return how many rows that were. Raises DatabaseError.
 
-        After an error the next call goes on with the other kinds, and the next pass tries this one again.
+        After an error the next call goes on with the other kinds, and a pass half a minute later tries this one again.
         """
         if not self._left:
             if time.monotonic() < self._next_pass_at:
@@ -63,7 +66,11 @@ class Retention:
         rows = 0
         for kind in list(self._left):
             self._left.remove(kind)
-            step = self._kinds[kind]()
+            try:
+                step = self._kinds[kind]()
+            except DatabaseError:
+                self._next_pass_at = time.monotonic() + RETRY_SECONDS
+                raise
             if not step.is_last:
                 self._left.append(kind)
             if step.rows:

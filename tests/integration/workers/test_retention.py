@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -291,6 +292,31 @@ def test_a_kind_that_fails_keeps_no_other_back(card: SaleCard, monkeypatch: pyte
         one.work_once()
     assert one.work_once() >= 1
     assert not Session.objects.filter(session_key=f"{card.sku}-over").exists()
+
+
+def test_a_kind_that_failed_is_tried_again_long_before_the_next_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[float] = []
+
+    def fail_at_first() -> retention.Step:
+        tries.append(clock.now)
+        if len(tries) == 1:
+            raise DatabaseError("no luck")
+        return retention.Step(0, is_last=True)
+
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(retention, "time", clock)
+    monkeypatch.setattr(retention, "_addresses", fail_at_first)
+    one = Retention()
+    with pytest.raises(DatabaseError, match="no luck"):
+        one.work_once()
+    one.work_once()
+    clock.now += retention.RETRY_SECONDS - 1
+    one.work_once()
+    assert tries == [1000.0]
+    for seconds in (1, retention.PASS_SECONDS - 1, 1):
+        clock.now += seconds
+        one.work_once()
+    assert tries == [1000.0, 1030.0, 1030.0 + retention.PASS_SECONDS]
 
 
 def test_each_step_is_followed_by_a_rest() -> None:
