@@ -1,5 +1,5 @@
 # Two images: `shop` runs web, settlers and migrations; `load` adds the crowd.
-FROM python:3.11.14-slim-bookworm AS shop
+FROM python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d AS shop
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN useradd --create-home --uid 10001 fairdrop
 WORKDIR /srv/fairdrop

@@ -314,10 +314,11 @@ def test_neither_the_proxy_nor_the_database_writes_what_the_shops_own_lines_hide
         assert f"{option}={SETTINGS[option]}" in command
 
 
-# A version in full, and for the rest of the name what it is made on.
+# A version in full, for the rest of the name what it is made on, and the digest: a tag can be moved.
 EXACT = re.compile(
-    r"(?:python|nginx|valkey/valkey):[0-9]+\.[0-9]+\.[0-9]+-[a-z-]+|postgres:[0-9]+\.[0-9]+-[a-z]+"
-    r"|(?:prom/prometheus:v|grafana/grafana:)[0-9]+\.[0-9]+\.[0-9]+"  # these are made on one base only
+    r"(?:(?:python|nginx|valkey/valkey):[0-9]+\.[0-9]+\.[0-9]+-[a-z-]+|postgres:[0-9]+\.[0-9]+-[a-z]+"
+    r"|(?:prom/prometheus:v|grafana/grafana:)[0-9]+\.[0-9]+\.[0-9]+)"  # these are made on one base only
+    r"@sha256:[0-9a-f]{64}"
 )
 DIGEST = "sha256:" + "5e" * 32
 
@@ -328,11 +329,12 @@ def images(folder: Path) -> list[str]:
     return re.findall(r"^(?:FROM|    image:) (\S+:\S+)", text, re.M)
 
 
-def test_each_image_is_an_exact_version() -> None:
-    found = [image.partition("@")[0] for image in images(ROOT)]
+def test_each_image_is_an_exact_version_with_its_digest() -> None:
+    found = images(ROOT)
     assert len(set(found)) == 6
     assert [image for image in found if not EXACT.fullmatch(image)] == []
-    assert not EXACT.fullmatch("nginx:1.29-alpine")  # the control
+    for control in ("nginx:1.29.3-alpine", f"nginx:1.29-alpine@{DIGEST}"):
+        assert not EXACT.fullmatch(control)
 
 
 def make_digests(folder: Path, *, docker: str) -> subprocess.CompletedProcess[str]:
