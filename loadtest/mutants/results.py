@@ -10,7 +10,7 @@ from typing import Any
 
 from loadtest.bench.harness.report import Comparison, Figure, Report
 from loadtest.mutants.guards import GUARDS
-from loadtest.mutants.one_run import ATTEMPTS, BUYERS, HOLD_SECONDS, UNITS
+from loadtest.mutants.one_run import ATTEMPTS, BUYERS, HOLD_SECONDS, MISCOUNTED, UNITS
 
 AS_IT_IS = "the shop as it is"
 HEAD = ("mutant", "the promise", "switched off", "verdict", "checks that named it", "invariants that named it", "s")
@@ -22,9 +22,10 @@ METHOD = (
     "allows two units a buyer, the others one; one has no line beyond its units, so that what comes back goes to those "
     "on standby.",
     "Every run, mutated or not, meets the same trouble in its rush: one settler is killed with a batch in its hands, "
-    "one after its COMMIT and before its answer, one is frozen with a batch, loses its lock to staff, and wakes when "
-    "the others have given all units and one has come back; the notary is killed when places of each sale are in its "
-    "public log, and the next one starts when others have been decided (`loadtest/mutants/trouble.py`).",
+    "one after its COMMIT and before its answer, one is frozen with a batch, of whose units staff then count "
+    f"{MISCOUNTED} fewer, loses its lock to staff, and wakes when the others have given all units and staff have found "
+    "the missing ones; the notary is killed when places of each sale are in its public log, and the next one starts "
+    "when others have been decided (`loadtest/mutants/trouble.py`).",
     "A mutant is a whole promise switched off, with every layer that keeps it (`loadtest/mutants/guards.py`): in the "
     "processes by `FAIRDROP_MUTANT`, which only `FAIRDROP_ENV=test` accepts, and in the tables of the run. "
     "Each layer must be found exactly once, or the run does not begin.",

@@ -1,5 +1,6 @@
 """Makes the trouble of a flood, the same in every run, mutated or not: a settler dies with a batch in its hands, one
-after its COMMIT, one is frozen, loses its lock and wakes when others have gone on; the notary dies. Never judges.
+after its COMMIT, one is frozen with a batch that there are too few units for by then, loses its lock and wakes when
+others have gone on; the notary dies. Never judges.
 """
 
 from __future__ import annotations
@@ -15,21 +16,27 @@ from inventory.models import Stock
 from inventory.redis import keys
 from loadtest.mutants.processes import HEALTHY, SLEEPER, TAKER, TELLER, Processes
 from loadtest.mutants.watching import seen_within
+from shop.models import Sale
 from shop.salelog.models import SaleLog
+from shop.staff import sale_control
 
 STEP_SECONDS = 20.0
-# In line behind the last unit, so that the first batch of each SKU holds some who must wait.
+# In line behind the last unit, so that some must wait when the first batch of each SKU is decided.
 BEYOND_THE_STOCK = 20
 LOCK_LOST = "lock lost"
 
 
 @dataclass
 class Trouble:
-    """skus: in the order in which a settler goes round. missed: the steps that did not come about in time."""
+    """skus: in the order in which a settler goes round. miscounted: units that staff do not find for a while.
+
+    missed: the steps that did not come about in time.
+    """
 
     shop: Processes
     skus: Sequence[str]
     units: int
+    miscounted: int
     missed: list[str] = field(default_factory=list)
 
     def make(self) -> None:
@@ -53,15 +60,17 @@ class Trouble:
         """Let three settlers take a SKU's line each: frozen with the batch, killed with it, killed after COMMIT."""
         self.shop.wake(SLEEPER)
         self._step("one is frozen", lambda: self.shop.has_said(SLEEPER, marker("after_take")))
+        # A batch is taken for the units that there are. Now some of it stay undecided, until the frozen one wakes.
+        self._correct(-self.miscounted)
         for name in (TAKER, TELLER):
             self.shop.wake(name)
             self._step(f"the {name} is killed", lambda name=name: not self.shop.settlers[name].running)  # type: ignore[misc]
 
     def _wake_the_sleeper(self) -> None:
-        """Wake it when the others have given all units of its batch and one has come back that nobody has yet."""
+        """Wake it when the others have given all units and there are some again that nobody has yet."""
         self._step("its units are given", lambda: self._free() == 0)
         self._freeze_the_healthy()
-        self._step("a unit came back", lambda: self._free() > 0)
+        self._correct(self.miscounted)
         self.shop.wake(SLEEPER)
         self._step("it found its lock lost", lambda: self.shop.has_said(SLEEPER, LOCK_LOST))
         self.shop.wake(*HEALTHY)
@@ -78,6 +87,11 @@ class Trouble:
 
         if not self._step("the others rest", idle):
             self.shop.freeze(*HEALTHY)
+
+    def _correct(self, units: int) -> None:
+        """Correct the count of the SKU that the frozen one has, as staff do who have counted again."""
+        slug = Sale.objects.values_list("slug", flat=True).get(stock__sku=self.skus[0])
+        sale_control.adjust(slug, units=units, actor="mutants", reason="counted again")
 
     def _step(self, name: str, condition: Callable[[], object]) -> bool:
         came = seen_within(STEP_SECONDS, condition)
