@@ -122,6 +122,10 @@ bench-desk: $(VENV)/dev.stamp ## measure the lists of staff with 100,000 orders,
 bench-capacity: $(VENV)/dev.stamp ## compare what manage.py capacity predicts with runs of 1 and 2 processes, 1 and 3 masters
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench capacity
 
+.PHONY: bench-shards
+bench-shards: $(VENV)/dev.stamp ## measure what healthy shards of a Cluster keep while another one is frozen; fails below a floor
+	@exec env $(LOCAL) $(RUN) -m loadtest.bench shards
+
 .PHONY: bots
 bots: $(VENV)/dev.stamp ## let robbers and 1,000 people press for 200 units, without defences and with each; fails above a bound
 	@exec env $(LOCAL) $(RUN) -m loadtest.bench bots

@@ -13,7 +13,9 @@ from typing import Any
 from loadtest.bench.harness.report import Figure, markdown_table, missed, number
 
 # In the order they run: package and page have the same name.
-BENCHMARKS = ("gate", "locks_queue", "settle", "streams", "age", "shop", "compare", "bots", "log", "desk", "capacity")
+BENCHMARKS = (
+    "gate", "locks_queue", "settle", "streams", "age", "shop", "compare", "bots", "log", "desk", "capacity", "shards",
+)  # fmt: skip
 HEAD = ("figure", "measured", "unit", "floor", "", "÷ limit")
 FIELDS = ("name", "value", "unit", "at_least", "at_most", "aim", "limit")
 

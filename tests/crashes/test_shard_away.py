@@ -54,7 +54,8 @@ PATIENCE_SECONDS = 100.0
 ROUNDS, MAX_ROUNDS = 2, 6
 # People at each of the healthy shards' SKUs, and at those of the one that goes away.
 PEOPLE, STUBBORN = 2, 1
-# The aim is nine tenths. What is asserted is far from what a busy machine does to a window, and from the control: 0.
+# `make bench-shards` holds the promise, nine tenths. This is far from what a busy machine does to a window, and from
+# the control: 0.
 MIN_SHARE = 0.5
 # Units of a sale, and people: those whom a replica has when it takes over, and those whom it never had.
 SCARCE, KEPT, LOST = 20, 16, 16

@@ -116,10 +116,11 @@ def _knows_all(server: Server, *, count: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployed:
-    """A shop that runs, warm and at rest: its sales, its processes, and the crew whose CPU time counts."""
+    """A shop that runs, warm and at rest: its sales, its processes, its Redis, and the crew whose CPU time counts."""
 
     fixtures: Sequence[Fixture]
     shop: RunningShop
+    lines: Lines
     crew: machine.Crew
 
 
@@ -138,10 +139,10 @@ def deployed(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str) -> I
             crew = machine.Crew(children={**shop.crew.children, machine.REDIS: redis})
             # Every process has served before anything is counted: one that still starts would be taken for dear.
             warm_up = asks_of(fixtures, shop, count=int(MAX_PER_SECOND * plan.warm_up_seconds))
-            _load(fixtures, shop, asks=warm_up, plan=plan, seconds=plan.warm_up_seconds)
-            _wait_until_all_decided(fixtures)
+            load_shop(fixtures, shop, asks=warm_up, plan=plan, seconds=plan.warm_up_seconds)
+            wait_until_all_decided(fixtures)
             _wait_for_rest(crew)
-            yield Deployed(fixtures=fixtures, shop=shop, crew=crew)
+            yield Deployed(fixtures=fixtures, shop=shop, lines=lines, crew=crew)
         # The next shop has the same database: it would look after all of these, whose lines are gone.
         Sale.objects.filter(pk__in=[each.sale_id for each in fixtures]).update(retired_at=Now())
 
@@ -157,14 +158,14 @@ def _flood(deployment: Deployment, running: Deployed, *, plan: Plan) -> Round:
     fixtures, crew = running.fixtures, running.crew
     asks = asks_of(fixtures, running.shop, count=int(MAX_PER_SECOND * plan.seconds))
     already, share = _decided(fixtures), Share(crew)
-    load = _load(fixtures, running.shop, asks=asks, plan=plan, seconds=plan.seconds)
+    load = load_shop(fixtures, running.shop, asks=asks, plan=plan, seconds=plan.seconds)
     cores_left, stolen = share.cores_left(), share.stolen.share()
     own = share.generator_seconds()
-    _wait_until_all_decided(fixtures)
+    wait_until_all_decided(fixtures)
     used = machine.used(share.before, crew.read(), generator=own)
     return Round(
         deployment=deployment,
-        per_second=_in_window(fixtures, load) / (load.seconds - FILLING_SECONDS),
+        per_second=decided_a_second(fixtures, load, from_seconds=FILLING_SECONDS),
         cpu_us=machine.microseconds_each(used, answers=_decided(fixtures) - already),
         cores_left=cores_left,
         busy=share.busy,
@@ -187,7 +188,7 @@ def replay_opening(moments: Sequence[float], *, run: BenchmarkRun[Plan]) -> tupl
         cores_left = share.cores_left()
         if answers.statuses() != {int(ADMITTED): len(moments)}:
             raise LoadFailed(f"{len(moments)} pressed; answers: {answers.statuses()}, {answers.silent} had none")
-        _wait_until_all_decided(fixtures)
+        wait_until_all_decided(fixtures)
         with connection.cursor() as cursor:
             cursor.execute(DECIDED_AFTER, [opens_at, _ids(fixtures), opens_at])
             decided = [float(after) for (after,) in cursor.fetchall()]
@@ -199,7 +200,8 @@ def audit_faults(fixtures: Sequence[Fixture]) -> list[str]:
     return [fault for fixture in fixtures for fault in faults_of(fixture.scope)]
 
 
-def _wait_until_all_decided(fixtures: Sequence[Fixture]) -> None:
+def wait_until_all_decided(fixtures: Sequence[Fixture]) -> None:
+    """Return when nobody waits any more in any of these sales. Raises LoadFailed when that takes too long."""
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     for fixture in fixtures:
         wait_until_decided(client, fixture.sku)
@@ -211,7 +213,9 @@ def asks_of(fixtures: Sequence[Fixture], shop: RunningShop, *, count: int) -> li
     return list(itertools.chain.from_iterable(zip(*each, strict=True)))
 
 
-def _load(fixtures: Sequence[Fixture], shop: RunningShop, *, asks: Sequence[bytes], plan: Plan, seconds: float) -> Load:
+def load_shop(
+    fixtures: Sequence[Fixture], shop: RunningShop, *, asks: Sequence[bytes], plan: Plan, seconds: float
+) -> Load:
     """Send `asks` for so long. Raises LoadFailed."""
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     # Each line is watched by itself and gets every n-th request.
@@ -266,7 +270,9 @@ def _decided(fixtures: Sequence[Fixture]) -> int:
     return int(machine.one_row(DECIDED, _ids(fixtures))[0])
 
 
-def _in_window(fixtures: Sequence[Fixture], load: Load) -> int:
-    moments = (load.began_at + FILLING_SECONDS, load.began_at + load.seconds)
+def decided_a_second(fixtures: Sequence[Fixture], load: Load, *, from_seconds: float) -> float:
+    """Return how many orders of these sales the database decided a second; from_seconds: of the window, to its end."""
+    moments = (load.began_at + from_seconds, load.began_at + load.seconds)
     begin, end = (datetime.fromtimestamp(at, UTC) for at in moments)
-    return int(machine.one_row(IN_WINDOW, _ids(fixtures), begin, end)[0])
+    decided = machine.one_row(IN_WINDOW, _ids(fixtures), begin, end)[0]
+    return int(decided) / (load.seconds - from_seconds)

@@ -1,0 +1,166 @@
+"""Floods the SKUs of two shards of a Cluster while the third one answers, and while it is frozen, in turns.
+Never counts what is asked of the third. Needs Django to be set up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from inventory.redis import connect, keys, node_of
+from loadtest.bench.capacity.plan import Plan
+from loadtest.bench.capacity.shops import (
+    CLIENT_TIMEOUT_SECONDS,
+    READY_SECONDS,
+    Deployed,
+    asks_of,
+    audit_faults,
+    decided_a_second,
+    deployed,
+    load_shop,
+    wait_until_all_decided,
+)
+from loadtest.bench.gate.admission import ADMITTED
+from loadtest.bench.gate.end_to_end import MAX_PER_SECOND
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
+from loadtest.bench.harness.fixtures import Fixture
+from loadtest.bench.harness.machine import Stolen
+from loadtest.bench.harness.servers import call
+from loadtest.bench.load.loader import UNAVAILABLE
+from loadtest.bench.load.loop import LoadFailed
+from loadtest.bench.shards.plan import FULL, KNOCKS_PER_SECOND, QUICK, SHOP, method_of
+from loadtest.bench.shards.report import AWAY, WHOLE, Window, figures_of, samples_of
+from shop.buyers import issue_buyer
+from workers.embedded.child_process import ChildProcess
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """A running shop by shards: healthy and stricken are sales, lost is the server of the latter."""
+
+    running: Deployed
+    healthy: Sequence[Fixture]
+    stricken: Sequence[Fixture]
+    lost: ChildProcess
+
+
+def measure(run: BenchmarkRun[Plan]) -> Findings:
+    """Measure everything. Raises LoadFailed, ServerFailed."""
+    plan, windows = run.plan, list[Window]()
+    with deployed(SHOP, run=run, name="shards") as running:
+        shards = by_shard(running)
+        for _, side in in_turns((WHOLE, AWAY), rounds=plan.rounds):
+            windows.append(one_window(side, shards, plan=plan))
+            say(_line(windows[-1]))
+        faults = audit_faults(running.fixtures)
+    return Findings(figures=figures_of(windows), samples=samples_of(windows), faults=faults)
+
+
+def by_shard(running: Deployed) -> Shards:
+    """Return the sales by whether they lie where the list of all SKUs does. Raises LoadFailed when all or none do."""
+    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+    name = node_of(client, keys.skus())
+    here = {each.sku: node_of(client, keys.line(each.sku)) == name for each in running.fixtures}
+    stricken = [each for each in running.fixtures if here[each.sku]]
+    healthy = [each for each in running.fixtures if not here[each.sku]]
+    servers = [each.child for each in running.lines.servers if name.endswith(f":{urlsplit(each.url).port}")]
+    if not stricken or not healthy or servers[0] is None:
+        raise LoadFailed(f"{len(stricken)} of {len(running.fixtures)} SKUs lie on the shard {name}")
+    return Shards(running=running, healthy=healthy, stricken=stricken, lost=servers[0])
+
+
+def one_window(side: str, shards: Shards, *, plan: Plan) -> Window:
+    """Flood the healthy shards, with the other one or without it, until all of it is decided. Raises LoadFailed."""
+    running, healthy = shards.running, shards.healthy
+    asks = asks_of(healthy, running.shop, count=int(MAX_PER_SECOND * plan.seconds))
+    stolen = Stolen()
+    with frozen(shards.lost) if side == AWAY else nullcontext(), knocking(shards) as answers:
+        load = load_shop(healthy, running.shop, asks=asks, plan=plan, seconds=plan.seconds)
+    share = stolen.share()
+    expected = UNAVAILABLE if side == AWAY else ADMITTED
+    if set(answers) != {expected}:
+        raise LoadFailed(f"{side}: who asked for a SKU of that shard was answered {answers}, must be {expected}")
+    wait_until_entered(shards)
+    wait_until_all_decided(running.fixtures)
+    return Window(
+        side=side,
+        admitted_per_second=load.statuses[ADMITTED] / load.seconds,
+        decided_per_second=decided_a_second(healthy, load, from_seconds=0),
+        unavailable=load.unavailable,
+        stolen=share,
+    )
+
+
+@contextmanager
+def frozen(server: ChildProcess) -> Iterator[None]:
+    """Let a server stand still for the length of a `with` block."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@contextmanager
+def knocking(shards: Shards) -> Iterator[list[str]]:
+    """Ask for the SKUs of the other shard for the length of a `with` block; give the statuses, complete at its end."""
+    answers: list[str] = []
+    over = threading.Event()
+
+    def knock() -> None:
+        for fixture in itertools.cycle(shards.stricken):
+            answers.append(ask(shards, fixture))
+            if over.wait(1 / KNOCKS_PER_SECOND):
+                return
+
+    thread = threading.Thread(target=knock)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        over.set()
+        thread.join()
+
+
+def ask(shards: Shards, fixture: Fixture) -> str:
+    """Ask for one unit with a new buyer; return the status, or what went wrong."""
+    try:
+        path = f"/api/v1/sales/{fixture.slug}/requests"
+        return str(call(shards.running.shop.web.port, path, token=issue_buyer()[1])[0])
+    except OSError as error:
+        return repr(error)
+
+
+def wait_until_entered(shards: Shards) -> None:
+    """Return when somebody was let in to each sale of the other shard. Raises LoadFailed when that takes too long."""
+    deadline = time.monotonic() + READY_SECONDS
+    for fixture in shards.stricken:
+        while (status := ask(shards, fixture)) != ADMITTED:
+            if time.monotonic() > deadline:
+                raise LoadFailed(f"{fixture.sku} answers {status} {READY_SECONDS:g} s after its shard is back")
+            time.sleep(1 / KNOCKS_PER_SECOND)
+
+
+def _line(window: Window) -> str:
+    return (
+        f"  {window.side:<17} {window.admitted_per_second:>8,.0f} admissions/s {window.decided_per_second:>8,.0f} "
+        f"decisions/s   {window.unavailable:.1%} answered 503   stolen {window.stolen:.1%}"
+    )
+
+
+BENCHMARK = Benchmark(
+    title="A shard of a Cluster away: measured",
+    command="make bench-shards",
+    packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
+    full=FULL,
+    quick=QUICK,
+    method=method_of,
+    measure=measure,
+)
