@@ -249,8 +249,8 @@ STANDBY = Guard(
         Script(
             says="while anybody is on standby nobody new is let in",
             script="admit",
-            part="elseif units > room or standing > 0 then",
-            other="elseif units > room then",
+            part="elseif units > admissible or standing > 0 then",
+            other="elseif units > admissible then",
         ),
         Script(
             says="the first on standby is looked at first",

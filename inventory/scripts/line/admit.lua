@@ -25,10 +25,11 @@
 -- Stays true: an id is admitted once, so a re-sent call repeats its answers (L1, I14); seq strictly rises in the SKU,
 -- the ordinal rises by one in the sale; every admitted id is in the line and in the records, or in neither (I5, I8); its
 -- record names the terms of this moment (I23); a buyer's live units never pass the limit (I7); units in line never pass
--- what may still be had plus the room (I15), but for those on standby; while anybody is on standby nobody else is let in,
--- so who is on standby never gets a later place; a line that was full opens only when no process can still remember it
--- as full; a network is let in for no more than its limit, on standby too, whatever became of the units; a pass, and
--- an entry, lets in one id; before the sale is everybody's nobody is let in who lacks a code or a listed e-mail. TIME of the server is the only clock.
+-- what may still be had plus the line capacity (I15), but for those on standby; while anybody is on standby nobody else
+-- is let in, so who is on standby never gets a later place; a line that was full opens only when no process can still
+-- remember it as full; a network is let in for no more than its limit, on standby too, whatever became of the units; a
+-- pass, and an entry, lets in one id; before the sale is everybody's nobody is let in who lacks a code or a listed
+-- e-mail. TIME of the server is the only clock.
 -- Shared: head_waits
 local answer = {}
 -- C code, where a pattern takes 3 us a request
@@ -59,7 +60,7 @@ if has_entries then
   entered = redis.call('HMGET', KEYS[9], unpack(entries))
 end
 local found = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ':ordinals')
-local state, opens_us, closes_us, limit_text, room_text, terms =
+local state, opens_us, closes_us, limit_text, capacity_text, terms =
   string.match(found[1] or '', '^(%a+)|(%d+)|(%d+)|(%d+)|(%d+)|%d+|(%d+)|')
 local ordinal, base, run_id = string.match(found[2] or '', '^(%d+)|(%d+)|(%x+)$')
 ordinal = tonumber(ordinal or '0')
@@ -85,17 +86,17 @@ local limit = tonumber(limit_text or '0')
 local queued = tonumber(stock[3] or '0')
 if ahead == 0 then queued = 0 end -- nobody waits: whatever the counter drifted to ends here
 local available, held = tonumber(stock[1] or '0'), tonumber(stock[2] or '0')
-local room = 0
-if available + held > 0 then room = available + held + tonumber(room_text or '0') - queued end
+local admissible = 0
+if available + held > 0 then admissible = available + held + tonumber(capacity_text or '0') - queued end
 local reopens = stock[6]
-if room <= 0 then
+if admissible <= 0 then
   if reopens ~= '0' and not shut then reopens = '0'; redis.call('HSET', KEYS[2], 'reopens_us', reopens) end
 elseif reopens then
   if reopens == '0' then
     reopens = string.format('%.0f', now_us + tonumber(ARGV[5]))
     redis.call('HSET', KEYS[2], 'reopens_us', reopens)
   end
-  if now_us < tonumber(reopens) then room = 0 end
+  if now_us < tonumber(reopens) then admissible = 0 end
 end
 local last_seq = tonumber(stock[4] or '0')
 local takes_standby = {}
@@ -154,7 +155,7 @@ for i = 1, count do
       if networks[i] == '!' then code = 18
       elseif live > limit then code = 3
       elseif tonumber(ended[i] or '0') >= tonumber(ARGV[4]) then code = 11
-      elseif units > room or standing > 0 then
+      elseif units > admissible or standing > 0 then
         if takes_standby[i] then on_standby = standing < tonumber(ARGV[6]) end
         if not on_standby then code = (takes_standby[i] or available + held > 0) and 12 or 2 end
       end
@@ -201,7 +202,7 @@ for i = 1, count do
         local m = #to_passes
         spent_now[entries[i]], to_passes[m + 1], to_passes[m + 2] = id, entries[i], id
       end
-      room, queued = room - units, queued + units
+      admissible, queued = admissible - units, queued + units
       answer_with(i, on_standby and 13 or 1, last_seq, ahead + admitted, tonumber(terms), ordinal)
     end
   end
@@ -216,7 +217,7 @@ if admitted > 0 then
   redis.call('HSET', KEYS[1], ARGV[1] .. ':ordinals', string.format('%.0f', ordinal) .. '|' .. base .. '|' .. run_id)
   redis.call('HSET', KEYS[2], 'queued', queued, 'last_seq', string.format('%.0f', last_seq),
     'changes', string.format('%.0f', tonumber(stock[7] or '0') + 1))
-  if room <= 0 then redis.call('HSET', KEYS[2], 'reopens_us', '0') end
+  if admissible <= 0 then redis.call('HSET', KEYS[2], 'reopens_us', '0') end
   if waiting == 0 then redis.call('PUBLISH', ARGV[3], ARGV[2]) end
 end
 return answer

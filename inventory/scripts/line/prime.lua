@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Put a sale and its stock, as the database knows them, into Redis. Safe to run at any time, any number of times.
 -- KEYS  1 sales   2 stock   3 fence   4 in flight   5 line   6 records
--- ARGV  1 sale_id   2 the sale: "state|opens_us|closes_us|limit|room|revision|terms version"   3 revision
+-- ARGV  1 sale_id   2 the sale: "state|opens_us|closes_us|limit|capacity|revision|terms version"   3 revision
 --       4 the ordinal after which ordinals go on, with '+' after it when they may begin there: the sale is new, or the
 --       ordinal was moved for this server
 --       5 available   6 held   7 sold   8 stock version   9 highest seq the database has seen   10 settled channel

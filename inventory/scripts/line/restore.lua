@@ -5,9 +5,9 @@
 --       is there   (at most 500)
 -- Returns how many were put back, -1 when the SKU is not primed (nothing changed).
 -- Stays true: an id has one place, however often its ticket comes (I5, I14, I17); its seq is the old one, or the better
--- one of two, and new ones stay above it (I8, I18); it is not bound by the room: it was let in before; queued and its
--- buyer's live units count what its record says (I7, I15); it is marked as brought back, because later ones may have
--- been decided; who was told "waitlisted" stays so.
+-- one of two, and new ones stay above it (I8, I18); it is not bound by the line capacity: it was let in before; queued
+-- and its buyer's live units count what its record says (I7, I15); it is marked as brought back, because later ones may
+-- have been decided; who was told "waitlisted" stays so.
 -- Shared: head_waits
 local stock = redis.call('HMGET', KEYS[1], 'version', 'last_seq', 'queued', 'available', 'held')
 if not stock[1] then return -1 end
