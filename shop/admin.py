@@ -28,7 +28,7 @@ from shop.staff import orders as orders  # registers itself
 from shop.staff import sale_control
 from shop.staff.actions import ACTS, action_for
 from shop.staff.control_room import ControlRoom
-from shop.staff.lists.sale_list import SALE_COLUMNS
+from shop.staff.lists.sale_list import SALE_COLUMNS, OperatorStateFilter
 from shop.staff.sale_form import NEW_PRODUCT, NewSaleForm, SaleForm
 from shop.staff.setup.codes_page import CodesPage
 from shop.staff.setup.list_page import ListPage
@@ -91,7 +91,7 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
     ordering = ("-opens_at", "slug")
     actions = tuple(action_for(name) for name in ACTS)
     list_select_related = ("stock",)
-    list_filter = ("switch", "opens_at", ("retired_at", admin.EmptyFieldListFilter))
+    list_filter = (OperatorStateFilter, "opens_at", ("retired_at", admin.EmptyFieldListFilter))
     search_fields = ("slug", "title", "stock__sku")
     date_hierarchy = "opens_at"
 
@@ -107,7 +107,12 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
         return format_html(links, change, gettext("edit"), audit, gettext("audit"), new, query, gettext("duplicate"))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
-        return ("product", "stock", "slug", "switch", "pause_reason") if obj else ()
+        return ("product", "stock", "slug", "operator_state", "pause_reason") if obj else ()
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what the address gives; a bookmark of before calls the line capacity room."""
+        given = super().get_changeform_initial_data(request)
+        return {"line_capacity": given["room"], **given} if "room" in given else given
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Sale | None = None) -> dict[str, Sequence[str]]:
         return {} if obj else {"slug": ("title",)}

@@ -28,22 +28,22 @@ def new_request_key() -> str:
     return secrets.token_hex(16)
 
 
-def sale_state(switch: str, *, opens: Moment, closes: Moment, moment: Moment) -> str:
+def sale_state(operator_state: str, *, opens: Moment, closes: Moment, moment: Moment) -> str:
     """Return scheduled, open, paused or closed; the three moments are all aware datetimes, or all Unix seconds."""
-    if switch == "closed" or moment >= closes:
+    if operator_state == "closed" or moment >= closes:
         return "closed"
     if moment < opens:
         return "scheduled"
-    return "paused" if switch == "paused" else "open"
+    return "paused" if operator_state == "paused" else "open"
 
 
 def open_at(moment: datetime) -> Q:
     """Return the condition under which `sale_state` says "open"."""
-    return Q(opens_at__lte=moment, closes_at__gt=moment, switch="on")
+    return Q(opens_at__lte=moment, closes_at__gt=moment, operator_state="on")
 
 
 # Of a sale: its window is its own. One that staff closed never opens again, so its window is free.
-HAS_WINDOW = ~Q(switch="closed")
+HAS_WINDOW = ~Q(operator_state="closed")
 
 
 def in_reader_language(english: str, chinese: str) -> str:
@@ -116,7 +116,7 @@ class Sale(models.Model):
     A sale that staff closed has no window any more: another one may take it.
     """
 
-    class Switch(models.TextChoices):
+    class OperatorState(models.TextChoices):
         ON = "on", "on"
         PAUSED = "paused", "paused"
         CLOSED = "closed", "closed"
@@ -160,8 +160,11 @@ class Sale(models.Model):
     public_at = models.DateTimeField("for everybody from", null=True, blank=True)
     hold_seconds = models.PositiveIntegerField(default=600, validators=[MinValueValidator(1)])
     # Units that may queue beyond the stock, so that a request the database refuses leaves no unit unsold.
-    room = models.PositiveIntegerField(default=200)
-    switch = models.CharField(max_length=6, choices=Switch.choices, default=Switch.ON)
+    line_capacity = models.PositiveIntegerField(default=200, db_column="room")
+    # What staff set, whatever the time is; pages and the log of acts call it the switch.
+    operator_state = models.CharField(
+        "switch", max_length=6, choices=OperatorState.choices, default=OperatorState.ON, db_column="switch"
+    )
     pause_reason = models.CharField(max_length=200, blank=True)
     # Then the ticket asks for a delivery address before it leads to the payment page.
     ships = models.BooleanField("goods are shipped", db_default=False, default=False)
@@ -224,7 +227,7 @@ class Sale(models.Model):
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
-        return sale_state(self.switch, opens=self.opens_at, closes=self.closes_at, moment=moment)
+        return sale_state(self.operator_state, opens=self.opens_at, closes=self.closes_at, moment=moment)
 
 
 class AccessCode(models.Model):
@@ -471,7 +474,7 @@ class TermsTemplate(models.Model):
     currency = models.CharField(max_length=3, default="EUR")
     per_buyer_limit = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
     hold_seconds = models.PositiveIntegerField(default=600, validators=[MinValueValidator(1)])
-    room = models.PositiveIntegerField(default=200)
+    line_capacity = models.PositiveIntegerField(default=200, db_column="room")
 
     class Meta:
         ordering = ["name"]

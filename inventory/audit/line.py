@@ -99,8 +99,8 @@ def first_waits(sku: str, line: LineLook, books: Mapping[str, int | None], *, pa
 
 def _over_ms(line: LineLook) -> int:
     """Return for how long the sale of the first in line has been over, below 0 while it is not."""
-    switch, _, closes_us, *_ = line.sale.split("|") if line.sale else ("", "", str(line.now_us + 1))
-    return 0x7FFFFFFFFFFF if switch == "closed" else (line.now_us - int(closes_us)) // 1000
+    state, _, closes_us, *_ = line.sale.split("|") if line.sale else ("", "", str(line.now_us + 1))
+    return 0x7FFFFFFFFFFF if state == "closed" else (line.now_us - int(closes_us)) // 1000
 
 
 def _least(*ages_ms: int | None) -> int:

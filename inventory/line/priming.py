@@ -16,7 +16,7 @@ PAIRS_PER_CALL = 400
 
 @dataclass(frozen=True, slots=True)
 class SaleTerms:
-    """What admission must know of a sale. room: units that may queue beyond the stock.
+    """What admission must know of a sale. line_capacity: units that may queue beyond the stock.
 
     revision: rises with every change, so that an older one never undoes a newer. terms_version: of the terms in force.
     ordinal_base: where ordinals go on, None when it was never primed.
@@ -24,11 +24,11 @@ class SaleTerms:
 
     sale_id: int
     sku: str
-    switch: str
+    operator_state: str
     opens_at: datetime
     closes_at: datetime
     per_buyer_limit: int
-    room: int
+    line_capacity: int
     revision: int
     terms_version: int
     ordinal_base: int | None
@@ -36,8 +36,8 @@ class SaleTerms:
     def text(self) -> str:
         """Return it as Redis stores it, but for the moment of the change."""
         opens_us, closes_us = microseconds(self.opens_at), microseconds(self.closes_at)
-        numbers = f"{opens_us}|{closes_us}|{self.per_buyer_limit}|{self.room}|{self.revision}|{self.terms_version}"
-        return f"{self.switch}|{numbers}"
+        window = f"{self.operator_state}|{opens_us}|{closes_us}"
+        return f"{window}|{self.per_buyer_limit}|{self.line_capacity}|{self.revision}|{self.terms_version}"
 
 
 def microseconds(moment: datetime) -> int:

@@ -27,11 +27,11 @@ RESULT_FILE = "result.json"
 LOG_CHECK = "public log"
 PACKAGES = ("django", "redis", "psycopg", "uvicorn", "httptools", "locust")
 # Held long enough that on a busy machine too who means to pay does; a line long enough that somebody is sold out.
-UNITS, ROOM, HOLD_SECONDS = 40, 120, 5
+UNITS, LINE_CAPACITY, HOLD_SECONDS = 40, 120, 5
 # So many of them staff do not find while a settler is frozen with a batch that was taken for all of them.
 MISCOUNTED = 10
 # Nobody waits for these: who is told that the line is full stands by, and gets what comes back.
-WITHOUT_ROOM = "sneaker"
+WITHOUT_CAPACITY = "sneaker"
 BUYERS, ATTEMPTS, USERS = 600, 4_000, 20
 # One sale lets a buyer have two units: there a second click that counts as a wish of its own is not over the limit.
 LIMITS = {"lantern": 1, "sneaker": 1, "teapot": 2}
@@ -123,7 +123,7 @@ def _make_shop(mutant: str) -> None:
         replace(
             each,
             units=UNITS,
-            room=0 if each.slug == WITHOUT_ROOM else ROOM,
+            line_capacity=0 if each.slug == WITHOUT_CAPACITY else LINE_CAPACITY,
             hold_seconds=HOLD_SECONDS,
             per_buyer_limit=LIMITS[each.slug],
         )

@@ -31,7 +31,7 @@ def digest_of(value: dict[str, Any]) -> str:
 class Seen(NamedTuple):
     """What this process knew of a sale at one moment: how it was switched, what had moved, how many were decided."""
 
-    switch: tuple[str, str]
+    operator_state: tuple[str, str]
     changes: int
     moves: int
     decided: int
@@ -41,7 +41,7 @@ def seen_of(entry: SaleEntry) -> Seen:
     """Return what is known now. Taken before anything is asked: what comes while the answer is on its way is news."""
     card, figures = entry.card, entry.figures
     decided = figures.decided if figures is not None else 0
-    return Seen((card.switch, card.pause_reason), entry.changes, entry.moves, decided)
+    return Seen((card.operator_state, card.pause_reason), entry.changes, entry.moves, decided)
 
 
 class Follower:
@@ -71,7 +71,7 @@ class Follower:
         return self._is_switched() or self._may_be_decided()
 
     def _is_switched(self) -> bool:
-        return self._seen.switch != (self.entry.card.switch, self.entry.card.pause_reason)
+        return self._seen.operator_state != (self.entry.card.operator_state, self.entry.card.pause_reason)
 
     def _may_be_decided(self) -> bool:
         # The request at place n is decided after n decisions at the earliest.

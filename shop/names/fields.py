@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy, override
 from django.utils.translation import gettext_noop as _
 
 # Django makes a name of what a model or a field is called in Python. Such a name stands nowhere else, so it is marked
-# here; a test holds that none is missing.
+# here; a test holds that none is missing. Acts of before say "room" of the line capacity.
 NAMES = (
     _("Inventory"), _("Shop"), _("Passkeys"), _("Sandbox"), _("Stripe"), _("Salelog"), _("Workers"), _("Axes"),
     _("Otp_Totp"), _("Otp_Static"), _("Post Office"),
@@ -32,7 +32,7 @@ NAMES = (
     _("act"), _("actor"), _("at"), _("available"), _("buyer"), _("buyer limit"), _("changed at"), _("closes at"),
     _("created at"), _("currency"), _("decided at"), _("delta"), _("description"), _("description in Chinese"),
     _("detail"), _("fence"), _("goods are shipped"), _("held"), _("hold expires at"), _("hold seconds"), _("kind"),
-    _("list price"), _("name"), _("opens at"), _("ordinal"), _("ordinal base"), _("pause reason"),
+    _("line capacity"), _("list price"), _("name"), _("opens at"), _("ordinal"), _("ordinal base"), _("pause reason"),
     _("per buyer limit"), _("per network limit"), _("picture"), _("price"), _("quantity"), _("reason"),
     _("request id"), _("request key"), _("restored"), _("retired at"), _("revision"), _("room"), _("seq"), _("sku"),
     _("slug"), _("sold"), _("standby"), _("state"), _("switch"), _("tagline"), _("tagline in Chinese"),

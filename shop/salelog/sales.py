@@ -90,12 +90,13 @@ def facts_of(sale: Sale, *, now: datetime) -> SaleFacts:
         }
         for each in SaleTerms.objects.filter(sale=sale)
     }
+    slack_us = 0 if sale.operator_state == Sale.OperatorState.CLOSED else CLOSING_SLACK_US
     return SaleFacts(
         sale_id=sale.pk,
         key=sale.request_key.encode(),
         is_begun=sale.opens_at <= now,
         is_over=sale.state_at(now) == "closed",
-        closes_us=microseconds(sale.closes_at) - (0 if sale.switch == Sale.Switch.CLOSED else CLOSING_SLACK_US),
+        closes_us=microseconds(sale.closes_at) - slack_us,
         version=sale.terms_version,
         terms=terms,
     )

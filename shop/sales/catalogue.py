@@ -127,7 +127,7 @@ class SaleCard(priming.SaleTerms):
 
     def state_at(self, moment: datetime) -> str:
         """Return scheduled, open, paused or closed as of `moment` (an aware datetime)."""
-        return sale_state(self.switch, opens=self.opens_at, closes=self.closes_at, moment=moment)
+        return sale_state(self.operator_state, opens=self.opens_at, closes=self.closes_at, moment=moment)
 
     def is_listed(self, moment: datetime) -> bool:
         """Say whether the list of sales has it as of `moment`: open, coming, or over for less than a day."""
@@ -174,8 +174,7 @@ def list_sales() -> list[SaleCard]:
     """Return every sale that is not retired, the one that opens first first."""
     with connection.cursor() as cursor:
         cursor.execute(*_statement_of_list())
-        names = [column.name for column in cursor.description]
-        return [SaleCard(**dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+        return [SaleCard(**dict(zip(CARD_FIELDS, row, strict=True))) for row in cursor.fetchall()]
 
 
 @cache

@@ -32,7 +32,7 @@ MAX_REASON_LENGTH = 200
 # Each ask in the sale is compared with all of them.
 MAX_REVOKED = 100
 CHANGED_BY_ACTS = (
-    "switch",
+    "operator_state",
     "pause_reason",
     "opens_at",
     "closes_at",
@@ -66,8 +66,8 @@ def pause(slug: str, *, actor: str, reason: str, publishes: bool = True) -> Sale
 
     def act(sale: Sale) -> str:
         _refuse_when_closed(sale)
-        before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.PAUSED, reason
-        return change_in_words("switch", before, sale.switch)
+        before, sale.operator_state, sale.pause_reason = sale.operator_state, Sale.OperatorState.PAUSED, reason
+        return change_in_words("switch", before, sale.operator_state)
 
     return _act(slug, "pause", act, actor=actor, reason=reason, publishes=publishes)
 
@@ -76,10 +76,10 @@ def resume(slug: str, *, actor: str, reason: str = "") -> Sale:
     """Let a paused sale go on where it stood. Raises SaleNotFound, InvalidRequest."""
 
     def act(sale: Sale) -> str:
-        if sale.switch != Sale.Switch.PAUSED:
+        if sale.operator_state != Sale.OperatorState.PAUSED:
             raise InvalidRequest(gettext("%(name)s is not paused") % {"name": slug})
-        before, sale.switch, sale.pause_reason = sale.switch, Sale.Switch.ON, ""
-        return change_in_words("switch", before, sale.switch)
+        before, sale.operator_state, sale.pause_reason = sale.operator_state, Sale.OperatorState.ON, ""
+        return change_in_words("switch", before, sale.operator_state)
 
     return _act(slug, "resume", act, actor=actor, reason=reason)
 
@@ -92,13 +92,13 @@ def close(slug: str, *, actor: str, reason: str = "") -> Sale:
 
     def act(sale: Sale) -> str:
         now = timezone.now()
-        # A closed switch says that staff ended it early: one that is over by its time only loses its pause.
-        is_over = now >= sale.closes_at
-        if sale.switch == Sale.Switch.CLOSED or (is_over and sale.switch != Sale.Switch.PAUSED):
+        # "closed" says that staff ended it early: one that is over by its time only loses its pause.
+        before, is_over = sale.operator_state, now >= sale.closes_at
+        if before == Sale.OperatorState.CLOSED or (is_over and before != Sale.OperatorState.PAUSED):
             raise InvalidRequest(gettext("%(name)s is closed") % {"name": slug})
-        before, sale.pause_reason = sale.switch, ""
-        sale.switch = Sale.Switch.ON if is_over else Sale.Switch.CLOSED
-        changes = [change_in_words("switch", before, sale.switch)]
+        sale.pause_reason = ""
+        sale.operator_state = Sale.OperatorState.ON if is_over else Sale.OperatorState.CLOSED
+        changes = [change_in_words("switch", before, sale.operator_state)]
         if sale.opens_at < now < sale.closes_at:
             changes.append(change_in_words("closes_at", sale.closes_at, now))
             sale.closes_at = now  # from here on it is over, and its time in the list runs

@@ -58,7 +58,7 @@ class SaleForm(TermsForm):
 
     class Meta:
         model = Sale
-        exclude = ("stock", "switch", "pause_reason")
+        exclude = ("stock", "operator_state", "pause_reason")
         help_texts = {
             "slug": gettext_lazy("The end of its address, like tea-set in /sales/tea-set/. It never changes."),
             **HELP,
@@ -145,7 +145,7 @@ class SaleForm(TermsForm):
                 raise forms.ValidationError(text)
         elif product := data.get("product"):
             self.instance.stock = product.stock
-        if self.instance.stock_id and self.instance.switch != Sale.Switch.CLOSED:
+        if self.instance.stock_id and self.instance.operator_state != Sale.OperatorState.CLOSED:
             self._check_overlap(data)
         return data
 
@@ -182,7 +182,7 @@ class SaleForm(TermsForm):
         # Django leaves out fields that are not in the form; the overlap rule needs the stock once it is known, and
         # whether staff closed the sale.
         left_out: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
-        return left_out - {"stock", "switch"} if self.instance.stock_id else left_out
+        return left_out - {"stock", "operator_state"} if self.instance.stock_id else left_out
 
 
 class NewSaleForm(SaleForm):

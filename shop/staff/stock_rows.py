@@ -142,7 +142,7 @@ def _sales(stock_ids: Iterable[int]) -> list[Sale]:
     """Return the sales that run or come, and of those that are over the last one of each SKU."""
     found = Sale.objects.filter(stock__in=list(stock_ids)).order_by("stock_id", "-opens_at")
     now, shown, taken = timezone.now(), [], set()
-    for sale in found.only("pk", "slug", "stock_id", "opens_at", "closes_at", "switch"):
+    for sale in found.only("pk", "slug", "stock_id", "opens_at", "closes_at", "operator_state"):
         if sale.state_at(now) != "closed" or sale.stock_id not in taken:
             shown.append(sale)
         taken.add(sale.stock_id)

@@ -109,7 +109,7 @@ class SaleFace:
     @property
     def closed_early(self) -> bool:
         """Say whether staff closed it before its time; its end in the books is then that moment."""
-        return self.card.switch == "closed"
+        return self.card.operator_state == "closed"
 
     @property
     def has_ended(self) -> bool:

@@ -112,7 +112,7 @@ def an_eager_expirer(sku: str) -> SaleCard:
 
 def units_that_come_back_one_by_one(sku: str) -> SaleCard:
     """Two stand by after the last unit, and two units come back, one after the other."""
-    card = make_sale(sku, units=1, room=0)
+    card = make_sale(sku, units=1, line_capacity=0)
     first, *_ = queue(card, BUYERS[0])
     settle_line(card)
     pay(first)

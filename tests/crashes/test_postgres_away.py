@@ -59,7 +59,7 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
         postgres = running.enter_context(own_postgres(environment=environment))
         environment |= {"DATABASE_URL": postgres.url}
         running.enter_context(shop_of(environment))
-        card = make_sale(new_sku(), units=UNITS, room=CROWD)
+        card = make_sale(new_sku(), units=UNITS, line_capacity=CROWD)
         web = running.enter_context(web_process(environment, folder=tmp_path))
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
 

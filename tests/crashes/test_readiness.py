@@ -54,7 +54,7 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
         postgres = running.enter_context(own_postgres(environment=environment))
         environment |= {"DATABASE_URL": postgres.url}
         running.enter_context(shop_of(environment))
-        card = make_sale(new_sku(), units=10_000, room=100_000)
+        card = make_sale(new_sku(), units=10_000, line_capacity=100_000)
         web = running.enter_context(web_process(environment, folder=tmp_path))
         wait_until(lambda: web.ask(card.slug, web.new_buyer()).status == 202, what="the sale is open")
         assert web.get("/readyz").status == 200

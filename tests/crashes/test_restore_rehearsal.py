@@ -65,7 +65,7 @@ def walk(restored: Restored) -> None:
     name, bring_back, audit, resume = commands_of_the_walk()
     with pytest.raises(CommandError, match="somebody has to decide"):
         manage(name)
-    assert Sale.objects.get(pk=restored.card.sale_id).switch == "paused"
+    assert Sale.objects.get(pk=restored.card.sale_id).operator_state == "paused"
     manage(bring_back)
     manage(audit)
     manage(resume.replace("SLUG", restored.card.slug))

@@ -46,7 +46,7 @@ def shop(django_db_setup: None, shop_database: None, tmp_path: Path) -> Iterator
 @pytest.fixture
 def card(shop: WorkerShop) -> SaleCard:
     """Return a retired sale with many orders that ended long ago, with mails and acts as old."""
-    card = make_sale(f"past-{token_hex(4)}", units=UNITS, room=BUYERS)
+    card = make_sale(f"past-{token_hex(4)}", units=UNITS, line_capacity=BUYERS)
     fill_line(card, buyers=BUYERS)
     road.settle_line(card)
     pay_all(card)

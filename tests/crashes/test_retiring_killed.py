@@ -48,7 +48,7 @@ def shop(stores: OwnStores, shop_database: None, tmp_path: Path) -> Iterator[Wor
 @pytest.fixture
 def card(shop: WorkerShop) -> SaleCard:
     """Return a settled sale with many orders that ended two days ago; nobody has retired it."""
-    card = make_sale(f"past-{token_hex(4)}", units=UNITS, room=BUYERS)
+    card = make_sale(f"past-{token_hex(4)}", units=UNITS, line_capacity=BUYERS)
     fill_line(card, buyers=BUYERS)
     road.settle_line(card)
     pay_all(card)

@@ -162,7 +162,7 @@ def fleet(process_environment: dict[str, str], tmp_path: Path) -> Iterator[Fleet
 @pytest.fixture
 def flood(fleet: Fleet, new_sku: Callable[[], str], tmp_path: Path) -> Iterator[Flood]:
     """Send visitors through nginx while the test runs."""
-    card = make_sale(new_sku(), units=MAX_VISITS * 2, room=MAX_VISITS * 2)
+    card = make_sale(new_sku(), units=MAX_VISITS * 2, line_capacity=MAX_VISITS * 2)
     port = free_port()
     (tmp_path / "proxy").mkdir()
     text = adapted(text_of("nginx.conf"), folder=tmp_path / "proxy", ports=list(fleet.web), port=port)

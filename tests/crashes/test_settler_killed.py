@@ -78,7 +78,7 @@ def long_line(process_environment: dict[str, str], new_sku: Callable[[], str], t
             "FAIRDROP_SETTLE_BATCH": str(BATCH),
         }
         running.enter_context(shop_of(environment))
-        card = make_sale(new_sku(), units=UNITS, room=BUYERS)
+        card = make_sale(new_sku(), units=UNITS, line_capacity=BUYERS)
         fill_line(card, buyers=BUYERS)
         close_sale(card)
         yield Line(card, lambda: running.enter_context(settler_process(environment, folder=tmp_path)))

@@ -100,7 +100,7 @@ def cards_by_shard(
         sku = new_sku()
         skus.setdefault(server_of(nodes, keys.line(sku)).port, sku)
     amounts = {port: units if port == lost.port else UNITS for port in skus}
-    cards = {port: make_sale(sku, units=amounts[port], room=UNITS) for port, sku in skus.items()}
+    cards = {port: make_sale(sku, units=amounts[port], line_capacity=UNITS) for port, sku in skus.items()}
     return [card for port, card in cards.items() if port != lost.port], [cards[lost.port]]
 
 

@@ -146,7 +146,7 @@ def test_the_other_pages(open_sale: MakeSale, visit: OpenVisit) -> None:
     open_sale(units=3)
     shown = open_sale(units=30, opens_in_seconds=600)
     # The sales of other tests would make the page long; nobody needs them any more.
-    Sale.objects.filter(pk__lt=shown.sale_id - 1).update(switch="closed")
+    Sale.objects.filter(pk__lt=shown.sale_id - 1).update(operator_state="closed")
     one.go("/")
     one.check_page()
     one.picture("list")

@@ -91,7 +91,7 @@ def start(process_environment: Mapping[str, str], tmp_path: Path) -> Iterator[Ca
 
 def open_line(web: Caller, sku: str, *, units: int, buyers: int, hold_seconds: int = HOLD_SECONDS) -> Crowd:
     """Let `buyers` ask for a unit each, over HTTP, and return them in the order of the line."""
-    crowd = Crowd(make_sale(sku, units=units, room=buyers, hold_seconds=hold_seconds))
+    crowd = Crowd(make_sale(sku, units=units, line_capacity=buyers, hold_seconds=hold_seconds))
     path = f"/api/v1/sales/{crowd.card.slug}"
     wait_until(lambda: web.get(path).status == 200, timeout_seconds=PATIENCE_SECONDS, what="the sale is shown")
     places: list[tuple[int, str]] = []

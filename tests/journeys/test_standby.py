@@ -80,7 +80,7 @@ def test_a_full_line_offers_standby_and_another_buyer_who_gives_back_ends_it(
     open_sale: MakeSale, visit: OpenVisit
 ) -> None:
     """The line is full while one unit is held: the page says so, and its button asks for standby."""
-    card, holder, late = open_sale(units=1, room=0), visit(), visit(viewport=PHONE)
+    card, holder, late = open_sale(units=1, line_capacity=0), visit(), visit(viewport=PHONE)
     holder.get_one(card)
     road.queue(card, "waiting-0000000000000000")
     late.see_sale(card)

@@ -40,7 +40,7 @@ PATIENCE_SECONDS = 300
 
 @pytest.fixture
 def card(new_sku: Callable[[], str]) -> SaleCard:
-    return make_sale(new_sku(), units=400, room=5_000)
+    return make_sale(new_sku(), units=400, line_capacity=5_000)
 
 
 @pytest.fixture

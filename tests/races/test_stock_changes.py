@@ -49,7 +49,7 @@ def test_a_form_that_writes_what_it_read_undoes_sales(new_sku: Callable[[], str]
 
 
 def test_restocking_while_the_line_drains_loses_no_unit_and_no_turn(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=20, room=400)
+    card = make_sale(new_sku(), units=20, line_capacity=400)
     names = fill_line(card, buyers=200)
     with two_settlers(batch=7):
         at_once(
@@ -64,7 +64,7 @@ def test_restocking_while_the_line_drains_loses_no_unit_and_no_turn(new_sku: Cal
 
 
 def test_adjusting_while_selling_never_goes_below_what_is_taken(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=100, room=400)
+    card = make_sale(new_sku(), units=100, line_capacity=400)
     fill_line(card, buyers=150)
     refused: list[str] = []
 
@@ -84,7 +84,7 @@ def test_adjusting_while_selling_never_goes_below_what_is_taken(new_sku: Callabl
 
 
 def test_mixed_quantities_up_to_a_limit_of_three(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=40, limit=3, room=400)
+    card = make_sale(new_sku(), units=40, limit=3, line_capacity=400)
     draw = random.Random(11)
     wishes = [(f"buyer-{number % 30}", f"key-{number}", draw.randint(1, 3)) for number in range(90)]
 

@@ -30,8 +30,8 @@ from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 
 ACTOR = "test"
-# As far behind the stock as a sale's line may grow when a test does not say.
-ROOM = 200
+# How far beyond the stock a sale's line may grow when a test does not say.
+LINE_CAPACITY = 200
 
 
 def make_sale(
@@ -39,11 +39,11 @@ def make_sale(
     *,
     units: int,
     limit: int = 1,
-    room: int | None = None,
+    line_capacity: int | None = None,
     opens_in_seconds: float = -5,
     closes_in_seconds: float = 3600,
     hold_seconds: int = 600,
-    switch: str = "on",
+    operator_state: str = "on",
     network_limit: int | None = 0,
     pass_mode: str = "never",  # noqa: S107
     email_mode: str = "never",
@@ -67,8 +67,8 @@ def make_sale(
             closes_at=now + timedelta(seconds=closes_in_seconds),
             per_buyer_limit=limit,
             hold_seconds=hold_seconds,
-            room=ROOM if room is None else room,
-            switch=switch,
+            line_capacity=LINE_CAPACITY if line_capacity is None else line_capacity,
+            operator_state=operator_state,
             per_network_limit=network_limit,
             pass_mode=pass_mode,
             email_mode=email_mode,

@@ -41,7 +41,7 @@ class Goods:
     per_buyer_limit: int = 1
     hold_seconds: int = 600
     # Units that may wait in line beyond the stock, in case held ones come back.
-    room: int = 200
+    line_capacity: int = 200
     # A file of shop/static/shop/products without its ending; the slug when it is empty.
     picture: str = ""
     # The texts in Chinese: title, tagline, description.
@@ -216,7 +216,7 @@ def seed_again(*, sales: int, units: int) -> list[str]:
     number = next(n for n in count(2) if not any(f"{item.slug}-{n}" in taken for item in FLOOD))
     return seed(
         tuple(
-            replace(item, slug=f"{item.slug}-{number}", picture=item.slug, units=units, room=2 * units)
+            replace(item, slug=f"{item.slug}-{number}", picture=item.slug, units=units, line_capacity=2 * units)
             for item in FLOOD[:sales]
         )
     )
@@ -271,6 +271,6 @@ def _make(item: Goods, *, now: datetime) -> Sale:
         closes_at=now + item.opens_in + item.open_for,
         per_buyer_limit=item.per_buyer_limit,
         hold_seconds=item.hold_seconds,
-        room=item.room,
+        line_capacity=item.line_capacity,
         ships=item.ships,
     )

@@ -56,7 +56,7 @@ class Editions:
             if now >= self._still_until:
                 self.close()
             return
-        opening = editions().filter(opens_at__gt=now - STILL, opens_at__lte=now + LEAD, switch="on").first()
+        opening = editions().filter(opens_at__gt=now - STILL, opens_at__lte=now + LEAD, operator_state="on").first()
         if opening is not None:
             lock = Lock(self._client, opening.stock.sku, ttl_ms=self._lock_ttl_ms)
             if lock.acquire():
@@ -101,5 +101,5 @@ def edition(number: int, *, opens_in: timedelta) -> Goods:
         opens_in=opens_in,
         open_for=EVERY,
         hold_seconds=HOLD_SECONDS,
-        room=2_000,
+        line_capacity=2_000,
     )

@@ -47,7 +47,7 @@ from workers.reconciler.retirement import Retirement
 LIVE, GONE, FORGOTTEN, LARGE = "age-live", "age-gone", "age-forgotten", "age-large"
 # Longer than any run: what ends meanwhile is work, and an idle shop has none.
 HOLD_SECONDS = 86_400
-GONE_UNITS, GONE_ROOM = 100, 200
+GONE_UNITS, GONE_CAPACITY = 100, 200
 WATCH_SECONDS = 0.002
 LOOKS = 30
 # Priming is safe to repeat; while a million records are rewritten on disk, one step may take too long.
@@ -75,7 +75,7 @@ def make_live_sales() -> None:
     """Make an open sale with plenty, and one that is sold out."""
     make_fixture(LIVE, hold_seconds=HOLD_SECONDS)
     gone = make_fixture(GONE, hold_seconds=HOLD_SECONDS, units=GONE_UNITS)
-    fill_line(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), gone, count=GONE_UNITS + GONE_ROOM)
+    fill_line(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), gone, count=GONE_UNITS + GONE_CAPACITY)
 
 
 def retired_bytes(*, holds: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from shop.buyers import issue_buyer
 
 ADMITTED, REFUSED, LIMITED = "202", "409", "429"
 # A sale that is sold out: so many units, so many more in line, and more fresh buyers a second than a core can answer.
-GONE_UNITS, GONE_ROOM, GONE_BUYERS_PER_SECOND = 1_000, 200, 60_000
+GONE_UNITS, GONE_CAPACITY, GONE_BUYERS_PER_SECOND = 1_000, 200, 60_000
 
 
 @dataclass(frozen=True, kw_only=True)

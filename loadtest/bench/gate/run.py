@@ -125,7 +125,7 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
             prime_sale(defaults.slug)
             prime_sale(unlimited.slug)
             prime_sale(gone.slug)
-            fill_line(connect(), gone, count=admission.GONE_UNITS + admission.GONE_ROOM)
+            fill_line(connect(), gone, count=admission.GONE_UNITS + admission.GONE_CAPACITY)
         gate = servers["gate"]
         alone = [
             Contender(server=server, slug=slug, buyers_per_second=5_000, name=name)

@@ -10,7 +10,7 @@ from functools import partial
 
 from inventory.redis import connect
 from loadtest.bench.gate.admission import (
-    GONE_ROOM,
+    GONE_CAPACITY,
     GONE_UNITS,
     Contender,
     Turn,
@@ -101,7 +101,7 @@ def _sold_out(run: BenchmarkRun[Plan]) -> list[Turn]:
     say("Sold-out answers alongside the no-op server")
     server_core, loader_core = two_cores()
     plenty, gone = make_fixture("bench-plenty"), make_fixture("bench-sold-out", units=GONE_UNITS)
-    fill_line(connect(), gone, count=GONE_UNITS + GONE_ROOM)
+    fill_line(connect(), gone, count=GONE_UNITS + GONE_CAPACITY)
     with (
         serving("no-op", NOOP, place=run.place, slug=plenty.slug) as noop,
         serving("sold out", GATE, place=run.place, slug=plenty.slug) as shop,

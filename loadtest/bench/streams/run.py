@@ -73,7 +73,7 @@ def make_waiting_fixture(sku: str) -> Fixture:
     """Make a sale of one unit with room for everybody who is going to wait, and for each network."""
     fixture = make_fixture(sku)
     sale_control.adjust(fixture.slug, units=1 - UNITS, actor="benchmark", reason="few, so that a line forms")
-    Sale.objects.filter(pk=fixture.sale_id).update(room=UNITS, per_network_limit=UNITS)
+    Sale.objects.filter(pk=fixture.sale_id).update(line_capacity=UNITS, per_network_limit=UNITS)
     prime_sale(fixture.slug)
     return fixture
 

@@ -70,12 +70,12 @@ class SaleEntry:
         """How fast the line was decided lately, 0 when that is not known."""
         return (self._sample and self._sample.rate) or 0.0
 
-    def room(self) -> int | None:
+    def admissible_units(self) -> int | None:
         """Return how many more units may be admitted, None when Redis has not said."""
         if self.figures is None:
             return None
         may_be_had = self.figures.available + self.figures.held
-        return may_be_had + self.card.room - self.figures.queued if may_be_had > 0 else 0
+        return may_be_had + self.card.line_capacity - self.figures.queued if may_be_had > 0 else 0
 
     def may_come_free(self) -> bool:
         """Say whether units that are not sold were there when Redis last said so: free, or held."""
@@ -94,7 +94,8 @@ class SaleEntry:
 
     def is_sold_out(self) -> bool:
         """Say whether this sale is open and has no room, by what Redis last said."""
-        return self.figures is not None and (self.room() or 0) <= 0 and self.state_at(clocks.seconds()) == "open"
+        admissible = self.admissible_units()
+        return admissible is not None and admissible <= 0 and self.state_at(clocks.seconds()) == "open"
 
     def forget_known_buyers(self) -> None:
         """Keep nobody's id: nobody is refused from memory now."""
@@ -120,7 +121,7 @@ class SaleEntry:
 
     def state_at(self, moment: float) -> str:
         """Return scheduled, open, paused or closed as of `moment`, in seconds since 1970."""
-        return sale_state(self.card.switch, opens=self.opens, closes=self.closes, moment=moment)
+        return sale_state(self.card.operator_state, opens=self.opens, closes=self.closes, moment=moment)
 
     def is_quiet(self, moment: float) -> bool:
         """Say whether this sale is over and nothing moves in its line any more, as of `moment` (seconds since 1970)."""

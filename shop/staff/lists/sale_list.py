@@ -9,6 +9,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -26,6 +27,20 @@ SALE_COLUMNS = (
     "room_link", "state", "free", "held", "sold", "in_line", "revenue", "price_text", "window", "more",
 )  # fmt: skip
 NOT_KNOWN = "?"
+
+
+class OperatorStateFilter(admin.SimpleListFilter):
+    """What staff set of a sale, under the parameter that is in bookmarks: the column's name."""
+
+    title = gettext_lazy("switch")
+    parameter_name = "switch__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return Sale._meta.get_field("operator_state").choices
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Sale]) -> QuerySet[Sale]:
+        chosen = self.value()
+        return queryset.filter(operator_state=chosen) if chosen else queryset
 
 
 class SalePage(ChangeList):

@@ -27,7 +27,7 @@ def pause_sales() -> list[str]:
     for sale in Sale.objects.filter(retired_at__isnull=True).select_related("stock").order_by("slug"):
         if sale.state_at(timezone.now()) == "closed":
             continue
-        if sale.switch == Sale.Switch.ON:
+        if sale.operator_state == Sale.OperatorState.ON:
             sale_control.pause(sale.slug, actor=AFTER_RESTORE, reason=PauseReason.AFTER_RESTORE, publishes=False)
         _publish(client, sale)
         fault_point("after_pause")
@@ -36,7 +36,7 @@ def pause_sales() -> list[str]:
 
 def paused_sales() -> list[str]:
     """Return the slugs of the sales that are paused because of a restore."""
-    found = Sale.objects.filter(switch=Sale.Switch.PAUSED, pause_reason=PauseReason.AFTER_RESTORE)
+    found = Sale.objects.filter(operator_state=Sale.OperatorState.PAUSED, pause_reason=PauseReason.AFTER_RESTORE)
     return list(found.order_by("slug").values_list("slug", flat=True))
 
 

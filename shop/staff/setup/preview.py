@@ -106,11 +106,11 @@ def _card(form: ModelForm[Any]) -> SaleCard:
     product = data.get("product") or (sale.product if sale.product_id else None) or _new_product(data)
     stock: Any = product.stock if product.pk else SimpleNamespace(total=data["units"], available=data["units"])
     return SaleCard(
-        sale_id=sale.pk or 0, sku=product.slug, switch=sale.switch, opens_at=sale.opens_at, closes_at=sale.closes_at,
-        per_buyer_limit=sale.per_buyer_limit, room=sale.room, revision=sale.revision,
-        terms_version=sale.terms_version, ordinal_base=None, slug=sale.slug, title=sale.title,
-        tagline=product.tagline, description=product.description, picture=product.picture, price=sale.price,
-        list_price=product.list_price, currency=sale.currency, hold_seconds=sale.hold_seconds,
+        sale_id=sale.pk or 0, sku=product.slug, operator_state=sale.operator_state, opens_at=sale.opens_at,
+        closes_at=sale.closes_at, per_buyer_limit=sale.per_buyer_limit, line_capacity=sale.line_capacity,
+        revision=sale.revision, terms_version=sale.terms_version, ordinal_base=None, slug=sale.slug,
+        title=sale.title, tagline=product.tagline, description=product.description, picture=product.picture,
+        price=sale.price, list_price=product.list_price, currency=sale.currency, hold_seconds=sale.hold_seconds,
         pause_reason=sale.pause_reason, request_key="", quantity=stock.total, available=stock.available,
         held=getattr(stock, "held", 0), sold=getattr(stock, "sold", 0), version=0, fence=0,
     )  # fmt: skip

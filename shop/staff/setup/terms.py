@@ -21,7 +21,7 @@ from shop.models import Sale, TermsTemplate
 from shop.names.changes import VALUES, TellsChanges, change_in_words
 from shop.orders.requests import MAX_UNITS
 
-TERMS = ("price", "currency", "per_buyer_limit", "hold_seconds", "room")
+TERMS = ("price", "currency", "per_buyer_limit", "hold_seconds", "line_capacity")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ BOUNDS = {
         23 * 3600,
         gettext_lazy("nobody pays faster, and payment providers end within a day what was not paid."),
     ),
-    "room": Bounds(0, 1_000_000, gettext_lazy("each request in line takes memory of Redis.")),
+    "line_capacity": Bounds(0, 1_000_000, gettext_lazy("each request in line takes memory of Redis.")),
     "units": Bounds(
         1,
         1_000_000,
@@ -68,12 +68,12 @@ HELP = {
     "currency": gettext_lazy("Three letters, like EUR."),
     "per_buyer_limit": gettext_lazy("How many units one buyer may have in this sale."),
     "hold_seconds": gettext_lazy("How long a buyer has to pay before the units go to the next in line."),
-    "room": gettext_lazy("How many requests may wait in line beyond the stock, for units that come back."),
+    "line_capacity": gettext_lazy("How many requests may wait in line beyond the stock, for units that come back."),
 }
 LABELS = {
     "per_buyer_limit": gettext_lazy("Limit per buyer"),
     "hold_seconds": gettext_lazy("Hold time in seconds"),
-    "room": gettext_lazy("Line capacity"),
+    "line_capacity": gettext_lazy("Line capacity"),
 }
 
 
@@ -106,9 +106,9 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
         """Return the hold time. Raises ValidationError out of bounds."""
         return self._bounded("hold_seconds")
 
-    def clean_room(self) -> int:
-        """Return the room. Raises ValidationError out of bounds."""
-        return self._bounded("room")
+    def clean_line_capacity(self) -> int:
+        """Return the line capacity. Raises ValidationError out of bounds."""
+        return self._bounded("line_capacity")
 
     def _bounded(self, name: str) -> int:
         value: int = self.cleaned_data[name]

@@ -219,13 +219,13 @@ def test_a_sale_that_staff_closed_holds_no_window(new_sku: Callable[[], str]) ->
     card = make_sale(new_sku(), units=1, opens_in_seconds=3600, closes_in_seconds=7200)
     window = {"opens_at": card.opens_at, "closes_at": card.closes_at}
     # The control: while it is only paused, the window is its own.
-    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="paused")
     with pytest.raises(IntegrityError), transaction.atomic():
         another_sale(card, **window)
-    Sale.objects.filter(pk=card.sale_id).update(switch="closed")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="closed")
     another_sale(card, **window)
     with pytest.raises(IntegrityError) as refused, transaction.atomic():
-        Sale.objects.filter(pk=card.sale_id).update(switch="on")
+        Sale.objects.filter(pk=card.sale_id).update(operator_state="on")
     assert refused_by(refused.value) == "sales_of_one_sku_never_overlap"
 
 

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from io import StringIO
 from pathlib import Path
 
 import psycopg
 import pytest
 from django.contrib.postgres.operations import AddIndexConcurrently
+from django.core.management import call_command
 from django.db import IntegrityError, connection, models
 from django.db.migrations import AddField, Migration
 
@@ -116,6 +119,26 @@ def test_what_is_left_of_an_index_is_dropped_and_one_that_works_stays(shop_datab
             assert cursor.fetchall() == [("half_built_whole",)]
         finally:
             cursor.execute("DROP TABLE half_built")
+
+
+def statements(migration: str, **options: bool) -> list[str]:
+    """Return what a migration of the shop would have the database do."""
+    call_command("sqlmigrate", "shop", migration, stdout=(said := StringIO()), **options)
+    lines = said.getvalue().splitlines()
+    return [each for each in lines if each and not each.startswith("--") and each not in ("BEGIN;", "COMMIT;")]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_fields_are_renamed_and_the_database_does_nothing(
+    shop_database: None, monkeypatch: pytest.MonkeyPatch, backwards: bool
+) -> None:
+    """So each version finds the columns that it knows. The control: the same operations on the tables."""
+    assert statements("0035", backwards=backwards) == []
+    migration = import_module("shop.migrations.0035_fields_named_as_their_words").Migration
+    monkeypatch.setattr(migration, "operations", migration.operations[0].state_operations)
+    found = " ".join(statements("0035", backwards=backwards))
+    assert 'RENAME COLUMN "room" TO "line_capacity"' in found
+    assert "EXCLUDE USING" in found
 
 
 def test_only_a_migration_that_locks_nobody_out_may_take_long() -> None:

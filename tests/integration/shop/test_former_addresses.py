@@ -1,4 +1,7 @@
-"""Every address that the shop had at revision c612c29 is still one, for bookmarks and for programs of others."""
+"""Every address that the shop had at revision c612c29 is still one, for bookmarks and for programs of others.
+
+Pages of staff take the parameters of before, too, whatever their fields are called now.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.http_calls import Caller
 from tests.support.paying import begin
+from tests.support.shopkeeping import make_sale
+from tests.support.staff import browser_of
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 GET = (
@@ -63,3 +68,17 @@ def test_every_address_of_before_is_still_one(web: Caller, shown_sale: Callable[
     assert {404, 405} & set(statuses("POST", POST).values()) == set()
     assert set(statuses("POST", STREAMS).values()) == {405}
     assert {**statuses("GET", UNKNOWN), **statuses("POST", UNKNOWN)} == dict.fromkeys(UNKNOWN, 404)
+
+
+@pytest.mark.parametrize(("chosen", "listed"), [("paused", 1), ("on", 0)])
+def test_a_bookmark_of_paused_sales_still_lists_them(new_sku: Callable[[], str], chosen: str, listed: int) -> None:
+    card = make_sale(new_sku(), units=1, operator_state="paused")
+    page = browser_of("manager").get("/admin/shop/sale/", {"q": card.sku, "switch__exact": chosen})
+    assert [sale.pk for sale in page.context["cl"].result_list] == [card.sale_id] * listed
+
+
+@pytest.mark.parametrize(("name", "begins_with"), [("room", "7"), ("line_capacity", "7"), ("nothing", "200")])
+def test_a_bookmark_of_a_new_sale_still_gives_its_line_capacity(name: str, begins_with: str) -> None:
+    """The control: a parameter that never was."""
+    form = browser_of("manager").get("/admin/shop/sale/add/", {name: "7"}).context["adminform"].form
+    assert str(form["line_capacity"].value()) == begins_with

@@ -128,7 +128,7 @@ def test_a_paused_sale_that_is_over_cannot_be_closed(new_sku: Callable[[], str])
     with road.own_connection() as own:
         own.execute("UPDATE shop_sale SET closes_at = clock_timestamp() WHERE id = %s", [card.sale_id])
     sale_control.close(card.slug, actor="olga")
-    assert Sale.objects.get(pk=card.sale_id).switch == "on"  # its time ended it, not the shop
+    assert Sale.objects.get(pk=card.sale_id).operator_state == "on"  # its time ended it, not the shop
 
 
 def a_locked_stock(card: SaleCard) -> Any:

@@ -204,7 +204,7 @@ def test_terms_that_nobody_logged_are_published_all_the_same(card: SaleCard) -> 
 
 def test_standby_is_named_and_held_to_its_order(new_sku: Callable[[], str]) -> None:
     """One that wants more than came back is passed over without a fault. The control: the two others exchanged."""
-    card = make_sale(new_sku(), units=1, limit=2, room=0)
+    card = make_sale(new_sku(), units=1, limit=2, line_capacity=0)
     first = road.queue(card, "ann")
     road.settle_line(card)
     pay(first[0])
@@ -230,7 +230,7 @@ def test_standby_is_named_and_held_to_its_order(new_sku: Callable[[], str]) -> N
 
 def make_unit_free_for_standby(sku: str) -> tuple[SaleCard, str, Ask]:
     """Return a sale whose one unit was refunded after a publication, the request it was of, and the ask on standby."""
-    card = make_sale(sku, units=1, room=0)
+    card = make_sale(sku, units=1, line_capacity=0)
     first = road.queue(card, "ann")
     road.settle_line(card)
     pay(first[0])
@@ -282,7 +282,7 @@ def test_one_on_standby_who_is_decided_after_a_loss_passes_over_nobody(new_sku: 
 
 
 def test_who_comes_on_standby_after_a_loss_passes_over_nobody_whose_place_was_lost(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=1, room=0)
+    card = make_sale(new_sku(), units=1, line_capacity=0)
     first = road.queue(card, "ann")
     road.settle_line(card)
     pay(first[0])

@@ -134,7 +134,7 @@ def test_a_request_put_back_may_be_decided_after_later_ones(card: SaleCard) -> N
     """I8 knows of it: its order says that its place was lost and brought back."""
     name = id_of(card, "late-1")
     road.run(("ZREM", keys.line(card.sku), name))
-    Sale.objects.filter(pk=card.sale_id).update(switch="closed")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="closed")
     road.settle_line(card)
     assert not Order.objects.filter(request_id=name).exists()
     assert ("lost", name, "repaired") in reconcile(card)
@@ -269,7 +269,7 @@ def test_a_fence_below_the_rows_is_raised(card: SaleCard) -> None:
 
 
 def test_terms_that_redis_was_not_told_of_are_told(card: SaleCard) -> None:
-    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="paused")
     assert reconcile(card) == [("terms_behind", card.sku, "repaired")]
     assert road.run(("HGET", keys.sales(card.sku), card.sale_id))[0].startswith("paused|")
     assert reconcile(card) == []

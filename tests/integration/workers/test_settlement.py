@@ -238,7 +238,7 @@ def test_a_request_whose_terms_are_missing_fails_the_batch_and_is_not_left_out(
 def test_terms_are_written_once(card: SaleCard) -> None:
     for values in ({"price": 7}, {"per_buyer_limit": 3}, {"hold_seconds": 5}, {"currency": "CHF"}, {"title": "Other"}):
         Sale.objects.filter(pk=card.sale_id).update(**values)
-    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="paused")
     rows = SaleTerms.objects.filter(sale_id=card.sale_id)
     assert [row.version for row in rows] == [1, 2, 3, 4, 5]
     assert Sale.objects.get(pk=card.sale_id).terms_version == 5

@@ -95,7 +95,7 @@ def unguarded_settler(
 
 def full_line(sku: str, *, limit: int = 1) -> SaleCard:
     """Make a sale whose last units are for the first latecomers, with a long line."""
-    card = make_sale(sku, units=UNITS, room=BUYERS + LATE, limit=limit)
+    card = make_sale(sku, units=UNITS, line_capacity=BUYERS + LATE, limit=limit)
     fill_line(card, buyers=BUYERS)
     return card
 

@@ -28,8 +28,8 @@ OPENS = datetime(2030, 1, 1, tzinfo=UTC)
 CARD = SaleCard(
     sale_id=1, slug="lamp", sku="lamp", title="", tagline="", description="", picture="", price=Decimal(1),
     list_price=Decimal(1), currency="EUR", opens_at=OPENS, closes_at=OPENS + timedelta(hours=9),
-    per_buyer_limit=1, hold_seconds=60, switch="on", pause_reason="", room=0, request_key="k", quantity=9,
-    available=9, held=0, sold=0, version=3, fence=1, revision=1, terms_version=1, ordinal_base=0,
+    per_buyer_limit=1, hold_seconds=60, operator_state="on", pause_reason="", line_capacity=0, request_key="k",
+    quantity=9, available=9, held=0, sold=0, version=3, fence=1, revision=1, terms_version=1, ordinal_base=0,
     pass_mode="always",
 )  # fmt: skip
 OTHER = replace(CARD, sale_id=2, slug="lamp-again")

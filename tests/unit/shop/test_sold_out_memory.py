@@ -36,8 +36,9 @@ def sold_out_entry(
         SaleCard(
             sale_id=1, slug="lamp", sku="lamp", title="", tagline="", description="", picture="", price=Decimal(1),
             list_price=Decimal(1), currency="EUR", opens_at=opens_at, closes_at=opens_at + timedelta(hours=9),
-            per_buyer_limit=1, hold_seconds=60, switch="on", pause_reason="", room=0, request_key="k", quantity=9,
-            available=0, held=0, sold=9, version=3, fence=1, revision=1, terms_version=1, ordinal_base=0,
+            per_buyer_limit=1, hold_seconds=60, operator_state="on", pause_reason="", line_capacity=0,
+            request_key="k", quantity=9, available=0, held=0, sold=9, version=3, fence=1, revision=1,
+            terms_version=1, ordinal_base=0,
         )
     )  # fmt: skip
     entry.see(figures, moment=time.monotonic() - age_seconds)
@@ -90,7 +91,7 @@ def test_who_was_admitted_is_read_after_the_figures_of_all_sales(monkeypatch: py
 
 @pytest.mark.parametrize(
     "changed",
-    [{"switch": "closed"}, {"switch": "paused"}, {"closes_at": datetime(2020, 1, 1, tzinfo=UTC)}],
+    [{"operator_state": "closed"}, {"operator_state": "paused"}, {"closes_at": datetime(2020, 1, 1, tzinfo=UTC)}],
     ids=["closed by staff", "paused", "its time is over"],
 )
 def test_who_was_admitted_is_forgotten_with_the_end_of_a_sale(

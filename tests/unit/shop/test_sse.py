@@ -18,7 +18,7 @@ Message = MutableMapping[str, Any]
 
 
 def follower(*, name: str = "", request_id: str = "1-a") -> Follower:
-    card = SimpleNamespace(sku="sku", switch="on", pause_reason="")
+    card = SimpleNamespace(sku="sku", operator_state="on", pause_reason="")
     entry: Any = SimpleNamespace(card=card, figures=None, moves=0, changes=0)
     return Follower(entry, request_id=request_id, buyer="b", name=name)
 

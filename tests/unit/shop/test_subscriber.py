@@ -25,7 +25,7 @@ SOON_SECONDS = 10.0  # before everybody is looked at anyway
 
 
 def entry_of(sku: str = "sku") -> Any:
-    card = SimpleNamespace(sku=sku, slug=sku, switch="on", pause_reason="")
+    card = SimpleNamespace(sku=sku, slug=sku, operator_state="on", pause_reason="")
     return SimpleNamespace(card=card, figures=SimpleNamespace(decided=0, sold=0), moves=0, changes=0)
 
 

@@ -27,7 +27,7 @@ ACTS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "terms": (sale_control.change_terms, ("price", "per_buyer_limit"), "a new --price or --limit, for new requests"),
 }
 
-SHOWN = ("slug", "sku", "switch", "pause_reason", "per_buyer_limit", "quantity", "available", "held", "sold")
+SHOWN = ("slug", "sku", "pause_reason", "per_buyer_limit", "quantity", "available", "held", "sold")
 
 
 class Command(BaseCommand):
@@ -76,6 +76,7 @@ def row_of(card: catalogue.SaleCard, *, act: str) -> dict[str, Any]:
     return {
         "act": act,
         **{name: getattr(card, name) for name in SHOWN},
+        "switch": card.operator_state,
         "price": str(card.price),
         "opens_at": card.opens_at.isoformat(),
         "closes_at": card.closes_at.isoformat(),
@@ -85,7 +86,7 @@ def row_of(card: catalogue.SaleCard, *, act: str) -> dict[str, Any]:
 
 def text_of(card: catalogue.SaleCard) -> str:
     """Return the sale as a line for people."""
-    state = "retired" if card.retired_at else card.switch
+    state = "retired" if card.retired_at else card.operator_state
     return (
         f"{card.slug}: {state}, {card.price} {card.currency}, limit {card.per_buyer_limit}; "
         f"{card.available} free, {card.held} held, {card.sold} sold of {card.quantity}"

@@ -214,7 +214,7 @@ def test_records_are_compared_in_turn_when_they_are_many(
 ) -> None:
     monkeypatch.setattr(records, "SAMPLE", 100)
     monkeypatch.setattr(records, "PAGE", 50)
-    card = make_sale(new_sku(), units=1, room=2_000)
+    card = make_sale(new_sku(), units=1, line_capacity=2_000)
     names = fill_line(card, buyers=800)
     assert audit_sale(card.slug)["ok"]
     record = Record(State.HELD, seq=1, quantity=1, sale_id=card.sale_id, buyer="x")

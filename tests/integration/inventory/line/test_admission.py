@@ -1,4 +1,4 @@
-"""One script decides who gets into the line: once by id, in order, within limit, room and time.
+"""One script decides who gets into the line: once by id, in order, within limit, capacity and time.
 Every test has a SKU of its own, and runs on every kind of Redis.
 """
 
@@ -124,21 +124,21 @@ def test_one_buyer_at_the_limit_leaves_the_next_one_alone(card: SaleCard) -> Non
     assert codes(answers) == [Code.LIMIT_REACHED, Code.ADMITTED]
 
 
-def test_no_more_units_queue_than_stock_and_room(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=2, room=1, limit=2)
+def test_no_more_units_queue_than_stock_and_line_capacity(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=2, line_capacity=1, limit=2)
     answers = admit(card, *(ask(card, f"buyer-{number}") for number in range(5)))
     assert codes(answers) == [Code.ADMITTED] * 3 + [Code.LINE_FULL] * 2
     assert line.look(redis.connect(), card.sku).queued == 3
 
 
-def test_who_wants_too_many_for_the_room_does_not_shut_out_the_next(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=2, room=0, limit=3)
+def test_who_wants_too_many_for_the_line_does_not_shut_out_the_next(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=2, line_capacity=0, limit=3)
     answers = admit(card, ask(card, "ann", quantity=3), ask(card, "bob", quantity=2))
     assert codes(answers) == [Code.LINE_FULL, Code.ADMITTED]
 
 
 def test_nobody_queues_for_a_sold_out_sale(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=1, room=50)
+    card = make_sale(new_sku(), units=1, line_capacity=50)
     queue(card, "ann")
     settle_line(card)
     pay_all(card)
@@ -146,7 +146,7 @@ def test_nobody_queues_for_a_sold_out_sale(new_sku: Callable[[], str]) -> None:
 
 
 def test_while_a_unit_may_come_back_there_is_room_to_wait_for_it(new_sku: Callable[[], str]) -> None:
-    card = make_sale(new_sku(), units=1, room=1)
+    card = make_sale(new_sku(), units=1, line_capacity=1)
     queue(card, "ann")
     settle_line(card)
     assert codes(admit(card, ask(card, "bob"), ask(card, "eve"), ask(card, "joe"))) == [
@@ -160,11 +160,11 @@ def test_while_a_unit_may_come_back_there_is_room_to_wait_for_it(new_sku: Callab
     ("terms", "code"),
     [
         ({"opens_in_seconds": 3600, "closes_in_seconds": 7200}, Code.NOT_OPEN),
-        ({"opens_in_seconds": 3600, "closes_in_seconds": 7200, "switch": "paused"}, Code.NOT_OPEN),
-        ({"switch": "paused"}, Code.PAUSED),
-        ({"switch": "closed"}, Code.CLOSED),
+        ({"opens_in_seconds": 3600, "closes_in_seconds": 7200, "operator_state": "paused"}, Code.NOT_OPEN),
+        ({"operator_state": "paused"}, Code.PAUSED),
+        ({"operator_state": "closed"}, Code.CLOSED),
         ({"opens_in_seconds": -7200, "closes_in_seconds": -3600}, Code.CLOSED),
-        ({"opens_in_seconds": -7200, "closes_in_seconds": -3600, "switch": "paused"}, Code.CLOSED),
+        ({"opens_in_seconds": -7200, "closes_in_seconds": -3600, "operator_state": "paused"}, Code.CLOSED),
     ],
 )
 def test_a_sale_that_is_shut_refuses_and_writes_nothing(

@@ -22,7 +22,7 @@ KNOWN_QUEUED = Code.KNOWN_BEFORE + ord("q")
 @pytest.fixture
 def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
     """Return an open sale of six units, one a buyer."""
-    return make_sale(new_sku(), units=6, limit=1, room=0)
+    return make_sale(new_sku(), units=6, limit=1, line_capacity=0)
 
 
 def press(card: SaleCard, *presses: tuple[str, str], pass_id: str = "") -> list[Answer]:

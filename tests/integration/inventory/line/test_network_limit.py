@@ -24,7 +24,7 @@ HOME, SCHOOL, UNKNOWN = "192.0.2", "198.51.100", ""
 @pytest.fixture
 def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
     """Return an open sale of twenty units, three a buyer."""
-    return make_sale(new_sku(), units=20, limit=3, room=0)
+    return make_sale(new_sku(), units=20, limit=3, line_capacity=0)
 
 
 def press(

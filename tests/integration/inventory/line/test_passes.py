@@ -21,7 +21,7 @@ KNOWN_QUEUED = Code.KNOWN_BEFORE + ord("q")
 @pytest.fixture
 def card(each_server: str, new_sku: Callable[[], str]) -> SaleCard:
     """Return an open sale of six units, three a buyer."""
-    return make_sale(new_sku(), units=6, limit=3, room=0)
+    return make_sale(new_sku(), units=6, limit=3, line_capacity=0)
 
 
 def press(card: SaleCard, *presses: tuple[str, str]) -> list[Answer]:

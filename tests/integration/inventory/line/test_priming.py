@@ -68,7 +68,7 @@ def test_newer_stock_is_written_and_said_to_be_news(card: SaleCard) -> None:
 
 
 def test_new_terms_hold_from_the_next_request_on(card: SaleCard) -> None:
-    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="paused")
     assert code_of(card, "ann") == Code.ADMITTED
     catalogue.prime_sale(card.slug)
     assert code_of(card, "bob") == Code.PAUSED
@@ -76,7 +76,7 @@ def test_new_terms_hold_from_the_next_request_on(card: SaleCard) -> None:
 
 def test_new_terms_of_an_older_card_leave_the_line_alone(card: SaleCard) -> None:
     queue(card, "ann")
-    catalogue.prime_card(replace(card, room=0))
+    catalogue.prime_card(replace(card, line_capacity=0))
     look = audit_line.look(redis.connect(), card.sku)
     assert (look.waiting, look.admitted, look.queued) == (1, 1, 1)
 

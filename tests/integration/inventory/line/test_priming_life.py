@@ -125,14 +125,14 @@ def test_a_pause_outlives_the_loss_and_ends_after_it(card: SaleCard) -> None:
 
 def test_a_pause_that_came_while_redis_was_empty_holds_the_line(card: SaleCard) -> None:
     road.forget(card)
-    Sale.objects.filter(pk=card.sale_id).update(switch="paused", pause_reason="a box fell down")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="paused", pause_reason="a box fell down")
     catalogue.prime_card(card)  # by somebody who read the sale before the pause
     assert road.admit(card, road.ask(card, "bob"))[0].code == Code.PAUSED
 
 
 def test_a_sale_closed_while_redis_was_empty_is_closed(card: SaleCard) -> None:
     road.forget(card)
-    Sale.objects.filter(pk=card.sale_id).update(switch="closed")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="closed")
     catalogue.prime_card(card)
     assert road.admit(card, road.ask(card, "bob"))[0].code == Code.CLOSED
 

@@ -41,7 +41,7 @@ NOBODY_NEW = GUARDS["standby"].process[0]
 @pytest.fixture
 def card(new_sku: Callable[[], str]) -> SaleCard:
     """A sale of two units that ann and bob have paid for; three a buyer, as many wait as there are units."""
-    made = make_sale(new_sku(), units=2, limit=3, room=0)
+    made = make_sale(new_sku(), units=2, limit=3, line_capacity=0)
     pay(*hold(made, "ann", "bob"))
     return made
 
@@ -98,7 +98,7 @@ def come_back(card: SaleCard, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["refund", "restock", "expiry", "cancel"])
 def test_a_unit_that_comes_back_goes_to_the_first_on_standby(new_sku: Callable[[], str], how: str) -> None:
-    card = make_sale(new_sku(), units=2, room=0)
+    card = make_sale(new_sku(), units=2, line_capacity=0)
     mine, others = hold(card, "ann", "bob")
     pay(mine, *([] if how in ("expiry", "cancel") else [others]))
     names = stand_by(card, "eve", "joe")

@@ -381,11 +381,11 @@ def prime(sku: str) -> None:
     terms = SaleTerms(
         sale_id=1,
         sku=sku,
-        switch="on",
+        operator_state="on",
         opens_at=now - hour,
         closes_at=now + hour,
         per_buyer_limit=9,
-        room=50,
+        line_capacity=50,
         revision=1,
         terms_version=1,
         ordinal_base=0,

@@ -52,7 +52,7 @@ def forget(card: SaleCard) -> None:
 
 
 def test_an_older_card_primed_late_never_undoes_a_pause(card: SaleCard) -> None:
-    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="paused")
     catalogue.prime_sale(card.slug)
     catalogue.prime_card(card)  # read before the pause, written after it
     assert admit(card, ask(card, "ann"))[0].code == Code.PAUSED
@@ -61,7 +61,7 @@ def test_an_older_card_primed_late_never_undoes_a_pause(card: SaleCard) -> None:
 def test_a_pause_that_nobody_told_redis_of_holds_within_seconds(card: SaleCard, web: Caller) -> None:
     wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200)
     signal_lasting(signal.SIGSTOP)  # the web process tells it, and not before we have looked
-    Sale.objects.filter(pk=card.sale_id).update(switch="paused")
+    Sale.objects.filter(pk=card.sale_id).update(operator_state="paused")
     assert admit(card, ask(card, "ann"))[0].code == Code.ADMITTED  # the control: Redis does not know
     signal_lasting(signal.SIGCONT)
     buyers = (f"bob-{number}" for number in count())

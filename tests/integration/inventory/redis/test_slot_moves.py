@@ -143,7 +143,7 @@ def test_nobody_is_lost_while_a_slot_moves(
     server_groups: ServerGroups, shop_database: None, new_sku: Callable[[], str]
 ) -> None:
     with override_settings(REDIS_URL=server_groups.url("cluster")):
-        card = make_sale(new_sku(), units=UNITS, room=100_000)
+        card = make_sale(new_sku(), units=UNITS, line_capacity=100_000)
         crowd = Crowd(card)
         with running(crowd.come, decide):
             wait_until(lambda: len(crowd.asked) > 20, what="people come")

@@ -72,8 +72,8 @@ class Scene:
 SALES: dict[str, dict[str, Any]] = {
     "open": {},
     "scheduled": {"opens_in_seconds": 3000},
-    "paused": {"switch": "paused"},
-    "closed": {"switch": "closed"},
+    "paused": {"operator_state": "paused"},
+    "closed": {"operator_state": "closed"},
     "over": {"opens_in_seconds": -60, "closes_in_seconds": -1},
 }
 

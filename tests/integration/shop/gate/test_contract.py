@@ -107,8 +107,8 @@ def test_the_list_shows_every_sale_as_its_own_page_does(web: Caller, shown_sale:
     [
         ({"opens_in_seconds": 600}, "scheduled"),
         ({}, "open"),
-        ({"switch": "paused"}, "paused"),
-        ({"switch": "closed"}, "closed"),
+        ({"operator_state": "paused"}, "paused"),
+        ({"operator_state": "closed"}, "closed"),
         ({"opens_in_seconds": -60, "closes_in_seconds": -1}, "closed"),
     ],
     ids=["before it opens", "open", "paused", "closed by staff", "over"],
@@ -203,7 +203,7 @@ def test_more_than_the_limit_is_refused_in_one_wish_or_in_two(web: Caller, shown
 
 def test_a_full_line_says_when_to_come_back_and_still_knows_who_is_in_it(web: Caller, shown_sale: MakeSale) -> None:
     """Also from memory, which answers all but the first few."""
-    card, first = shown_sale(units=1, room=0), web.new_buyer()
+    card, first = shown_sale(units=1, line_capacity=0), web.new_buyer()
     mine = web.ask(card.slug, first).json()
     for _ in range(20):
         answer = web.ask(card.slug, web.new_buyer())
@@ -216,7 +216,7 @@ def test_a_full_line_says_when_to_come_back_and_still_knows_who_is_in_it(web: Ca
 def test_sold_out_is_still_said_when_the_process_knows_it_by_heart(
     web: Caller, shown_sale: MakeSale, settler: ChildProcess
 ) -> None:
-    card, first = shown_sale(units=1, room=0), web.new_buyer()
+    card, first = shown_sale(units=1, line_capacity=0), web.new_buyer()
     mine = web.ask(card.slug, first).json()
     wait_for_decision(web, mine["request_id"], first)
     pay(mine["request_id"])

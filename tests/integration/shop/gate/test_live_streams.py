@@ -26,7 +26,7 @@ STREAMS = 300
 @pytest.fixture
 def waiting_card(web: Caller, shown_sale: MakeSale) -> SaleCard:
     """A sale of one unit, which somebody holds, as the web process knows; with room for a crowd that waits."""
-    card = shown_sale(units=1, room=10 * STREAMS)
+    card = shown_sale(units=1, line_capacity=10 * STREAMS)
     road.queue(card, "holder-0000000000000000")
     road.settle_line(card)
     # Among a thousand sales of other tests its next look at the stock is a second away: that would be news to all.

@@ -71,7 +71,7 @@ def test_many_at_once_have_one_signature_a_batch(web: Caller, shown_sale: MakeSa
 
 
 def test_one_on_standby_says_so(web: Caller, shown_sale: MakeSale) -> None:
-    card, ann = shown_sale(units=1, room=0), web.new_buyer()
+    card, ann = shown_sale(units=1, line_capacity=0), web.new_buyer()
     web.ask(card.slug, web.new_buyer())
     for _ in range(2):
         ticket = web.ask(card.slug, ann, wish={"standby": True}).json()["ticket"]

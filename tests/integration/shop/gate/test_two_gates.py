@@ -92,7 +92,7 @@ def test_who_was_let_in_by_one_process_is_not_told_sold_out_by_the_other(
     """A remembers nothing and lets X in for the unit that came free; X's second press reaches B, which saw it full."""
     monkeypatch.setattr(admission, "REOPENING_US", reopening_us)
     monkeypatch.setattr(state, "FRESH_SECONDS", fresh_seconds)
-    card = make_sale(new_sku(), units=1, room=0)
+    card = make_sale(new_sku(), units=1, line_capacity=0)
     (name,) = road.queue(card, "holder")
     if is_paid:
         road.settle_line(card)

@@ -321,7 +321,7 @@ def hand_outs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_a_payment_makes_nobody_read_the_line_that_waits(new_sku: Callable[[], str], hand_outs: Counter[str]) -> None:
     """A hundred changes for 900 who wait. The control is one unit that comes back: its buyer alone is read."""
-    card = make_sale(new_sku(), units=150, room=900)
+    card = make_sale(new_sku(), units=150, line_capacity=900)
     names = fill_line(card, buyers=1050)
     with road.settler() as settler:
         settler.work_once()

@@ -32,7 +32,6 @@ from shop.orders import holds, restoring
 from shop.payments import notices
 from shop.payments.providers import Notice
 from shop.sales import catalogue
-from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support.road import LOCK_TTL_MS, admit, ask, forget, own_connection, run, settle_line, take
 from tests.support.shopkeeping import audit_of, let_holds_end, make_sale
@@ -48,7 +47,7 @@ BOUNDS = settings(
     suppress_health_check=list(HealthCheck),
 )
 MAX_ROUNDS = 8
-LIMIT, ROOM, UNITS = 3, 6, 3
+LIMIT, LINE_CAPACITY, UNITS = 3, 6, 3
 BUYERS = ("ann", "bob", "eve", "joe", "kim")
 NUMBERS = count(1)
 WISHES = st.lists(st.tuples(st.sampled_from(BUYERS), st.integers(1, 2), st.booleans()), min_size=2, max_size=4)
@@ -105,7 +104,7 @@ class Books:
             return Code.TOO_MANY_ENDED
         queued = sum(w.quantity for w in self.waiting())
         may_be_had = self.free + self.held
-        fits = may_be_had > 0 and quantity <= may_be_had + ROOM - queued
+        fits = may_be_had > 0 and quantity <= may_be_had + LINE_CAPACITY - queued
         if fits and not any(w.state == "standby" for w in self.waiting()):
             return Code.ADMITTED
         if standby:
@@ -179,9 +178,8 @@ class LifeMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.card: SaleCard = make_sale(
-            f"life-{next(NUMBERS)}-{token_hex(4)}", units=UNITS, limit=LIMIT, room=ROOM, hold_seconds=3600
-        )
+        sku = f"life-{next(NUMBERS)}-{token_hex(4)}"
+        self.card = make_sale(sku, units=UNITS, limit=LIMIT, line_capacity=LINE_CAPACITY, hold_seconds=3600)
         self.books = Books()
 
     def wishes_in(self, *states: str) -> list[Wish]:

@@ -352,8 +352,8 @@ def test_the_line_forgets_the_id_with_its_sale(card: SaleCard, ada: Person) -> N
 # Columns with texts that say nothing of a buyer: of goods, sales and staff, and the shop's own names and numbers.
 OF_THE_SHOP = {
     "slug", "sku", "title", "title_zh", "tagline", "tagline_zh", "description", "description_zh", "picture", "currency",
-    "switch", "pause_reason", "request_key", "name", "request_id", "reference", "provider", "event_id", "kind", "act",
-    "actor", "role", "reason", "detail", "result", "state", "from_state", "to_state", "origin", "checkpoint",
+    "operator_state", "pause_reason", "request_key", "name", "request_id", "reference", "provider", "event_id", "kind",
+    "act", "actor", "role", "reason", "detail", "result", "state", "from_state", "to_state", "origin", "checkpoint",
     "versions", "lost", "restored", "session_id", "pass_mode", "email_mode", "email_list", "revoked_networks",
     "digest", "batch",
 }  # fmt: skip

@@ -37,7 +37,7 @@ BUYERS = tuple(f"buyer-{number}" for number in range(8))
 @pytest.fixture
 def card(new_sku: Callable[[], str]) -> SaleCard:
     """Return an open sale of two units, with room for a few more."""
-    return make_sale(new_sku(), units=2, room=len(BUYERS) - 2)
+    return make_sale(new_sku(), units=2, line_capacity=len(BUYERS) - 2)
 
 
 def let_in(card: SaleCard, *buyers: str, signed: bool = False) -> dict[str, str]:
@@ -133,7 +133,7 @@ def test_a_ticket_for_other_units_than_were_asked_anew_counts_its_own(
     new_sku: Callable[[], str], lost: int, again: int
 ) -> None:
     """Asked again after the loss with the same key: the ticket brings its place back, and its units."""
-    card = make_sale(new_sku(), units=3, limit=3, room=0)
+    card = make_sale(new_sku(), units=3, limit=3, line_capacity=0)
     ask = road.ask(card, "ann", quantity=lost)
     (answer,) = road.admit(card, ask)
     ticket = sign_ticket(ticket_signer(), Ticket(ask.request_id, "ann", lost, answer.seq))
@@ -145,7 +145,7 @@ def test_a_ticket_for_other_units_than_were_asked_anew_counts_its_own(
     restore(ticket, buyer="ann")
     assert road.snapshot(card) == before
     assert run(sale=card.slug, repair=False)["drifts"] == []
-    # What the ticket leaves of her limit and of the room is there to be had, and not a unit more.
+    # What the ticket leaves of her limit and of the line's capacity is there to be had, and not a unit more.
     more = [road.ask(card, "ann", quantity=units, key="more") for units in (4 - lost, 3 - lost)]
     assert [road.admit(card, each)[0].code for each in more] == [Code.LIMIT_REACHED, Code.ADMITTED]
     assert road.admit(card, road.ask(card, "bob"))[0].code == Code.LINE_FULL
@@ -236,7 +236,7 @@ def test_no_ticket_but_the_buyers_own_brings_anything_back(card: SaleCard) -> No
     assert road.snapshot(card) == before
 
 
-def test_who_was_let_in_before_is_not_bound_by_the_room(card: SaleCard) -> None:
+def test_who_was_let_in_before_is_not_bound_by_the_line_capacity(card: SaleCard) -> None:
     tickets = let_in(card, *BUYERS)
     lose(card)
     let_in(card, *(f"new-{number}" for number in range(len(BUYERS))))  # the line is full now
@@ -247,11 +247,11 @@ def test_who_was_let_in_before_is_not_bound_by_the_room(card: SaleCard) -> None:
     assert_books_balance(card)
 
 
-@pytest.mark.parametrize("ending", ["by its switch", "by its time"])
+@pytest.mark.parametrize("ending", ["by its operator", "by its time"])
 def test_a_ticket_that_comes_after_the_end_is_decided(card: SaleCard, ending: str, new_sku: Callable[[], str]) -> None:
     """The units that are free are still for the first in line; the rest is told that there is none."""
     tickets = let_in(card, *BUYERS[:4])
-    if ending == "by its switch":
+    if ending == "by its operator":
         sale_control.close(card.slug, actor="test", reason="the end")
     else:
         with road.own_connection() as own:

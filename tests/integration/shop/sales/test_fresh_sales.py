@@ -33,7 +33,7 @@ def test_sales_are_made_again_and_again(primed: list[str]) -> None:
     sales = {slug: Sale.objects.select_related("stock").get(slug=slug) for slug in primed}
     assert [sales[slug].stock.available for slug in primed] == [7, 7, 9]
     assert all(sale.opens_at <= timezone.now() < sale.closes_at for sale in sales.values())
-    assert all(sale.room == 2 * sale.stock.total for sale in sales.values())
+    assert all(sale.line_capacity == 2 * sale.stock.total for sale in sales.values())
 
 
 def test_what_is_sold_again_looks_as_before(primed: list[str]) -> None:

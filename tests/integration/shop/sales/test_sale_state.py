@@ -25,20 +25,22 @@ STATES = {
 ANSWERS = {"scheduled": Code.NOT_OPEN, "open": Code.ADMITTED, "paused": Code.PAUSED, "closed": Code.CLOSED}
 
 
-@pytest.mark.parametrize(("switch", "window"), STATES)
-def test_sql_and_redis_judge_a_sale_by_the_rule(new_sku: Callable[[], str], switch: str, window: str) -> None:
+@pytest.mark.parametrize(("operator_state", "window"), STATES)
+def test_sql_and_redis_judge_a_sale_by_the_rule(new_sku: Callable[[], str], operator_state: str, window: str) -> None:
     opens, closes = WINDOWS[window]
-    card = make_sale(new_sku(), units=1, opens_in_seconds=opens, closes_in_seconds=closes, switch=switch)
+    card = make_sale(
+        new_sku(), units=1, opens_in_seconds=opens, closes_in_seconds=closes, operator_state=operator_state
+    )
     state = Sale.objects.get(pk=card.sale_id).state_at(timezone.now())
-    assert state == STATES[switch, window]
+    assert state == STATES[operator_state, window]
     with connection.cursor() as cursor:
         send_terms(cursor, [card.sale_id])
         sale = recv_terms(cursor)[card.sale_id]
     # One that was paused before it opens gives nothing either, should it be brought forward meanwhile.
-    assert (sale.over, sale.paused) == (state == "closed", switch == "paused" and state != "closed")
+    assert (sale.over, sale.paused) == (state == "closed", operator_state == "paused" and state != "closed")
     (answer,) = road.admit(card, road.ask(card, "ann"))
     assert answer.code == ANSWERS[state]
 
 
-def test_every_switch_is_judged() -> None:
-    assert {switch for switch, _ in STATES} == set(Sale.Switch.values)
+def test_every_operator_state_is_judged() -> None:
+    assert {state for state, _ in STATES} == set(Sale.OperatorState.values)

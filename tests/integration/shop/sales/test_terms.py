@@ -361,7 +361,7 @@ def test_nobody_is_let_in_while_a_process_may_remember_the_line_as_full(
     codes = []
     for longer in (1, 10, 100) if delay_us else (1,):
         monkeypatch.setattr(admission, "REOPENING_US", delay_us * longer)
-        card = make_sale(new_sku(), units=1, room=0)
+        card = make_sale(new_sku(), units=1, line_capacity=0)
         queue(card, "ann")
         assert admit(card, ask(card, "eve"))[0].code == Code.LINE_FULL
         holds.cancel(ask(card, "ann").request_id, buyer="ann")

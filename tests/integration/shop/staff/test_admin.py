@@ -87,7 +87,7 @@ def form_of(sale: Sale | None = None, **changes: Any) -> dict[str, Any]:
         "closes_at_1": "12:00:00",
         "per_buyer_limit": 2,
         "hold_seconds": 600,
-        "room": 200,
+        "line_capacity": 200,
     }
     return {**data, **changes}
 

@@ -267,7 +267,8 @@ def test_exports_for_spreadsheets_have_heads_in_the_readers_language(desk: Desk)
 def test_what_is_stored_is_the_same_in_every_language(desk: Desk) -> None:
     """A log of acts is for everybody who reads it, no matter who acted."""
     name = f"新条款{token_hex(3)}"
-    values = {"name": name, "price": "5", "currency": "EUR", "per_buyer_limit": 1, "hold_seconds": 60, "room": 5}
+    values = {"name": name, "price": "5", "currency": "EUR", "per_buyer_limit": 1, "hold_seconds": 60}
+    values |= {"line_capacity": 5}
     desk.browser.post(reverse("admin:shop_termstemplate_add"), values)
     newest = StaffAct.objects.filter(actor=desk.user.username, act=AccountAct.FORM).first()
     assert newest is not None
@@ -280,7 +281,8 @@ def test_every_name_code_and_default_refusal_is_in_the_catalogue() -> None:
         said = [str(model._meta.verbose_name) for config in apps.get_app_configs() for model in config.get_models()]
         said += [str(model._meta.verbose_name_plural) for model in admin.site._registry]
         said += [str(field.verbose_name) for model in admin.site._registry for field in model._meta.fields]
-        codes_of = (AccountAct, Reason, State, NoticeResult, BulkReason, Payment.State, Sale.Switch, StockMovement.Kind)
+        codes_of = (AccountAct, Reason, State, NoticeResult, BulkReason, Payment.State, StockMovement.Kind)
+        codes_of += (Sale.OperatorState,)
         said += [translation.gettext(code) for each in codes_of for code in each]
         said += [translation.gettext(reason) for reason in dead_letters.REASONS.values()]
     assert [text for text in said if re.search("[a-z]{2}", text)] == []
@@ -293,7 +295,8 @@ def test_every_name_code_and_default_refusal_is_in_the_catalogue() -> None:
     [
         ("from 10.0.0.1", "来自 10.0.0.1"),
         ("no such account; from 10.0.0.1", "没有此账号；来自 10.0.0.1"),
-        ("price 5.00 → 6.00, room 3 → 4", "价格 5.00 → 6.00，队列容量 3 → 4"),
+        ("price 5.00 → 6.00, line_capacity 3 → 4", "价格 5.00 → 6.00，队列容量 3 → 4"),
+        ("room 3 → 4", "队列容量 3 → 4"),  # as acts of before say it
         ("switch on → paused", "开关 启用 → 已暂停"),
         ("+5 units, total 3 → 8", "+5 件，总数 3 → 8"),
         ("sale: Added “x”.", "活动：添加了“x”。"),

@@ -267,13 +267,13 @@ def test_every_act_is_logged_with_actor_and_reason(card: SaleCard, name: str, ne
 
 def test_an_act_does_what_it_says(manager: Client, card: SaleCard) -> None:
     do(manager, card, "pause")
-    assert Sale.objects.get(pk=card.sale_id).switch == "paused"
+    assert Sale.objects.get(pk=card.sale_id).operator_state == "paused"
     do(manager, card, "resume")
     do(manager, card, "restock", units=4)
     do(manager, card, "adjust", units=-1)
     assert Stock.objects.get(sku=card.sku).available == 3 + 4 - 1
     do(manager, card, "close")
-    assert Sale.objects.get(pk=card.sale_id).switch == "closed"
+    assert Sale.objects.get(pk=card.sale_id).operator_state == "closed"
     assert [act.act for act in StaffAct.objects.filter(sale_id=card.sale_id)] == [
         "close", "adjust", "restock", "resume", "pause",
     ]  # fmt: skip

@@ -58,7 +58,7 @@ def filled(new: str, /, **changes: Any) -> dict[str, Any]:
         "closes_at_1": "12:00:00",
         "per_buyer_limit": 2,
         "hold_seconds": 600,
-        "room": 200,
+        "line_capacity": 200,
     }
     return {**data, **changes}
 
@@ -126,8 +126,8 @@ def test_a_list_price_left_empty_is_the_price(manager: Client, new_sku: Callable
         ("per_buyer_limit", {"per_buyer_limit": 5_000}),
         ("hold_seconds", {"hold_seconds": 1}),
         ("hold_seconds", {"hold_seconds": 2_000_000_000}),
-        ("room", {"room": -1}),
-        ("room", {"room": 2_000_000_000}),
+        ("line_capacity", {"line_capacity": -1}),
+        ("line_capacity", {"line_capacity": 2_000_000_000}),
         ("closes_at", {"closes_at_0": "2100-01-01"}),
         ("closes_at", {"closes_at_0": "2020-01-01"}),
         ("opens_at", {"opens_at_1": "soon"}),
@@ -159,7 +159,7 @@ REASONS = {
     "units": "a sale needs something to sell",
     "per_buyer_limit": "nobody can ask for less, or for more at once.",
     "hold_seconds": "payment providers end within a day",
-    "room": "takes memory of Redis.",
+    "line_capacity": "takes memory of Redis.",
     "price": "the shop would pay its buyers.",
     "list_price": "the shop would pay its buyers.",
     "closes_at": "Redis keeps its whole line for as long.",
@@ -168,7 +168,7 @@ BEYOND: dict[str, tuple[dict[str, Any], ...]] = {
     "units": ({"units": 0}, {"units": 1_000_001}),
     "per_buyer_limit": ({"per_buyer_limit": 0}, {"per_buyer_limit": 1_001}),
     "hold_seconds": ({"hold_seconds": 4}, {"hold_seconds": 23 * 3600 + 1}),
-    "room": ({"room": 1_000_001},),
+    "line_capacity": ({"line_capacity": 1_000_001},),
     "price": ({"price": "-0.01"},),
     "list_price": ({"list_price": "-0.01"},),
     "closes_at": ({"closes_at_0": "2100-01-01"},),

@@ -65,7 +65,7 @@ def test_a_sale_of_a_product_there_is_and_a_change_of_a_sale(new_sku: Callable[[
     assert "Kite, once more" in page
     assert "€20.00" in page
     form = {"title": "Silk kite", "seen_version": sale.revision, "price": "12", "currency": "EUR",
-            "per_buyer_limit": 1, "hold_seconds": 60, "room": 5, **later,
+            "per_buyer_limit": 1, "hold_seconds": 60, "line_capacity": 5, **later,
             "opens_at_1": "00:00", "closes_at_1": "00:00"}  # fmt: skip
     assert "Silk kite" in shown(client, form, path=f"/admin/shop/sale/{sale.pk}/preview/")
     sale.refresh_from_db()

@@ -188,7 +188,7 @@ def test_what_is_over_is_not_closed_early(card: SaleCard) -> None:
     Sale.objects.filter(pk=card.sale_id).update(closes_at=Now())
     with pytest.raises(InvalidRequest, match="is closed"):
         sale_control.close(card.slug, actor="anna")
-    assert Sale.objects.get(pk=card.sale_id).switch == "on"
+    assert Sale.objects.get(pk=card.sale_id).operator_state == "on"
 
 
 def test_nobody_acts_without_a_name(card: SaleCard) -> None:
@@ -199,11 +199,11 @@ def test_nobody_acts_without_a_name(card: SaleCard) -> None:
 def test_the_admin_asks_before_it_acts(staff: Client, card: SaleCard) -> None:
     page = press(staff, card, "pause")
     assert "Buyers read the reason" in page.content.decode()
-    assert Sale.objects.get(pk=card.sale_id).switch == "on"
+    assert Sale.objects.get(pk=card.sale_id).operator_state == "on"
     assert "This field is required" in press(staff, card, "pause", reason="").content.decode()
     press(staff, card, "pause", reason="a fault at packing")
     sale = Sale.objects.get(pk=card.sale_id)
-    assert (sale.switch, sale.pause_reason) == ("paused", "a fault at packing")
+    assert (sale.operator_state, sale.pause_reason) == ("paused", "a fault at packing")
     assert StaffAct.objects.get(sale=sale).actor.startswith("superuser-")
 
 
@@ -220,7 +220,7 @@ def test_who_may_only_look_has_no_acts(card: SaleCard) -> None:
     user = User.objects.create_user(f"viewer-{token_hex(4)}", is_staff=True)
     client.force_login(user)
     assert press(client, card, "close", reason="").status_code == 403
-    assert Sale.objects.get(pk=card.sale_id).switch == "on"
+    assert Sale.objects.get(pk=card.sale_id).operator_state == "on"
 
 
 def sale_form(card: SaleCard, **changes: Any) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def sale_form(card: SaleCard, **changes: Any) -> dict[str, Any]:
         "per_buyer_limit": sale.per_buyer_limit,
         "per_network_limit": sale.per_network_limit,
         "hold_seconds": sale.hold_seconds,
-        "room": sale.room,
+        "line_capacity": sale.line_capacity,
         "seen_version": sale.revision,
     }
     return form | changes
@@ -253,12 +253,12 @@ def test_a_stale_form_is_refused_and_explained(staff: Client, card: SaleCard) ->
 
 
 def test_a_form_never_writes_stock_however_old_it_is(staff: Client, card: SaleCard) -> None:
-    form = sale_form(card, title="A newer title", available=99, switch="closed")
+    form = sale_form(card, title="A newer title", available=99, operator_state="closed")
     queue(card, "ann", "bob")
     settle_line(card)
     assert staff.post(f"/admin/shop/sale/{card.sale_id}/change/", form).status_code == 302
     sale = Sale.objects.select_related("stock").get(pk=card.sale_id)
-    assert (sale.title, sale.switch) == ("A newer title", "on")
+    assert (sale.title, sale.operator_state) == ("A newer title", "on")
     assert (sale.stock.available, sale.stock.held) == (0, 2)
     assert StaffAct.objects.get(sale=sale).detail == "title Paper kite → A newer title"
     assert_books_balance(card)

@@ -80,10 +80,11 @@ def test_a_room_shows_the_buttons_that_work(
 
     # It is open, and nothing is dead.
     assert buttons(card) == MAY[role] - {"open_now", "resume", "retire", "retry", "discard"}
-    coming, paused = make_sale(new_sku(), units=1, opens_in_seconds=600), make_sale(new_sku(), units=1, switch="paused")
+    coming = make_sale(new_sku(), units=1, opens_in_seconds=600)
+    paused = make_sale(new_sku(), units=1, operator_state="paused")
     assert ("open_now" in buttons(coming)) == ("open_now" in MAY[role])
     assert ("resume" in buttons(paused)) == ("resume" in MAY[role])
-    over = make_sale(new_sku(), units=1, switch="closed")
+    over = make_sale(new_sku(), units=1, operator_state="closed")
     assert ("retire" in buttons(over)) == ("retire" in MAY[role])
     # Everything that is left out here is left out by its right alone.
     monkeypatch.setattr(control_room, "FITS", {})

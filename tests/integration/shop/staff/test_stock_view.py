@@ -57,11 +57,11 @@ def is_listed(browser: Client, card: SaleCard, state: str) -> bool:
     return card.sku in [each["sku"] for each in rows(browser, q=card.sku, state=state)]
 
 
-@pytest.mark.parametrize("switch", Sale.Switch.values)
+@pytest.mark.parametrize("state", Sale.OperatorState.values)
 @pytest.mark.parametrize("seconds", [-1, 0, 1, 59, 60, 61])
-def test_the_rule_for_an_open_sale_is_the_same_in_sql(new_sku: Callable[[], str], switch: str, seconds: int) -> None:
+def test_the_rule_for_an_open_sale_is_the_same_in_sql(new_sku: Callable[[], str], state: str, seconds: int) -> None:
     sale = Sale.objects.get(pk=make_sale(new_sku(), units=1, opens_in_seconds=0, closes_in_seconds=60).sale_id)
-    Sale.objects.filter(pk=sale.pk).update(switch=switch)
+    Sale.objects.filter(pk=sale.pk).update(operator_state=state)
     sale.refresh_from_db()
     moment = sale.opens_at + timedelta(seconds=seconds)
     assert Sale.objects.filter(open_at(moment), pk=sale.pk).exists() == (sale.state_at(moment) == "open")

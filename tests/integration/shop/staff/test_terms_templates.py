@@ -24,7 +24,7 @@ def test_terms_are_kept_and_a_new_sale_begins_with_them(new_sku: Callable[[], st
     client, name, sku = browser_of("manager"), f"Evening & night {token_hex(4)}", new_sku()
     assert client.post(ADD, filled(sku, keep_terms_as=name, per_buyer_limit=3)).status_code == 302
     kept = TermsTemplate.objects.get(name=name)
-    assert (str(kept.price), kept.currency, kept.per_buyer_limit, kept.hold_seconds, kept.room) == (
+    assert (str(kept.price), kept.currency, kept.per_buyer_limit, kept.hold_seconds, kept.line_capacity) == (
         "49.00", "EUR", 3, 600, 200,
     )  # fmt: skip
     page = client.get(ADD).content.decode()
@@ -50,9 +50,9 @@ def test_the_same_name_replaces_and_no_sale_changes_with_it(new_sku: Callable[[]
 def test_a_form_that_is_refused_keeps_nothing_and_kept_terms_have_the_same_bounds(new_sku: Callable[[], str]) -> None:
     client, name = browser_of("manager"), f"Ours {token_hex(4)}"
     assert client.post(ADD, filled(new_sku(), keep_terms_as=name, currency="zz")).status_code == 200
-    form = {"name": name, "price": "1", "currency": "zz", "per_buyer_limit": 0, "hold_seconds": 1, "room": 10**7}
-    answer = client.post("/admin/shop/termstemplate/add/", form)
-    assert set(answer.context["adminform"].form.errors) == {"currency", "per_buyer_limit", "hold_seconds", "room"}
+    wrong = {"currency": "zz", "per_buyer_limit": 0, "hold_seconds": 1, "line_capacity": 10**7}
+    answer = client.post("/admin/shop/termstemplate/add/", {"name": name, "price": "1", **wrong})
+    assert set(answer.context["adminform"].form.errors) == wrong.keys()
     assert not TermsTemplate.objects.filter(name=name).exists()
 
 

@@ -136,7 +136,7 @@ def test_what_holding_for_nothing_costs_is_shown_before_the_press(make_sale: Mak
 
 def test_the_list_names_open_coming_and_closed_sales(make_sale: MakeSale) -> None:
     # The last one began now: of those that are over only the latest are listed.
-    sales = [make_sale(), make_sale(opens=30), make_sale(opens=0, switch="closed")]
+    sales = [make_sale(), make_sale(opens=30), make_sale(opens=0, operator_state="closed")]
     text = text_of(Client().get("/"))
     places = [text.index(page_of(sale)) for sale in sales]
     assert places == sorted(places)
@@ -151,7 +151,7 @@ def test_the_list_names_open_coming_and_closed_sales(make_sale: MakeSale) -> Non
 
 
 def test_of_the_sales_that_are_over_only_the_latest_are_listed(make_sale: MakeSale) -> None:
-    over = [make_sale(opens=0, switch="closed") for _ in range(MAX_OVER + 1)]
+    over = [make_sale(opens=0, operator_state="closed") for _ in range(MAX_OVER + 1)]
     text = text_of(Client().get("/"))
     assert text[text.index('id="over"') :].count('<li class="card') == MAX_OVER
     assert page_of(over[0]) not in text
@@ -286,7 +286,7 @@ def test_a_hold_that_ran_out_says_only_what_is_so(
         return text_of(client.get(f"/requests/{order.request_id}/"))
 
     assert f"{words} {again}" in shown()
-    Sale.objects.filter(pk=sale.pk).update(switch="closed")
+    Sale.objects.filter(pk=sale.pk).update(operator_state="closed")
     assert words in shown()
     assert again not in shown()
 
@@ -350,8 +350,8 @@ def test_one_who_waits_for_several_is_not_told_that_none_is_free(make_sale: Make
     [
         ({"opens": 30}, 425, "Not open right now"),
         ({"opens": -60, "closes": -1}, 410, "This drop is over"),
-        ({"switch": "closed"}, 410, "This drop is over"),
-        ({"switch": "paused", "pause_reason": "A fault at packing."}, 425, "A fault at packing."),
+        ({"operator_state": "closed"}, 410, "This drop is over"),
+        ({"operator_state": "paused", "pause_reason": "A fault at packing."}, 425, "A fault at packing."),
     ],
 )
 def test_a_sale_that_takes_nobody_says_why(make_sale: MakeSale, terms: dict[str, Any], status: int, words: str) -> None:
@@ -382,7 +382,7 @@ def test_a_sale_without_a_free_unit_says_what_can_still_happen(
 
 
 def test_a_sale_that_staff_closed_names_no_moment_that_is_still_to_come(make_sale: MakeSale) -> None:
-    early, late, begun = make_sale(switch="closed"), make_sale(opens=-60, closes=-1), make_sale()
+    early, late, begun = make_sale(operator_state="closed"), make_sale(opens=-60, closes=-1), make_sale()
     sale_control.close(begun.slug, actor="anna")
     for sale, words in ((early, (True, False)), (late, (False, True)), (begun, (True, True))):
         text = text_of(Client().get(page_of(sale)))
