@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 SEED_SECONDS, SHOWN_SECONDS, TICK_SECONDS = 60.0, 20.0, 0.2
 # A small crowd fights for one thing, a greater one for three. Of eight buyers one finds a unit.
 BUYERS_OF_ONE_SALE, SALES = 1500, 3
-BUYERS_A_UNIT, FEWEST_UNITS = 8, 10
+BUYERS_A_UNIT, MIN_UNITS = 8, 10
 
 
 def audit_token() -> str:
@@ -34,7 +34,7 @@ def audit_token() -> str:
 def goods_for(buyers: int) -> tuple[int, int]:
     """Return how many sales a crowd fights for, and how many units each has: few enough to be sold out."""
     sales = 1 if buyers < BUYERS_OF_ONE_SALE else SALES
-    return sales, max(FEWEST_UNITS, buyers // BUYERS_A_UNIT // sales)
+    return sales, max(MIN_UNITS, buyers // BUYERS_A_UNIT // sales)
 
 
 def fresh_sales(api: ShopApi, *, buyers: int) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 Values: TypeAlias = Mapping[str, Any]
-FEWEST_CHARACTERS = 10  # different ones, in a key that is random
+MIN_CHARACTERS = 10  # different ones, in a key that is random
 # SHA-256 of keys that were published with this project, in images and examples.
 PUBLISHED = frozenset(
     {
@@ -37,7 +37,7 @@ class Rule(NamedTuple):
 
 def is_weak(key: str) -> bool:
     """Say whether `key` has too few different characters to be random, or was published."""
-    return len(set(key)) < FEWEST_CHARACTERS or hashlib.sha256(key.encode()).hexdigest() in PUBLISHED
+    return len(set(key)) < MIN_CHARACTERS or hashlib.sha256(key.encode()).hexdigest() in PUBLISHED
 
 
 def is_local(host: str) -> bool:
@@ -81,7 +81,7 @@ def _short(name: str, *, is_needed: Callable[[Values], bool] = lambda _: True) -
 
 
 def _weak(name: str) -> Rule:
-    refused = f"a key of fewer than {FEWEST_CHARACTERS} different characters, or one from an example"
+    refused = f"a key of fewer than {MIN_CHARACTERS} different characters, or one from an example"
     return Rule(name, refused, RANDOM, lambda values: any(map(is_weak, _keys(values[name]))))
 
 

@@ -141,9 +141,9 @@ def _script_args(line: SaleLine, asks: Sequence[Ask]) -> list[Argument]:
     names, buyers, quantities, versions, standbys, networks, passes, entries, early = zip(*asks, strict=True)
     places = [place for place, standby in enumerate(standbys, 1) if standby] if any(standbys) else []
     shown = [each if any(each) else [] for each in (passes, entries, early)]
-    wishes = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks, *shown])
+    payload = json.dumps([names, buyers, [*map(str, quantities)], [*map(str, versions)], places, networks, *shown])
     limits: list[Argument] = [MAX_ENDED_REQUESTS, REOPENING_US, MAX_STANDBY, line.network_limit]
-    return [line.sale_id, line.sku, keys.wake_channel(), *limits, wishes, line.public_us]
+    return [line.sale_id, line.sku, keys.wake_channel(), *limits, payload, line.public_us]
 
 
 def _answers(flat: list[int]) -> list[Answer]:

@@ -137,7 +137,7 @@ class Chart:
     def rows(self) -> list[tuple[str, list[str]]]:
         """The table: a time, and each series' value then."""
         longest = max((one.points for one in self.series), key=len, default=())
-        times = [at for at, _ in thinned(longest, most=TABLE_ROWS)]
+        times = [at for at, _ in thinned(longest, limit=TABLE_ROWS)]
         return [(f"{at:.1f} s", [_text(_value_at(one.points, at)) for one in self.series]) for at in times]
 
     def _highest(self) -> float:

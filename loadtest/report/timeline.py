@@ -111,10 +111,10 @@ def growth_a_second(points: Sequence[Point], *, step: float) -> list[Point]:
     return found
 
 
-def thinned(points: Sequence[Point], *, most: int) -> list[Point]:
-    """Return at most about `most` of the points, the first and the last among them."""
-    if len(points) <= most:
+def thinned(points: Sequence[Point], *, limit: int) -> list[Point]:
+    """Return at most about `limit` of the points, the first and the last among them."""
+    if len(points) <= limit:
         return list(points)
-    stride = ceil(len(points) / most)
+    stride = ceil(len(points) / limit)
     kept = list(points[::stride])
     return kept if kept[-1] == points[-1] else [*kept, points[-1]]

@@ -56,7 +56,7 @@ LEFT JOIN shop_order o ON o.request_id = r.name
 """
 ORDERS = """
 SELECT request_id, buyer, id FROM shop_order
-WHERE sale_id = %(sale_id)s AND (buyer, id) > (%(buyer)s, %(id)s) ORDER BY buyer, id LIMIT %(most)s
+WHERE sale_id = %(sale_id)s AND (buyer, id) > (%(buyer)s, %(id)s) ORDER BY buyer, id LIMIT %(limit)s
 """
 
 
@@ -157,7 +157,7 @@ def order_pages(sale_id: int) -> Iterator[list[str]]:
     buyer, last_id = "", 0
     while True:
         with connection.cursor() as cursor:
-            cursor.execute(ORDERS, {"sale_id": sale_id, "buyer": buyer, "id": last_id, "most": PAGE})
+            cursor.execute(ORDERS, {"sale_id": sale_id, "buyer": buyer, "id": last_id, "limit": PAGE})
             rows = cursor.fetchall()
         if rows:
             yield [name for name, _, _ in rows]

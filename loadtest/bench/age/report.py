@@ -102,7 +102,7 @@ def _idle_figures(results: Results) -> list[Figure]:
 
 def _purchase_figures(results: Results, *, meant: float) -> list[Figure]:
     figures = []
-    for title, unit, most, name in (
+    for title, unit, max_ratio, name in (
         ("ask to decision, p50", "ms", MAX_SLOWER, "decided_p50_ms"),
         ("ask to decision, p99", "ms", MAX_SLOWER_P99, "decided_p99_ms"),
         ("CPU per purchase", "µs", MAX_SLOWER, "cpu_us"),
@@ -113,9 +113,9 @@ def _purchase_figures(results: Results, *, meant: float) -> list[Figure]:
             Figure(f"{title}, {YOUNG}", value=median(young), unit=unit),
             Figure(f"{title}, {OLD}", value=median(old), unit=unit),
         ]
-        if most is not None:
+        if max_ratio is not None:
             middle = median(map(ratio, old, young))
-            figures.append(Figure(f"{title}: {OLD} ÷ {YOUNG}, median of pairs", value=middle, at_most=most))
+            figures.append(Figure(f"{title}: {OLD} ÷ {YOUNG}, median of pairs", value=middle, at_most=max_ratio))
     fewest = min(each.decided for pair in results.pairs for each in pair)
     return [*figures, Figure("decided in the round with the fewest", value=fewest, at_least=KEPT * meant)]
 
@@ -143,9 +143,9 @@ def _look_figures(results: Results) -> list[Figure]:
     for worker, what in LOOK_NAMES.items():
         looks = [took for _, old in results.pairs for took in old.looks_ms[worker]]
         name = f"a look of the {worker} ({what})"
-        most = MAX_PAYMENTS_LOOK_MS if worker == "payments worker" else MAX_LOOK_MS
+        max_ms = MAX_PAYMENTS_LOOK_MS if worker == "payments worker" else MAX_LOOK_MS
         figures += [
-            Figure(f"{name}, median", value=median(looks), unit="ms", at_most=most),
+            Figure(f"{name}, median", value=median(looks), unit="ms", at_most=max_ms),
             Figure(f"{name}, slowest", value=max(looks), unit="ms"),
         ]
     return figures

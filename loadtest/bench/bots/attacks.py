@@ -39,7 +39,7 @@ CALL_SECONDS = 30.0
 class Attack:
     """name: of the defence, as its mutant's. network_limit: of the sale, 0: none.
 
-    presses: a (token, address) for each. most: how many of them the defence may let in. revoked: the robber's network
+    presses: a (token, address) for each. limit: how many of them the defence may let in. revoked: the robber's network
     is, in this sale. terms: other columns of the sale. code: which each press shows. mailbox: each press proves that
     its buyer reads this one. releases: each place is given back before the next press. counted: the answer that counts
     as let in; 403 is that to a code that was looked up.
@@ -48,7 +48,7 @@ class Attack:
     name: str
     network_limit: int
     presses: Callable[[], list[tuple[str, str]]]
-    most: int
+    limit: int
     revoked: bool = False
     terms: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
@@ -65,18 +65,18 @@ class Attack:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedAttack:
-    """How many presses of one attack were let in: at most, with the defence, without it; presses: there were."""
+    """How many presses of one attack were let in: the limit, with the defence, without it; presses: there were."""
 
     name: str
     presses: int
-    most: int
+    limit: int
     defended: int
     undefended: int
 
     @property
     def is_seen(self) -> bool:
         """Say whether the defence held, and its mutant let every press in."""
-        return self.defended <= self.most < self.undefended == self.presses
+        return self.defended <= self.limit < self.undefended == self.presses
 
 
 def mutant_of(name: str) -> dict[str, str]:
@@ -151,20 +151,20 @@ def _with_tokens_of_a_revoked_network() -> list[tuple[str, str]]:
 
 
 ATTACKS = (
-    Attack(name="address_bucket", network_limit=0, presses=_of_one_address, most=AT_ONCE),
-    Attack(name="network_units", network_limit=NETWORK_LIMIT, presses=_of_one_network, most=NETWORK_LIMIT),
-    Attack(name="token_end", network_limit=0, presses=_with_old_tokens, most=0),
-    Attack(name="revocation", network_limit=0, presses=_with_tokens_of_a_revoked_network, most=0, revoked=True),
-    Attack(name="holds", network_limit=0, presses=_of_one_buyer, most=settings.MAX_ENDED_REQUESTS, releases=True),
-    Attack(name="passes", network_limit=0, presses=_of_many_networks, most=0, terms=PASS),
-    Attack(name="codes", network_limit=0, presses=_of_many_networks, most=0, terms=CODE, code=MADE_UP_CODE),
-    Attack(name="emails", network_limit=0, presses=_of_many_networks, most=0, terms=EMAIL),
-    Attack(name="entries", network_limit=0, presses=_of_many_networks, most=1, terms=EMAIL, mailbox=MAILBOX),
+    Attack(name="address_bucket", network_limit=0, presses=_of_one_address, limit=AT_ONCE),
+    Attack(name="network_units", network_limit=NETWORK_LIMIT, presses=_of_one_network, limit=NETWORK_LIMIT),
+    Attack(name="token_end", network_limit=0, presses=_with_old_tokens, limit=0),
+    Attack(name="revocation", network_limit=0, presses=_with_tokens_of_a_revoked_network, limit=0, revoked=True),
+    Attack(name="holds", network_limit=0, presses=_of_one_buyer, limit=settings.MAX_ENDED_REQUESTS, releases=True),
+    Attack(name="passes", network_limit=0, presses=_of_many_networks, limit=0, terms=PASS),
+    Attack(name="codes", network_limit=0, presses=_of_many_networks, limit=0, terms=CODE, code=MADE_UP_CODE),
+    Attack(name="emails", network_limit=0, presses=_of_many_networks, limit=0, terms=EMAIL),
+    Attack(name="entries", network_limit=0, presses=_of_many_networks, limit=1, terms=EMAIL, mailbox=MAILBOX),
     Attack(
         name="guesses",
         network_limit=0,
         presses=_of_one_network,
-        most=MAX_GUESSES,
+        limit=MAX_GUESSES,
         terms=CODE,
         code=MADE_UP_CODE,
         counted=NOT_SHOWN,

@@ -256,7 +256,7 @@ def figures_of_attacks(played: Sequence[PlayedAttack]) -> list[Figure]:
 def attacks_of(played: Sequence[PlayedAttack]) -> Comparison:
     """Return the table with a row for each attack."""
     rows = [
-        (each.name, *(str(n) for n in (each.presses, each.most, each.defended, each.undefended))) for each in played
+        (each.name, *(str(n) for n in (each.presses, each.limit, each.defended, each.undefended))) for each in played
     ]
     return Comparison(
         title="Each defence alone, and without it",

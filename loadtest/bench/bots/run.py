@@ -155,7 +155,7 @@ def _play(attack: Attack, *, place: Workspace) -> PlayedAttack:
         with serving(f"web {fixture.sku}", GATE, place=own, slug=probe.slug) as web:
             found.append(play(attack, port=web.port, slug=fixture.slug))
     say(f"{attack.name}: {found[0]} presses were let in, {found[1]} without it")
-    return PlayedAttack(name=attack.name, presses=PRESSES, most=attack.most, defended=found[0], undefended=found[1])
+    return PlayedAttack(name=attack.name, presses=PRESSES, limit=attack.limit, defended=found[0], undefended=found[1])
 
 
 def _press_together(sides: Sequence[tuple[Hand, Sequence[Press]]], *, slug: str, web: WebServer) -> list[Answers]:

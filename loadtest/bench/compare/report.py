@@ -26,7 +26,7 @@ class Waits:
 
     p50: float
     p99: float
-    most: float
+    worst: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,7 @@ def _own_words(module: str) -> tuple[str, str]:
 
 
 def _cells(waits: Waits) -> tuple[str, ...]:
-    return tuple(NONE if value != value else number(value) for value in (waits.p50, waits.p99, waits.most))
+    return tuple(NONE if value != value else number(value) for value in (waits.p50, waits.p99, waits.worst))
 
 
 def samples_of(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -222,7 +222,7 @@ def picture_of(results: Sequence[Result]) -> str:
             each.title: each.selling_out.undersold for each in results
         },
         "Time to decision, selling out, p99 in ms (shorter is better)": {
-            each.title: each.selling_out.decision.p99 for each in results if each.selling_out.decision.most >= 0
+            each.title: each.selling_out.decision.p99 for each in results if each.selling_out.decision.worst >= 0
         },
         "CPU of sellers and stores, ms an order (shorter is better)": {
             each.title: each.selling.cpu_ms for each in results

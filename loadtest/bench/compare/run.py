@@ -99,14 +99,14 @@ def sell(seller: Seller, *, plan: Plan, place: Workspace, stores: Crew) -> tuple
     before = read_costs(stores)
     with running(seller, sale, place=place) as started:
         seconds = plan.seconds + plan.warm_up_seconds
-        most = SHOP_PAYLOADS if isinstance(seller, FairdropSeller) else RIVAL_PAYLOADS
-        payloads = _payloads(seller, sale, started, count=int(most * seconds), plan=plan)
+        payloads_a_second = SHOP_PAYLOADS if isinstance(seller, FairdropSeller) else RIVAL_PAYLOADS
+        payloads = _payloads(seller, sale, started, count=int(payloads_a_second * seconds), plan=plan)
         used = sum(map(cpu_seconds, started.children))
         crowd = CompareCrowd(
             payloads,
             port=started.port,
             connections=plan.connections,
-            may_ask=Rest(seller, sale, plan.undecided).may_ask,
+            may_ask=Rest(seller, sale, limit=plan.undecided).may_ask,
         )
         visit = crowd.visit(seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds)
         lost = wait_until_decided(seller, sale, accepted=visit.accepted)
@@ -154,15 +154,15 @@ def sell_out(seller: Seller, *, plan: Plan, place: Workspace) -> tuple[SellingOu
 class Rest:
     """Says whether one more may click: whether few enough wait to be decided."""
 
-    def __init__(self, seller: Seller, sale: str, most: int) -> None:
-        self._seller, self._sale, self._most = seller, sale, most
+    def __init__(self, seller: Seller, sale: str, *, limit: int) -> None:
+        self._seller, self._sale, self._limit = seller, sale, limit
         self._waiting, self._looked_at = 0, 0.0
 
     def may_ask(self, now: float) -> bool:
         """Say so."""
         if now - self._looked_at >= LOOK_SECONDS:
             self._waiting, self._looked_at = self._seller.waiting(self._sale), now
-        return self._waiting < self._most
+        return self._waiting < self._limit
 
 
 def wait_until_decided(seller: Seller, sale: str, *, accepted: int) -> int:
@@ -179,7 +179,7 @@ def wait_until_decided(seller: Seller, sale: str, *, accepted: int) -> int:
 def waits_of(waits: Sequence[float]) -> Waits:
     """Return the middle, the worst but for one in a hundred, and the worst."""
     middle = statistics.median(waits) if waits else float("nan")
-    return Waits(p50=middle, p99=quantile(waits, 0.99), most=max(waits, default=float("nan")))
+    return Waits(p50=middle, p99=quantile(waits, 0.99), worst=max(waits, default=float("nan")))
 
 
 def _payloads(seller: Seller, sale: str, started: Running, *, count: int, plan: Plan) -> Payloads:

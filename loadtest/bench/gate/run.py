@@ -155,8 +155,8 @@ def _contenders(servers: Mapping[str, WebServer], *, slug: str, gone_slug: str) 
     gate, page = servers["gate"], f"/sales/{slug}/"
     return [
         *(
-            Contender(server=servers[name], slug=slug, buyers_per_second=most)
-            for name, *_, most in SERVERS
+            Contender(server=servers[name], slug=slug, buyers_per_second=buyers)
+            for name, *_, buyers in SERVERS
             if name not in APART
         ),
         admission.over_its_limit(servers["limited"], slug=slug),

@@ -159,8 +159,8 @@ def evenly(*phases: tuple[float, float]) -> Iterator[float]:
 
 def allow_connections(*, side: str = "") -> None:
     """Let this process hold as many connections as the system allows. side: its name among the crowds."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def ask_in_turn(

@@ -34,12 +34,12 @@ class Results:
 def figures_of(results: Results, *, leaves: int) -> list[Figure]:
     """Return every figure with its bound."""
     figures = []
-    for name, waits, most in (
+    for name, waits, max_ms in (
         ("checkpoint", results.checkpoints, MAX_CHECKPOINT_MS),
         ("proof of a place", results.proofs, MAX_PROOF_MS),
     ):
         figures += [
-            Figure(f"{name}, median", value=median(waits), unit="ms", at_most=most),
+            Figure(f"{name}, median", value=median(waits), unit="ms", at_most=max_ms),
             Figure(f"{name}, p99", value=quantile(waits, 0.99), unit="ms"),
         ]
     each = results.verify_seconds / leaves * 1_000_000

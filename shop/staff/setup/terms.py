@@ -28,15 +28,15 @@ TERMS = ("price", "currency", "per_buyer_limit", "hold_seconds", "line_capacity"
 class Bounds:
     """What a number of a form may be, and why, as the end of a sentence."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     why: Promise
 
     def check(self, value: int) -> None:
         """Raise ValidationError, which says why, for a number out of bounds."""
-        if not self.least <= value <= self.most:
-            text = gettext("Between %(least)s and %(most)s: %(why)s")
-            raise forms.ValidationError(text % {"least": f"{self.least:,}", "most": f"{self.most:,}", "why": self.why})
+        if not self.minimum <= value <= self.maximum:
+            named = {"least": f"{self.minimum:,}", "most": f"{self.maximum:,}", "why": self.why}
+            raise forms.ValidationError(gettext("Between %(least)s and %(most)s: %(why)s") % named)
 
 
 BOUNDS = {

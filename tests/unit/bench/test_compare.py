@@ -18,7 +18,7 @@ from loadtest.bench.compare.crowd import CompareCrowd, make_payloads
 from loadtest.bench.compare.plan import FULL, QUICK, method_of
 from loadtest.bench.compare.report import Result, Selling, SellingOut, Waits, best_rival, figures_of
 
-WAITS = Waits(p50=1.0, p99=2.0, most=3.0)
+WAITS = Waits(p50=1.0, p99=2.0, worst=3.0)
 NAIVE, SOUND, SLOW, OURS = "naive", "sound", "slow", "fairdrop"
 
 

@@ -193,7 +193,7 @@ def test_growth_is_per_second() -> None:
 
 def test_thinning_keeps_both_ends() -> None:
     points = [(float(n), float(n)) for n in range(1000)]
-    kept = thinned(points, most=20)
+    kept = thinned(points, limit=20)
     assert (kept[0], kept[-1]) == (points[0], points[-1])
     assert len(kept) <= 21
 

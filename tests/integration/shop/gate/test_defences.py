@@ -49,7 +49,7 @@ def test_a_defence_holds_and_without_it_the_verdict_is_red(
         with web_process({**process_environment, **ENVIRONMENT, **more}, folder=folder) as web:
             wait_until_shown(web, card)
             let_in.append(play(attack, port=web.port, slug=card.slug))
-    outcome = partial(PlayedAttack, name=attack.name, presses=PRESSES, most=attack.most)
+    outcome = partial(PlayedAttack, name=attack.name, presses=PRESSES, limit=attack.limit)
     assert figures_of_attacks([outcome(defended=let_in[0], undefended=let_in[1])])[0].ok, let_in
     without = outcome(defended=let_in[1], undefended=let_in[1])
     assert not figures_of_attacks([without])[0].ok
@@ -67,7 +67,7 @@ def test_tokens_from_before_the_opening_buy_no_more_than_a_press(
 
         def let_in(network: str, tokens: Iterable[str]) -> int:
             pressed = partial(list, [(token, f"{network}.{number % 250}") for number, token in enumerate(tokens)])
-            attack = Attack(name="minted", network_limit=NETWORK_LIMIT, presses=pressed, most=NETWORK_LIMIT)
+            attack = Attack(name="minted", network_limit=NETWORK_LIMIT, presses=pressed, limit=NETWORK_LIMIT)
             return play(attack, port=web.port, slug=card.slug)
 
         found = let_in("192.0.2", minted), let_in("198.51.100", (web.new_buyer().token for _ in range(2 * PRESSES)))

@@ -17,7 +17,7 @@ from tests.support.servers.shop_processes import web_process
 from tests.support.shown_sales import shown_sales
 from tests.support.waiting import wait_until
 
-MOST, MAX_OF_ONE = 8, 5
+MAX_STREAMS, MAX_OF_ONE = 8, 5
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def web_with(
 ) -> Iterator[tuple[Caller, SaleCard]]:
     """Run a web process that holds few streams, with a sale."""
     limits = {
-        "FAIRDROP_GATE_MAX_STREAMS": str(MOST),
+        "FAIRDROP_GATE_MAX_STREAMS": str(MAX_STREAMS),
         "FAIRDROP_GATE_MAX_STREAMS_PER_ADDRESS": str(of_one),
         "FAIRDROP_TRUSTED_PROXIES": str(proxies),
     }
@@ -54,9 +54,9 @@ def test_one_address_cannot_take_all_streams(
     with ExitStack() as running:
         web, card = running.enter_context(web_with(process_environment, tmp_path, new_sku, of_one=of_one))
         greedy = running.enter_context(ExitStack())
-        taken = [follow(greedy, web, card, address="127.0.0.2") for _ in range(MOST)]
-        most = of_one or MOST
-        assert taken == [200] * most + [503] * (MOST - most)
+        taken = [follow(greedy, web, card, address="127.0.0.2") for _ in range(MAX_STREAMS)]
+        limit = of_one or MAX_STREAMS
+        assert taken == [200] * limit + [503] * (MAX_STREAMS - limit)
         other = follow(running, web, card)
         assert other == (200 if of_one else 503)
         greedy.close()

@@ -18,7 +18,7 @@ from shop.client_address import address_of, limited_address
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 PASSWORD = "a long and secret password"
-MOST = settings.AXES_FAILURE_LIMIT
+LIMIT = settings.AXES_FAILURE_LIMIT
 
 
 @pytest.fixture
@@ -40,18 +40,18 @@ def log_in(name: str, password: str, *, address: str = "192.0.2.1", **headers: s
 
 def test_an_account_is_locked_after_many_guesses_from_many_addresses(account: str) -> None:
     """The control: one guess less, and the right password is taken."""
-    for number in range(MOST - 1):
+    for number in range(LIMIT - 1):
         assert log_in(account, "a guess", address=f"192.0.2.{number}") == 200
     assert log_in(account, PASSWORD, address="198.51.100.1") == 302
     with capture_logs() as logs:
-        statuses = [log_in(account, "a guess", address=f"203.0.113.{number}") for number in range(MOST + 1)]
-    assert statuses == [200] * (MOST - 1) + [429] * 2
+        statuses = [log_in(account, "a guess", address=f"203.0.113.{number}") for number in range(LIMIT + 1)]
+    assert statuses == [200] * (LIMIT - 1) + [429] * 2
     assert [each["action"] for each in logs if each.get("action") == "login_locked"] == ["login_locked"] * 2
     assert log_in(account, PASSWORD, address="198.51.100.2") == 429
 
 
 def test_an_address_is_locked_after_guesses_at_many_accounts(account: str) -> None:
-    for number in range(MOST):
+    for number in range(LIMIT):
         log_in(f"somebody-{number}", "a guess")
     assert log_in(account, PASSWORD) == 429
     assert log_in(account, PASSWORD, address="198.51.100.3") == 302
@@ -59,7 +59,7 @@ def test_an_address_is_locked_after_guesses_at_many_accounts(account: str) -> No
 
 def test_of_ipv6_the_network_is_locked(account: str) -> None:
     """Its owner has all addresses of it. The control is another network. The log has the address that was locked."""
-    for number in range(MOST - 1):
+    for number in range(LIMIT - 1):
         log_in(f"somebody-{number}", "a guess", address=f"2001:db8:0:1::{number}")
     with capture_logs() as logs:
         log_in("somebody-else", "a guess", address="2001:db8:0:1:ffff::1")
@@ -69,7 +69,7 @@ def test_of_ipv6_the_network_is_locked(account: str) -> None:
 
 
 def test_the_answer_says_when_to_try_again(account: str) -> None:
-    for _ in range(MOST):
+    for _ in range(LIMIT):
         log_in(account, "a guess")
     answer = Client().post("/admin/login/", {"username": account, "password": PASSWORD}, REMOTE_ADDR="192.0.2.1")
     assert (answer.status_code, answer["Retry-After"]) == (429, "900")
@@ -79,7 +79,7 @@ def test_the_answer_says_when_to_try_again(account: str) -> None:
 @override_settings(TRUSTED_PROXIES=1)
 def test_behind_a_proxy_the_address_is_what_the_proxy_added(account: str) -> None:
     """The first entry is the client's own word: changing it at each guess changes nothing."""
-    for number in range(MOST):
+    for number in range(LIMIT):
         log_in(f"somebody-{number}", "a guess", x_forwarded_for=f"10.0.0.{number}, 192.0.2.7")
     assert log_in(account, PASSWORD, x_forwarded_for="10.9.9.9, 192.0.2.7") == 429
     assert log_in(account, PASSWORD, x_forwarded_for="10.9.9.9, 192.0.2.8") == 302

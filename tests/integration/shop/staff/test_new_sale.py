@@ -191,7 +191,7 @@ def test_every_bound_says_its_reason(manager: Client, new_sku: Callable[[], str]
 def test_what_lies_on_a_bound_is_taken(name: str) -> None:
     """The control: one step further is refused."""
     bounds = BOUNDS[name]
-    for value, beyond in ((bounds.least, bounds.least - 1), (bounds.most, bounds.most + 1)):
+    for value, beyond in ((bounds.minimum, bounds.minimum - 1), (bounds.maximum, bounds.maximum + 1)):
         bounds.check(value)
         with pytest.raises(ValidationError):
             bounds.check(beyond)
