@@ -32,7 +32,7 @@ class SaleEntry:
         self.known_buyers: frozenset[str] = frozenset()
         self.known_at_admitted = -1
         self.admissions = 0  # how many this process was told of
-        self._stock_version_before = -1
+        self._old_stock = -1  # the version of Redis at the last read, if the database's was newer
         self._sample: Sample | None = None
 
     def use(self, card: SaleCard) -> bool:
@@ -107,17 +107,16 @@ class SaleEntry:
         self.admissions += 1
 
     def is_behind(self) -> bool:
-        """Say whether Redis has an older revision, or has older stock and nothing moves it: then it was never told.
+        """Say whether Redis has an older revision, or the same older stock as a read ago: then it was never told.
 
-        Called once a catalogue read. While batches are settled Redis is always a moment behind; that is no news.
+        Called once a catalogue read. While batches are settled Redis is always a moment behind; that is no news, and
+        a line that rested until now is behind too when its first batch has just been settled.
         """
         figures = self.figures
         if figures is None:
             return False
-        rests = figures.version == self._stock_version_before
-        self._stock_version_before = figures.version
-        older_stock = rests and figures.version < self.card.version
-        return older_stock or figures.revision < self.card.revision
+        before, self._old_stock = self._old_stock, figures.version if figures.version < self.card.version else -1
+        return figures.version == before or figures.revision < self.card.revision
 
     def state_at(self, moment: float) -> str:
         """Return scheduled, open, paused or closed as of `moment`, in seconds since 1970."""

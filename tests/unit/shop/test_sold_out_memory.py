@@ -212,3 +212,22 @@ def test_the_buyer_is_found_in_every_record(record: Record) -> None:
 
 def test_a_damaged_record_names_nobody() -> None:
     assert buyer_in("q|7|1") == ""
+
+
+def behind_at_reads(*versions: tuple[int, int]) -> list[bool]:
+    """Return what is said at each read of the catalogue. versions: of the stock in Redis and in the database."""
+    entry, said = sold_out_entry(), []
+    for in_redis, in_database in versions:
+        entry.see(GONE._replace(version=in_redis, revision=1), moment=time.monotonic())
+        entry.use(replace(entry.card, version=in_database))
+        said.append(entry.is_behind())
+    return said
+
+
+def test_stock_that_redis_was_never_told_of_is_primed_at_the_second_read() -> None:
+    assert behind_at_reads((3, 3), (3, 4), (3, 4)) == [False, False, True]
+    assert behind_at_reads((3, 4), (3, 5)) == [False, True]
+
+
+def test_a_line_that_is_settled_is_never_primed_though_redis_is_always_a_moment_behind() -> None:
+    assert behind_at_reads((3, 3), (3, 5), (7, 9), (9, 10), (10, 10), (10, 11)) == [False] * 6
