@@ -173,7 +173,7 @@ LIMIT = Guard(
         Text(
             says="the limit at a late payment",
             module="shop.payments.notices",
-            name="LIVE_UNITS",
+            name="LIVE_UNITS_OF_BUYER",
             part="sum(quantity)",
             other="sum(0)",
         ),

@@ -47,7 +47,7 @@ HOLD_TO_PAID_SECONDS = Histogram(
 )
 # A card was declined, alone or with its whole charge.
 DECLINES = (NoticeResult.DECLINED, NoticeResult.CARD_DECLINED, NoticeResult.RISKY_CARD_DECLINED)
-LIVE_UNITS = """
+LIVE_UNITS_OF_BUYER = """
 SELECT coalesce(sum(quantity), 0) FROM shop_order
 WHERE sale_id = %(sale_id)s AND buyer = %(buyer)s AND state IN ('held', 'paid')
 """
@@ -259,7 +259,7 @@ def _rejection_reason(cursor: Cursor, found: Locked, notice: Notice, *, stock: l
         return f"the request was {found.state} already"
     if stock.available < found.quantity:
         return Reason.TOO_LATE_UNITS_GONE
-    cursor.execute(LIVE_UNITS, {"sale_id": found.sale_id, "buyer": found.buyer})
+    cursor.execute(LIVE_UNITS_OF_BUYER, {"sale_id": found.sale_id, "buyer": found.buyer})
     if cursor.fetchone()[0] + found.quantity > found.buyer_limit:
         return Reason.TOO_LATE_LIMIT_REACHED
     return ""
