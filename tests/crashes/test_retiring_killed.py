@@ -14,7 +14,6 @@ from secrets import token_hex
 import pytest
 from django.utils import timezone
 
-from inventory import redis
 from inventory.exceptions import SaleNotPrimed
 from inventory.fault_injection import RETIRING_POINTS
 from inventory.redis import keys
@@ -24,6 +23,7 @@ from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
 from tests.support.crashes.worker_shop import OwnStores, WorkerShop, drifts, own_stores, wake, worker_shop
+from tests.support.past_sales import keys_left
 from tests.support.shopkeeping import assert_books_balance, fill_line, make_sale, pay_all
 from tests.support.waiting import wait_until
 
@@ -71,13 +71,6 @@ def next_sale(card: SaleCard) -> SaleCard:
     road.queue(fresh, "ann")
     road.settle_line(fresh)
     return fresh
-
-
-def keys_left(sku: str) -> list[str]:
-    """Return every key that Redis has of a SKU."""
-    client = redis.connect()
-    left = sorted(client.scan_iter(match=f"fd:{{{sku}}}:*", count=10_000))
-    return [*left, *(name for name in (keys.skus(), keys.lock_names()) if client.sismember(name, sku))]
 
 
 def strike(shop: WorkerShop, *, point: str, action: str, heal: Callable[[], None]) -> None:
