@@ -1,4 +1,4 @@
-"""Proves the pages: every state is shown, every foreseeable fault has its status, a double press is one request.
+"""Proves the pages of sales: each state is shown, each foreseeable fault has its status, a double press is one request.
 Uses the real servers; no script runs here, so all of it holds for browsers without script.
 """
 
@@ -7,29 +7,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import OperationalError, connection, transaction
+from django.db import OperationalError
 from django.http import HttpResponse
 from django.test import Client, RequestFactory, override_settings
-from django.utils import timezone
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
-from inventory.ledger import load_stock
-from inventory.states import Reason
 from shop import buyers
-from shop.models import Order, Product, Sale
-from shop.orders import requests as requests_service
-from shop.payments import notices
+from shop.models import Order, Sale
 from shop.sales import catalogue
 from shop.staff import sale_control
 from shop.web.views import MAX_OVER, sale_page
+from tests.support.pages import decided, key_in, known_client, make_kite_sale, page_of, press, text_of
 from tests.support.staff import count_queries
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -38,44 +33,8 @@ MakeSale = Callable[..., Sale]
 
 @pytest.fixture
 def make_sale(new_sku: Callable[[], str]) -> MakeSale:
-    """Return a function that makes a primed sale of its own SKU; minutes count from now."""
-
-    def make(*, units: int = 5, opens: int = -5, closes: int = 60, limit: int = 1, **more: Any) -> Sale:
-        sku, now = new_sku(), timezone.now()
-        with transaction.atomic(), connection.cursor() as cursor:
-            stock_id = load_stock(cursor, sku=sku, units=units, actor="test", reason="first load")
-        product = Product.objects.create(
-            slug=sku, title="Paper kite", list_price="20.00", stock_id=stock_id, picture="shop/products/lantern.svg"
-        )
-        sale = Sale.objects.create(
-            slug=sku,
-            product=product,
-            stock_id=stock_id,
-            title="Paper kite",
-            price="15.00",
-            opens_at=now + timedelta(minutes=opens),
-            closes_at=now + timedelta(minutes=closes),
-            per_buyer_limit=limit,
-            **more,
-        )
-        catalogue.prime_sale(sale.slug)
-        return sale
-
-    return make
-
-
-def text_of(response: HttpResponse) -> str:
-    return response.content.decode()
-
-
-def page_of(sale: Sale) -> str:
-    return f"/sales/{sale.slug}/"
-
-
-def key_in(response: HttpResponse) -> str:
-    found = re.search(r'name="idempotency_key" value="([^"]+)"', text_of(response))
-    assert found
-    return found[1]
+    """Return a function that makes a primed sale of its own SKU."""
+    return lambda **terms: make_kite_sale(new_sku(), **terms)
 
 
 def form_in(response: HttpResponse) -> dict[str, str]:
@@ -83,43 +42,6 @@ def form_in(response: HttpResponse) -> dict[str, str]:
     found = re.search(r'name="terms_version" form="buy" value="([^"]+)"', text_of(response))
     assert found
     return {"quantity": "1", "idempotency_key": key_in(response), "terms_version": found[1]}
-
-
-def press(client: Client, sale: Sale, *, quantity: str = "1", key: str = "") -> HttpResponse:
-    """Load the page as a person does and send its form."""
-    key = key or key_in(client.get(page_of(sale)))
-    return client.post(page_of(sale), {"quantity": quantity, "idempotency_key": key})
-
-
-def decided(sale: Sale, *, buyer: str, state: str, reason: str = "", quantity: int = 1) -> Order:
-    """Write an order as settlement leaves it; what comes after a hold as a change of it."""
-    card = catalogue.find_sale(sale.slug)
-    wish = requests_service.ask(card, buyer=buyer, quantity=quantity, idempotency_key=f"key-{state}")
-    first = "held" if state in {"paid", "expired", "cancelled"} else state
-    order = Order.objects.create(
-        request_id=wish.request_id,
-        sale=sale,
-        buyer=buyer,
-        quantity=quantity,
-        buyer_limit=quantity,
-        seq=wish.seq,
-        state=first,
-        reason=reason,
-        unit_price=sale.price,
-        currency=sale.currency,
-        hold_expires_at=timezone.now() + timedelta(minutes=10) if first == "held" else None,
-    )
-    if state != first:
-        Order.objects.filter(pk=order.pk).update(state=state)
-    return order
-
-
-def known_client() -> tuple[Client, str]:
-    """Return a browser that has a buyer cookie, and its buyer."""
-    buyer, token = buyers.issue_buyer()
-    client = Client()
-    client.cookies[buyers.COOKIE_NAME] = token
-    return client, buyer
 
 
 @pytest.mark.parametrize("limit", [7, 0])
@@ -211,140 +133,6 @@ def test_a_double_press_is_the_same_request(make_sale: MakeSale) -> None:
     assert press(client, sale)["Location"] != first["Location"]
 
 
-def test_another_browser_does_not_see_the_ticket(make_sale: MakeSale) -> None:
-    answer = press(Client(), make_sale())
-    assert Client().get(answer["Location"]).status_code == 404
-    assert known_client()[0].get(answer["Location"]).status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        ("held", "Yours until"),
-        ("paid", "your receipt"),
-        ("sold_out", "Sold out before your turn"),
-        ("refused", "This request was refused"),
-        ("expired", "The hold ran out"),
-        ("cancelled", "You gave it back"),
-    ],
-)
-def test_every_outcome_has_its_ticket(make_sale: MakeSale, state: str, words: str) -> None:
-    client, buyer = known_client()
-    order = decided(make_sale(), buyer=buyer, state=state)
-    text = text_of(client.get(f"/requests/{order.request_id}/"))
-    assert words in text
-    assert order.request_id in text
-    # Without script a hold's page looks again when the hold has ended; what is final rests.
-    seconds = [int(found) for found in re.findall(r'http-equiv="refresh" content="(\d+)"', text)]
-    assert all(480 <= each <= 602 for each in seconds) if state == "held" else not seconds
-    assert len(seconds) == (state == "held")
-
-
-def test_refused_for_the_limit_says_so(make_sale: MakeSale) -> None:
-    client, buyer = known_client()
-    order = decided(make_sale(), buyer=buyer, state="refused", reason="limit_reached")
-    assert "Over the limit for one person" in text_of(client.get(f"/requests/{order.request_id}/"))
-
-
-# Texts as they stand in databases.
-@pytest.mark.parametrize(
-    ("reason", "is_late"),
-    [
-        ("paid too late: the units went to the next in line", True),
-        ("paid too late: the buyer has other units, up to the limit", True),
-        ("paid too late in the evening, the buyer says", False),
-        ("1.00 EUR were captured, 9.00 EUR were due", False),
-    ],
-)
-def test_only_the_shops_own_reason_says_that_money_came_late(make_sale: MakeSale, reason: str, is_late: bool) -> None:
-    client, buyer = known_client()
-    order = decided(make_sale(), buyer=buyer, state="expired")
-    Order.objects.filter(pk=order.pk).update(state="refunded", reason=reason)
-    text = text_of(client.get(f"/requests/{order.request_id}/"))
-    assert ("The payment came after the hold had run out" in text) is is_late
-
-
-@pytest.mark.parametrize(
-    ("quantity", "language", "words"),
-    [
-        (1, "en", "It was not paid in time and is not held for you any more. Nothing was charged."),
-        (2, "en", "They were not paid in time and are not held for you any more. Nothing was charged."),
-        (1, "zh-hans", "未在时限内付款，已不再为您保留。 没有扣款。"),
-    ],
-)
-def test_a_hold_that_ran_out_says_only_what_is_so(
-    make_sale: MakeSale, quantity: int, language: str, words: str
-) -> None:
-    """Nobody may wait for what comes back, and the drop may be over."""
-    client, buyer = known_client()
-    client.cookies["language"] = language
-    sale = make_sale(limit=2)
-    order = decided(sale, buyer=buyer, state="expired", quantity=quantity)
-    again = {"en": "You may ask again while the drop is open.", "zh-hans": "发售期间您可以重新排队。"}[language]
-
-    def shown() -> str:
-        return text_of(client.get(f"/requests/{order.request_id}/"))
-
-    assert f"{words} {again}" in shown()
-    Sale.objects.filter(pk=sale.pk).update(operator_state="closed")
-    assert words in shown()
-    assert again not in shown()
-
-
-@pytest.mark.parametrize(("end", "words"), [("expired", "The hold ran out"), ("cancelled", "You gave it back")])
-def test_a_payment_that_is_under_way_is_not_said_to_be_none(make_sale: MakeSale, end: str, words: str) -> None:
-    for is_begun in (True, False):
-        client, buyer = known_client()
-        order = decided(make_sale(), buyer=buyer, state="held")
-        if is_begun:
-            notices.begin(order, provider_name="sandbox")
-        Order.objects.filter(pk=order.pk).update(state=end)
-        text = text_of(client.get(f"/requests/{order.request_id}/"))
-        assert words in text
-        assert ("Nothing was charged." in text) is not is_begun
-
-
-@pytest.mark.parametrize(
-    ("reason", "quantity", "words"),
-    [
-        (Reason.TOO_LATE_UNITS_GONE, 1, "and the unit was not free any more."),
-        (Reason.TOO_LATE_UNITS_GONE, 2, "and not all of the units were free any more."),
-        (Reason.TOO_LATE_LIMIT_REACHED, 1, "and by then you had other units, up to the limit."),
-        ("asked for", 1, "and the unit is not yours any more."),
-        ("asked for", 2, "and the units are not yours any more."),
-    ],
-)
-def test_a_refund_says_why_it_was_made(make_sale: MakeSale, reason: str, quantity: int, words: str) -> None:
-    client, buyer = known_client()
-    order = decided(make_sale(limit=2), buyer=buyer, state="expired", quantity=quantity)
-    Order.objects.filter(pk=order.pk).update(state="refunded", reason=reason)
-    assert words in text_of(client.get(f"/requests/{order.request_id}/"))
-
-
-@pytest.mark.parametrize(
-    ("language", "words"),
-    [
-        ("en", "only if people ahead of you leave, a unit that is paid for is refunded, or the shop adds units."),
-        ("zh-hans", "只有前面的人离开、已付款的商品被退款，或商店补货，您才可能买到。"),
-    ],
-)
-def test_one_with_too_many_ahead_is_told_every_way_to_a_unit(make_sale: MakeSale, language: str, words: str) -> None:
-    sale, clients = make_sale(units=1), [Client(), Client()]
-    pages = [press(client, sale)["Location"] for client in clients]
-    for client, page, is_beyond in zip(clients, pages, (False, True), strict=True):
-        client.cookies["language"] = language
-        note = text_of(client.get(page)).partition("data-beyond")[2]
-        assert words in note
-        assert note.startswith(">") is is_beyond
-
-
-def test_one_who_waits_for_several_is_not_told_that_none_is_free(make_sale: MakeSale) -> None:
-    for quantity, words in (("1", "No unit is free right now."), ("2", "Not enough units are free right now.")):
-        client = Client()
-        page = press(client, make_sale(limit=2), quantity=quantity)["Location"]
-        assert f"<strong>{words}</strong>" in text_of(client.get(page))
-
-
 @pytest.mark.parametrize(
     ("terms", "status", "words"),
     [
@@ -388,21 +176,6 @@ def test_a_sale_that_staff_closed_names_no_moment_that_is_still_to_come(make_sal
         text = text_of(Client().get(page_of(sale)))
         news = text.partition("This drop is over")[2].partition("</div>")[0]
         assert ("The shop closed it early." in news, "<time" in news) == words
-
-
-@pytest.mark.parametrize("decided_after", [True, False])
-def test_a_ticket_that_waited_until_the_close_says_who_closed(make_sale: MakeSale, decided_after: bool) -> None:
-    """The control is one that was told sold out while the sale was open."""
-    client, buyer = known_client()
-    sale = make_sale()
-    order = decided(sale, buyer=buyer, state="sold_out")
-    sale_control.close(sale.slug, actor="anna")
-    if decided_after:
-        Order.objects.filter(pk=order.pk).update(decided_at=timezone.now())
-    text = text_of(client.get(f"/requests/{order.request_id}/"))
-    for words in ("No unit came back for you", "The shop closed it early."):
-        assert (words in text) is decided_after
-    assert ("Sold out before your turn" in text) is not decided_after
 
 
 @pytest.mark.parametrize("in_use", [True, False])

@@ -1,0 +1,176 @@
+"""Proves what a ticket says of each state and outcome, and why: only what is so, in both languages.
+Uses the real servers; no script runs here, so all of it holds for browsers without script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from inventory.states import Reason
+from shop.models import Order, Sale
+from shop.payments import notices
+from shop.staff import sale_control
+from tests.support.pages import decided, known_client, make_kite_sale, press, text_of
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+MakeSale = Callable[..., Sale]
+
+
+@pytest.fixture
+def make_sale(new_sku: Callable[[], str]) -> MakeSale:
+    """Return a function that makes a primed sale of its own SKU."""
+    return lambda **terms: make_kite_sale(new_sku(), **terms)
+
+
+def test_another_browser_does_not_see_the_ticket(make_sale: MakeSale) -> None:
+    answer = press(Client(), make_sale())
+    assert Client().get(answer["Location"]).status_code == 404
+    assert known_client()[0].get(answer["Location"]).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("held", "Yours until"),
+        ("paid", "your receipt"),
+        ("sold_out", "Sold out before your turn"),
+        ("refused", "This request was refused"),
+        ("expired", "The hold ran out"),
+        ("cancelled", "You gave it back"),
+    ],
+)
+def test_every_outcome_has_its_ticket(make_sale: MakeSale, state: str, words: str) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state=state)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    assert words in text
+    assert order.request_id in text
+    # Without script a hold's page looks again when the hold has ended; what is final rests.
+    seconds = [int(found) for found in re.findall(r'http-equiv="refresh" content="(\d+)"', text)]
+    assert all(480 <= each <= 602 for each in seconds) if state == "held" else not seconds
+    assert len(seconds) == (state == "held")
+
+
+def test_refused_for_the_limit_says_so(make_sale: MakeSale) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state="refused", reason="limit_reached")
+    assert "Over the limit for one person" in text_of(client.get(f"/requests/{order.request_id}/"))
+
+
+# Texts as they stand in databases.
+@pytest.mark.parametrize(
+    ("reason", "is_late"),
+    [
+        ("paid too late: the units went to the next in line", True),
+        ("paid too late: the buyer has other units, up to the limit", True),
+        ("paid too late in the evening, the buyer says", False),
+        ("1.00 EUR were captured, 9.00 EUR were due", False),
+    ],
+)
+def test_only_the_shops_own_reason_says_that_money_came_late(make_sale: MakeSale, reason: str, is_late: bool) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state="expired")
+    Order.objects.filter(pk=order.pk).update(state="refunded", reason=reason)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    assert ("The payment came after the hold had run out" in text) is is_late
+
+
+@pytest.mark.parametrize(
+    ("quantity", "language", "words"),
+    [
+        (1, "en", "It was not paid in time and is not held for you any more. Nothing was charged."),
+        (2, "en", "They were not paid in time and are not held for you any more. Nothing was charged."),
+        (1, "zh-hans", "未在时限内付款，已不再为您保留。 没有扣款。"),
+    ],
+)
+def test_a_hold_that_ran_out_says_only_what_is_so(
+    make_sale: MakeSale, quantity: int, language: str, words: str
+) -> None:
+    """Nobody may wait for what comes back, and the drop may be over."""
+    client, buyer = known_client()
+    client.cookies["language"] = language
+    sale = make_sale(limit=2)
+    order = decided(sale, buyer=buyer, state="expired", quantity=quantity)
+    again = {"en": "You may ask again while the drop is open.", "zh-hans": "发售期间您可以重新排队。"}[language]
+
+    def shown() -> str:
+        return text_of(client.get(f"/requests/{order.request_id}/"))
+
+    assert f"{words} {again}" in shown()
+    Sale.objects.filter(pk=sale.pk).update(operator_state="closed")
+    assert words in shown()
+    assert again not in shown()
+
+
+@pytest.mark.parametrize(("end", "words"), [("expired", "The hold ran out"), ("cancelled", "You gave it back")])
+def test_a_payment_that_is_under_way_is_not_said_to_be_none(make_sale: MakeSale, end: str, words: str) -> None:
+    for is_begun in (True, False):
+        client, buyer = known_client()
+        order = decided(make_sale(), buyer=buyer, state="held")
+        if is_begun:
+            notices.begin(order, provider_name="sandbox")
+        Order.objects.filter(pk=order.pk).update(state=end)
+        text = text_of(client.get(f"/requests/{order.request_id}/"))
+        assert words in text
+        assert ("Nothing was charged." in text) is not is_begun
+
+
+@pytest.mark.parametrize(
+    ("reason", "quantity", "words"),
+    [
+        (Reason.TOO_LATE_UNITS_GONE, 1, "and the unit was not free any more."),
+        (Reason.TOO_LATE_UNITS_GONE, 2, "and not all of the units were free any more."),
+        (Reason.TOO_LATE_LIMIT_REACHED, 1, "and by then you had other units, up to the limit."),
+        ("asked for", 1, "and the unit is not yours any more."),
+        ("asked for", 2, "and the units are not yours any more."),
+    ],
+)
+def test_a_refund_says_why_it_was_made(make_sale: MakeSale, reason: str, quantity: int, words: str) -> None:
+    client, buyer = known_client()
+    order = decided(make_sale(limit=2), buyer=buyer, state="expired", quantity=quantity)
+    Order.objects.filter(pk=order.pk).update(state="refunded", reason=reason)
+    assert words in text_of(client.get(f"/requests/{order.request_id}/"))
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", "only if people ahead of you leave, a unit that is paid for is refunded, or the shop adds units."),
+        ("zh-hans", "只有前面的人离开、已付款的商品被退款，或商店补货，您才可能买到。"),
+    ],
+)
+def test_one_with_too_many_ahead_is_told_every_way_to_a_unit(make_sale: MakeSale, language: str, words: str) -> None:
+    sale, clients = make_sale(units=1), [Client(), Client()]
+    pages = [press(client, sale)["Location"] for client in clients]
+    for client, page, is_beyond in zip(clients, pages, (False, True), strict=True):
+        client.cookies["language"] = language
+        note = text_of(client.get(page)).partition("data-beyond")[2]
+        assert words in note
+        assert note.startswith(">") is is_beyond
+
+
+def test_one_who_waits_for_several_is_not_told_that_none_is_free(make_sale: MakeSale) -> None:
+    for quantity, words in (("1", "No unit is free right now."), ("2", "Not enough units are free right now.")):
+        client = Client()
+        page = press(client, make_sale(limit=2), quantity=quantity)["Location"]
+        assert f"<strong>{words}</strong>" in text_of(client.get(page))
+
+
+@pytest.mark.parametrize("decided_after", [True, False])
+def test_a_ticket_that_waited_until_the_close_says_who_closed(make_sale: MakeSale, decided_after: bool) -> None:
+    """The control is one that was told sold out while the sale was open."""
+    client, buyer = known_client()
+    sale = make_sale()
+    order = decided(sale, buyer=buyer, state="sold_out")
+    sale_control.close(sale.slug, actor="anna")
+    if decided_after:
+        Order.objects.filter(pk=order.pk).update(decided_at=timezone.now())
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    for words in ("No unit came back for you", "The shop closed it early."):
+        assert (words in text) is decided_after
+    assert ("Sold out before your turn" in text) is not decided_after
