@@ -75,8 +75,8 @@ METHOD = (
     "median, the slowest is printed. Of the payments worker: its three queries for what is to be asked, without making "
     "their text, which costs the same whatever the past, and without asking. List of sales: median of 50 requests on "
     "one connection. My tickets, after the rounds: the same, for a buyer who has more orders than its page shows. "
-    "Metrics with {metrics_sales:,} live sales: what a web process does to write the page, {looks} "
-    "times; those sales are made in memory and in no store, the median is bounded.",
+    "Metrics with {metrics_sales:,} live sales: the CPU time in which a web process, and a reconciler, writes its "
+    "page, {looks} times; those sales are made in memory and in no store, the median is bounded.",
     "Sold out from memory: the workers are stopped, because they run scripts too. Buyers fill the last room of a sale; "
     "that Redis counts script calls meanwhile is the control. Then strangers ask, and every script call that Redis "
     "counts is an answer that was not from memory.",

@@ -18,7 +18,6 @@ from inventory.exceptions import RedisUnavailable
 from inventory.line import reading
 from inventory.postgres import LastingConnection
 from inventory.redis import Client, connect, keys, run_commands
-from inventory.telemetry import page
 from loadtest.bench.age import past
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit, fill_line, fresh_ask, warm_settler
 from loadtest.bench.harness.benchmark import in_turns
@@ -28,8 +27,6 @@ from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.settle import expiry
 from loadtest.bench.shop.costs import bytes_of, settle_down
 from shop import buyers
-from shop.gate import metrics
-from shop.gate.sales.state import SaleEntry
 from shop.orders import holds
 from shop.payments import recovery
 from shop.sales import catalogue
@@ -148,22 +145,6 @@ def token_of_old_buyer() -> str:
     if orders < ORDERS_PER_PAGE:
         raise LoadFailed(f"nobody has more than {orders} orders with units")
     return buyers.token_of(buyer)
-
-
-def metrics_ms(*, sales: int) -> list[float]:
-    """Return how long a web process takes for its page of metrics with so many live sales, in ms, time after time."""
-    card = catalogue.find_sale(LIVE)
-    figures = reading.LineFigures(
-        available=card.available, held=card.held, sold=card.sold, queued=0, version=card.version
-    )
-    entries = [SaleEntry(replace(card, slug=f"{LIVE}-{number}", sku=f"{LIVE}-{number}")) for number in range(sales)]
-    for entry in entries:
-        entry.see(figures, moment=time.monotonic())
-    return [_milliseconds(lambda: void(_page_of(entries))) for _ in range(LOOKS)]
-
-
-def _page_of(entries: Sequence[SaleEntry]) -> bytes:
-    return page.render(metrics.PROCESS, metrics.SaleCollector(entries))
 
 
 def void(_value: object) -> None:
