@@ -29,9 +29,9 @@ def digest_of(value: dict[str, Any]) -> str:
 
 
 class Seen(NamedTuple):
-    """What this process knew of a sale at one moment: how it was switched, what had moved, how many were decided."""
+    """What this process knew of a sale at one moment: how it was switched and why, what moved, how many it decided."""
 
-    operator_state: tuple[str, str]
+    switched: tuple[str, str]
     changes: int
     moves: int
     decided: int
@@ -71,7 +71,7 @@ class Follower:
         return self._is_switched() or self._may_be_decided()
 
     def _is_switched(self) -> bool:
-        return self._seen.operator_state != (self.entry.card.operator_state, self.entry.card.pause_reason)
+        return self._seen.switched != (self.entry.card.operator_state, self.entry.card.pause_reason)
 
     def _may_be_decided(self) -> bool:
         # The request at place n is decided after n decisions at the earliest.

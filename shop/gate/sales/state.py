@@ -32,7 +32,8 @@ class SaleEntry:
         self.known_buyers: frozenset[str] = frozenset()
         self.known_at_admitted = -1
         self.admissions = 0  # how many this process was told of
-        self._old_stock = -1  # the version of Redis at the last read, if the database's was newer
+        # At the last read of the catalogue: the look at Redis, and its stock version if the database's was newer.
+        self._judged_at, self._old_stock = -1.0, -1
         self._sample: Sample | None = None
 
     def use(self, card: SaleCard) -> bool:
@@ -107,14 +108,16 @@ class SaleEntry:
         self.admissions += 1
 
     def is_behind(self) -> bool:
-        """Say whether Redis has an older revision, or the same older stock as a read ago: then it was never told.
+        """Say whether Redis has an older revision, or the same older stock as at the previous read: it was never told.
 
         Called once a catalogue read. While batches are settled Redis is always a moment behind; that is no news, and
-        a line that rested until now is behind too when its first batch has just been settled.
+        a line that rested until now is behind too when its first batch has just been settled. Without a newer look at
+        Redis nothing is known of it.
         """
         figures = self.figures
-        if figures is None:
+        if figures is None or self.seen_at == self._judged_at:
             return False
+        self._judged_at = self.seen_at
         before, self._old_stock = self._old_stock, figures.version if figures.version < self.card.version else -1
         return figures.version == before or figures.revision < self.card.revision
 

@@ -218,7 +218,7 @@ def behind_at_reads(*versions: tuple[int, int]) -> list[bool]:
     """Return what is said at each read of the catalogue. versions: of the stock in Redis and in the database."""
     entry, said = sold_out_entry(), []
     for in_redis, in_database in versions:
-        entry.see(GONE._replace(version=in_redis, revision=1), moment=time.monotonic())
+        entry.see(GONE._replace(version=in_redis, revision=1), moment=float(len(said)))
         entry.use(replace(entry.card, version=in_database))
         said.append(entry.is_behind())
     return said
@@ -227,6 +227,15 @@ def behind_at_reads(*versions: tuple[int, int]) -> list[bool]:
 def test_stock_that_redis_was_never_told_of_is_primed_at_the_second_read() -> None:
     assert behind_at_reads((3, 3), (3, 4), (3, 4)) == [False, False, True]
     assert behind_at_reads((3, 4), (3, 5)) == [False, True]
+
+
+def test_figures_that_nobody_looked_at_again_prime_nothing() -> None:
+    """A sale of next week is not looked at: what was seen of it last says nothing of Redis."""
+    entry = sold_out_entry()
+    entry.use(replace(entry.card, version=4, revision=9))
+    assert [entry.is_behind(), entry.is_behind(), entry.is_behind()] == [True, False, False]
+    entry.see(GONE._replace(version=3), moment=time.monotonic())
+    assert entry.is_behind()
 
 
 def test_a_line_that_is_settled_is_never_primed_though_redis_is_always_a_moment_behind() -> None:
