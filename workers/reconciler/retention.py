@@ -30,7 +30,7 @@ from shop.stripe.models import CheckoutSession
 log = structlog.get_logger(__name__)
 
 PASS_SECONDS = 3600.0
-# After an error. Not at once: what fails again and again must not keep the reconciler from its comparisons.
+# A kind that failed is tried again by itself. Each error ends a round of the reconciler, so not at once.
 RETRY_SECONDS = 30.0
 MAX_DELETED = 1_000
 # A provider is still asked about these, or has to give money back.
@@ -51,24 +51,26 @@ class Retention:
         self._throttle = throttle
         self._next_pass_at = float("-inf")
         self._left: list[str] = []
+        self._failed: list[str] = []
         self._buyers = PastBuyers()
 
     def work_once(self) -> int:
         """Make one step of each kind that is due; return how many rows that were. Raises DatabaseError.
 
-        After an error the next call goes on with the other kinds, and a pass half a minute later tries this one again.
+        After an error the next call goes on with the other kinds, and half a minute later this one is tried again.
         """
         if not self._left:
             if time.monotonic() < self._next_pass_at:
                 return 0
             self._next_pass_at = time.monotonic() + PASS_SECONDS
-            self._left = list(self._kinds)
+            self._left, self._failed = self._failed or list(self._kinds), []
         rows = 0
         for kind in list(self._left):
             self._left.remove(kind)
             try:
                 step = self._kinds[kind]()
             except DatabaseError:
+                self._failed.append(kind)
                 self._next_pass_at = time.monotonic() + RETRY_SECONDS
                 raise
             if not step.is_last:
