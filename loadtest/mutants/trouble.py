@@ -39,6 +39,7 @@ class Trouble:
     units: int
     miscounted: int
     missed: list[str] = field(default_factory=list)
+    is_miscounted: bool = False
 
     def make(self) -> None:
         """Go through every step; under a mutant some cannot come about, and are noted as missed."""
@@ -61,8 +62,8 @@ class Trouble:
         """Let three settlers take a SKU's line each: frozen with the batch, killed with it, killed after COMMIT."""
         self.shop.wake(SLEEPER)
         self._step("one is frozen", lambda: self.shop.has_said(SLEEPER, marker("after_take")))
-        # A batch is taken for the units that there are. Now some of it stay undecided, until the frozen one wakes.
-        self._correct(-self.miscounted)
+        # A batch is taken for the units that there are. Now some of it stays undecided, until the frozen one wakes.
+        self.is_miscounted = self._correct(-self.miscounted)
         for name in (TAKER, TELLER):
             self.shop.wake(name)
             self._step(f"the {name} is killed", lambda name=name: not self.shop.settlers[name].running)  # type: ignore[misc]
@@ -71,7 +72,8 @@ class Trouble:
         """Wake it when the others have given all units and there are some again that nobody has yet."""
         self._step("its units are given", lambda: self._free() == 0)
         self._freeze_the_healthy()
-        self._correct(self.miscounted)
+        if self.is_miscounted:
+            self._correct(self.miscounted)
         self.shop.wake(SLEEPER)
         self._step("it found its lock lost", lambda: self.shop.has_said(SLEEPER, LOCK_LOST))
         self.shop.wake(*HEALTHY)
@@ -89,8 +91,8 @@ class Trouble:
         if not self._step("the others rest", idle):
             self.shop.freeze(*HEALTHY)
 
-    def _correct(self, units: int) -> None:
-        """Correct the count of the SKU that the frozen one has, as staff do who have counted again.
+    def _correct(self, units: int) -> bool:
+        """Correct the count of the SKU that the frozen one has, as staff do who have counted again; say if it was done.
 
         Under a mutant more may be held than there are: then the shop refuses, and it is noted as missed.
         """
@@ -99,6 +101,8 @@ class Trouble:
             sale_control.adjust(slug, units=units, actor="mutants", reason="counted again")
         except InvalidRequest:
             self.missed.append(f"staff count {units:+d} units")
+            return False
+        return True
 
     def _step(self, name: str, condition: Callable[[], object]) -> bool:
         came = seen_within(STEP_SECONDS, condition)

@@ -43,11 +43,11 @@ from workers.embedded.child_process import ChildProcess
 
 @dataclass(frozen=True, kw_only=True)
 class Shards:
-    """A running shop by shards: healthy and stricken are sales, lost is the server of the latter."""
+    """A running shop by shards: healthy and out_of_reach are sales, lost is the server of the latter."""
 
     running: Deployed
     healthy: Sequence[Fixture]
-    stricken: Sequence[Fixture]
+    out_of_reach: Sequence[Fixture]
     lost: ChildProcess
 
 
@@ -68,12 +68,12 @@ def by_shard(running: Deployed) -> Shards:
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     name = node_of(client, keys.skus())
     here = {each.sku: node_of(client, keys.line(each.sku)) == name for each in running.fixtures}
-    stricken = [each for each in running.fixtures if here[each.sku]]
+    out_of_reach = [each for each in running.fixtures if here[each.sku]]
     healthy = [each for each in running.fixtures if not here[each.sku]]
     servers = [each.child for each in running.lines.servers if name.endswith(f":{urlsplit(each.url).port}")]
-    if not stricken or not healthy or servers[0] is None:
-        raise LoadFailed(f"{len(stricken)} of {len(running.fixtures)} SKUs lie on the shard {name}")
-    return Shards(running=running, healthy=healthy, stricken=stricken, lost=servers[0])
+    if not out_of_reach or not healthy or not servers or servers[0] is None:
+        raise LoadFailed(f"{len(out_of_reach)} of {len(running.fixtures)} SKUs lie on the shard {name}")
+    return Shards(running=running, healthy=healthy, out_of_reach=out_of_reach, lost=servers[0])
 
 
 def one_window(side: str, shards: Shards, *, plan: Plan) -> Window:
@@ -115,7 +115,7 @@ def knocking(shards: Shards) -> Iterator[list[str]]:
     over = threading.Event()
 
     def knock() -> None:
-        for fixture in itertools.cycle(shards.stricken):
+        for fixture in itertools.cycle(shards.out_of_reach):
             answers.append(ask(shards, fixture))
             if over.wait(1 / KNOCKS_PER_SECOND):
                 return
@@ -141,7 +141,7 @@ def ask(shards: Shards, fixture: Fixture) -> str:
 def wait_until_entered(shards: Shards) -> None:
     """Return when somebody was let in to each sale of the other shard. Raises LoadFailed when that takes too long."""
     deadline = time.monotonic() + READY_SECONDS
-    for fixture in shards.stricken:
+    for fixture in shards.out_of_reach:
         while (status := ask(shards, fixture)) != ADMITTED:
             if time.monotonic() > deadline:
                 raise LoadFailed(f"{fixture.sku} answers {status} {READY_SECONDS:g} s after its shard is back")
