@@ -159,7 +159,7 @@ pins: $(VENV)/dev.stamp ## compile requirements/*.in into hash-pinned requiremen
 	cd requirements && for name in base image load dev bench; do ../$(COMPILE) $$name.in --output-file $$name.txt || exit 1; done
 
 .PHONY: digests
-digests: ## write the digest of each image's tag into Dockerfile and docker-compose.yml (needs Docker and its registry)
+digests: ## after a tag was changed, write the digest of each image into Dockerfile and docker-compose.yml (needs Docker and its registry)
 	@docker/digests.sh
 
 .PHONY: audit-dependencies

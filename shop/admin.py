@@ -110,7 +110,7 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
         return ("product", "stock", "slug", "operator_state", "pause_reason") if obj else ()
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Return what the address gives; a bookmark of before calls the line capacity room."""
+        """Return what the address gives; an old bookmark has "room" for the line capacity."""
         given = super().get_changeform_initial_data(request)
         return {"line_capacity": given["room"], **given} if "room" in given else given
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy, override
 from django.utils.translation import gettext_noop as _
 
 # Django makes a name of what a model or a field is called in Python. Such a name stands nowhere else, so it is marked
-# here; a test holds that none is missing. Acts of before say "room" of the line capacity.
+# here; a test holds that none is missing. Older acts have "room" for the line capacity.
 NAMES = (
     _("Inventory"), _("Shop"), _("Passkeys"), _("Sandbox"), _("Stripe"), _("Salelog"), _("Workers"), _("Axes"),
     _("Otp_Totp"), _("Otp_Static"), _("Post Office"),

@@ -27,7 +27,7 @@ ACTS: dict[str, tuple[Callable[..., Any], tuple[str, ...], str]] = {
     "terms": (sale_control.change_terms, ("price", "per_buyer_limit"), "a new --price or --limit, for new requests"),
 }
 
-SHOWN = ("slug", "sku", "pause_reason", "per_buyer_limit", "quantity", "available", "held", "sold")
+SHOWN = ("pause_reason", "per_buyer_limit", "quantity", "available", "held", "sold")
 
 
 class Command(BaseCommand):
@@ -75,8 +75,10 @@ def row_of(card: catalogue.SaleCard, *, act: str) -> dict[str, Any]:
     """Return the sale after `act` as JSON shows it."""
     return {
         "act": act,
-        **{name: getattr(card, name) for name in SHOWN},
+        "slug": card.slug,
+        "sku": card.sku,
         "switch": card.operator_state,
+        **{name: getattr(card, name) for name in SHOWN},
         "price": str(card.price),
         "opens_at": card.opens_at.isoformat(),
         "closes_at": card.closes_at.isoformat(),
