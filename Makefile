@@ -73,7 +73,7 @@ test-slow-senders: $(VENV)/dev.stamp ## prove that 20,000 silent and slow sender
 .PHONY: test-crowds
 test-crowds: $(VENV)/dev.stamp ## prove that 100 logins or 3,000 readers leave payments at p99 1 s at most, and /readyz at 3 s
 	@exec env $(LOCAL) CROWDED_PAYMENTS=100 CROWDED_LENIENCE=1 $(RUN) -m pytest --capture=no \
-	  tests/crashes/test_separate_pools.py --keyword crowd
+	  tests/crashes/test_separate_pools.py -k crowd
 
 .PHONY: test-returning
 test-returning: $(VENV)/dev.stamp ## prove that units that come back are sold to the next in line, with holds of a minute

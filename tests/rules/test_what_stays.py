@@ -143,3 +143,28 @@ def test_make_still_has_every_target_and_variable() -> None:
     heads = re.findall(r"^([a-z][a-z -]*):(?!=)", text, flags=re.MULTILINE)
     assert TARGETS - {name for head in heads for name in head.split()} == set()
     assert MAKE_VARIABLES - set(re.findall(r"^([A-Z_]+) \?=", text, flags=re.MULTILINE)) == set()
+
+
+# Options of pytest are given by these alone; what each collects.
+PROOFS = {"test-slow-senders": "test_slow_senders", "test-crowds": "crowd", "test-returning": "test_returning_units"}
+
+
+def collected(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Let pytest read `arguments` and collect, without running a test."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", *arguments]
+    # A run of its own: this one's settings and workers are not for it.
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "PYTEST_"))}
+    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("target", PROOFS)
+def test_make_calls_pytest_with_options_that_it_knows(target: str) -> None:
+    """The control: an option that pytest does not have."""
+    said = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    )
+    arguments = said.stdout.replace("\\\n", " ").rpartition(" -m pytest ")[2].split()
+    found = collected(arguments)
+    assert found.returncode == 0, found.stderr
+    assert PROOFS[target] in found.stdout
+    assert collected([*arguments, "--keyword", "crowd"]).returncode == pytest.ExitCode.USAGE_ERROR
