@@ -149,21 +149,23 @@ def test_make_still_has_every_target_and_variable() -> None:
 PROOFS = {"test-slow-senders": "test_slow_senders", "test-crowds": "crowd", "test-returning": "test_returning_units"}
 
 
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run `command` by itself: the settings, workers and make of this run are not for it."""
+    ours = ("DJANGO_", "PYTEST_", "MAKE", "MFLAGS")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
+
+
 def collected(arguments: list[str]) -> subprocess.CompletedProcess[str]:
     """Let pytest read `arguments` and collect, without running a test."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet", *arguments]
-    # A run of its own: this one's settings and workers are not for it.
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "PYTEST_"))}
-    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
+    return run([sys.executable, "-m", "pytest", "--collect-only", "--quiet", *arguments])
 
 
 @pytest.mark.parametrize("target", PROOFS)
 def test_make_calls_pytest_with_options_that_it_knows(target: str) -> None:
     """The control: an option that pytest does not have."""
-    said = subprocess.run(
-        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
-    )
-    arguments = said.stdout.replace("\\\n", " ").rpartition(" -m pytest ")[2].split()
+    said = run(["make", "--no-print-directory", "--dry-run", target])
+    arguments = said.stdout.replace("\\\n", " ").rpartition(" -m pytest ")[2].splitlines()[0].split()
     found = collected(arguments)
     assert found.returncode == 0, found.stderr
     assert PROOFS[target] in found.stdout
