@@ -1,4 +1,6 @@
-"""Opens the workers' own PostgreSQL connections, with every timeout set. Holds no statement."""
+"""Opens the workers' own PostgreSQL connections, with every timeout set, and has the numbers of all advisory locks.
+Holds no statement.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import string
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum, unique
 from typing import Any, TypeAlias, cast
 
 import psycopg
@@ -28,6 +31,28 @@ SLOW_PLANS = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
 INDEX_ONLY = " ".join(f"-c {name}=off" for name in SLOW_PLANS)
 # The same for the rest of a transaction.
 SET_INDEX_ONLY = "; ".join(f"SET LOCAL {name} = off" for name in SLOW_PLANS)
+
+
+@unique
+class AdvisoryLock(IntEnum):
+    """Locks of one key: one duty of the whole shop. PostgreSQL keeps them apart from those of two keys."""
+
+    MAILER = 7_305_117
+    NOTARY = 7_305_118
+    # Taken within shop_forget_acts, which a migration wrote.
+    OLD_ACTS = 7_305_119
+
+
+@unique
+class TwoKeyAdvisoryLock(IntEnum):
+    """First keys of locks of two keys; the second one is the id, or the hash, of the row that the duty is about."""
+
+    ORDINALS = 7_305_118
+    CONTROL_ROOM = 0x46440001
+    BULK_ACT = 0x46440002
+    RECORDER = 0x46440003
+    PAYMENT_TURN = 0x46440004
+    NEW_SKU = 0x46440005
 
 
 def connect() -> Connection:

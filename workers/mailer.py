@@ -14,14 +14,13 @@ from django.db import connection
 from post_office import mail
 
 from inventory.fault_injection import fault_point
+from inventory.postgres import AdvisoryLock
 from inventory.telemetry.measures import Tally
 from shop.orders import mails
 
 # A look at so many addresses takes some milliseconds. Those of orders that are over can only be told of a refund.
 OPEN_A_LOOK = 2000
 OVER_A_LOOK = 500
-# A number of our own among PostgreSQL's advisory locks; it is given back with the connection when a mailer dies.
-LOCK = 7_305_117
 MAILS = Tally("fairdrop_mails", "Mails by what came of them", label="outcome", known=("sent", "failed", "put_off"))
 
 
@@ -65,12 +64,12 @@ class Mailer:
 
 @contextmanager
 def alone() -> Iterator[bool]:
-    """Say whether this is the one mailer that works now; the lock is the database connection's."""
+    """Say whether this is the one mailer that works now; the lock goes with the database connection."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [AdvisoryLock.MAILER])
         (is_alone,) = cursor.fetchone()
         try:
             yield is_alone
         finally:
             if is_alone and connection.is_usable():
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [AdvisoryLock.MAILER])

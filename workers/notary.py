@@ -20,7 +20,7 @@ from inventory.exceptions import RedisUnavailable
 from inventory.fault_injection import fault_point
 from inventory.line.admitted import Admitted, Since, admitted_each, all_admitted
 from inventory.line.priming import microseconds
-from inventory.postgres import Cursor
+from inventory.postgres import AdvisoryLock, Cursor
 from inventory.redis import keys
 from inventory.states import State
 from shop.models import Order, Sale
@@ -40,9 +40,7 @@ GAP_LOOK_SECONDS, GAP_LOST_SECONDS = 1.0, 10.0
 NOW = """
 SELECT clock_timestamp(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 """
-# A number of our own among PostgreSQL's advisory locks; it is given back at the end of the transaction.
-LOCK = 7_305_118
-READING = f"SELECT read_to FROM salelog_reading WHERE id = 1 AND pg_try_advisory_xact_lock({LOCK})"  # noqa: S608
+READING = "SELECT read_to FROM salelog_reading WHERE id = 1 AND pg_try_advisory_xact_lock(%s)"
 OLDEST = """
 SELECT least(r.read_to, (SELECT min(l.cursor) FROM salelog_salelog l JOIN shop_sale s ON s.id = l.sale_id
                          WHERE l.is_kept AND s.retired_at IS NULL))
@@ -75,7 +73,7 @@ class Notary:
         line = self._read_line()
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            cursor.execute(READING)
+            cursor.execute(READING, [AdvisoryLock.NOTARY])
             row = cursor.fetchone()
             if row is None:
                 return 0  # another notary works

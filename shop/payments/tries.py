@@ -15,13 +15,12 @@ from django.db.models import Count, Q
 from django.db.models.functions import Now
 from django.db.models.query import QuerySet
 
+from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.states import Reason, State
 from shop.models import CHARGE_LIFE, HAS_UNITS, NOT_ENDED, OF_DECLINED_CARD, Order, Payment, PaymentNotice
 
 # For the limit of a buyer; that of a hold has no end but the hold's.
 DECLINES_COUNT_FOR = timedelta(days=1)
-# The first half of an advisory lock's name; the second is the buyer.
-TURN_LOCK = 0x46440004
 
 
 class Tries(NamedTuple):
@@ -50,7 +49,7 @@ def take_turn(buyer: str) -> None:
     Not the order's row: the limit of a buyer goes over all that they hold, and a buyer has no row of their own.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [TURN_LOCK, buyer])
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [TwoKeyAdvisoryLock.PAYMENT_TURN, buyer])
 
 
 def count(order: Order) -> Tries:

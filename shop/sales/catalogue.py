@@ -23,6 +23,7 @@ from inventory.exceptions import SaleNotFound, SaleNotPrimed
 from inventory.line import priming
 from inventory.line.priming import Primed
 from inventory.line.writing import live_field
+from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.records import Record, StockFigures
 from inventory.redis import keys
 from inventory.states import LIVE_STATES, State
@@ -37,8 +38,6 @@ MAX_COMMIT = timedelta(minutes=1)
 OVERDUE = timedelta(seconds=10)
 # More than can have been admitted to a sale and be undecided: an ordinal is given once, also after a loss.
 ORDINAL_JUMP = 1_000_000
-# A number of our own among PostgreSQL's advisory locks.
-ORDINALS_LOCK = 7_305_118
 # A sale stays in the list for so long after its end; then it is a past sale.
 LISTED = timedelta(days=1)
 PAST_PAGE = 50
@@ -249,12 +248,12 @@ def _ordinals_locked(sale_id: int) -> Iterator[None]:
     The lock is the database connection's: what is committed within it stays when a process dies.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [ORDINALS_LOCK, sale_id])
+        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [TwoKeyAdvisoryLock.ORDINALS, sale_id])
         try:
             yield
         finally:
             if connection.is_usable():
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [ORDINALS_LOCK, sale_id])
+                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [TwoKeyAdvisoryLock.ORDINALS, sale_id])
 
 
 def _begin_ordinals(client: redis.Client, card: SaleCard) -> tuple[SaleCard, bool]:

@@ -12,9 +12,10 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from inventory.exceptions import InvalidRequest
+from inventory.postgres import TwoKeyAdvisoryLock
 from shop.models import Sale, StaffAct
 from shop.staff.actions import Act, may
-from shop.staff.lists.one_press import ROOM_LOCK, alone
+from shop.staff.lists.one_press import alone
 
 
 def newest_act(sale: Sale) -> StaffAct | None:
@@ -31,7 +32,7 @@ def run_act(
     """
     if not may(user, act):
         raise PermissionDenied
-    with alone(ROOM_LOCK, sale.pk, what=gettext("another act on this sale")):
+    with alone(TwoKeyAdvisoryLock.CONTROL_ROOM, sale.pk, what=gettext("another act on this sale")):
         newest = newest_act(sale)
         if newest is not None and newest.pk != seen_act:
             at = timezone.localtime(newest.at).strftime("%H:%M:%S")

@@ -18,6 +18,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from inventory.ledger import load_stock
 from inventory.models import Stock
+from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.redis.keys import SKU_PATTERN
 from shop.accounts import sessions
 from shop.accounts.forms import PasswordAgain, check_password_again
@@ -271,7 +272,7 @@ class NewSaleForm(SaleForm):
         """Return the SKU. Raises ValidationError when there is stock or a product of this name already."""
         sku: str = self.cleaned_data["sku"]
         with connection.cursor() as cursor:  # the second of two clicks waits here, and then finds what the first made
-            cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [sku])
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [TwoKeyAdvisoryLock.NEW_SKU, sku])
         if Stock.objects.filter(sku=sku).exists() or Product.objects.filter(slug=sku).exists():
             text = gettext("There is a product %(sku)s already: choose it above, or take another SKU.")
             raise forms.ValidationError(text % {"sku": sku})

@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 from django.test.utils import override_settings
 
 from inventory.exceptions import FairdropError, PaymentOpen, PaymentsLimited
+from inventory.postgres import TwoKeyAdvisoryLock
 from shop.models import CHARGE_LIFE, OF_DECLINED_CARD, Order, Payment, PaymentNotice
 from shop.payments import checkout, notices, recovery, tries
 from shop.payments.providers import Notice
@@ -78,7 +79,7 @@ def declined_of(buyer: str) -> int:
 
 def someone_waits() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(WAITING, [tries.TURN_LOCK])
+        cursor.execute(WAITING, [TwoKeyAdvisoryLock.PAYMENT_TURN])
         return bool(cursor.fetchone()[0])
 
 

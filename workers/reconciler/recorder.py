@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from inventory.exceptions import RedisUnavailable
 from inventory.line import snapshot
+from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.redis import Client
 from shop.models import Sale
 from shop.sales.decision_rates import Sample, measure
@@ -24,7 +25,6 @@ EVERY_SECONDS = 2.0
 BEFORE, AFTER = timedelta(minutes=1), timedelta(minutes=15)
 # So many at most, those that opened last: a look must take a small part of the time between two.
 MAX_SALES = 200
-RECORD_LOCK = 0x46440003
 
 
 class Recorder:
@@ -48,7 +48,7 @@ class Recorder:
         self._noted(sales, looks)
         figures = {sale.pk: self._figures(sale, looks) for sale in sales}
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_try_advisory_xact_lock(%s, 0), clock_timestamp()", [RECORD_LOCK])
+            cursor.execute("SELECT pg_try_advisory_xact_lock(%s, 0), clock_timestamp()", [TwoKeyAdvisoryLock.RECORDER])
             is_ours, now = cursor.fetchone()
             if not is_ours:
                 return 0

@@ -14,11 +14,12 @@ from django.db import DatabaseError, models
 from django.utils.translation import gettext, gettext_lazy
 
 from inventory.exceptions import FairdropError
+from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.states import State
 from shop.models import Order, Payment
 from shop.names.sentences import in_words
 from shop.orders.numbers import order_number
-from shop.staff.lists.one_press import BULK_LOCK, alone
+from shop.staff.lists.one_press import alone
 from shop.staff.lists.order_acts import ORDER_ACTS, do_act
 
 log = structlog.get_logger(__name__)
@@ -109,7 +110,7 @@ def run(name: str, order_ids: Sequence[int], *, actor: str, reason: str) -> tupl
 
     Safe to repeat: an order changes its state once. Raises InvalidRequest while another call is under way.
     """
-    with alone(BULK_LOCK, 0, what=gettext("another bulk act")):
+    with alone(TwoKeyAdvisoryLock.BULK_ACT, 0, what=gettext("another bulk act")):
         give_up_at = time.monotonic() + BUDGET_SECONDS
         intended = plan(name, order_ids)
         done, failed = list[Planned](), intended.unable

@@ -9,18 +9,17 @@ from django.db import connection
 from django.utils.translation import gettext
 
 from inventory.exceptions import InvalidRequest
-
-# The first half of an advisory lock's name; the second is the sale, for a bulk act 0: one at a time in the whole shop.
-ROOM_LOCK, BULK_LOCK = 0x46440001, 0x46440002
+from inventory.postgres import TwoKeyAdvisoryLock
 
 
 @contextmanager
-def alone(kind: int, number: int, *, what: str) -> Iterator[None]:
+def alone(lock: TwoKeyAdvisoryLock, number: int, *, what: str) -> Iterator[None]:
     """Let nobody else act under the same lock meanwhile: of a form that is sent twice one is seen to be stale.
 
+    number: the id of the sale; 0 for one at a time in the whole shop.
     Raises InvalidRequest, which says `what` is under way.
     """
-    names = [kind, number % 2**31]
+    names = [lock, number % 2**31]
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", names)
         if not cursor.fetchone()[0]:

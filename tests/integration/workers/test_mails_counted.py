@@ -13,6 +13,7 @@ from django.utils import timezone
 from post_office import mail
 from post_office.models import STATUS, Email
 
+from shop.models import Contact
 from tests.support.servers.mail_server import MailServer, mail_server
 from workers import mailer
 from workers.mailer import MAILS, Mailer
@@ -24,7 +25,8 @@ SMTP = "django.core.mail.backends.smtp.EmailBackend"
 
 @pytest.fixture
 def server(settings: Any) -> Iterator[MailServer]:
-    """Let mails of this process go to a server of the test, without those of another test."""
+    """Let mails of this process go to a server of the test, without those of another test, and without its news."""
+    Contact.objects.all().delete()
     Email.objects.all().delete()
     with mail_server() as server:
         settings.EMAIL_BACKEND = SMTP

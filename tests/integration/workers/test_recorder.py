@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from inventory import redis
+from inventory.postgres import TwoKeyAdvisoryLock
 from shop.models import Order, Sale, SaleSample
 from shop.orders import holds
 from shop.sales.catalogue import SaleCard
@@ -25,7 +26,7 @@ from tests.support.shopkeeping import make_sale, pay
 from tests.support.staff import browser_of
 from workers.embedded.server import free_port
 from workers.reconciler import recorder
-from workers.reconciler.recorder import RECORD_LOCK, Recorder, sales_to_record
+from workers.reconciler.recorder import Recorder, sales_to_record
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -86,7 +87,7 @@ def test_a_sale_that_rests_costs_one_row(card: SaleCard, eager: None) -> None:
 
 def test_of_several_recorders_one_writes(card: SaleCard, eager: None) -> None:
     with road.own_connection() as other, other.transaction():
-        other.execute("SELECT pg_advisory_xact_lock(%s, 0)", [RECORD_LOCK])
+        other.execute("SELECT pg_advisory_xact_lock(%s, 0)", [TwoKeyAdvisoryLock.RECORDER])
         assert Recorder(redis.connect()).work_once() == 0
     assert samples(card) == []
     assert Recorder(redis.connect()).work_once() >= 1  # the control

@@ -19,6 +19,7 @@ from django.utils import timezone
 from post_office.models import STATUS, Email, Log
 
 from inventory.exceptions import RequestNotFound
+from inventory.postgres import AdvisoryLock
 from inventory.records import Ticket
 from loadtest.verify.verify_sale import Verifier
 from shop.models import Order, Payment, PaymentNotice, Sale, StaffAct
@@ -234,6 +235,21 @@ def test_acts_of_staff_go_with_their_time_and_those_of_sales_that_go_on_stay(car
     retiring.retire(card.slug, actor="anna")
     retain()
     assert set(StaffAct.objects.filter(actor=card.sku)) == {acts[1]}
+
+
+def test_old_acts_go_while_every_other_advisory_lock_is_held(card: SaleCard, settings: Any) -> None:
+    """The control is the lock of this duty itself."""
+    settings.KEEP_ACTS_DAYS = 100
+    act = act_of(card.sku, days=101)
+    with road.own_connection() as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [AdvisoryLock.OLD_ACTS])
+        retain()
+        assert StaffAct.objects.filter(pk=act.pk).exists()
+    with road.own_connection() as other:
+        for lock in set(AdvisoryLock) - {AdvisoryLock.OLD_ACTS}:
+            other.execute("SELECT pg_advisory_lock(%s)", [lock])
+        retain()
+    assert not StaffAct.objects.filter(pk=act.pk).exists()
 
 
 def as_owner(statement: str, act: StaffAct, *, says: str = "") -> int:

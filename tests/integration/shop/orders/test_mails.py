@@ -24,6 +24,7 @@ from django.test import Client
 from django.utils import timezone
 from post_office.models import STATUS, Email
 
+from inventory.postgres import AdvisoryLock
 from shop import buyers
 from shop.models import Contact, Order, OrderEvent, StaffAct
 from shop.orders import holds, mails
@@ -35,7 +36,7 @@ from tests.support.servers.shop_processes import running_process
 from tests.support.shopkeeping import let_holds_end, make_sale, pay
 from tests.support.staff import browser_of
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
-from workers.mailer import LOCK, Mailer
+from workers.mailer import Mailer
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices", "empty_mailbox")
 ADDRESS = "ada@example.com"
@@ -389,10 +390,10 @@ def test_one_mailer_works_at_a_time(new_card: Callable[..., SaleCard]) -> None:
     other = connection.copy()
     try:
         with other.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+            cursor.execute("SELECT pg_advisory_lock(%s)", [AdvisoryLock.MAILER])
             assert tell_all() == 0
             assert reader.last.status == STATUS.queued
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [AdvisoryLock.MAILER])
     finally:
         other.close()
     assert tell_all() == 1

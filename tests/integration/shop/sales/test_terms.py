@@ -21,6 +21,7 @@ from inventory import redis
 from inventory.exceptions import InvalidRequest, LimitReached, RedisUnavailable, TermsChanged
 from inventory.line import admission
 from inventory.line.admission import MAX_ENDED_REQUESTS, Answer, Code
+from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.records import Ticket, read_record, read_ticket, sign_ticket
 from inventory.states import State
 from shop.buyers import issue_buyer, ticket_signer
@@ -312,7 +313,9 @@ def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
 def waits_for_lock() -> bool:
     """Say whether somebody waits for the lock of the ordinals."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE classid = %s AND NOT granted", [catalogue.ORDINALS_LOCK])
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks WHERE classid = %s AND NOT granted", [TwoKeyAdvisoryLock.ORDINALS]
+        )
         (waiting,) = cursor.fetchone()
     return waiting > 0
 

@@ -13,12 +13,12 @@ from django.test import Client
 from django.urls import reverse
 
 from inventory.models import Stock
+from inventory.postgres import TwoKeyAdvisoryLock
 from shop.accounts import sessions
 from shop.models import Order, OrderEvent, Payment, StaffAct
 from shop.sales.catalogue import SaleCard
 from shop.staff.lists import bulk_acts, order_acts
 from shop.staff.lists.bulk_acts import BulkReason, Obstacle
-from shop.staff.lists.one_press import BULK_LOCK
 from tests.support import paying, road
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay
 from tests.support.staff import browser_of
@@ -122,7 +122,7 @@ def test_pressed_twice_it_acts_once(manager: Client, card: SaleCard, name: str) 
 def test_two_presses_at_the_same_time_are_one(manager: Client, card: SaleCard) -> None:
     orders = held(card, "ann")
     with road.own_connection() as other:
-        other.execute("SELECT pg_advisory_lock(%s, 0)", [BULK_LOCK])
+        other.execute("SELECT pg_advisory_lock(%s, 0)", [TwoKeyAdvisoryLock.BULK_ACT])
         answer = press(manager, "cancel", orders)
         assert "Another bulk act is under way" in answer.content.decode()
         assert states(orders) == ["held"]

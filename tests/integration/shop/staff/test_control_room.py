@@ -16,12 +16,12 @@ from django.urls import reverse
 from inventory import reconcile_requests, redis
 from inventory.line.writing import MAX_HAND_OUTS, REFUSAL_TRIES
 from inventory.models import Stock, StockMovement
+from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.redis import keys
 from shop.models import Sale, StaffAct
 from shop.sales.catalogue import SaleCard
 from shop.staff import control_room, readings
 from shop.staff.actions import ROOM_ACTS
-from shop.staff.lists.one_press import ROOM_LOCK
 from shop.staff.shared_reading import shared
 from tests.support.road import held_lock, own_connection, queue, run, settle_line, take
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay
@@ -337,7 +337,7 @@ def test_a_form_that_is_sent_twice_acts_once(manager: Client, card: SaleCard) ->
 
 def test_two_acts_at_once_are_one(manager: Client, card: SaleCard) -> None:
     with own_connection() as other:
-        other.execute("SELECT pg_advisory_lock(%s, %s)", [ROOM_LOCK, card.sale_id])
+        other.execute("SELECT pg_advisory_lock(%s, %s)", [TwoKeyAdvisoryLock.CONTROL_ROOM, card.sale_id])
         answer = manager.post(act_of(card, "pause"), {"reason": REASON, "seen_act": 0})
     assert answer.status_code == 409
     assert "another act on this sale is under way" in answer.content.decode()
