@@ -13,11 +13,10 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
-import webauthn
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import SessionBase
@@ -25,21 +24,17 @@ from django.core.cache import caches
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
-from webauthn.helpers import options_to_json, parse_authentication_credential_json
-from webauthn.helpers.structs import (
-    AuthenticatorSelectionCriteria,
-    PublicKeyCredentialDescriptor,
-    ResidentKeyRequirement,
-    UserVerificationRequirement,
-)
 
 from shop.passkeys.models import Passkey
+
+# py_webauthn is imported where it is used: it takes a sixth of a process's start, and most processes never need it.
+if TYPE_CHECKING:
+    from webauthn.helpers.structs import PublicKeyCredentialDescriptor
 
 log = structlog.get_logger(__name__)
 Answer = TypeVar("Answer")
 CHALLENGE_BYTES = 32
 MAX_CHALLENGE_SECONDS = 300
-VERIFIED = UserVerificationRequirement.REQUIRED
 
 
 class Ceremony(StrEnum):
@@ -61,6 +56,9 @@ def are_offered() -> bool:
 
 def creation_options(user: User, session: SessionBase) -> str:
     """Return what `navigator.credentials.create` takes, as JSON, with a new challenge in `session`."""
+    import webauthn
+    from webauthn.helpers import structs
+
     options = webauthn.generate_registration_options(
         rp_id=_host(),
         rp_name=settings.OTP_TOTP_ISSUER,
@@ -69,23 +67,27 @@ def creation_options(user: User, session: SessionBase) -> str:
         challenge=_new_challenge(session, Ceremony.CREATE),
         timeout=MAX_CHALLENGE_SECONDS * 1000,
         exclude_credentials=_known(user),
-        authenticator_selection=AuthenticatorSelectionCriteria(
-            user_verification=VERIFIED, resident_key=ResidentKeyRequirement.PREFERRED
+        authenticator_selection=structs.AuthenticatorSelectionCriteria(
+            user_verification=structs.UserVerificationRequirement.REQUIRED,
+            resident_key=structs.ResidentKeyRequirement.PREFERRED,
         ),
     )
-    return options_to_json(options)
+    return webauthn.options_to_json(options)
 
 
 def request_options(user: User, session: SessionBase) -> str:
     """Return what `navigator.credentials.get` takes, as JSON, with a new challenge in `session`."""
+    import webauthn
+    from webauthn.helpers import structs
+
     options = webauthn.generate_authentication_options(
         rp_id=_host(),
         challenge=_new_challenge(session, Ceremony.SHOW),
         timeout=MAX_CHALLENGE_SECONDS * 1000,
         allow_credentials=_known(user),
-        user_verification=VERIFIED,
+        user_verification=structs.UserVerificationRequirement.REQUIRED,
     )
-    return options_to_json(options)
+    return webauthn.options_to_json(options)
 
 
 def create(user: User, session: SessionBase, *, answer: str, name: str) -> Passkey | None:
@@ -93,6 +95,8 @@ def create(user: User, session: SessionBase, *, answer: str, name: str) -> Passk
 
     answer: what the browser gave, as JSON.
     """
+    import webauthn
+
     challenge = _take_challenge(session, Ceremony.CREATE)
 
     def verify() -> Passkey:
@@ -123,6 +127,9 @@ def create(user: User, session: SessionBase, *, answer: str, name: str) -> Passk
 
 def check(user: User, session: SessionBase, *, answer: str) -> Passkey | None:
     """Return the passkey of `user` that the browser's answer shows, used now; None when it is not to be believed."""
+    import webauthn
+    from webauthn.helpers import parse_authentication_credential_json
+
     challenge = _take_challenge(session, Ceremony.SHOW)
     shown = _judged(user, lambda: parse_authentication_credential_json(answer)) if challenge else None
     if shown is None:
@@ -162,6 +169,8 @@ def _origin() -> str:
 
 
 def _known(user: User) -> list[PublicKeyCredentialDescriptor]:
+    from webauthn.helpers.structs import PublicKeyCredentialDescriptor
+
     ids = Passkey.objects.filter(user=user).values_list("credential_id", flat=True)
     return [PublicKeyCredentialDescriptor(id=bytes(each)) for each in ids]
 

@@ -22,7 +22,7 @@ from shop.orders import holds
 from shop.staff import sale_control
 from tests.races.crowd import at_once, line_is_empty, two_settlers
 from tests.support.road import admit, ask, settle_line
-from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, make_sale
+from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, let_holds_end, make_sale
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -106,8 +106,7 @@ def test_two_who_end_the_same_holds_end_each_once(new_sku: Callable[[], str]) ->
     card = make_sale(new_sku(), units=40)
     names = fill_line(card, buyers=40)
     settle_line(card)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE shop_order SET hold_expires_at = now() WHERE sale_id = %s", [card.sale_id])
+    let_holds_end(*names)
     together = Barrier(3)
 
     def end(number: int) -> int:

@@ -145,10 +145,13 @@ def close_sale(card: SaleCard) -> None:
 
 
 def let_holds_end(*request_ids: str, seconds_ago: float = 0.001) -> None:
-    """Make the time of holds be over; nobody has ended them yet."""
+    """Let so much time have passed since holds began that they are over; nobody has ended them yet."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """UPDATE shop_order SET hold_expires_at = clock_timestamp() - make_interval(secs => %s)
+            """UPDATE shop_order
+               SET hold_expires_at = past.moment,
+                   decided_at = decided_at - coalesce(hold_expires_at - past.moment, interval '0')
+               FROM (SELECT clock_timestamp() - make_interval(secs => %s) AS moment) AS past
                WHERE request_id = ANY(%s)""",
             [seconds_ago, list(request_ids)],
         )

@@ -173,7 +173,23 @@ DAMAGE: dict[str, tuple[str, str, list[str]]] = {
     "a hold past its end": (
         "I11",
         "{ann}",
-        [SET_ORDER.format("hold_expires_at = now() - interval '6 s'", "%(ann)s")],
+        [
+            SET_ORDER.format(
+                "decided_at = decided_at - (hold_expires_at - now() + interval '6 s'), "
+                "hold_expires_at = now() - interval '6 s'",
+                "%(ann)s",
+            )
+        ],
+    ),
+    "a hold that is shorter than was promised": (
+        "I23",
+        "{ann}",
+        [SET_ORDER.format("hold_expires_at = hold_expires_at - interval '1 s'", "%(ann)s")],
+    ),
+    "a hold that was longer than was promised": (
+        "I23",
+        "{cat}",
+        [SET_ORDER.format("hold_expires_at = hold_expires_at + interval '1 s'", "%(cat)s")],
     ),
     "goods without money": ("I12", "{cat}", [SET_PAYMENT.format("state = 'pending'", "%(cat_no)s")]),
     "money for goods that went back": ("I12", "{kim}", [SET_PAYMENT.format("state = 'captured'", "%(kim_no)s")]),

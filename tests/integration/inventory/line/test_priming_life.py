@@ -24,7 +24,7 @@ from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
-from tests.support.shopkeeping import assert_books_balance, fill_line, make_sale, pay
+from tests.support.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay
 from tests.support.waiting import wait_until
 from workers.reconciler.books import stock_row
 
@@ -43,8 +43,7 @@ def live_through(card: SaleCard) -> dict[State, str]:
     road.settle_line(card)
     pay(names[0], names[1])
     holds.cancel(names[2], buyer="buyer-0000002")
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE shop_order SET hold_expires_at = now() WHERE request_id = %s", [names[3]])
+    let_holds_end(names[3])
     with transaction.atomic(), connection.cursor() as cursor:
         changes = holds.expire_due(cursor, sku=card.sku, request_ids=[names[3]])
     holds.publish(changes)
