@@ -71,13 +71,15 @@ def lacks_password(url: str) -> bool:
 
 
 def _short(name: str, *, is_needed: Callable[[Values], bool] = lambda _: True) -> Rule:
-    least = LONG_KEYS[name]
+    min_length = LONG_KEYS[name]
 
     def is_broken(values: Values) -> bool:
         keys = _keys(values[name])
-        return any(len(key) < least for key in keys) or (not keys and is_needed(values))
+        return any(len(key) < min_length for key in keys) or (not keys and is_needed(values))
 
-    return Rule(name, f"a key shorter than {least} characters", f"must have at least {least} characters", is_broken)
+    return Rule(
+        name, f"a key shorter than {min_length} characters", f"must have at least {min_length} characters", is_broken
+    )
 
 
 def _weak(name: str) -> Rule:

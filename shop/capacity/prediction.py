@@ -46,10 +46,10 @@ class PlannedSale:
         """Raise ValueError, naming each value that makes no sense."""
         whole = {name: getattr(self, name) for name in ("buyers", "units", "skus")}
         above = {name: getattr(self, name) for name in ("seconds", "presses", "pay_seconds", "busy", "hours")} | whole
-        least = {name: getattr(self, name) for name in ("room", "readers", "ticket_seconds")}
-        least["streams"] = self.streams or 0
+        from_zero = {name: getattr(self, name) for name in ("room", "readers", "ticket_seconds")}
+        from_zero["streams"] = self.streams or 0
         faults = [f"{name} must be above 0" for name, value in above.items() if not 0 < value < math.inf]
-        faults += [f"{name} must not be below 0" for name, value in least.items() if not 0 <= value < math.inf]
+        faults += [f"{name} must not be below 0" for name, value in from_zero.items() if not 0 <= value < math.inf]
         if self.busy > 1:
             faults.append("busy is a share: 1 at most")
         if self.skus > self.units:
@@ -124,7 +124,7 @@ def needs_of(plan: PlannedSale, *, costs: Costs) -> Needs:
     redis_gib = plan.admitted * costs["place_bytes"] / GIB
     processes_gib = (web.needed * costs["web_mib"] + settlement.needed * costs["settler_mib"]) * MIB / GIB
     rented = [
-        _rent(costs, cores=web.needed + settlement.needed, gib=processes_gib, least=COPIES),
+        _rent(costs, cores=web.needed + settlement.needed, gib=processes_gib, min_machines=COPIES),
         # Its memory twice: while it rewrites its file.
         *COPIES * [_rent(costs, cores=redis.needed, gib=2 * redis_gib)],
         *COPIES * [_rent(costs, cores=math.ceil(postgres.load * costs.machine.max_cores / plan.busy))],
@@ -179,11 +179,11 @@ def _postgres(plan: PlannedSale, costs: Costs, *, seconds: float) -> Part:
     return Part(name=POSTGRES, load=load, needed=max(1, math.ceil(load / plan.busy)), most=plan.skus)
 
 
-def _rent(costs: Costs, *, cores: int, gib: float = 0.0, least: int = 1) -> tuple[int, int]:
+def _rent(costs: Costs, *, cores: int, gib: float = 0.0, min_machines: int = 1) -> tuple[int, int]:
     """Return how many machines of one size, `least` or more, have so many cores and GiB, and their cores in all."""
     machine = costs.machine
     wanted = max(cores, math.ceil(gib * machine.cores / machine.memory_gib))
-    count = max(least, math.ceil(wanted / machine.max_cores))
+    count = max(min_machines, math.ceil(wanted / machine.max_cores))
     size = machine.cores
     while size * count < wanted:
         size *= 2

@@ -400,6 +400,6 @@ class Purchases:
                 await self._board.look_again(batch[-1][0].entry)
                 return [answer for _, answer in batch]
 
-            most = settings.GATE_MAX_WAITING
-            self._looks[sale_id] = Coalescer(look, self._deliver_again, max_per_call=most, max_waiting=most)
+            limit = settings.GATE_MAX_WAITING
+            self._looks[sale_id] = Coalescer(look, self._deliver_again, max_per_call=limit, max_waiting=limit)
         return self._looks[sale_id]

@@ -30,9 +30,9 @@ def encode_picture(upload: File[bytes]) -> bytes:
     A JPEG's colours are taken as sRGB. Transparent parts stay transparent.
     """
     if upload.size > MAX_FILE_BYTES:
-        most = MAX_FILE_BYTES // 1024**2
+        max_mib = MAX_FILE_BYTES // 1024**2
         text = gettext("The file is too large: a picture may have %(n)d MB. Make it smaller first.")
-        raise ValidationError(text % {"n": most})
+        raise ValidationError(text % {"n": max_mib})
     content = upload.read()
     if SVG.match(content):
         raise ValidationError(
@@ -67,9 +67,9 @@ def _check(image: Image.Image) -> None:
 
 
 def _too_many_pixels() -> ValidationError:
-    most = MAX_PIXELS // 1_000_000
+    max_millions = MAX_PIXELS // 1_000_000
     text = gettext("The picture has too many pixels: at most %(n)d million are taken. Make it smaller first.")
-    return ValidationError(text % {"n": most})
+    return ValidationError(text % {"n": max_millions})
 
 
 def _as_webp(image: Image.Image) -> bytes:

@@ -137,7 +137,7 @@ class Reconciler:
 
     def _is_due(self, last: Comparison, now: tuple[Standing, int]) -> bool:
         extent = sum(each.extent for each in self._comparisons.values())
-        rest_seconds = seconds_between_rounds(extent, least=REST_SECONDS)
+        rest_seconds = seconds_between_rounds(extent, min_seconds=REST_SECONDS)
         return last.is_due(now, busy_seconds=BUSY_SECONDS, rest_seconds=rest_seconds)
 
     @property

@@ -64,6 +64,6 @@ class Comparison:
         return drifts
 
 
-def seconds_between_rounds(extent: int, *, least: float) -> float:
+def seconds_between_rounds(extent: int, *, min_seconds: float) -> float:
     """Return after how long a SKU that rests is compared again. extent: of all SKUs together."""
-    return max(least, min(ROUND_SECONDS, extent / ENTRIES_A_SECOND))
+    return max(min_seconds, min(ROUND_SECONDS, extent / ENTRIES_A_SECOND))

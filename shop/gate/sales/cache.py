@@ -205,8 +205,8 @@ class Board:
                 self._subscription = subscription_of(self._client)
             hinted = await wait_for_settled(self._subscription, seconds=REFRESH_SECONDS)
             # Hints come in crowds, and one look serves them all. With very many sales a look is dear: fewer then.
-            least = MIN_PAUSE_SECONDS if hinted else 0.0
-            await asyncio.sleep(max(least, self._looked_at * PAUSE_A_SALE_SECONDS))
+            pause_seconds = MIN_PAUSE_SECONDS if hinted else 0.0
+            await asyncio.sleep(max(pause_seconds, self._looked_at * PAUSE_A_SALE_SECONDS))
         except RedisUnavailable:
             await self._end_subscription()
             await asyncio.sleep(REFRESH_SECONDS)

@@ -45,8 +45,10 @@ class UploadInput(forms.FileInput):
     """Lets the browser offer pictures only, and say that a file is too large before it is sent."""
 
     def __init__(self) -> None:
-        most = MAX_FILE_BYTES // 1024**2
-        too_large = format_lazy(gettext_lazy("This file is too large to be sent: a picture may have {n} MB."), n=most)
+        max_mib = MAX_FILE_BYTES // 1024**2
+        too_large = format_lazy(
+            gettext_lazy("This file is too large to be sent: a picture may have {n} MB."), n=max_mib
+        )
         limits = {"data-most-bytes": MAX_FILE_BYTES, "data-too-large": too_large}
         super().__init__({"accept": "image/jpeg,image/png,image/webp", **limits})
 

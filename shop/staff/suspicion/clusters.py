@@ -55,7 +55,7 @@ CLUSTERS = """
 SELECT mark, count(*), count(DISTINCT buyer), coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0),
        coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0), min(seq), max(seq),
        (array_agg(id ORDER BY id))[1:%(max_orders)s]
-FROM ({source}) AS each_of_it GROUP BY mark, part HAVING count(DISTINCT buyer) >= %(least)s
+FROM ({source}) AS each_of_it GROUP BY mark, part HAVING count(DISTINCT buyer) >= %(min_buyers)s
 ORDER BY count(DISTINCT buyer) DESC, mark, min(seq) LIMIT %(limit)s
 """
 SOURCES = {Kind.NETWORK: (NETWORK, 3), Kind.TIMING: (TIMING, 3), Kind.CARD: (CARD, 2), Kind.MAIL: (MAIL, 2)}
@@ -87,10 +87,10 @@ class ClusterOrder(NamedTuple):
 
 def find_clusters(sale_id: int, kind: Kind) -> list[Cluster]:
     """Return the clusters of one kind, the one with most buyers first; MAX_CLUSTERS at most."""
-    source, least = SOURCES[kind]
+    source, min_buyers = SOURCES[kind]
     values = {
         "sale_id": sale_id,
-        "least": least,
+        "min_buyers": min_buyers,
         "burst_us": BURST_MS * 1000,
         "limit": MAX_CLUSTERS,
         "max_orders": MAX_ORDERS,

@@ -215,4 +215,4 @@ def test_a_comparison_that_an_error_broke_off_begins_again_soon(
 
 @pytest.mark.parametrize(("extent", "seconds"), [(0, 60), (100_000, 60), (400_000, 200), (10_000_000, 540)])
 def test_the_more_there_is_the_longer_is_the_rest_between_two_rounds(extent: int, seconds: int) -> None:
-    assert seconds_between_rounds(extent, least=60) == seconds
+    assert seconds_between_rounds(extent, min_seconds=60) == seconds
