@@ -23,6 +23,7 @@ from inventory.line import admission
 from inventory.line.admission import MAX_ENDED_REQUESTS, Answer, Code
 from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.records import Ticket, read_record, read_ticket, sign_ticket
+from inventory.redis import keys
 from inventory.states import State
 from shop.buyers import issue_buyer, ticket_signer
 from shop.gate.purchase import Purchases
@@ -333,6 +334,17 @@ def test_one_buyer_gives_up_so_many_requests_and_no_more(card: SaleCard) -> None
     with pytest.raises(LimitReached, match=f"{MAX_ENDED_REQUESTS} of your requests"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
     assert admit(card, ask(card, "bob"))[0].code == Code.ADMITTED
+
+
+def test_the_control_without_that_bound_each_ask_leaves_one_more_record(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MAX_ENDED_REQUESTS", 1000)
+    asks = MAX_ENDED_REQUESTS + 5
+    for number in range(asks):
+        view = requests.ask(card, buyer="ann", quantity=1, idempotency_key=str(number))
+        holds.cancel(view.request_id, buyer="ann")
+    assert len(snapshot(card)[keys.records(card.sku)]) == asks
 
 
 def test_one_buyer_is_sold_out_so_often_and_no_more(new_sku: Callable[[], str]) -> None:

@@ -20,6 +20,7 @@ from inventory.ledger import load_stock
 from inventory.models import Stock, StockMovement
 from shop.models import Order, Product, Sale
 from shop.sales import catalogue
+from shop.staff.sale_form import SaleForm
 from tests.support.staff import count_queries
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -181,6 +182,17 @@ def test_a_sale_that_closes_before_it_opens_is_refused_with_a_sentence(
     assert list(Sale.objects.filter(stock=sale.stock).values_list("opens_at", "closes_at")) == [
         (sale.opens_at, sale.closes_at)
     ]
+
+
+def test_the_control_without_that_look_a_constraint_of_the_database_is_named(
+    staff: Client, make_sale: Callable[[], Sale], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SaleForm, "_check_window", lambda form, data: None)
+    sale = make_sale()
+    dates = {"closes_at_0": timezone.now().date() - timedelta(days=2)}
+    answer = staff.post("/admin/shop/sale/add/", form_of(product=sale.product_id, slug=f"{sale.slug}-b", **dates))
+    assert "closes_at" not in answer.context["adminform"].form.errors
+    assert "sale_ends_after_it_begins" in answer.content.decode()
 
 
 @pytest.mark.parametrize("missing", ["product", "slug", "opens_at_0", "closes_at_1", "price", "per_buyer_limit"])

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
+from django.templatetags.static import static
 from django.test import Client, override_settings
 
 from inventory.models import Stock
 from shop.models import Product
 from shop.sales.catalogue import SaleCard
+from shop.web import sale_presenter
 from shop.web.sale_presenter import picture_url
 from tests.support.shopkeeping import make_sale
 from tests.support.staff import browser_of
@@ -67,6 +69,17 @@ def test_a_wrong_picture_takes_down_no_page(storage: str, sale: SaleCard) -> Non
         for page in show_all(sale, picture=picture)[1:]:
             assert "Paper kite" in page
             assert '<img src="/static/shop/products' not in page, picture
+
+
+def test_the_control_the_bare_path_takes_the_pages_of_production_down(
+    storage: str, sale: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sale_presenter, "picture_url", static)
+    if storage == "production":
+        with pytest.raises(ValueError, match="Missing staticfiles manifest entry"):
+            show_all(sale, picture=WRONG[0])
+    else:
+        assert f'<img src="/static/{WRONG[0]}"' in show_all(sale, picture=WRONG[0])[1]
 
 
 def test_a_right_picture_is_shown_on_every_page(storage: str, sale: SaleCard) -> None:
