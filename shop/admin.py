@@ -22,6 +22,8 @@ from post_office.models import Attachment, Email, EmailTemplate
 
 from inventory.exceptions import Unavailable
 from shop.accounts import people as people  # registers itself
+from shop.accounts import sessions
+from shop.accounts.forms import is_own_password
 from shop.models import Product, Sale
 from shop.sales import catalogue
 from shop.staff import orders as orders  # registers itself
@@ -105,6 +107,15 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
         links = '<a href="{}">{}</a> · <a href="{}">{}</a><br><a href="{}?{}">{}</a>'
         new = reverse("admin:shop_sale_add")
         return format_html(links, change, gettext("edit"), audit, gettext("audit"), new, query, gettext("duplicate"))
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, *args: Any, **named: Any
+    ) -> HttpResponse:
+        """As Django's, which begins a transaction."""
+        password = request.POST.get("password") if object_id is None and makes_products(request.user) else ""
+        if password and not sessions.has_fresh_password(request.session):
+            is_own_password(request, password)
+        return super().changeform_view(request, object_id, *args, **named)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Sale | None = None) -> tuple[str, ...]:
         return ("product", "stock", "slug", "operator_state", "pause_reason") if obj else ()

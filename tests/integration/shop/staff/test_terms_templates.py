@@ -8,7 +8,8 @@ from secrets import token_hex
 from urllib.parse import parse_qs
 
 import pytest
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Permission, User
+from django.db import connection
 
 from inventory.models import Stock
 from shop.models import Sale, TermsTemplate
@@ -78,6 +79,28 @@ def test_only_managers_keep_terms(new_sku: Callable[[], str]) -> None:
     assert not TermsTemplate.objects.filter(name=name).exists()
     assert browser_of("viewer").get("/admin/shop/termstemplate/").status_code == 403
     assert browser_of("manager").get("/admin/shop/termstemplate/").status_code == 200
+
+
+def test_a_password_is_never_hashed_in_a_transaction(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ends one that rests for some seconds. The control is the form that compares it itself."""
+    seen, user = [], new_user("manager")
+
+    def compare(_user: User, _password: str) -> bool:
+        seen.append(connection.in_atomic_block)
+        return True
+
+    monkeypatch.setattr(User, "check_password", compare)
+    for is_early in (True, False):
+        if not is_early:
+            monkeypatch.setattr("shop.admin.is_own_password", lambda _request, _password: True)
+        client = browser_of(user=user)
+        session = client.session
+        del session["password_at"]
+        session.save()
+        assert client.post(ADD, filled(new_sku(), password=PASSWORD)).status_code == 302
+    assert seen == [False, True]
 
 
 def test_a_new_product_asks_for_the_password_again(new_sku: Callable[[], str]) -> None:
