@@ -193,9 +193,18 @@ def test_streams_alone_tell_it_where_nobody_polls(open_sale: MakeSale, visit: Op
 
 def watch_hidden(visit: Visit, card: SaleCard) -> list[str]:
     """Let somebody wait in a tab whose clock stands still and that is then hidden; return what it asks from then on."""
+    open_asks: set[Request] = set()
+    visit.context.on("request", lambda request: open_asks.add(request) if "/api/" in request.url else None)
+    for ended in ("requestfinished", "requestfailed"):
+        visit.context.on(ended, lambda request: open_asks.discard(request))
     visit.page.clock.install()
     visit.wait_in_line(card)
     visit.stop_clock()
+    # An ask that was under way would hear of what happens from now on. A stream is under way all the time.
+    wait_until(
+        lambda: visit.page.title() and all(each.url.endswith("/events") for each in [*open_asks]),
+        what="every ask is answered",
+    )
     visit.page.evaluate(HIDE, True)
     return asks_of(visit)
 

@@ -155,7 +155,8 @@ def test_every_process_traces_the_same_part_of_the_requests(
     half = {name for name in asked if ids_of(name)[0] & (2**64 - 1) < 2**63}
     assert 0 < len(half) < BUYERS
     for span in ("ask", "settle"):
-        assert {each.about["fairdrop.request_id"] for each in collector.kept if each.name == span} == half
+        traced = {each.about["fairdrop.request_id"] for each in collector.kept if each.name == span}
+        assert traced & asked.keys() == half  # the settler may decide what another test has left in line
 
 
 def test_a_collector_that_is_silent_holds_nobody_up(
