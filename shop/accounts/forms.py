@@ -30,15 +30,15 @@ class StaffLoginForm(AdminAuthenticationForm):
 
 
 def is_own_password(request: HttpRequest, password: str) -> bool:
-    """Say whether `password` is the reader's, compared once a request: what begins a transaction asks before it does.
+    """Say whether `password` is the reader's. It is compared once a request, so that it can be before a transaction.
 
     On a busy machine hashing takes longer than PostgreSQL lets a transaction rest.
     """
-    compared: bool | None = getattr(request, "has_own_password", None)
-    if compared is None:
-        compared = may_try_again(request) and cast(User, request.user).check_password(password)
-        request.has_own_password = compared  # type: ignore[attr-defined]
-    return compared
+    compared: tuple[str, bool] | None = getattr(request, "compared_password", None)
+    if compared is None or compared[0] != password:
+        is_own = may_try_again(request) and cast(User, request.user).check_password(password)
+        compared = request.compared_password = (password, is_own)  # type: ignore[attr-defined]
+    return compared[1]
 
 
 def check_password_again(request: HttpRequest, password: str) -> None:

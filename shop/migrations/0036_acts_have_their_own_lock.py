@@ -7,8 +7,12 @@ from django.db import migrations
 # As AdvisoryLock.NOTARY and AdvisoryLock.OLD_ACTS of inventory/postgres.py.
 NUMBERS = ("7305118", "7305119")
 REPLACE = """
-DO $$ BEGIN
-    EXECUTE replace(pg_get_functiondef('shop_forget_acts(int, int)'::regprocedure), '{}', '{}');
+DO $$ DECLARE definition text := pg_get_functiondef('shop_forget_acts(int, int)'::regprocedure);
+BEGIN
+    IF position('{0}' IN definition) = 0 THEN
+        RAISE EXCEPTION 'shop_forget_acts has not the lock % that it was made with', '{0}';
+    END IF;
+    EXECUTE replace(definition, '{0}', '{1}');
 END $$;
 """
 

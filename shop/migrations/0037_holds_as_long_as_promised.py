@@ -2,7 +2,7 @@
 
 from django.db import migrations
 
-# As migration 0020 made it, but for {hold}. A restored order begins its hold when it is restored.
+# As migration 0020 made it, but for {hold}: a decision and the end of its hold come from one moment.
 VIEW = """
 CREATE OR REPLACE VIEW inventory_decision AS
 SELECT o.id AS decided_no, o.request_id, s.stock_id, o.sale_id, o.buyer, o.quantity, o.seq, o.state, o.decided_at,
@@ -18,8 +18,7 @@ FROM shop_order o JOIN shop_sale s ON s.id = o.sale_id
 LEFT JOIN shop_saleterms t ON t.sale_id = o.sale_id AND t.version = o.terms_version;
 """
 HOLD = """
-           OR NOT o.restored
-              AND coalesce(o.hold_expires_at <> o.decided_at + make_interval(secs => t.hold_seconds), false)"""
+           OR coalesce(o.hold_expires_at <> o.decided_at + make_interval(secs => t.hold_seconds), false)"""
 
 
 class Migration(migrations.Migration):

@@ -245,7 +245,7 @@ def test_old_acts_go_while_every_other_advisory_lock_is_held(card: SaleCard, set
         other.execute("SELECT pg_advisory_lock(%s)", [AdvisoryLock.OLD_ACTS])
         retain()
         assert StaffAct.objects.filter(pk=act.pk).exists()
-    with road.own_connection() as other:
+        other.execute("SELECT pg_advisory_unlock_all()")
         for lock in set(AdvisoryLock) - {AdvisoryLock.OLD_ACTS}:
             other.execute("SELECT pg_advisory_lock(%s)", [lock])
         retain()

@@ -186,6 +186,11 @@ DAMAGE: dict[str, tuple[str, str, list[str]]] = {
         "{ann}",
         [SET_ORDER.format("hold_expires_at = hold_expires_at - interval '1 s'", "%(ann)s")],
     ),
+    "a hold that was restored for a shorter time than was promised": (
+        "I23",
+        "{ann}",
+        [SET_ORDER.format("restored = true, hold_expires_at = hold_expires_at - interval '1 s'", "%(ann)s")],
+    ),
     "a hold that was longer than was promised": (
         "I23",
         "{cat}",

@@ -81,7 +81,7 @@ def test_only_managers_keep_terms(new_sku: Callable[[], str]) -> None:
     assert browser_of("manager").get("/admin/shop/termstemplate/").status_code == 200
 
 
-def test_a_password_is_never_hashed_in_a_transaction(
+def test_the_password_of_a_new_sale_is_hashed_before_its_transaction(
     new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PostgreSQL ends one that rests for some seconds. The control is the form that compares it itself."""
