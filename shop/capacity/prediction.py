@@ -180,7 +180,7 @@ def _postgres(plan: PlannedSale, costs: Costs, *, seconds: float) -> Part:
 
 
 def _rent(costs: Costs, *, cores: int, gib: float = 0.0, min_machines: int = 1) -> tuple[int, int]:
-    """Return how many machines of one size, `min_machines` or more, have so many cores and GiB, and their cores in all."""
+    """Return how many machines of one size have so many cores and GiB, `min_machines` or more, and all their cores."""
     machine = costs.machine
     wanted = max(cores, math.ceil(gib * machine.cores / machine.memory_gib))
     count = max(min_machines, math.ceil(wanted / machine.max_cores))
