@@ -200,11 +200,18 @@ def watch_hidden(visit: Visit, card: SaleCard) -> list[str]:
     visit.page.clock.install()
     visit.wait_in_line(card)
     visit.stop_clock()
-    # An ask that was under way would hear of what happens from now on. A stream is under way all the time.
-    wait_until(
-        lambda: visit.page.title() and all(each.url.endswith("/events") for each in [*open_asks]),
-        what="every ask is answered",
-    )
+
+    def is_calm() -> bool:
+        """Every ask is answered, and the last one well: after a failed one the page has no stream until its next ask.
+
+        An ask that was under way would hear of what happens from now on. A stream is under way all the time.
+        """
+        is_lost = visit.page.locator("[data-lost]").is_visible()
+        is_asking = any(not each.url.endswith("/events") for each in [*open_asks])
+        visit.page.clock.run_for(1_000 if is_lost and not is_asking else 0)
+        return not is_lost and not is_asking
+
+    wait_until(is_calm, what="every ask is answered")
     visit.page.evaluate(HIDE, True)
     return asks_of(visit)
 
