@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tests.journeys.visits import Visit
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+# The same browser without windows: a third less CPU.
+SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
 MISSING = "No Chromium was found. Install it: sudo apt-get install --yes chromium"
 
 
@@ -29,29 +32,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Its settler and expirer work on every sale there is, and a browser's event loop is in the way of asyncio.run():
     no other test may come between or after them. `make test` keeps this order (--no-loadscope-reorder).
     """
-    items.sort(key=lambda item: "whole_shop" in getattr(item, "fixturenames", ()))
+    those = {item.path for item in items if "whole_shop" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in those)  # whole files: that is what the processes of a run are given
 
 
 # Not the plugin's fixtures: they begin with the first test that asks for a page, wherever in the run that is.
 @pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
-    """Return a browser for all journeys."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.fail(MISSING)
+def launch() -> Iterator[Callable[[tuple[str, ...]], Browser]]:
+    """Return a function that starts the first browser of some names that is there."""
     # Playwright's loop runs in this thread, and Django would take every query for one inside a coroutine.
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
     try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-            yield browser
-            browser.close()
+        with sync_playwright() as playwright, ExitStack() as stack:
+
+            def launch_one(names: tuple[str, ...]) -> Browser:
+                path = next(filter(None, map(shutil.which, names)), None)
+                if path is None:
+                    pytest.fail(MISSING)
+                browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+                stack.callback(browser.close)
+                return browser
+
+            yield launch_one
     finally:
         if before is None:
             del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
         else:
             os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = before
+
+
+@pytest.fixture(scope="package")
+def whole_chromium(launch: Callable[[tuple[str, ...]], Browser]) -> Browser:
+    """Return a browser for what one without windows cannot do: ask for notifications, say."""
+    return launch(NAMES)
+
+
+@pytest.fixture(scope="package")
+def chromium(launch: Callable[[tuple[str, ...]], Browser]) -> Browser:
+    """Return a browser for all other journeys."""
+    return launch((*SHELLS, *NAMES))
 
 
 @pytest.fixture(scope="package")

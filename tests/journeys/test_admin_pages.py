@@ -5,6 +5,7 @@ narrow phone, and its console is silent. Pictures of the ones that staff use mos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.journeys.visits import DESKTOP, PHONE, Visit
 
 MakeSale = Callable[..., SaleCard]
 PARTS = 4
+COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 PICTURED = {
     "index",
     "shop_sale_changelist",
@@ -71,10 +73,11 @@ def look(visit: Visit, name: str, path: str) -> list[str]:
     if answer.status in (403, 404):
         return []
     faults = [] if answer.status < 300 or answer.status == 409 else [f"{path}: {answer.status}"]
-    for scheme in ("light", "dark"):
+    # In the dark a page has other colours and nothing else.
+    for scheme, check in (("light", visit.check_page), ("dark", partial(visit.check_rules, COLOUR_RULES))):
         visit.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         try:
-            visit.check_page(preload=False)
+            check(preload=False)
         except AssertionError as error:
             faults.append(f"{name} {scheme}: {error}"[:1500])
     if name in PICTURED:
@@ -117,11 +120,16 @@ def test_every_page_of_the_admin_is_one_that_everybody_can_use(
 
 
 def test_the_control_a_fault_of_a_page_is_found(staff: Callable[..., Visit]) -> None:
-    visit = staff("superuser")
+    visit = staff("superuser", reduced_motion="reduce")
     visit.go("/admin/")
     visit.page.evaluate("document.querySelector('#content a').replaceChildren()")
     with pytest.raises(AssertionError, match="link-name"):
         visit.check_page(preload=False)
+    visit.page.emulate_media(color_scheme="dark")
+    visit.check_rules(COLOUR_RULES, preload=False)
+    visit.page.evaluate("document.querySelector('#content h1').style.color = 'rgb(30, 35, 60)'")
+    with pytest.raises(AssertionError, match="color-contrast"):
+        visit.check_rules(COLOUR_RULES, preload=False)
 
 
 def test_the_look_follows_the_reader_and_the_switch(staff: Callable[..., Visit]) -> None:

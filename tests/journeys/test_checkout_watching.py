@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
-from playwright.sync_api import Request, Response, Route, expect
+from playwright.sync_api import Browser, Request, Response, Route, expect
 
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
@@ -38,6 +38,12 @@ NOTE_ALERTS = """
 """
 # A hidden tab without a stream asks every four seconds (static/shop/ticket.js): so soon it has heard.
 HIDDEN_HEARS_MS = 5_000
+
+
+@pytest.fixture
+def chromium(whole_chromium: Browser) -> Browser:
+    """Notifications are asked for and shown in this browser only."""
+    return whole_chromium
 
 
 def crowd(card: SaleCard, people: int) -> None:

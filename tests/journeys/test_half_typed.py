@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
-from shop.models import Contact, DeliveryAddress, Sale
+from shop.models import Contact, DeliveryAddress, Order, Sale
 from shop.orders import holds
 from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import DESKTOP, PHONE, Visit, take_all
 from tests.support.shopkeeping import let_holds_end, pay
+from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]
@@ -59,6 +60,8 @@ def test_an_email_address_goes_on_where_it_was_when_the_hold_begins_and_ends(
     expect(field).to_be_focused()
     buyer.page.keyboard.type("mple.c")
     let_holds_end(ticket)
+    wait_until(lambda: Order.objects.filter(request_id=ticket, state="expired").exists(), what="the hold has ended")
+    buyer.come_back()
     buyer.sees_state("expired")
     expect(field).to_have_value("ada@example.c")
     expect(field).to_be_focused()
@@ -89,6 +92,7 @@ def test_a_delivery_address_is_as_it_was_typed_when_the_payment_comes(
     lines.press_sequentially("88 号\n3 楼 室")
     lines.press("ArrowLeft")
     pay(ticket)
+    buyer.come_back()
     buyer.sees_state("paid")
     expect(field_of(buyer, "name")).to_have_value("李雷")
     expect(lines).to_be_focused()
@@ -105,6 +109,7 @@ def test_the_control_without_its_guard_the_page_forgets_both(shipping: SaleCard,
     field_of(buyer, "name").fill("李雷")
     type_half_an_email_address(buyer)
     pay(ticket)
+    buyer.come_back()
     buyer.sees_state("paid")
     for name in ("name", "address"):
         expect(field_of(buyer, name)).to_have_value("")

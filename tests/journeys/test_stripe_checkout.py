@@ -45,6 +45,12 @@ class StripePage:
 
 
 @pytest.fixture
+def chromium(whole_chromium: Browser) -> Browser:
+    """A form that leads to another site: what stands there is answered by the test in this browser only."""
+    return whole_chromium
+
+
+@pytest.fixture
 def stripe() -> Iterator[StripeServer]:
     with stripe_server() as server:
         server.pages = CHECKOUT

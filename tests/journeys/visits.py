@@ -100,6 +100,10 @@ class Visit:
         # The moment has to lie ahead of the page when the call arrives there, also on a machine that is slow.
         self.page.clock.pause_at(self.page.evaluate("Date.now() / 1000 + 10"))
 
+    def come_back(self) -> None:
+        """Look at the tab again: its page then asks at once, and not when its next look is due."""
+        self.page.evaluate(HIDE, False)
+
     def wait_for_faults(self, text: str) -> None:
         """Wait until the console complains of `text`."""
         # What it says arrives while the page is asked for something.
@@ -161,10 +165,7 @@ class Visit:
         preload=False: of a stylesheet that imports another one axe would make a style element, which is against the
         policy of the page; the admin's own do.
         """
-        options = {"runOnly": RULES, "resultTypes": ["violations"], "preload": preload}
-        found = Axe().run(self.page, options=options).response["violations"]
-        faults = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
-        assert not faults, f"{self.page.url}: {faults}"
+        self.check_rules(RULES, preload=preload)
         before = self.page.viewport_size
         assert before is not None
         self.page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
@@ -176,6 +177,13 @@ class Visit:
             wide = self.page.evaluate(width)  # what waits for a function is against the policy of the page
         assert wide <= NARROW["width"], f"{self.page.url} is {wide} px wide at {NARROW['width']}"
         self.page.set_viewport_size(before)
+
+    def check_rules(self, rules: list[str], *, preload: bool = True) -> None:
+        """Fail when axe finds something against `rules`: names of rules, or of groups of them."""
+        options = {"runOnly": rules, "resultTypes": ["violations"], "preload": preload}
+        found = Axe().run(self.page, options=options).response["violations"]
+        faults = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+        assert not faults, f"{self.page.url}: {faults}"
 
     def picture(self, name: str) -> None:
         """Keep a picture of the page, light on a phone and dark on a desk."""
