@@ -13,7 +13,20 @@ from typing import Any, NamedTuple
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Aggregate, BooleanField, Case, Count, F, Max, OuterRef, Q, Subquery, Sum, When
+from django.db.models import (
+    Aggregate,
+    BigIntegerField,
+    BooleanField,
+    Case,
+    Count,
+    F,
+    Max,
+    OuterRef,
+    Q,
+    Subquery,
+    Sum,
+    When,
+)
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Greatest, Now
 from django.db.models.query import QuerySet
@@ -171,15 +184,19 @@ def _sales() -> QuerySet[Sale, dict[str, Any]]:
 
 def list_sales() -> list[SaleCard]:
     """Return every sale that is not retired, the one that opens first first."""
+    return _read(*_statement(retired_at__isnull=True))
+
+
+def _read(statement: str, parameters: Sequence[Any]) -> list[SaleCard]:
     with connection.cursor() as cursor:
-        cursor.execute(*_statement_of_list())
+        cursor.execute(statement, parameters)
         return [SaleCard(**dict(zip(CARD_FIELDS, row, strict=True))) for row in cursor.fetchall()]
 
 
 @cache
-def _statement_of_list() -> tuple[str, tuple[Any, ...]]:
+def _statement(**condition: Any) -> tuple[str, tuple[Any, ...]]:
     # Every web process lists the sales once a second, and to build the statement takes ten times as long as the rest.
-    return _sales().filter(retired_at__isnull=True).query.sql_with_params()
+    return _sales().filter(**condition).query.sql_with_params()
 
 
 def list_past(page: int) -> tuple[list[SaleCard], bool]:
@@ -192,19 +209,21 @@ def list_past(page: int) -> tuple[list[SaleCard], bool]:
 
 def find_sale(slug: str) -> SaleCard:
     """Return the sale `slug`, retired or not. Raises SaleNotFound."""
-    return _find(slug=slug)
+    return _find(_statement(slug=""), slug)
 
 
 def find_sale_by_id(sale_id: int) -> SaleCard:
-    """Return the sale with this id, retired or not. Raises SaleNotFound."""
-    return _find(pk=sale_id)
-
-
-def _find(**wanted: Any) -> SaleCard:
-    row = _sales().filter(**wanted).first()
-    if row is None:
+    """Return the sale with this id, retired or not. Raises SaleNotFound, also for a number that no id can be."""
+    if not 0 < sale_id <= BigIntegerField.MAX_BIGINT:
         raise SaleNotFound
-    return SaleCard(**row)
+    return _find(_statement(pk=0), sale_id)
+
+
+def _find(prepared: tuple[str, tuple[Any, ...]], wanted: int | str) -> SaleCard:
+    statement, (*parameters, _) = prepared  # the condition's is the last one
+    for card in _read(statement, [*parameters, wanted]):
+        return card
+    raise SaleNotFound
 
 
 def places_in_log(sale_id: int) -> tuple[int, list[list[int]]] | None:
