@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until
 
 PASSWORD = "a long and secret password"
 UNITS, HOLD_SECONDS, PEOPLE, SEED = 12, 20, 100, 7
-OPENS_IN = timedelta(minutes=1)
+OPENS_IN = timedelta(minutes=1)  # a person takes three
 # For what would never happen: from the opening on, all is sold in a minute or two.
 SELLING_SECONDS = 500.0
 
