@@ -11,20 +11,32 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q
+from django.db import connection
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from inventory.exceptions import NotPayable, RequestNotFound
 from inventory.records import sale_id_of
 from inventory.states import State
-from shop.models import Contact, DeliveryAddress, Order, Sale
+from shop.models import DeliveryAddress, Order, Sale
 
 # Longer than a typing error goes unnoticed, shorter than a parcel takes to leave.
 CHANGED_FOR = timedelta(hours=24)
 FIELDS = ("name", "lines", "postcode", "city", "country")
 SENT_TO = (State.HELD, State.PAID)
 MAX_DELETED = 1_000
+DELETE_DELIVERIES = """
+DELETE FROM shop_deliveryaddress WHERE id IN (
+    SELECT id FROM shop_deliveryaddress d
+    WHERE changed_at < now() - make_interval(days => %(days)s) OR EXISTS (
+        SELECT FROM shop_order o WHERE o.request_id = d.request_id AND o.state <> ALL(%(sent_to)s))
+    ORDER BY id LIMIT %(limit)s)
+"""
+DELETE_CONTACTS = """
+DELETE FROM shop_contact WHERE id IN (
+    SELECT id FROM shop_contact WHERE created_at < now() - make_interval(days => %(days)s)
+    ORDER BY id LIMIT %(limit)s)
+"""
 
 
 class Delivery(NamedTuple):
@@ -85,13 +97,12 @@ def delete_old() -> tuple[int, int]:
 
     Those of deliveries go with the order's hold or payment too, whatever their age.
     """
-    oldest = Now() - timedelta(days=settings.KEEP_ADDRESSES_DAYS)
-    over = Exists(Order.objects.filter(request_id=OuterRef("request_id")).exclude(state__in=SENT_TO))
-    due = DeliveryAddress.objects.filter(over | Q(changed_at__lt=oldest)).order_by("pk")
-    deliveries, _ = DeliveryAddress.objects.filter(pk__in=due.values("pk")[:MAX_DELETED]).delete()
-    known = Contact.objects.filter(created_at__lt=oldest).order_by("pk")
-    contacts, _ = Contact.objects.filter(pk__in=known.values("pk")[:MAX_DELETED]).delete()
-    return deliveries, contacts
+    values = {"days": settings.KEEP_ADDRESSES_DAYS, "sent_to": list(SENT_TO), "limit": MAX_DELETED}
+    with connection.cursor() as cursor:
+        cursor.execute(DELETE_DELIVERIES, values)
+        deliveries = cursor.rowcount
+        cursor.execute(DELETE_CONTACTS, values)
+        return deliveries, cursor.rowcount
 
 
 def _order_sent(request_id: str) -> Order | None:

@@ -20,8 +20,8 @@ def delete_old() -> tuple[int, int]:
     """Delete marks of networks, of sales that ended so long ago, and of cards; return how many, MAX_DELETED each."""
     oldest = Now() - timedelta(days=settings.KEEP_ADDRESSES_DAYS)
     kept = Order.objects.filter(~Q(network=""), sale=OuterRef("pk"))
-    over = Sale.objects.filter(Exists(kept), closes_at__lt=oldest).order_by("pk").first()
-    networks = _forget_networks(over.pk) if over else 0
+    over = Sale.objects.filter(Exists(kept), closes_at__lt=oldest).order_by("pk").values_list("pk", flat=True).first()
+    networks = _forget_networks(over) if over else 0
     known = Payment.objects.filter(~Q(card=""), created_at__lt=oldest).order_by("created_at")
     cards = Payment.objects.filter(pk__in=known.values("pk")[:MAX_DELETED]).update(card="")
     return networks, cards
