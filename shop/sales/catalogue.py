@@ -195,7 +195,8 @@ def _read(statement: str, parameters: Sequence[Any]) -> list[SaleCard]:
 
 @cache
 def _statement(**condition: Any) -> tuple[str, tuple[Any, ...]]:
-    # Every web process lists the sales once a second, and to build the statement takes ten times as long as the rest.
+    # Every web process lists the sales once a second, and most pages look one up: building the statement takes ten
+    # times as long as the rest.
     return _sales().filter(**condition).query.sql_with_params()
 
 

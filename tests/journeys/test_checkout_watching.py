@@ -257,7 +257,7 @@ def test_a_hidden_tab_hears_of_its_hold_by_the_stream_and_marks_itself(open_sale
     waiter.page.clock.run_for(5_000)
     assert waiter.page.title() != before, "the title counts down"
     waiter.page.clock.resume()
-    waiter.page.evaluate(HIDE, False)
+    waiter.come_back()
     assert str(icon(waiter)).endswith(str(plain))
     waiter.pay()
     waiter.sees_state("paid")
