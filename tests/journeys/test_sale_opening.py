@@ -219,7 +219,7 @@ def test_a_sale_postponed_at_the_last_moment_closes_again(
     """The page had no time to hear of it: what it opened by its own countdown is taken back by its next look."""
     card, buyer = open_sale(units=5, opens_in_seconds=60), visit()
     see_scheduled(card, buyer)
-    buyer.context.set_offline(True)
+    lose_network(buyer)
     moment = move_opening(card, whole_shop, seconds=600)
     buyer.page.clock.run_for(61_000)
     expect(buyer.page.get_by_role("button", name="Get mine")).to_be_enabled()
@@ -227,6 +227,14 @@ def test_a_sale_postponed_at_the_last_moment_closes_again(
     timer = buyer.page.locator("[data-live=until] [data-until]")
     looks_until(buyer, lambda: timer.count() == 1 and timer.get_attribute("data-until") == moment)
     expect(buyer.page.get_by_role("button", name="Not open yet")).to_be_disabled()
+
+
+def lose_network(buyer: Visit) -> None:
+    """Take the network away and wait for a look that failed: a look that was under way still gets its answer."""
+    failed: list[str] = []
+    buyer.page.on("requestfailed", lambda request: failed.append(request.url))
+    buyer.context.set_offline(True)
+    looks_until(buyer, lambda: buyer.page.url in failed)
 
 
 def looks_until(buyer: Visit, condition: Callable[[], bool]) -> None:
