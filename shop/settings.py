@@ -309,12 +309,18 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+# How long a call to Redis may take, for the line and for the cache.
+REDIS_TIMEOUT_SECONDS = env.float("FAIRDROP_REDIS_TIMEOUT_SECONDS", default=0.8)
 CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": CACHE_URL,
         "KEY_PREFIX": "fd-cache",
-        "OPTIONS": {"SOCKET_CONNECT_TIMEOUT": 0.5, "SOCKET_TIMEOUT": 0.8, "IGNORE_EXCEPTIONS": True},
+        "OPTIONS": {
+            "SOCKET_CONNECT_TIMEOUT": REDIS_TIMEOUT_SECONDS,
+            "SOCKET_TIMEOUT": REDIS_TIMEOUT_SECONDS,
+            "IGNORE_EXCEPTIONS": True,
+        },
     },
     "logins": {
         "BACKEND": "django.core.cache.backends.db.DatabaseCache",
@@ -323,8 +329,6 @@ CACHES = {
     },
 }
 
-# The line: how long a Redis call may take, how many may wait for one, how large a batch is.
-REDIS_TIMEOUT_SECONDS = env.float("FAIRDROP_REDIS_TIMEOUT_SECONDS", default=0.8)
 # How many replicas must have a place before its buyer is told of it; 0: none.
 REDIS_REPLICAS = env.int("FAIRDROP_REDIS_REPLICAS", default=0)
 if REDIS_REPLICAS and REDIS_URL.startswith(("redis+cluster", "rediss+cluster")):

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from inventory import redis
-from inventory.exceptions import CodeRequired, EmailUsed, FairdropError, GuessesLimited
+from inventory.exceptions import CodeRequired, EmailUsed, FairdropError, GuessesLimited, RedisUnavailable
 from inventory.line import reading
 from inventory.line.admission import NO_CODE, NO_EMAIL, NO_PASS, Code
 from inventory.redis import clocks
@@ -118,14 +118,20 @@ def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:
 
 
 def count_up(name: str, *, seconds: int) -> int:
-    """Count one more below `name`, which is forgotten so many seconds after the first; return how many there are."""
+    """Count one more below `name`, which is forgotten so many seconds after the first; return how many there are.
+
+    Raises RedisUnavailable: what cannot be counted has no bound.
+    """
     if counts.add(name, 1, timeout=seconds):
         return 1
     try:
-        return int(counts.incr(name))
+        counted = counts.incr(name)
     except ValueError:  # it ended a moment ago
         counts.set(name, 1, timeout=seconds)
         return 1
+    if counted is None:  # all that a cache which is away says
+        raise RedisUnavailable
+    return int(counted)
 
 
 def _new_code() -> str:

@@ -12,6 +12,7 @@ from django.core.cache import cache as counts
 
 from inventory.redis import clocks
 from inventory.signing import Signer
+from shop.access.codes import count_up
 from shop.access.passes import Pass, make_pass
 from shop.sales.catalogue import SaleCard
 
@@ -41,12 +42,15 @@ def seconds_left(wait: str, card: SaleCard, *, buyer: str) -> int | None:
 
 
 def give_pass(wait: str, card: SaleCard, *, buyer: str, network: str) -> Pass | None:
-    """Return the pass for a wait that is over, the same one each time; None when the network was given too many."""
+    """Return the pass for a wait that is over, the same one each time; None when the network was given too many.
+
+    Raises RedisUnavailable.
+    """
     began = int(wait.partition(".")[0])
     name = f"waited:{card.sale_id}:{network}"
-    counts.add(name, 0, timeout=settings.PASS_SECONDS)
     mine = f"{name}:{wait}"
-    if counts.add(mine, 1, timeout=settings.PASS_SECONDS) and counts.incr(name) > MAX_OF_A_NETWORK:
+    is_known = counts.add(mine, 1, timeout=settings.PASS_SECONDS) is False  # None: the cache is away
+    if not is_known and count_up(name, seconds=settings.PASS_SECONDS) > MAX_OF_A_NETWORK:
         counts.delete(mine)
         return None
     return make_pass(card, buyer=buyer, proof=wait, until=began + settings.PASS_WAIT_SECONDS)

@@ -8,16 +8,22 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
+from django.conf import settings
 from django.core.cache import cache
 from django.db import connection
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from inventory import redis
+from inventory.exceptions import RedisUnavailable
+from inventory.line.priming import is_primed
 from inventory.redis import keys
 from shop.access import codes, emails
+from shop.access.codes import count_up
 from shop.access.passes import NOT_ASKED
+from shop.access.waiting import begin_wait, give_pass
 from shop.models import AccessCode, CodeUse, Sale
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
@@ -27,6 +33,7 @@ from tests.support.http_calls import JSON, Answer, Buyer, Caller
 from tests.support.road import run
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
+from workers.embedded.server import free_port
 
 MakeSale = Callable[..., SaleCard]
 FORM = {"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
@@ -181,10 +188,25 @@ def test_a_redis_that_was_lost_gives_no_use_back(web: Caller, make: MakeSale) ->
     (code,) = new_codes(card)
     assert press(web, card, ann, code).status == 202
     redis.run_commands(redis.connect(), [("UNLINK", *keys.all_of(card.sku))])
-    wait_until(lambda: press(web, card, web.new_buyer(), code).status == 403, what="the sale is primed again")
+    # Each press would count as a guess, and of guesses so many are free.
+    wait_until(lambda: is_primed(redis.connect(), card.sku), what="the sale is primed again")
+    wait_until(lambda: press(web, card, web.new_buyer(), code).status == 403, what="the web process knows")
     assert press(web, card, ann, code, key="another").status == 403
     assert press(web, card, ann, code).status in (200, 202)  # its own request
     assert left(card) == [0]
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_what_the_cache_cannot_count_is_refused(make: MakeSale, is_away: bool) -> None:
+    """The bound of guesses and the bound of passes for waiting; the control is a cache that answers."""
+    card, used = make(), settings.CACHES["default"]
+    away = {**used, "LOCATION": f"redis://127.0.0.1:{free_port()}/0"}
+    refused = pytest.raises(RedisUnavailable) if is_away else nullcontext()
+    with override_settings(CACHES={**settings.CACHES, "default": away if is_away else used}):
+        with refused:
+            assert count_up(f"guesses:{card.sku}", seconds=60) == 1
+        with refused:
+            assert give_pass(begin_wait(card, buyer="ann"), card, buyer="ann", network=card.sku)
 
 
 def test_before_the_opening_nothing_is_counted(web: Caller, make: MakeSale) -> None:
