@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import timedelta
 
 from django.utils import timezone
 
 from inventory import redis
+from inventory.locks.statistics import STATISTICS
 from inventory.redis import keys
 from shop.models import Sale
 from shop.sales import catalogue
@@ -16,6 +19,7 @@ from tests.support.shopkeeping import fill_line, make_sale, pay_all
 from workers.reconciler.retirement import Retirement
 
 PAST = timedelta(days=2)
+QUIET_SECONDS = 20.0
 
 
 def over(card: SaleCard) -> SaleCard:
@@ -33,7 +37,17 @@ def sold(sku: str, *, units: int = 3, buyers: int = 5) -> SaleCard:
     road.settle_line(card)
     pay_all(card)
     road.settle_line(card)
+    let_statistics_rest()
     return over(card)
+
+
+def let_statistics_rest() -> None:
+    """Send what was counted about locks, and nothing more for a while: a key of theirs may follow what is forgotten."""
+    STATISTICS.flush_at = time.monotonic() + QUIET_SECONDS
+    STATISTICS.flush()
+    for thread in threading.enumerate():
+        if thread.name == "lock-statistics":
+            thread.join()
 
 
 def next_sale(card: SaleCard, *, opens_in: timedelta = timedelta(seconds=-5)) -> SaleCard:

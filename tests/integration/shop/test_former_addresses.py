@@ -16,6 +16,7 @@ from tests.support.http_calls import Caller
 from tests.support.paying import begin
 from tests.support.shopkeeping import make_sale
 from tests.support.staff import browser_of
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 GET = (
@@ -55,6 +56,7 @@ UNKNOWN = ("/nothing/", "/api/v1/nothing", "/requests/{request_id}/nothing/", "/
 def test_every_address_of_before_is_still_one(web: Caller, shown_sale: Callable[..., SaleCard]) -> None:
     """The control: addresses that never were are not found, by either method."""
     card = shown_sale(units=1)
+    wait_until(lambda: web.get("/readyz").status == 200, what="both stores answer in time")
     buyer, token = buyers.issue_buyer()
     (request_id,) = road.queue(card, buyer)
     road.settle_line(card)

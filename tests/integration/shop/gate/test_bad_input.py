@@ -539,7 +539,8 @@ def test_a_sale_opens_by_itself_at_its_moment(web: Caller, shop_database: None, 
         if first.status == 425:
             break
     assert first.status == 425
-    wait_until(lambda: web.ask(card.slug, buyer).status == 202, what="the sale opens")
+    # 200: the answer of the ask that was let in had been lost.
+    wait_until(lambda: web.ask(card.slug, buyer).status in (200, 202), what="the sale opens")
 
 
 def test_a_refusal_is_plain_ascii_json(scene: Scene) -> None:

@@ -16,6 +16,7 @@ from tests.support import road
 from tests.support.http_calls import JSON, Answer, Caller
 from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import make_sale
+from tests.support.shown_sales import wait_until_shown
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 OLD, NEW = "an-old-key-of-32-characters-----", "a-new-key-of-32-characters------"
@@ -58,15 +59,22 @@ def ask(web: Caller, card: SaleCard, *, cookie: str, key: str) -> Answer:
 
 @contextmanager
 def two_processes(
-    environment: dict[str, str], keys: tuple[str, str], *, folder: Path, name: str = "FAIRDROP_TOKEN_KEYS"
+    environment: dict[str, str],
+    keys: tuple[str, str],
+    *,
+    folder: Path,
+    name: str = "FAIRDROP_TOKEN_KEYS",
+    card: SaleCard | None = None,
 ) -> Iterator[list[Caller]]:
-    """Run two web processes, each with its own keys in the variable `name`."""
+    """Run two web processes, each with its own keys in the variable `name`; both show `card`."""
     with ExitStack() as running:
         callers = []
         for number, own in enumerate(keys):
             (folder / str(number)).mkdir()
             process = web_process({**environment, name: own}, folder=folder / str(number))
             callers.append(running.enter_context(process))
+            if card is not None:
+                wait_until_shown(callers[-1], card)
         yield callers
 
 
@@ -79,7 +87,7 @@ def test_a_buyer_who_moves_between_processes_stays_the_same(
     step: str, process_environment: dict[str, str], new_sku: Callable[[], str], tmp_path: Path
 ) -> None:
     card = make_sale(new_sku(), units=5)
-    with two_processes(process_environment, STEPS[step], folder=tmp_path) as (restarted, other):
+    with two_processes(process_environment, STEPS[step], folder=tmp_path, card=card) as (restarted, other):
         for first, second in ((restarted, other), (other, restarted)):
             cookie = page(first, card, cookie="")
             key = token_hex(8)
@@ -97,7 +105,7 @@ def test_a_key_put_in_front_at_once_costs_no_buyer_their_cookie(
 ) -> None:
     """The step that the procedure leaves out: a process without the new key refuses, and leaves the cookie alone."""
     card = make_sale(new_sku(), units=5)
-    with two_processes(process_environment, (f"{NEW},{OLD}", OLD), folder=tmp_path) as (restarted, other):
+    with two_processes(process_environment, (f"{NEW},{OLD}", OLD), folder=tmp_path, card=card) as (restarted, other):
         cookie, key = page(restarted, card, cookie=""), token_hex(8)
         assert ask(restarted, card, cookie=cookie, key=key).status == 202
         assert page(other, card, cookie=cookie) == cookie
@@ -120,7 +128,7 @@ def test_a_ticket_of_either_process_brings_a_lost_place_back_at_the_other(
 ) -> None:
     card = make_sale(new_sku(), units=5)
     keys = {"name": "FAIRDROP_LOG_KEYS", "folder": tmp_path}
-    with two_processes(process_environment, LOG_STEPS[step], **keys) as (restarted, other):
+    with two_processes(process_environment, LOG_STEPS[step], card=card, **keys) as (restarted, other):
         for first, second in ((restarted, other), (other, restarted)):
             buyer = first.new_buyer()
             asked = first.ask(card.slug, buyer).json()
@@ -139,7 +147,7 @@ def test_a_log_key_put_in_front_at_once_is_not_read_by_the_other_process(
 ) -> None:
     """The control: the step that the procedure leaves out."""
     card = make_sale(new_sku(), units=5)
-    keys = {"name": "FAIRDROP_LOG_KEYS", "folder": tmp_path}
+    keys = {"name": "FAIRDROP_LOG_KEYS", "folder": tmp_path, "card": card}
     with two_processes(process_environment, (f"{FRONT_LOG},{OLD_LOG}", OLD_LOG), **keys) as (restarted, other):
         buyer = restarted.new_buyer()
         asked = restarted.ask(card.slug, buyer).json()

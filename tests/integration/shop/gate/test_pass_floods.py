@@ -82,7 +82,7 @@ def test_control_one_check_on_the_event_loop_stops_the_door(
         finally:
             go_on.touch()
         assert check.result().status == 201
-        assert answers(web)
+        wait_until(lambda: answers(web), what="the door is open again")
 
 
 def answers(web: Caller) -> bool:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from shop.gate.server.limits import MAX_CONNECTIONS
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import running_process
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.server import free_port
 
@@ -49,6 +50,14 @@ def web_processes(
         yield caller, child
 
 
+def says_replaced(caller: Caller) -> dict[str, Any]:
+    """Return what /readyz says while the process leaves and both stores answer in time; else nothing."""
+    answer = caller.get("/readyz")
+    said = answer.json()
+    leaves = answer.status == 503 and "replaced" in said.get("detail", "")
+    return said if leaves and all(said["stores"].values()) else {}
+
+
 def listeners(child: ChildProcess, port: int) -> list[int]:
     """Return the processes below `child`, itself too, that listen on `port`."""
     family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
@@ -71,7 +80,7 @@ def test_a_stop_ends_every_process_in_order(
         wait_until(lambda: len(listeners(child, caller.port)) == workers)
         assert [caller.get("/api/v1/sales").status for _ in range(30)] == [200] * 30
         child.ask_to_stop()
-        assert child.wait(timeout_seconds=STOP_SECONDS)
+        assert child.wait(timeout_seconds=PATIENCE_SECONDS)
         assert child.exit_code == 0, child.log_end()
         with pytest.raises(ConnectionRefusedError):
             caller.get("/healthz", timeout_seconds=1)
@@ -88,17 +97,16 @@ def test_a_process_that_leaves_says_so_and_answers_each_connection_once_more(
     ):
         for path, kept in (("/api/v1/sales", call), ("/privacy/", call_page)):
             assert "connection" not in kept("GET", path, body=None, headers={}).headers
-        assert caller.get("/readyz").status == 200
+        wait_until(lambda: caller.get("/readyz").status == 200, what="both stores answer in time")
         child.ask_to_stop()
-        ready = wait_until(lambda: (answer := caller.get("/readyz")).status == 503 and answer.json())
+        ready = wait_until(lambda: says_replaced(caller), what="it says that it leaves")
         assert ready["stores"] == {"redis": True, "database": True}
-        assert "replaced" in ready["detail"]
         for path, kept in (("/api/v1/sales", call), ("/privacy/", call_page)):
             answers = [kept("GET", path, body=None, headers={}), caller.get(path)]
             assert [answer.headers["connection"] for answer in answers] == ["close"] * 2
             assert {answer.status for answer in answers} <= {200, 404}
         psutil.Process(child.pid).send_signal(signal.SIGINT)
-        assert child.wait(timeout_seconds=STOP_SECONDS)
+        assert child.wait(timeout_seconds=PATIENCE_SECONDS)
         assert child.exit_code == 0, child.log_end()
 
 

@@ -45,6 +45,7 @@ def order_in(card: SaleCard, state: State) -> Order:
     )
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute("SET LOCAL lock_timeout = '60s'")  # other processes work on the table
         cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER order_changes")
         Order.objects.filter(pk=order.pk).update(state=state)
         cursor.execute("ALTER TABLE shop_order ENABLE TRIGGER order_changes")

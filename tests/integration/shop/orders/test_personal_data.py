@@ -126,6 +126,8 @@ def redis_keys_with(text: str) -> set[str]:
     with type(redis.connect()).from_url(settings.REDIS_URL) as client:  # values of the cache are no text
         for name in client.scan_iter(count=10_000):
             kind = client.type(name).decode()
+            if kind == "none":  # it ended meanwhile
+                continue
             words = READ[kind] if isinstance(READ[kind], tuple) else (READ[kind],)
             value = client.execute_command(words[0], name, *words[1:])
             if wanted in name or wanted in repr(value).encode():

@@ -202,7 +202,7 @@ def test_an_ask_with_its_ticket_keeps_its_seq_after_a_loss(open_desk: Callable[.
     desk = open_desk(units=1, buyers=2, settled=False)
     path, before = f"/api/v1/sales/{desk.card.slug}/requests", [desk.status(number)["seq"] for number in (0, 1)]
     road.forget(desk.card)
-    wait_until(lambda: post(desk.web, path, desk.buyers[0], body={"quantity": 1}).status == 202)
+    wait_until(lambda: post(desk.web, path, desk.buyers[0], body={"quantity": 1}).status in (200, 202))
     wish = {"quantity": 1, "ticket": desk.tickets[1]}
     first, second = (post(desk.web, path, desk.buyers[1], body=wish) for _ in range(2))
     assert (first.status, second.status) == (202, 200), (first, second)

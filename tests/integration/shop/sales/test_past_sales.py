@@ -19,6 +19,7 @@ from shop.staff import retiring
 from tests.integration.conftest import AUDIT_TOKEN
 from tests.support import road
 from tests.support.http_calls import JSON, Answer, Buyer, Caller
+from tests.support.past_sales import let_statistics_rest
 from tests.support.shopkeeping import close_sale, pay_all
 from tests.support.waiting import wait_until
 
@@ -39,6 +40,7 @@ def retired(web: Caller, shown_sale: MakeSale, buyer: Buyer) -> SaleCard:
     road.settle_line(card)
     pay_all(card)
     close_sale(card)
+    let_statistics_rest()
     retiring.retire(card.slug, actor="olga", reason="over")
     wait_until(
         lambda: card.slug not in slugs(web, "/api/v1/sales"),

@@ -301,7 +301,7 @@ def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
         one = threads.submit(prime)
         assert began.wait(60)
         other = threads.submit(prime)
-        wait_until(lambda: other.done() or waits_for_lock(), what="the second one waits, or is through")
+        wait_until(lambda: other.done() or waits_for_lock(card.sale_id), what="the second one waits, or is through")
         assert other.done() != locked
         may_go_on.set()
         one.result()
@@ -311,11 +311,12 @@ def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
     assert Order.objects.get(sale_id=card.sale_id).ordinal == first
 
 
-def waits_for_lock() -> bool:
-    """Say whether somebody waits for the lock of the ordinals."""
+def waits_for_lock(sale_id: int) -> bool:
+    """Say whether somebody waits for the lock of the sale's ordinals."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_locks WHERE classid = %s AND NOT granted", [TwoKeyAdvisoryLock.ORDINALS]
+            "SELECT count(*) FROM pg_locks WHERE classid = %s AND objid = %s AND NOT granted",
+            [TwoKeyAdvisoryLock.ORDINALS, sale_id],
         )
         (waiting,) = cursor.fetchone()
     return waiting > 0

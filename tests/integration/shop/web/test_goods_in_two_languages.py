@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from icalendar import Calendar
 from post_office.models import Email
@@ -35,9 +36,10 @@ def describe(
     card: SaleCard, *, english: tuple[str, str, str] = ENGLISH, chinese: tuple[str, str, str] = CHINESE
 ) -> SaleCard:
     """Give a sale its title, tagline and description in both languages."""
-    Sale.objects.filter(pk=card.sale_id).update(title=english[0], title_zh=chinese[0])
     texts = {"tagline": english[1], "tagline_zh": chinese[1], "description": english[2], "description_zh": chinese[2]}
-    Product.objects.filter(slug=card.sku).update(**texts)
+    with transaction.atomic():
+        Sale.objects.filter(pk=card.sale_id).update(title=english[0], title_zh=chinese[0])
+        Product.objects.filter(slug=card.sku).update(**texts)
     return catalogue.find_sale(card.slug)
 
 

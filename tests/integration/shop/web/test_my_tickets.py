@@ -182,6 +182,7 @@ def person_with_a_past(new_card: Callable[..., SaleCard]) -> Iterator[Visitor]:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         # Their history is of no use here, and would take as long again.
+        cursor.execute("SET LOCAL lock_timeout = '60s'")  # other processes work on the table
         cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER USER")
         cursor.execute(
             MANY_ORDERS, {"sale_id": card.sale_id, "buyer": person.buyer, "count": PAST_ORDERS, "own": OWN_ORDERS}
@@ -216,5 +217,6 @@ def test_among_many_orders_of_others_the_page_is_quick(person_with_a_past: Visit
 
 def test_without_the_index_every_order_would_be_read(person_with_a_past: Visitor) -> None:
     with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL lock_timeout = '60s'")  # other processes work on the table
         cursor.execute("DROP INDEX order_with_units_by_buyer")
     assert "Index Scan Backward" not in orders_of_the_page(person_with_a_past).explain()
