@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from shop.models import Order, Sale
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.journeys.visits import PHONE, Visit, take_all
+from tests.journeys.visits import PHONE, Visit, take_all, wait_until_open
 from tests.support import road
 from tests.support.shopkeeping import let_holds_end, rewrite
 
@@ -229,6 +229,8 @@ def test_chinese_by_the_browsers_wish(open_sale: MakeSale, visit: OpenVisit) -> 
     one.see_sale(card)
     expect(one.page.locator("html")).to_have_attribute("lang", "zh-Hans")
     one.picture("zh-sale-scheduled")
+    expect(one.page.get_by_role("button", name="我要一件")).to_be_enabled()
+    wait_until_open(card)
     one.page.get_by_role("button", name="我要一件").click()
     one.page.wait_for_url("**/requests/**")
     one.sees_state("held")

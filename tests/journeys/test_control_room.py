@@ -243,6 +243,7 @@ def test_without_script_the_pages_say_the_same(open_sale: MakeSale, staff: Calla
     road.queue(card, "somebody")
     wait_until(lambda: number(manager, "held") == 1, what="it loads itself again")
     manager.page.get_by_role("link", name="Stop").click()
+    manager.page.wait_for_url(lambda url: "watch" not in url)
     manager.go(f"/admin/inventory/stock/live/?q={card.sku}")
     expect(manager.page.locator("[data-part=rows]")).to_contain_text(card.sku)
 

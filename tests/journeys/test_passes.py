@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Error, Route, expect
 
 from shop.sales.catalogue import SaleCard
-from tests.journeys.visits import PHONE, Visit, pictured_sales
+from tests.journeys.visits import PHONE, Visit, pictured_sales, wait_until_open
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import assert_books_balance
@@ -70,7 +70,9 @@ def test_the_pass_is_there_before_the_opening(locale: str, guarded_sale: MakeSal
     expect(ann.page.locator("[data-pass] input")).to_have_value(re.compile(r"^p\d+\.[\w-]{22}\.[\w-]{22}$"))
     ann.check_page()
     ann.picture(f"pass-ready-{locale}")
-    ann.page.locator("form.buy button:enabled").click()
+    expect(ann.page.locator("form.buy button")).to_be_enabled()
+    wait_until_open(card)
+    ann.page.locator("form.buy button").click()
     ann.page.wait_for_url("**/requests/**")
     ann.sees_state("held")
     assert_books_balance(card)
@@ -125,8 +127,8 @@ def test_a_spent_pass_is_replaced_by_the_page_itself(guarded_sale: MakeSale, per
     expect(ann.page.locator("[data-pass] input")).not_to_have_value("")
     expect(ann.page.locator("[data-pass] input")).not_to_have_value(first)
     # What another tab has spent is refused once, and the page makes another one.
-    ann.page.locator("[data-pass] input").evaluate("(input, text) => { input.value = text; }", first)
-    ann.page.locator("form.buy button").click()
+    press = "(input, text) => { input.value = text; document.querySelector('form.buy button').click(); }"
+    ann.page.locator("[data-pass] input").evaluate(press, first)
     ann.sees("A pass is needed here")
     ann.sees(READY["en-GB"])
     ann.page.locator("form.buy button").click()

@@ -62,6 +62,8 @@ USED_SHARE = 0.82
 SLOW_ASKS = 30
 # For what must last a while, and be looked at, on a machine that is busy.
 FAULT_SECONDS = 300.0
+# One slow ask among the few of a minute is near an alert; so long a calm minute and a quarter is waited for.
+CALM_SECONDS = 1500.0
 # Somebody has bought all the time, and no alert has fired or been about to.
 GREEN = "count_over_time(fairdrop:asks:rate1m[15s]) >= 10 unless on() count_over_time(ALERTS[15s])"
 
@@ -228,7 +230,7 @@ def missing(shop: Watched) -> list[str]:
     return [query for query in {*QUERIES, *RECORDED} - WITHOUT_TLS if not shop.values(query)]
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_green_flood_shows_everything_and_each_alert_fires_for_its_fault(
     watched: Watched, stores: OwnStores, new_sku: Callable[[], str]
 ) -> None:
@@ -251,7 +253,7 @@ def test_a_green_flood_shows_everything_and_each_alert_fires_for_its_fault(
         sell(watched, card.slug, times=4)
         return bool(watched.values(GREEN))
 
-    wait_until(green, timeout_seconds=FAULT_SECONDS, what=lambda: f"no alert near: {watched.ask('/api/v1/alerts')}")
+    wait_until(green, timeout_seconds=CALM_SECONDS, what=lambda: f"no alert near: {watched.ask('/api/v1/alerts')}")
     unpaid, unbooked = (ask_and_wait(watched, card) for _ in range(2))
     watched.inject(partial(leave_open, unpaid), "PaymentsLeftOpen")
     watched.inject(partial(rewrite, unbooked, state="expired"), "BooksDisagree")

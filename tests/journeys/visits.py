@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
+from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from shop.models import Product
@@ -61,6 +62,11 @@ def take_all(card: SaleCard) -> str:
     """Let somebody without a browser have the only unit before anybody who comes now; return their request id."""
     (name,) = road.queue(card, "holder-0000000000000000")
     return name
+
+
+def wait_until_open(card: SaleCard) -> None:
+    """Wait for the moment of a sale: on a busy machine a page's clock may be a little ahead of the shop's."""
+    wait_until(lambda: timezone.now() >= card.opens_at, what="the sale opens")
 
 
 @dataclass
