@@ -10,6 +10,7 @@ from itertools import count
 from secrets import token_hex
 from urllib.parse import urlsplit, urlunsplit
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connections
@@ -30,6 +31,11 @@ os.environ.setdefault("FAIRDROP_RESTORE_GRACE_SECONDS", "0")
 # A busy machine may keep a server from answering for a second; what a test freezes stays silent for longer than this.
 os.environ.setdefault("FAIRDROP_REDIS_TIMEOUT_SECONDS", "3")
 assert settings.DATABASES  # read now, so that pytest-django finds them configured
+# No example is wrong because the machine was slow.
+hypothesis.settings.register_profile(
+    "patient", parent=hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 _NUMBERS = count(1)
 MADE_SKUS: list[str] = []

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from psycopg.pq import TransactionStatus
+
 from inventory import redis
 from inventory.line import admission, writing
 from inventory.line.admission import Answer, Ask, SaleLine
@@ -20,6 +22,7 @@ from workers.settlement import Settlement, settle_batch
 from workers.settler import Settler
 
 BATCH = 500
+IN_TRANSACTION = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 # So long that a holder keeps its lock also while the machine stands still; and how long a settler's lives here.
 LOCK_TTL_MS, SETTLER_LOCK_TTL_MS = 60_000, 20_000
 
@@ -112,10 +115,12 @@ def figures(*, available: int = 0, held: int = 0, version: int) -> StockFigures:
 
 @contextmanager
 def own_connection() -> Iterator[Connection]:
-    """Open a worker's connection for the length of a block."""
+    """Open a worker's connection for the length of a block; what it has locked is free when the block has ended."""
     connection = connect()
     try:
         yield connection
+        if connection.info.transaction_status in IN_TRANSACTION:
+            connection.execute("ROLLBACK")  # the server frees nothing of a closed connection before it looks
     finally:
         connection.close()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.support.waiting import PATIENCE_SECONDS
 from workers.embedded import places, postgres
 from workers.embedded.binaries import postgres_folder
 from workers.embedded.server import Server
@@ -51,6 +52,7 @@ def test_below_a_closed_folder_it_starts_and_opens_nothing(closed: Path, monkeyp
     data_dir.mkdir(mode=0o700, parents=True)
     before = modes(data_dir)
     with postgres.start_postgres(data_dir) as server:
+        server.child.stop_timeout_seconds = PATIENCE_SECONDS  # what it leaves behind would be in the next one's way
         run(server, "CREATE TABLE kept (n int)")
     with postgres.start_postgres(data_dir) as server:  # again, with the data of before
         assert run(server, "SELECT n FROM kept") == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -63,10 +63,14 @@ def test_one_id_leads_from_the_answer_to_the_lines_of_every_worker(
 ) -> None:
     web, card = shop
     name = web.ask(card.slug, web.new_buyer()).headers["x-request-id"]
-    with worker("settler", process_environment, tmp_path) as line_of:
-        with stock_in_use(card):
+    # The stock is in use before the settler is there, and no longer as soon as the settler has said so.
+    with ExitStack() as in_use:
+        in_use.enter_context(stock_in_use(card))
+        with worker("settler", process_environment, tmp_path) as line_of:
             line_of("settle_retry", name)
-        wait_until(lambda: Order.objects.filter(request_id=name, state="held").exists(), what="it is held")
+            in_use.close()
+            is_held = Order.objects.filter(request_id=name, state="held")
+            wait_until(is_held.exists, what="it is held")
     # A provider that only this payment has, and that does not answer: no other one is asked first.
     payment, old = begin(name), Now() - timedelta(minutes=10)
     Payment.objects.filter(pk=payment.pk).update(provider="away", created_at=old, changed_at=old)

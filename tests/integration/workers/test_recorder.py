@@ -46,6 +46,12 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "EVERY_SECONDS", 0.0)
 
 
+@pytest.fixture(autouse=True)
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no decision be too old to count."""
+    monkeypatch.setattr(speed, "SPEED_SECONDS", 3600)
+
+
 def samples(card: SaleCard) -> list[SaleSample]:
     return list(SaleSample.objects.filter(sale_id=card.sale_id).order_by("since"))
 
@@ -76,7 +82,8 @@ def test_it_records_while_nobody_looks(card: SaleCard, eager: None) -> None:
     assert second
 
 
-def test_a_sale_that_rests_costs_one_row(card: SaleCard, eager: None) -> None:
+def test_a_sale_that_rests_costs_one_row(card: SaleCard, eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "GAP", timedelta(hours=1))
     worker = Recorder(redis.connect())
     for _ in range(6):
         worker.work_once()
@@ -87,6 +94,7 @@ def test_a_sale_that_rests_costs_one_row(card: SaleCard, eager: None) -> None:
 
 def test_of_several_recorders_one_writes(card: SaleCard, eager: None) -> None:
     with road.own_connection() as other, other.transaction():
+        other.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         other.execute("SELECT pg_advisory_xact_lock(%s, 0)", [TwoKeyAdvisoryLock.RECORDER])
         assert Recorder(redis.connect()).work_once() == 0
     assert samples(card) == []
@@ -94,7 +102,8 @@ def test_of_several_recorders_one_writes(card: SaleCard, eager: None) -> None:
     assert len(samples(card)) == 1
 
 
-def test_its_time_has_to_have_come(card: SaleCard) -> None:
+def test_its_time_has_to_have_come(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "EVERY_SECONDS", 3600.0)
     worker = Recorder(redis.connect())
     assert worker.work_once() >= 1
     assert worker.work_once() == 0

@@ -14,7 +14,7 @@ from inventory.exceptions import RedisUnavailable
 from inventory.telemetry import measures
 from inventory.telemetry.measures import MAX_NODES, STORE_ERRORS, note_store_errors
 from tests.integration.workers.test_metrics_ports import samples
-from tests.support.crashes.worker_shop import worker_process
+from tests.support.crashes.worker_shop import PATIENT_WORKER, worker_process
 from tests.support.servers.server_matrix import address_of, cluster_of_three
 from tests.support.shopkeeping import fill_line, make_sale, shop_of
 from tests.support.waiting import wait_until
@@ -36,7 +36,7 @@ def test_a_worker_counts_the_calls_that_its_store_does_not_answer(
     port, closed = free_port(), free_port()
     nowhere = f"redis://127.0.0.1:{closed}" if store == "redis" else f"postgres://nobody@127.0.0.1:{closed}/none"
     environment = {**process_environment, variable: nowhere, "FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{port}"}
-    with worker_process(worker, environment, folder=tmp_path):
+    with worker_process(worker, environment, folder=tmp_path, program=("-c", PATIENT_WORKER)):
         wait_until(lambda: samples(port).get(f"{NAME}{{,{store}}}", 0) >= 2, what="its errors are counted")
         other = {"redis": "postgresql", "postgresql": "redis"}[store]
         assert samples(port)[f"{NAME}{{,{other}}}"] == 0
@@ -48,7 +48,7 @@ def test_a_worker_counts_the_calls_that_its_store_does_not_answer(
 
 def test_the_server_of_a_cluster_that_was_killed_is_named(process_environment: dict[str, str], tmp_path: Path) -> None:
     with cluster_of_three(tmp_path) as nodes, shop_of({**process_environment, "REDIS_URL": address_of(nodes)}):
-        client = redis.connect(timeout_seconds=0.5)
+        client = redis.connect(timeout_seconds=60)
         # A key of each server.
         keys = {redis.node_of(client, f"key-{number}"): f"key-{number}" for number in range(100)}
         assert len(keys) == 3

@@ -21,7 +21,7 @@ from tests.support.paying import begin, happen, hear, hold
 from tests.support.servers.collector import Collector, Silent, collecting
 from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import make_sale
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -114,6 +114,7 @@ def test_a_payment_and_a_press_without_script_are_in_the_trace_too(
     monkeypatch: pytest.MonkeyPatch, new_sku: Callable[[], str], quiet_notices: None
 ) -> None:
     card = make_sale(new_sku(), units=2)
+    monkeypatch.setattr(traces, "END_SECONDS", PATIENCE_SECONDS)
     with collecting() as collector:
         trace_this_process(monkeypatch, collector.environment)
         name = ask(card, buyer="a-buyer", quantity=1, idempotency_key="page").request_id
@@ -151,9 +152,12 @@ def test_every_process_traces_the_same_part_of_the_requests(
         asked = dict(ask_for_one(web, card.slug) for _ in range(BUYERS))
         for name, buyer in asked.items():
             wait_until(lambda name=name, buyer=buyer: is_decided(web, name, buyer), what="all are decided")
-    # The half whose ids say so; both processes have ended and sent what they had.
-    half = {name for name in asked if ids_of(name)[0] & (2**64 - 1) < 2**63}
-    assert 0 < len(half) < BUYERS
+        # The half whose ids say so.
+        half = {name for name in asked if ids_of(name)[0] & (2**64 - 1) < 2**63}
+        assert 0 < len(half) < BUYERS
+        for name in half:
+            trace_with(collector, name, "ask", "settle")
+    # Both processes have ended and sent what they had.
     for span in ("ask", "settle"):
         traced = {each.about["fairdrop.request_id"] for each in collector.kept if each.name == span}
         assert traced & asked.keys() == half  # the settler may decide what another test has left in line
@@ -197,6 +201,8 @@ def test_without_a_collector_nothing_of_it_is_imported(
         with web_process(environment, folder=tmp_path, program=("-c", NOTING, str(note))) as web:
             wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
             ask_for_one(web, card.slug)
+            if is_named:
+                wait_until(lambda: collector.kept, what="it has sent something")
     imported = json.loads(note.read_text())
     assert bool(imported) is is_named
     assert bool(collector.kept) is is_named

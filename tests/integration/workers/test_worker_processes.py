@@ -12,6 +12,7 @@ import pytest
 from inventory import heartbeats, reconcile_requests, redis
 from inventory.heartbeats import Worker, workers
 from inventory.redis import keys
+from tests.support.crashes.worker_shop import PATIENT_WORKER
 from tests.support.road import run
 from tests.support.servers.shop_processes import ROOT
 from tests.support.shopkeeping import make_sale
@@ -26,7 +27,7 @@ def worker(name: str, environment: Mapping[str, str], folder: Path) -> Iterator[
     """Run one worker process until the end of the block."""
     child = ChildProcess(
         name=name,
-        arguments=[sys.executable, "manage.py", "run_worker", name],
+        arguments=[sys.executable, "-c", PATIENT_WORKER, "run_worker", name],
         environment=environment,
         folder=ROOT,
         log_path=folder / f"{name}.log",

@@ -21,13 +21,28 @@ from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 from workers.management.commands.reconcile import run
 
+# Works, and takes no Redis for one that is away because the machine stopped it for a moment.
+PATIENT_WORKER = """
+import runpy, sys
+import shop.wsgi
+from workers.management.commands import run_worker
+run_worker.BEAT_TIMEOUT_SECONDS = run_worker.CLOCK_TIMEOUT_SECONDS = run_worker.LOOK_TIMEOUT_SECONDS = 60
+sys.argv[0] = "manage.py"
+runpy.run_path("manage.py", run_name="__main__")
+"""
+
 
 @contextmanager
 def worker_process(
-    worker: str, environment: Mapping[str, str], *, folder: Path, name: str = ""
+    worker: str,
+    environment: Mapping[str, str],
+    *,
+    folder: Path,
+    name: str = "",
+    program: Sequence[str] = ("manage.py",),
 ) -> Iterator[ChildProcess]:
-    """Run `manage.py run_worker <worker>` with its log in `folder`."""
-    command = [sys.executable, "manage.py", "run_worker", worker]
+    """Run `manage.py run_worker <worker>` with its log in `folder`; program: what Python runs instead of manage.py."""
+    command = [sys.executable, *program, "run_worker", worker]
     with running_process(name or worker, command, environment=environment, folder=folder) as child:
         yield child
 
