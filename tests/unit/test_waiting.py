@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.support.waiting import (
+    REST_SECONDS,
     TRIES,
     Timed,
     assert_quickest_within,
@@ -62,6 +63,8 @@ def test_a_probe_that_is_kept_waiting_says_so() -> None:
     before = sys.getswitchinterval()
 
     def hoard() -> None:
+        for _ in range(5):  # first the probe is let to its work
+            time.sleep(REST_SECONDS)
         sys.setswitchinterval(30.0)
         ends = time.thread_time() + 0.3
         while time.thread_time() < ends:

@@ -104,6 +104,7 @@ def test_answers_keep_their_order_under_pipelining(web: Running, first: str) -> 
             connection.recv(1)  # the first is unanswered, and so is everything after it
         connection.settimeout(SECONDS)
         web.application.release.set()
+        wait_until(lambda: first == "/slow?1" or len(web.application.held) == 1, what="it is held")
         web.application.answer_held()
         connection.shutdown(socket.SHUT_WR)
         found = [each.split()[1] for each in bodies(read_to_end(connection))]
@@ -145,6 +146,8 @@ def test_a_reader_who_does_not_read_is_not_read_from(web: Running) -> None:
             connection.sendall((get("/long?60000") + get("/hot?1")) * 1_000_000)  # far more than the kernel keeps
         (held,) = wait_for_connections(web, 1)
         assert web.between_turns(lambda: len(held.rest)) <= READ_BYTES
+        # The sender may have given up while the machine stood still, before the server had filled its buffers.
+        wait_until(lambda: web.between_turns(lambda: held.flow.write_paused), what="the server waits for the reader")
         served = len(web.application.served)
         time.sleep(0.3)
         assert len(web.application.served) == served
@@ -258,6 +261,7 @@ def test_who_only_stops_sending_still_gets_the_answer(web: Running, path: str) -
         connection.shutdown(socket.SHUT_WR)
         time.sleep(0.2)
         web.application.release.set()
+        wait_until(lambda: path == "/slow?1" or len(web.application.held) == 1, what="it is held")
         web.application.answer_held()
         assert [each.split()[1] for each in bodies(read_to_end(connection))] == [b"1", b"2"]
 

@@ -5,7 +5,7 @@ Each test has a SKU of its own, on each kind of Redis.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
@@ -22,6 +22,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 NEVER, PAST, LATER = 0, 1, 4_000_000_000_000_000
+# How soon a sale is everybody's: the later ones are for a machine on which the first moment is over at the first press.
+SOON_SECONDS = (0.3, 3, 30)
 
 
 @pytest.fixture
@@ -53,7 +55,18 @@ def test_who_lacks_something_is_let_in_once_the_sale_is_everybodys(card: SaleCar
 
 def test_the_moment_is_that_of_the_lines_clock(card: SaleCard) -> None:
     """Somebody presses without end: the first that is let in has a place of that moment or after it."""
-    public_us, numbers = int((time.time() + 0.3) * 1_000_000), count()
+    numbers = count()
+    for until_public in SOON_SECONDS:
+        public_us = int((time.time() + until_public) * 1_000_000)
+        answers = answers_until_in(card, numbers, public_us=public_us)
+        if len(answers) > 1:
+            break
+    assert {each.code for each in answers[:-1]} == {Code.CODE_REQUIRED}
+    assert answers[-1].seq >= public_us
+
+
+def answers_until_in(card: SaleCard, numbers: Iterator[int], *, public_us: int) -> list[Answer]:
+    """Let one new buyer after the other press; return their answers up to the first that is let in."""
     answers: list[Answer] = []
 
     def is_in() -> bool:
@@ -61,8 +74,7 @@ def test_the_moment_is_that_of_the_lines_clock(card: SaleCard) -> None:
         return answers[-1].code == Code.ADMITTED
 
     wait_until(is_in)
-    assert {each.code for each in answers[:-1]} == {Code.CODE_REQUIRED}
-    assert answers[-1].seq >= public_us
+    return answers
 
 
 def test_a_refused_request_changes_nothing_and_spends_nothing(card: SaleCard) -> None:

@@ -32,6 +32,8 @@ from tests.support.waiting import PATIENCE_SECONDS, TRIES, assert_waits_at_most,
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 FORK = multiprocessing.get_context("fork")
 TTL_MS = 120_000
+# How much longer a waiter of a row stays noted: for a machine that stands still for longer than a note lives.
+NOTE_MS = 60_000
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +74,12 @@ class Row:
     def _take_turn(self, number: int, interval: float) -> None:
         lock = a_lock(self._name, fair=self._fair)
         ask = lock._ask
-        lock._ask = lambda **call: (next(self.asked[number]), ask(**call))[1]  # type: ignore[method-assign]
+
+        def ask_and_count(*, wait_ms: int, nonce: str) -> tuple[int, str, int]:
+            next(self.asked[number])
+            return ask(wait_ms=wait_ms and wait_ms + NOTE_MS, nonce=nonce)
+
+        lock._ask = ask_and_count  # type: ignore[method-assign]
         if lock.acquire(timeout_seconds=PATIENCE_SECONDS, wait_interval_seconds=interval):
             self.entered.append(number)
             lock.release()
@@ -86,6 +93,17 @@ class Row:
         for thread in self._threads:
             thread.join(timeout=2 * PATIENCE_SECONDS)
         return self.entered
+
+
+def leaves_late(leave: Callable[[WaitingPlace], None]) -> Callable[[WaitingPlace], None]:
+    """Return a leave that lets the server end the wait first: a call that is cut before is not counted."""
+
+    def wait_and_leave(place: WaitingPlace) -> None:
+        if place._connection is not None:
+            place._connection.can_read(timeout=PATIENCE_SECONDS)
+        leave(place)
+
+    return wait_and_leave
 
 
 def never_keeps(wait: Callable[..., str | None]) -> Callable[..., str | None]:
@@ -214,6 +232,7 @@ def test_who_waits_is_blocked_and_does_not_poll(
     """The control has no way to block: it asks again and again."""
     if not blocking:
         monkeypatch.setattr("inventory.locks.lock.wait_for_signal", refuse)
+    monkeypatch.setattr(WaitingPlace, "leave", leaves_late(WaitingPlace.leave))
     holder, asked = a_lock(new_sku()), count()
     assert holder.acquire()
     waiter = a_lock(holder.name)

@@ -157,7 +157,7 @@ def test_after_giving_back_the_lock_no_longer_counts_as_ours(make_lock: Callable
 def test_a_lock_that_nobody_renews_ends_by_itself(make_lock: Callable[..., Lock]) -> None:
     """The control of the next test: without its watchdog a hold is over after its TTL."""
     ann, bob = make_lock(ttl_ms=500), make_lock()
-    assert ann.acquire()
+    wait_until(ann.acquire)
     if ann.hold:  # on a machine that stood still it may be over already
         WATCHDOG.remove(ann.hold)
     wait_until(bob.acquire)
@@ -173,7 +173,7 @@ def test_the_watchdog_keeps_a_lock_beyond_its_ttl(make_lock: Callable[..., Lock]
 def outlives_its_ttl(make_lock: Callable[..., Lock], *, ttl_ms: int) -> bool:
     """Hold a lock for twice its life, and say whether nobody else could have it."""
     ann, bob = make_lock(ttl_ms=ttl_ms), make_lock()
-    assert ann.acquire()
+    wait_until(ann.acquire)
     ends = time.monotonic() + 2 * ttl_ms / 1000
     taken = wait_until(lambda: bob.acquire() or (time.monotonic() > ends and "nobody"))
     kept = taken == "nobody" and ann.is_locking(remote=True)
@@ -194,7 +194,7 @@ def test_renewal_never_makes_a_lock_anew(make_lock: Callable[..., Lock]) -> None
 
 def test_a_lock_taken_away_is_noticed_and_left_to_its_new_holder(make_lock: Callable[..., Lock]) -> None:
     ann, bob = make_lock(ttl_ms=1000), make_lock(ttl_ms=60_000)
-    assert ann.acquire()
+    wait_until(ann.acquire)
     run(("DEL", keys.lock(ann.name)))
     assert bob.acquire()
     assert ann.lost.wait(timeout=120)

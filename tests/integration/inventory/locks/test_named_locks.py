@@ -175,8 +175,8 @@ def is_kept_as_promised(kept: str, control: str, *, life: int) -> bool:
 
     False also when nobody had time to look.
     """
-    assert named.lock(control, expire=life)
-    assert named.lock(kept, expire=life)
+    wait_until(lambda: named.lock(control, expire=life))
+    wait_until(lambda: named.lock(kept, expire=life))
     promised_until = time.monotonic() + 6 * life
     if not named.expire(kept, 6 * life):
         return False

@@ -21,12 +21,13 @@ from inventory.locks.watchdog import WATCHDOG
 from inventory.queues.queue import MAX_PER_CALL, Queue, queue_keys
 from inventory.redis import keys
 from tests.support.road import held_lock, run
-from tests.support.waiting import wait_until
+from tests.support.waiting import assert_waits_at_most, wait_until
 
 FORK = multiprocessing.get_context("fork")
 RECOVERERS = 8
 TASKS = 40
 DEEP = 100_000
+ROUNDS = 5
 
 
 @pytest.fixture
@@ -47,16 +48,17 @@ def test_live_work_longer_than_the_life_of_a_lock_is_not_handed_out_again(queue:
     """Q2. The control is a lock that nobody renews: then somebody else is given the batch."""
     queue.enqueue(["long-work"])
     # Renewed it lives for longer than the machine stands still now and then.
-    ttl_ms = 12_000 if renewed else 1500
-    worker = Lock(redis.connect(), queue.name, ttl_ms=ttl_ms)
+    life_ms = 12_000 if renewed else 1500
+    worker = Lock(redis.connect(), queue.name, ttl_ms=life_ms if renewed else 60_000)
     other = Lock(redis.connect(), queue.name, ttl_ms=60_000)
     assert worker.acquire()
     assert worker.hold
-    began = worker.hold.since
     assert queue.take(token=worker.token, call=1, batch=9).tasks
     if not renewed:
         WATCHDOG.remove(worker.hold)
-    wait_until(lambda: time.monotonic() > began + ttl_ms * 5 / 4000)
+        run(("PEXPIRE", keys.lock(queue.name), life_ms))  # short only now: the batch had to be taken within it
+    over_at = time.monotonic() + life_ms * 5 / 4000
+    wait_until(lambda: time.monotonic() > over_at)
     assert other.acquire() is not renewed
     if renewed:
         assert queue.settle(["long-work"], token=worker.token) == 1
@@ -122,6 +124,15 @@ def seconds_of(call: Callable[[], object], *, times: int = 15) -> float:
     return shortest
 
 
+def seconds_at_best(call: Callable[[], object]) -> float:
+    """Return the same of several rounds with rests between, so that no busy while of the machine meets them all."""
+    shortest = float("inf")
+    for _ in range(ROUNDS):
+        shortest = min(shortest, seconds_of(call, times=5))
+        time.sleep(0.2)
+    return shortest
+
+
 def test_a_claim_costs_the_same_at_any_depth(queue: Queue) -> None:
     """Q11. The control is a claim that reads the whole queue, and shows what depth would cost."""
     calls = iter(range(1, 1000))
@@ -136,12 +147,11 @@ def test_a_claim_costs_the_same_at_any_depth(queue: Queue) -> None:
         assert run(("ZRANGE", keys.queue_waiting(queue.name), 0, -1))[0]
 
     queue.enqueue(ids(1000))
-    shallow, shallow_careless = seconds_of(claim), seconds_of(careless_claim)
+    shallow, shallow_careless = seconds_at_best(claim), seconds_at_best(careless_claim)
     for first in range(1000, DEEP, MAX_PER_CALL):
         queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
-    deep, deep_careless = seconds_of(claim), seconds_of(careless_claim, times=5)
-    assert deep < 10 * shallow
-    assert deep_careless > 10 * shallow_careless
+    assert_waits_at_most(10 * shallow, lambda: seconds_of(claim))
+    assert seconds_of(careless_claim, times=5) > 10 * shallow_careless
 
 
 def test_a_deep_queue_costs_the_others_nothing(queue: Queue, new_sku: Callable[[], str]) -> None:
@@ -155,12 +165,15 @@ def test_a_deep_queue_costs_the_others_nothing(queue: Queue, new_sku: Callable[[
     def claim_by_looking_through_all() -> None:
         assert [run(("ZRANGE", keys.queue_waiting(each.name), 0, -1)) for each in (queue, other)]
 
-    alone, alone_looking = seconds_of(claim), seconds_of(claim_by_looking_through_all)
+    def claim_alongside() -> float:
+        other.enqueue(ids(1000))  # again what was taken before
+        return seconds_of(claim)
+
+    alone, alone_looking = seconds_at_best(claim), seconds_at_best(claim_by_looking_through_all)
     for first in range(0, DEEP, MAX_PER_CALL):
         queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
-    alongside, beside_looking = seconds_of(claim), seconds_of(claim_by_looking_through_all, times=5)
-    assert alongside < 10 * alone
-    assert beside_looking > 10 * alone_looking
+    assert_waits_at_most(10 * alone, claim_alongside)
+    assert seconds_of(claim_by_looking_through_all, times=5) > 10 * alone_looking
     run(("SREM", keys.queues(), other.name), *(("DEL", key) for key in queue_keys(other.name)))
 
 

@@ -55,13 +55,13 @@ def test_a_place_outlives_the_primary_and_the_killed_one_comes_back_as_a_replica
     wish = ask(card, "ann")
     (place,) = wait_until(lambda: told(card, wish), what="a place is told")
     assert place.code in (Code.ADMITTED, Code.KNOWN_BEFORE + ord("q"))
-    assert healthy(servers)
+    wait_until(lambda: healthy(servers), what="a worker is healthy")
     killed = servers.primary()
     servers.kill(killed)
     heir = wait_until(lambda: (name := servers.primary()) != killed and name, what="another one is the primary")
     (again,) = wait_until(lambda: told(card, wish), what="the new primary answers")
     assert (again.code, again.seq) == (Code.KNOWN_BEFORE + ord("q"), place.seq)
-    assert healthy(servers)
+    wait_until(lambda: healthy(servers), what="a worker is healthy")
     servers.start(killed)
     wait_until(lambda: servers.is_ready() and servers.follows(killed), what="the killed one is a replica")
     assert servers.primary() == heir
@@ -76,7 +76,7 @@ def test_a_place_outlives_the_primary_and_the_killed_one_comes_back_as_a_replica
 def test_the_control_without_a_majority_of_sentinels_nobody_takes_over(servers: ComposeServers) -> None:
     primary, lonely = servers.primary(), SENTINELS[-1]
     servers.kill(*SENTINELS[:-1])
-    assert healthy(servers)
+    wait_until(lambda: healthy(servers), what="a worker is healthy")
     servers.kill(primary)
     # By the Sentinel's own clock: three times as long as would have been enough.
     wait_until(lambda: down_ms(servers, lonely) >= 15_000, what="the Sentinel has missed the primary for long")

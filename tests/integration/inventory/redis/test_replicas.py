@@ -43,7 +43,8 @@ def url(servers: Watched, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def card(url: str, shop_database: None, new_sku: Callable[[], str]) -> Iterator[SaleCard]:
-    with override_settings(REDIS_URL=url, REDIS_REPLICAS=1):
+    # The server waits for a replica half as long as we wait for the server: a stall must fit into the other half.
+    with override_settings(REDIS_URL=url, REDIS_REPLICAS=1, REDIS_TIMEOUT_SECONDS=10):
         yield make_sale(new_sku(), units=20)
 
 
