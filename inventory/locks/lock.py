@@ -92,7 +92,8 @@ class Lock(AnyLock):
             began = time.monotonic()
             give_up_at = math.inf if timeout_seconds is None else began + timeout_seconds
             longest_block = min(wait_interval_seconds, MAX_BLOCK_SECONDS)
-            taken, tries, waiters = self._acquire_until(give_up_at if blocking else began, longest_block=longest_block)
+            until = give_up_at if blocking else began
+            taken, tries, waiters = self._acquire_until(until, since=began, longest_block=longest_block)
         finally:
             self._taking.release()
         if taken:
@@ -103,13 +104,15 @@ class Lock(AnyLock):
         WATCHDOG.attend(self.renewed_with)
         return False
 
-    def _acquire_until(self, give_up_at: float, *, longest_block: float) -> tuple[bool, int, int]:
-        """Try until `give_up_at`; return whether it is ours, how many tries it took, how many waited at the last."""
+    def _acquire_until(self, give_up_at: float, *, since: float, longest_block: float) -> tuple[bool, int, int]:
+        """Try until `give_up_at`; return whether it is ours, how many tries it took, how many waited at the last.
+
+        since: when the first try begins; the lease of each counts from before its call.
+        """
         nonce, tries, waiters, place = "", 0, 0, None
         try:
             while True:
                 tries += 1
-                since = time.monotonic()  # the lease counts from before the call
                 left = max(0.0, give_up_at - since)
                 block = min(left, longest_block)
                 # Noted for a second more than this wait: a waiter that died is soon forgotten (L14).
@@ -126,6 +129,7 @@ class Lock(AnyLock):
                 pause = 0.0 if taken else int(value) / 1000 + _jitter()
                 seconds = min(block, give_up_at - time.monotonic(), pause)
                 nonce = self._wait(seconds, place=place, give_up_at=give_up_at)
+                since = time.monotonic()
         finally:
             if place is not None:
                 self._stop_waiting(place)
