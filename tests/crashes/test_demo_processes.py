@@ -8,6 +8,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -23,7 +24,7 @@ from tests.support.crashes.demo_run import (
     wait_for,
 )
 from tests.support.http_calls import Caller
-from tests.support.waiting import assert_waits_at_most, wait_until
+from tests.support.waiting import TRIES, Timed, assert_quickest_within, timed, wait_until
 from workers.demo import run as demo
 from workers.embedded.server import free_port
 
@@ -105,15 +106,20 @@ def test_killed_children_come_back_and_a_second_demo_is_refused() -> None:
 def test_the_shop_is_away_for_five_seconds_at_most_whatever_is_killed() -> None:
     """Also when it was killed before: pauses grow to two seconds only. The control: a dead web process is missed."""
     with demo_running() as run:
-        away: dict[str, list[float]] = {pattern: [] for pattern in (SETTLER, VALKEY, POSTGRES, WEB)}
+        for pattern in (SETTLER, VALKEY, POSTGRES, WEB):
+            assert_soon_back(run, pattern)
+        wait_until(lambda: kill_and_look(run, WEB).missed, what="a dead web process is missed")
 
-        def kill(pattern: str) -> float:
-            away[pattern].append(seconds_away(run, pattern))
-            return away[pattern][-1]
 
-        for pattern in away:
-            assert_waits_at_most(AWAY_SECONDS, partial(kill, pattern))
-        assert min(away[WEB]) > min(away[SETTLER])
+def assert_soon_back(run: DemoRun, pattern: str) -> None:
+    """Kill a child until the shop once answers again in time; when it never does, a busy machine is no proof."""
+    took: list[Timed] = []
+    while len(took) < TRIES:
+        away, whole = timed(partial(kill_and_look, run, pattern))
+        if away.seconds < AWAY_SECONDS:
+            return
+        took.append(Timed(away.seconds, whole.lost_seconds))
+    assert_quickest_within(AWAY_SECONDS, took)
 
 
 def test_the_editions_outlive_their_database() -> None:
@@ -135,11 +141,18 @@ def test_the_editions_outlive_their_database() -> None:
         wait_until(lambda: _has_another(run, EDITIONS, editions), what="there are editions again")
 
 
-def seconds_away(run: DemoRun, pattern: str) -> float:
-    """Kill a child; return the longest time without an answer until it is back and the shop answers."""
+class Away(NamedTuple):
+    """The longest time without an answer, and how many calls got none."""
+
+    seconds: float
+    missed: int
+
+
+def kill_and_look(run: DemoRun, pattern: str) -> Away:
+    """Kill a child; return how the shop was away until it is back and the shop answers."""
     killed = run.child(pattern)
     killed.kill()
-    longest, answered_at, deadline = 0.0, time.monotonic(), time.monotonic() + END_SECONDS
+    missed, longest, answered_at, deadline = 0, 0.0, time.monotonic(), time.monotonic() + END_SECONDS
     is_back = False
     while not is_back:
         assert time.monotonic() < deadline, "it did not come back"
@@ -147,8 +160,10 @@ def seconds_away(run: DemoRun, pattern: str) -> float:
         if answers(run.port):
             longest, answered_at = max(longest, time.monotonic() - answered_at), time.monotonic()
             is_back = has_another
+        else:
+            missed += 1
         time.sleep(LOOK_SECONDS)
-    return longest
+    return Away(longest, missed)
 
 
 def _has_another(run: object, pattern: str, killed: psutil.Process) -> bool:

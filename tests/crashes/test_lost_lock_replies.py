@@ -327,8 +327,7 @@ def until_heard(call: Callable[[], bool]) -> bool | None:
 
 
 def test_silence_in_the_middle_of_a_wait_is_told_in_time(road: Road) -> None:
-    client = redis.connect(timeout_seconds=SILENCE_SECONDS)
-    lock, other = (Lock(client, road.card.sku, ttl_ms=60_000) for _ in range(2))
+    lock, other = a_lock(road), a_lock(road)
     assert lock.acquire()
     with ThreadPoolExecutor(1) as pool:
         result = pool.submit(other.acquire, timeout_seconds=600)

@@ -137,7 +137,7 @@ def test_what_redis_says_was_held_before_the_fall_is_held_after_it(shop: Shop) -
 
 def test_the_process_lives_without_postgres_and_says_that_it_is_not_ready(shop: Shop) -> None:
     buyer, name = ask(shop)
-    assert shop.web.get("/readyz").status == 200
+    wait_until(lambda: shop.web.get("/readyz").status == 200, what="the shop is ready")
     shop.postgres.stop_at_once()
     wanted = (503, {"redis": True, "database": False})
     wait_until(lambda: ((ready := shop.web.get("/readyz")).status, ready.json()["stores"]) == wanted)

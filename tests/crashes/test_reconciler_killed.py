@@ -14,6 +14,7 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.fault_injection import EXPIRER_POINTS, RECONCILER_POINTS
@@ -174,7 +175,8 @@ def assert_ended_once(card: SaleCard, names: list[str]) -> None:
     assert sorted(releases) == sorted(names)
     events = OrderEvent.objects.filter(order__in=orders, to_state="expired", actor="expirer")
     assert sorted(events.values_list("order__request_id", flat=True)) == sorted(names)
-    counts = assert_books_balance(card)
+    with override_settings(LOCK_TTL_MS=600_000):  # no settler runs: a line may wait so long with units free
+        counts = assert_books_balance(card)
     assert (counts["available"], counts["held"]) == (len(names), UNITS - len(names))
     assert drifts(card.slug) == []
 

@@ -21,7 +21,8 @@ from tests.support.shopkeeping import shop_of
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
 
 # So many that a reconciler takes several seconds for them, however fast the machine: it rests between its pages.
-ORDERS = 30_000
+# In the control enough are left as well when the machine stands still before the stop is asked for.
+ORDERS, ORDERS_OF_CONTROL = 30_000, 90_000
 SECONDS = 1.0
 LISTENING, DEAF = ["manage.py", "run_worker", "reconciler"], ["-m", "tests.support.crashes.deaf_reconciler"]
 
@@ -33,10 +34,10 @@ def stores(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture
-def sku(stores: OwnStores, shop_database: None) -> Iterator[str]:
-    """Return a SKU with ORDERS orders and their records."""
+def sku(stores: OwnStores, shop_database: None, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return a SKU with ORDERS orders, or as many as the test asks for, and their records."""
     with shop_of(stores.environment):
-        yield fill_books(f"full-{token_hex(4)}", orders=ORDERS).sku
+        yield fill_books(f"full-{token_hex(4)}", orders=getattr(request, "param", ORDERS)).sku
 
 
 def pages_read() -> int:
@@ -75,6 +76,7 @@ def test_a_stop_amid_many_orders_is_obeyed_within_a_second(
     assert state_of(sku) == reconcile_requests.ASKED  # the next one begins it again
 
 
+@pytest.mark.parametrize("sku", [ORDERS_OF_CONTROL], indirect=True)
 def test_one_that_does_not_hear_the_stop_compares_to_the_end(
     sku: str, seconds_to_stop: Callable[[list[str]], float]
 ) -> None:

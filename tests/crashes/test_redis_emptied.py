@@ -20,6 +20,7 @@ from loadtest.run.public_logs import check_log
 from loadtest.shop_api import ShopApi
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
+from tests.support.crashes.fault_shop import unguarded_settler
 from tests.support.crashes.ticket_crowd import Client, TicketCrowd
 from tests.support.crashes.worker_shop import WorkerShop, drifts, own_stores, wake, worker_shop
 from tests.support.http_calls import Caller
@@ -239,14 +240,14 @@ def test_what_is_committed_while_redis_is_empty_is_known_once_it_is_primed(
 ) -> None:
     """Its settler was frozen before its COMMIT; its lock, its flight and its line were gone when it woke up."""
     fill_line(card, buyers=20)
-    victim = shop.start("settler", name="victim", fault="in_transaction:stop:2")
-    shop.wait_until_struck(victim, "in_transaction")
-    empty(shop)
-    wait_until(is_gate_waiting, what="the gate primes the sale, and waits for the stock's row")
-    assert not priming.is_primed(redis.connect(), card.sku)
-    wake(victim)
-    wait_until(lambda: Order.objects.filter(sale_id=card.sale_id).count() == 8)
-    victim.stop()
+    fault = "in_transaction:stop:2"
+    with unguarded_settler("idle timeout", shop.environment, folder=shop.folder, fault=fault, name="victim") as victim:
+        victim.wait_until_it_reaches("in_transaction")
+        empty(shop)
+        wait_until(is_gate_waiting, what="the gate primes the sale, and waits for the stock's row")
+        assert not priming.is_primed(redis.connect(), card.sku)
+        wake(victim.process)
+        wait_until(lambda: Order.objects.filter(sale_id=card.sale_id).count() == 8)
     wait_until(lambda: priming.is_primed(redis.connect(), card.sku), what="the gate primes the sale")
     assert [each for each in drifts(card.slug) if each["kind"] == "unknown_order"] == []
     names = list(Order.objects.filter(sale_id=card.sale_id).values_list("request_id", flat=True))

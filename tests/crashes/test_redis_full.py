@@ -136,7 +136,7 @@ def assert_refused(shop: Shop) -> None:
     newcomer = shop.web.new_buyer()
     for answer in (shop.web.ask(shop.card.slug, newcomer), press(shop.web, shop.card, newcomer)):
         assert (answer.status, int(answer.headers["retry-after"]) >= 1) == (503, True), answer
-    assert shop.web.get("/readyz").status == 200
+    wait_until(lambda: shop.web.get("/readyz").status == 200, what="it is ready all the same")
     assert shop.web.ask(shop.card.slug, newcomer).json()["code"] == "unavailable"
     assert "redis_full" in (shop.folder / "web.log").read_text()
     with pytest.raises(MemoryFull):

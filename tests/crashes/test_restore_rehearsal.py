@@ -112,7 +112,7 @@ def test_a_standby_that_was_behind_takes_over(primary: Rehearsal, environment: d
         sold = sell_before_backup()
         written = primary.ask("SELECT pg_current_wal_lsn()")
         wait_until(lambda: standby.ask(f"SELECT pg_last_wal_replay_lsn() >= '{written}'"))
-        standby.store.close()  # it was away when the last orders were decided
+        standby.store.stop()  # it was away when the last orders were decided
         with lost(sold, {**environment, "DATABASE_URL": standby.store.url}) as restored:
             primary.store.kill()
             standby.store.start_again()

@@ -50,7 +50,7 @@ class RedisRehearsal:
         """Do what the document says, line by line."""
         for line in lines:
             if line == "systemctl stop redis-server":
-                self.store.close()
+                self.store.stop()
             elif line == "systemctl start redis-server":
                 self.store.start_again()
             elif line.startswith("redis-cli "):

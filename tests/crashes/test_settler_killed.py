@@ -26,6 +26,8 @@ from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 
 LOCK_TTL_SECONDS = 1.5
+# So long that a lock is not there only because it was given back.
+LONG_TTL_SECONDS = 60.0
 # An unfinished batch is finished within the lock's life and a look of the others, every half second: the rest is for a
 # machine that is busy. Without the lock's life it would never be.
 INHERIT_SECONDS = 90.0
@@ -40,7 +42,7 @@ class Line:
     """A long line of one SKU, and as many settlers as a test starts."""
 
     card: SaleCard
-    start_settler: Callable[[], ChildProcess]
+    start_settler: Callable[..., ChildProcess]
 
     @property
     def in_flight(self) -> set[str]:
@@ -74,14 +76,18 @@ def long_line(process_environment: dict[str, str], new_sku: Callable[[], str], t
         environment = {
             **process_environment,
             "REDIS_URL": valkey.url,
-            "FAIRDROP_LOCK_TTL_MS": str(round(LOCK_TTL_SECONDS * 1000)),
             "FAIRDROP_SETTLE_BATCH": str(BATCH),
         }
         running.enter_context(shop_of(environment))
         card = make_sale(new_sku(), units=UNITS, line_capacity=BUYERS)
         fill_line(card, buyers=BUYERS)
         close_sale(card)
-        yield Line(card, lambda: running.enter_context(settler_process(environment, folder=tmp_path)))
+
+        def start_settler(*, lock_ttl_seconds: float = LOCK_TTL_SECONDS) -> ChildProcess:
+            own = {**environment, "FAIRDROP_LOCK_TTL_MS": str(round(lock_ttl_seconds * 1000))}
+            return running.enter_context(settler_process(own, folder=tmp_path))
+
+        yield Line(card, start_settler)
 
 
 def freeze_holder(long_line: Line, settlers: list[ChildProcess]) -> ChildProcess:
@@ -168,7 +174,7 @@ def test_a_frozen_settler_that_wakes_up_writes_nothing_any_more(long_line: Line)
 
 
 def test_a_settler_asked_to_stop_finishes_its_batch_and_gives_the_lock_back(long_line: Line) -> None:
-    settler = long_line.start_settler()
+    settler = long_line.start_settler(lock_ttl_seconds=LONG_TTL_SECONDS)
     wait_until(lambda: long_line.decided > 0)
     settler.ask_to_stop()
     assert settler.wait(timeout_seconds=120)

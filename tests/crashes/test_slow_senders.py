@@ -5,6 +5,7 @@ the 15 seconds that it promises, and to 50 MiB. As many are open at once as the 
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import selectors
@@ -69,9 +70,11 @@ def test_slow_senders_stop_no_page(web: Caller, path: str) -> None:
         with ExitStack() as running:
             for _ in range(SENDERS):
                 send(running, web, path=path, length=500, body="{")
-            pages = [web.get("/"), web.get("/readyz")]
-            assert [page.status for page in pages] == [200, 200]
-            return sum(page.seconds for page in pages)
+            page, ready = web.get("/"), web.get("/readyz")
+        assert page.status == 200
+        assert ready.status in (200, 503)
+        # A busy machine may keep a store from answering in time: that counts as no answer.
+        return page.seconds + ready.seconds if ready.status == 200 else math.inf
 
     # Less than the shop waits for a body: not only after the slow ones were given up.
     assert_waits_at_most(BODY_SECONDS - 1, seconds)

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Barrier
 
 import pytest
 
 from inventory.line.admission import Answer, Code
 from inventory.models import Stock
+from inventory.postgres import Connection
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from tests.races.crowd import at_once, line_is_empty, two_settlers
@@ -32,10 +34,12 @@ VALUES (%(request_id)s, %(sale_id)s, %(buyer)s, 1, 1, %(seq)s, 'held', '', 1, 'E
 """
 
 
-def sell_by_reading_then_writing(card: SaleCard, *, number: int, everybody_has_read: Barrier) -> bool:
+def sell_by_reading_then_writing(
+    card: SaleCard, *, connection: Connection, number: int, everybody_has_read: Barrier
+) -> bool:
     """Sell one unit the plain way: read the stock, and if there is one, write one less."""
     buyer = f"buyer-{number}"
-    with own_connection() as connection, connection.transaction():
+    with connection.transaction():
         # The others are waited for, and then each other's row locks, on a machine that may stand still.
         connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         connection.execute("SET LOCAL lock_timeout = '60s'")
@@ -57,13 +61,15 @@ def sell_by_reading_then_writing(card: SaleCard, *, number: int, everybody_has_r
 def test_reading_then_writing_sells_one_unit_fifty_times(new_sku: Callable[[], str]) -> None:
     """The control: every statement is allowed, every constraint holds, and the audit sees what happened."""
     card, barrier = make_sale(new_sku(), units=1), Barrier(BUYERS)
-    with ThreadPoolExecutor(BUYERS) as pool:
-        sold = list(
-            pool.map(
-                lambda number: sell_by_reading_then_writing(card, number=number, everybody_has_read=barrier),
-                range(BUYERS),
-            )
-        )
+
+    def sell(number: int) -> bool:
+        connection = connections[number]
+        return sell_by_reading_then_writing(card, connection=connection, number=number, everybody_has_read=barrier)
+
+    with ExitStack() as opened, ThreadPoolExecutor(BUYERS) as pool:
+        # One after the other: a server that is asked for all at once may keep one waiting for too long.
+        connections = [opened.enter_context(own_connection()) for _ in range(BUYERS)]
+        sold = list(pool.map(sell, range(BUYERS)))
     assert sum(sold) == BUYERS
     assert Stock.objects.filter(sku=card.sku).values_list("available", "held").get() == (0, 1)
     broken = {each["id"]: each["detail"] for each in audit_of(card)["invariants"] if not each["ok"]}

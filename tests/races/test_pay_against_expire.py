@@ -28,8 +28,8 @@ from tests.support.shopkeeping import assert_books_balance, audit_of, let_holds_
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 ROUNDS = 1000
 START_SECONDS = 120
-# What a payment waits in its middle for the end of its hold, which takes milliseconds when nothing is in its way.
-PAUSE_SECONDS = 6
+# What a payment waits in its middle for the end of its hold: nothing is in its way, or the locks that it waits for.
+PAUSE_SECONDS, PAUSE_WITH_LOCKS_SECONDS = 60, 6
 # Anyone who comes a moment later: without it the one with the shorter way would always win.
 SCATTER_SECONDS = 0.002
 
@@ -67,7 +67,9 @@ def race(count: int, *runners: Callable[[int], object]) -> list[tuple[object, ..
         return list(zip(*pool.map(run, range(len(runners))), strict=True))
 
 
-def expire_in_the_middle_of_a_payment(card: SaleCard, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def expire_in_the_middle_of_a_payment(
+    card: SaleCard, name: str, monkeypatch: pytest.MonkeyPatch, *, pause_seconds: float = PAUSE_SECONDS
+) -> None:
     """Let a payment read its order, then a hold end, then the payment go on: what the locks forbid."""
     (notice,) = captured([name])
     has_read, may_go_on = Event(), Event()
@@ -79,7 +81,7 @@ def expire_in_the_middle_of_a_payment(card: SaleCard, name: str, monkeypatch: py
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         has_read.set()
         # Not for ever: with the locks on, the other one waits for us.
-        may_go_on.wait(timeout=PAUSE_SECONDS)
+        may_go_on.wait(timeout=pause_seconds)
         return rejection_reason
 
     def take_a_look(*_: object, **__: object) -> None:
@@ -145,7 +147,7 @@ def test_with_the_locks_the_hold_does_not_end_in_the_middle(
     card = make_sale(new_sku(), units=3)
     names = hold(card, buyers=3)
     let_holds_end(names[0])
-    expire_in_the_middle_of_a_payment(card, names[0], monkeypatch)
+    expire_in_the_middle_of_a_payment(card, names[0], monkeypatch, pause_seconds=PAUSE_WITH_LOCKS_SECONDS)
     assert Order.objects.get(request_id=names[0]).state == "paid"
     assert_books_balance(card)
 

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from itertools import count
 from threading import Event
 
 import pytest
 from django.db import connections
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from inventory import redis
@@ -22,7 +24,7 @@ from shop.models import Order
 from shop.orders import holds
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.races.crowd import two_settlers
+from tests.races.crowd import two_settlers, wait_long_for_locks
 from tests.support import road
 from tests.support.shopkeeping import assert_books_balance, close_sale, let_holds_end, make_sale, pay
 from tests.support.waiting import wait_until
@@ -56,6 +58,7 @@ def meanwhile(*works: Callable[[], None]) -> Iterator[None]:
 
     def repeat(work: Callable[[], None]) -> None:
         try:
+            wait_long_for_locks()
             while not stop.is_set():
                 work()
                 stop.wait(0.005)
@@ -70,6 +73,22 @@ def meanwhile(*works: Callable[[], None]) -> Iterator[None]:
             stop.set()
             for each in working:
                 each.result(timeout=120)
+
+
+def due(card: SaleCard) -> QuerySet[Order]:
+    """Return the holds that are over, of our SKU alone: other tests have holds of their own, thousands that are due."""
+    return Order.objects.filter(sale_id=card.sale_id, state="held", hold_expires_at__lte=Now())
+
+
+def end_due(card: SaleCard, expirer: Expirer) -> None:
+    """End the holds that are over, as the expirer does."""
+    expirer._end_all(card.sku, list(due(card).values_list("request_id", flat=True)))
+
+
+def has_ended_all(card: SaleCard, expirer: Expirer) -> bool:
+    """End the holds that are over; say whether none is left."""
+    end_due(card, expirer)
+    return not due(card).exists()
 
 
 def life(card: SaleCard, expirer: Expirer) -> list[Callable[[], None]]:
@@ -96,12 +115,7 @@ def life(card: SaleCard, expirer: Expirer) -> list[Callable[[], None]]:
     def restock() -> None:
         sale_control.restock(card.slug, units=3, actor="test", reason="a delivery")
 
-    def expire() -> None:
-        # Of our SKU alone: other tests have holds of their own, thousands of them that are due.
-        due = Order.objects.filter(sale_id=card.sale_id, state="held", hold_expires_at__lte=Now())
-        expirer._end_all(card.sku, list(due.values_list("request_id", flat=True)))
-
-    return [come, come, end, end, restock, expire]
+    return [come, come, end, end, restock, partial(end_due, card, expirer)]
 
 
 def test_a_flood_looks_like_no_drift(card: SaleCard, expirer: Expirer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,6 +133,7 @@ def test_a_flood_looks_like_no_drift(card: SaleCard, expirer: Expirer, monkeypat
             rounds += 1
             assert time.monotonic() < deadline, f"the test is inconclusive: {orders.count()} orders, {states}"
     assert found == []
+    wait_until(lambda: has_ended_all(card, expirer), what="every hold that is over has ended")
     close_sale(card)
     with two_settlers(batch=200):
         wait_until(lambda: road.run(("ZCARD", keys.line(card.sku))) == [0])

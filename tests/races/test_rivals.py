@@ -21,7 +21,7 @@ from loadtest.rivals.rival import Rival, RivalAnswer, held_orders, redis_client
 from loadtest.rivals.row_stock import RedisLock
 from loadtest.rivals.strategies import RIVALS
 from shop.buyers import issue_buyer
-from tests.races.crowd import at_once
+from tests.races.crowd import at_once, wait_long_for_locks
 from tests.support.road import own_connection
 from tests.support.servers.shop_processes import ROOT, run_manage
 from tests.support.waiting import wait_until
@@ -64,6 +64,7 @@ def new_sale(new_sku: Callable[[], str]) -> Callable[[Rival, int], str]:
 def click(rival: Rival, sale: str, buyer: str) -> RivalAnswer:
     """Click until the answer is not "busy", on a connection of this thread's own."""
     try:
+        wait_long_for_locks()
         answer = RivalAnswer.BUSY
         while answer == RivalAnswer.BUSY:
             answer = rival.buy(sale, buyer=buyer, key="")
@@ -145,8 +146,6 @@ def test_a_lock_that_ends_during_a_pause_lets_two_in(new_sale: Callable[[Rival, 
     sale = new_sale(rival, 1)
 
     def buy_and_forgive(number: int) -> None:
-        with connection.cursor() as cursor:  # for the writers' turn, on a machine that may stand still
-            cursor.execute("SET lock_timeout = '60s'")
         with suppress(Exception):  # the lock, when it is given back, is not theirs any more
             click(rival, sale, f"buyer-{number}")
 

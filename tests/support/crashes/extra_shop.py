@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -17,11 +17,14 @@ import psutil
 
 from tests.support.servers.shop_processes import run_manage
 from tests.support.servers.stores import PREFIX
+from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.places import PASS
 from workers.embedded.postgres import start_postgres
 from workers.embedded.server import Server, free_port, kept_password
 from workers.embedded.valkey import start_valkey
+
+END_SECONDS = 120.0
 
 
 class StartServer(Protocol):
@@ -50,28 +53,37 @@ class OwnStore:
         return kept_password(self._folder / "postgres-superuser.password")
 
     def kill(self) -> None:
-        """End it as a power cut does: SIGKILL to all of it."""
+        """End it as a power cut does: SIGKILL to all of it; return when it has ended."""
         self.child.kill_group()
+        assert self.child.wait(timeout_seconds=END_SECONDS)
 
     def stop_at_once(self) -> None:
         """End PostgreSQL without a farewell to its clients (its immediate shutdown)."""
         os.kill(self.child.pid, signal.SIGQUIT)
-        assert self.child.wait(timeout_seconds=120)
+        assert self.child.wait(timeout_seconds=END_SECONDS)
         self.child.kill_group()
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Make it a black hole for the length of a block: it takes connections and never says a word."""
         leader = psutil.Process(self.child.pid)
+        leader.suspend()
+        wait_until(lambda: leader.status() == psutil.STATUS_STOPPED, what="it stands still, and starts no process more")
         # PostgreSQL answers by a process for each connection.
-        processes = [leader, *leader.children(recursive=True)]
-        for process in processes:
-            process.suspend()
+        children = leader.children(recursive=True)
+        for process in children:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
         try:
             yield
         finally:
-            for process in processes:
-                process.resume()
+            for process in (leader, *children):
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+    def stop(self) -> None:
+        """End it in order, however long that takes."""
+        self.child.stop(timeout_seconds=END_SECONDS)
 
     def start_again(self) -> None:
         """Start it where it was: same port, same data."""

@@ -93,7 +93,7 @@ class Rehearsal(Postgres):
         """Let the server archive its log from now on."""
         for line in block("sql", holding="archive_command"):
             self.ask(self.told(line))
-        self.store.close()
+        self.store.stop()
         self.store.start_again()
 
     def back_up(self) -> None:

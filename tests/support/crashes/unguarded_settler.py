@@ -11,7 +11,8 @@ import django
 
 django.setup()
 
-from django.core.management import call_command  # noqa: E402 - needs Django set up, as what follows does
+from django.conf import settings  # noqa: E402 - needs Django set up, as what follows does
+from django.core.management import call_command  # noqa: E402
 
 from loadtest.mutants.guards import FENCE_OF_CLAIM, SEARCH_FOR_ORDERS  # noqa: E402
 from loadtest.mutants.layers import Script  # noqa: E402
@@ -27,12 +28,18 @@ def catch_nothing() -> None:
     settler.Exception = type("Never", (Exception,), {})  # type: ignore[attr-defined]
 
 
+def rest_in_transactions() -> None:
+    """Let a transaction stand still for as long as it likes."""
+    settings.DATABASE_TIMEOUTS += " -c idle_in_transaction_session_timeout=0"
+
+
 GUARDS: dict[str, Callable[[], None]] = {
     "": lambda: None,
     "fence": lambda: FENCE_OF_CLAIM.take_away(setattr),
     "unique id": lambda: SEARCH_FOR_ORDERS.take_away(setattr),
     "in-flight record": lambda: IN_FLIGHT.take_away(setattr),
     "catching": catch_nothing,
+    "idle timeout": rest_in_transactions,
 }
 
 if __name__ == "__main__":
