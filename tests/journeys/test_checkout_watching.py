@@ -87,14 +87,15 @@ def test_a_hold_lapses_and_the_next_in_line_gets_it_while_watching(open_sale: Ma
 
 
 def test_the_own_hold_lapses_before_ones_eyes(open_sale: MakeSale, visit: OpenVisit) -> None:
-    card, buyer = open_sale(units=1, hold_seconds=12), visit()
-    buyer.get_one(card)
-    asked: list[str] = []
-    about_it = re.compile(rf"{buyer.request_id}/?$")  # the log is asked for its proof by itself
-    buyer.context.on("request", lambda request: asked.append(request.url) if about_it.search(request.url) else None)
+    for seconds in (12, 90):  # the second for a machine on which the first is over when the page is there
+        buyer = visit()
+        buyer.join(open_sale(units=1, hold_seconds=seconds))
+        buyer.sees_state("held", "expired")
+        # Only the end of its own timer can tell it: a poll, which would come later, gets no answer.
+        buyer.context.route(f"**/api/v1/requests/{buyer.request_id}", lambda route: route.abort())
+        if buyer.page.locator("[data-ticket]").get_attribute("data-state") == "held":
+            break
     buyer.sees_state("expired")
-    # The end of its own timer told it, not the poll of a held ticket, which comes three times as late.
-    assert asked[0] == buyer.page.url
     buyer.sees("Nothing was charged.")
     assert focused(buyer).startswith("BODY")
     expect(buyer.page.get_by_role("link", name="Ask again")).to_be_visible()
