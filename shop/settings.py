@@ -329,7 +329,7 @@ CACHES = {
     },
 }
 
-# How many replicas must have a place before its buyer is told of it; 0: none.
+# The line: how many replicas must have a place before its buyer is told of it; 0: none.
 REDIS_REPLICAS = env.int("FAIRDROP_REDIS_REPLICAS", default=0)
 if REDIS_REPLICAS and REDIS_URL.startswith(("redis+cluster", "rediss+cluster")):
     raise ImproperlyConfigured("FAIRDROP_REDIS_REPLICAS waits on one server or Sentinel only, not on a Cluster")

@@ -8,6 +8,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 from django.conf import settings
 from django.core.cache import cache as counts
@@ -122,16 +123,19 @@ def count_up(name: str, *, seconds: int) -> int:
 
     Raises RedisUnavailable: what cannot be counted has no bound.
     """
-    if counts.add(name, 1, timeout=seconds):
+    if _said(counts.add(name, 1, timeout=seconds)):
         return 1
     try:
-        counted = counts.incr(name)
+        return int(_said(counts.incr(name)))
     except ValueError:  # it ended a moment ago
-        counts.set(name, 1, timeout=seconds)
-        return 1
-    if counted is None:  # all that a cache which is away says
+        return count_up(name, seconds=seconds)
+
+
+def _said(answer: Any) -> Any:
+    """Return what the cache answered; None is all that it says when it is away, or full. Raises RedisUnavailable."""
+    if answer is None:
         raise RedisUnavailable
-    return int(counted)
+    return answer
 
 
 def _new_code() -> str:

@@ -95,7 +95,7 @@ def redeem(code: str, card: SaleCard, *, address: str, buyer: str, network: str)
     """Return the proof of `buyer` for the code that was mailed to `address`.
 
     Reads the database where the sale has a list. Raises EmailRequired for one that is wrong or over, NotListed where
-    the address may not enter at any time, GuessesLimited, InvalidRequest for what is no address.
+    the address may not enter at any time, GuessesLimited, RedisUnavailable, InvalidRequest for what is no address.
     """
     normalised = normalise(address)
     bounds = ((network, MAX_GUESSES), (buyer, MAX_GUESSES_OF_BUYER))

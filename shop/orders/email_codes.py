@@ -41,7 +41,8 @@ def send_code(card: SaleCard, *, address: str, buyer: str, network: str, languag
 
     root: where they reached the shop.
 
-    Raises InvalidRequest for what is no address, and in a sale or a shop that asks for none; SaleClosed, MailsLimited.
+    Raises InvalidRequest for what is no address, and in a sale or a shop that asks for none; SaleClosed, MailsLimited,
+    RedisUnavailable.
     """
     check_mail_is_on()
     refuse_unasked(card)
@@ -82,7 +83,7 @@ def _names_of(buyer: str) -> list[str]:
 
 
 def _may_send(card: SaleCard, address: str, *, network: str) -> bool:
-    """Count one mail to a normalised address; say whether it is sent. Raises MailsLimited."""
+    """Count one mail to a normalised address; say whether it is sent. Raises MailsLimited, RedisUnavailable."""
     name = f"mailed:{card.sale_id}:{_namer().sign(address)}"
     of_network = {f"mailed:{card.sale_id}:{network}": MAX_OF_NETWORK, f"{name}:{network}": MAX_OF_NETWORK_TO_ADDRESS}
     if any(count_up(each, seconds=BOUND_SECONDS) > most for each, most in of_network.items()):

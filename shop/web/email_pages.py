@@ -45,7 +45,9 @@ def email_page(request: HttpRequest, *, slug: str) -> HttpResponse:
             proof = take_form(request, card, buyer=buyer, address=address)
     except FairdropError as refused:
         error = refused
-    response = show(request, "shop/email.html", context_of(card, address, proof=proof, error=error), error=error)
+    was_sent = bool(address) and is_mailed(error, took_code="code" in request.POST)
+    context = context_of(card, address, proof=proof, was_sent=was_sent)
+    response = show(request, "shop/email.html", context, error=error)
     if token:
         set_cookie(response, name=buyers.COOKIE_NAME, value=token)
     if proof:
@@ -64,11 +66,13 @@ def take_form(request: HttpRequest, card: SaleCard, *, buyer: str, address: str)
     return None
 
 
-def context_of(
-    card: SaleCard, address: str, *, proof: EmailProof | None, error: FairdropError | None
-) -> dict[str, object]:
+def is_mailed(error: FairdropError | None, *, took_code: bool) -> bool:
+    """Say whether there is a mail with a code: also when that code could not be checked, but not when none was sent."""
+    return error is None or (error.code != "invalid_request" and (took_code or error.code != "unavailable"))
+
+
+def context_of(card: SaleCard, address: str, *, proof: EmailProof | None, was_sent: bool) -> dict[str, object]:
     """Return what the page shows. was_sent: a code was mailed, so the page asks for it; opens_at: for this address."""
-    was_sent = bool(address) and (error is None or error.code != "invalid_request")
     until = proof and datetime.fromtimestamp(proof.expires_at, UTC)
     opens_at = card.public_at if proof and card.public_at and not proof.is_listed else card.opens_at
     opens_ms = milliseconds(opens_at) if opens_at > clocks.now() else 0

@@ -18,6 +18,7 @@ from post_office.models import Email
 from shop.access import lists
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
+from tests.support.servers.faulty_caches import cache_without_writes
 from tests.support.shopkeeping import make_sale
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -85,6 +86,19 @@ def test_too_many_mails_are_said(card: SaleCard, address: str) -> None:
     found = [send(Client(), card, address=address) for _ in range(4)]
     assert [each.status_code for each in found] == [200, 200, 200, 429]
     assert b"Too many mails were asked for" in found[-1].content
+
+
+def test_a_mail_that_was_not_sent_is_not_asked_about(card: SaleCard, address: str) -> None:
+    """The control is a code of a mail that was sent: it cannot be checked, and is asked for again."""
+    browser = Client()
+    with cache_without_writes():
+        unsent = send(browser, card, address=address)
+    assert (unsent.status_code, b'name="code"' in unsent.content) == (503, False)
+    assert not Email.objects.filter(to=address).exists()
+    send(browser, card, address=address)
+    with cache_without_writes():
+        unchecked = send(browser, card, address=address, code=code_of(address))
+    assert (unchecked.status_code, b'name="code"' in unchecked.content) == (503, True)
 
 
 def test_a_form_of_another_site_mails_nothing(card: SaleCard, address: str) -> None:
