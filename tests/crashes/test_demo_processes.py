@@ -6,7 +6,6 @@ import signal
 import socket
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from tests.support.crashes.demo_run import (
     wait_for,
 )
 from tests.support.http_calls import Caller
-from tests.support.waiting import TRIES, Timed, assert_quickest_within, timed, wait_until
+from tests.support.waiting import assert_waits_at_most, wait_until
 from workers.demo import run as demo
 from workers.embedded.server import free_port
 
@@ -107,19 +106,8 @@ def test_the_shop_is_away_for_five_seconds_at_most_whatever_is_killed() -> None:
     """Also when it was killed before: pauses grow to two seconds only. The control: a dead web process is missed."""
     with demo_running() as run:
         for pattern in (SETTLER, VALKEY, POSTGRES, WEB):
-            assert_soon_back(run, pattern)
+            assert_waits_at_most(AWAY_SECONDS, lambda: kill_and_look(run, pattern).seconds)  # noqa: B023 - called at once
         wait_until(lambda: kill_and_look(run, WEB).missed, what="a dead web process is missed")
-
-
-def assert_soon_back(run: DemoRun, pattern: str) -> None:
-    """Kill a child until the shop once answers again in time; when it never does, a busy machine is no proof."""
-    took: list[Timed] = []
-    while len(took) < TRIES:
-        away, whole = timed(partial(kill_and_look, run, pattern))
-        if away.seconds < AWAY_SECONDS:
-            return
-        took.append(Timed(away.seconds, whole.lost_seconds))
-    assert_quickest_within(AWAY_SECONDS, took)
 
 
 def test_the_editions_outlive_their_database() -> None:

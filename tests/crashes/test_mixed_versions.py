@@ -28,7 +28,7 @@ from django.conf import settings
 from shop.models import Order
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
-from tests.crashes.test_rolling_restart import PATIENT, STOP_SECONDS, Flood, status_of
+from tests.crashes.test_rolling_restart import LONG_TIMEOUT, STOP_SECONDS, Flood, status_of
 from tests.support.crashes.worker_shop import OwnStores, drifts, own_stores
 from tests.support.http_calls import JSON, Answer, Buyer, Caller
 from tests.support.sale_logs import verifier_of
@@ -244,7 +244,7 @@ def stores(process_environment: dict[str, str], tmp_path: Path) -> Iterator[OwnS
         "FAIRDROP_TOKEN_KEYS": ",".join(settings.TOKEN_KEYS),
         "FAIRDROP_SANDBOX_SECRET": settings.SANDBOX_SECRET,
     }
-    with own_stores({**process_environment, **PATIENT, **secrets}, folder=tmp_path, targets=()) as stores:
+    with own_stores({**process_environment, **LONG_TIMEOUT, **secrets}, folder=tmp_path, targets=()) as stores:
         yield stores
 
 

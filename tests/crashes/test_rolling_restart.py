@@ -36,7 +36,7 @@ WORKERS = ("settler", "settler", "expirer")
 # So many at a time, each with a pause after every call, so that neither the crowd nor its number has no bound.
 CROWD, PAUSE_SECONDS, MAX_VISITS = 6, 0.01, 20_000
 # Nothing here takes Redis away: what is late is a machine that stands still.
-PATIENT = {"FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
+LONG_TIMEOUT = {"FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
 PROXYS_OWN = (0, 502, 504)  # 0: no answer at all
 
 
@@ -151,7 +151,7 @@ def status_of(web: Caller) -> int:
 def fleet(process_environment: dict[str, str], tmp_path: Path) -> Iterator[Fleet]:
     with ExitStack() as running:
         valkey = running.enter_context(own_valkey(tmp_path))
-        environment = {**process_environment, **PATIENT, "REDIS_URL": valkey.url, "CACHE_URL": valkey.url}
+        environment = {**process_environment, **LONG_TIMEOUT, "REDIS_URL": valkey.url, "CACHE_URL": valkey.url}
         running.enter_context(shop_of(environment))
         fleet = Fleet(environment, tmp_path, running)
         for name in WORKERS:

@@ -24,7 +24,7 @@ from shop.buyers import issue_buyer
 from shop.models import Order, Sale
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.worker_shop import worker_process
-from tests.support.http_calls import JSON, Answer, Buyer, Caller
+from tests.support.http_calls import JSON, Buyer, Caller, until_answered
 from tests.support.servers.shop_processes import settler_process, web_process
 from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale
 from tests.support.waiting import wait_until
@@ -109,16 +109,11 @@ def open_line(web: Caller, sku: str, *, units: int, buyers: int, hold_seconds: i
 def ask_once(web: Caller, crowd: Crowd) -> tuple[int, str]:
     """Let one more buyer ask; return the place in line, and the request."""
     buyer = Buyer(*issue_buyer())
-    answer = until_answered(partial(web.ask, crowd.card.slug, buyer))
+    *_, answer = until_answered(partial(web.ask, crowd.card.slug, buyer))
     assert answer.status in (200, 202), answer.body  # 200: the answer of before was lost
     place = answer.json()
     crowd.buyers[place["request_id"]] = buyer
     return place["seq"], place["request_id"]
-
-
-def until_answered(call: Callable[[], Answer]) -> Answer:
-    """Send a call again while it gets 503, which says so; return its answer."""
-    return wait_until(lambda: answer if (answer := call()).status != 503 else None, what="an answer other than 503")
 
 
 def pay_some(web: Caller, crowd: Crowd, seen: list[str]) -> None:
@@ -171,7 +166,7 @@ def pay(web: Caller, crowd: Crowd, name: str) -> str:
     """Pay for a hold and return the state it is in then."""
     headers = {**JSON, **crowd.buyers[name].headers}
     path = f"/api/v1/requests/{name}/payment"
-    answer = until_answered(partial(web.call, "POST", path, body="{}", headers=headers))
+    *_, answer = until_answered(partial(web.call, "POST", path, body="{}", headers=headers))
     return str(answer.json().get("state", answer.body))
 
 

@@ -1,5 +1,5 @@
 """Speaks HTTP to a running shop: ordinary calls, buyers, event streams, and bytes that no client would send.
-Never retries and never waits without a bound.
+Only until_answered sends anything again; nothing waits without a bound.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 TIMEOUT_SECONDS = 60.0
+TIMES_AGAIN, REST_SECONDS = 5, 1.0
 JSON = {"Content-Type": "application/json"}
 
 
@@ -138,6 +139,15 @@ class Caller:
             yield head, (line.decode().rstrip("\n") for line in response)
         finally:
             connection.close()
+
+
+def until_answered(send: Callable[[], Answer]) -> Iterator[Answer]:
+    """Send a request again while it gets 503, which asks for that; give every answer, the last one at the end."""
+    for _ in range(1 + TIMES_AGAIN):
+        yield (answer := send())
+        if answer.status != 503:
+            return
+        time.sleep(REST_SECONDS)
 
 
 def _read(response: http.client.HTTPResponse, *, began: float) -> Answer:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from psycopg import Error
 from psycopg.pq import TransactionStatus
 
 from inventory import redis
@@ -119,8 +120,11 @@ def own_connection() -> Iterator[Connection]:
     connection = connect()
     try:
         yield connection
-        if connection.info.transaction_status in IN_TRANSACTION:
-            connection.execute("ROLLBACK")  # the server frees nothing of a closed connection before it looks
+        with suppress(Error):  # the test may have ended the connection
+            # Of a closed connection the server frees nothing before it looks.
+            if connection.info.transaction_status in IN_TRANSACTION:
+                connection.execute("ROLLBACK")
+            connection.execute("SELECT pg_advisory_unlock_all()")
     finally:
         connection.close()
 

@@ -66,18 +66,18 @@ class OwnStore:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Make it a black hole for the length of a block: it takes connections and never says a word."""
-        leader = psutil.Process(self.child.pid)
-        leader.suspend()
-        wait_until(lambda: leader.status() == psutil.STATUS_STOPPED, what="it stands still, and starts no process more")
-        # PostgreSQL answers by a process for each connection.
-        children = leader.children(recursive=True)
-        for process in children:
-            with suppress(psutil.NoSuchProcess):
-                process.suspend()
+        family = [psutil.Process(self.child.pid)]
+        family[0].suspend()
         try:
+            wait_until(lambda: family[0].status() == psutil.STATUS_STOPPED, what="it starts no process more")
+            # PostgreSQL answers by a process for each connection.
+            family += family[0].children(recursive=True)
+            for process in family[1:]:
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
             yield
         finally:
-            for process in (leader, *children):
+            for process in family:
                 with suppress(psutil.NoSuchProcess):
                     process.resume()
 

@@ -26,7 +26,8 @@ PATIENT_WORKER = """
 import runpy, sys
 import shop.wsgi
 from workers.management.commands import run_worker
-run_worker.BEAT_TIMEOUT_SECONDS = run_worker.CLOCK_TIMEOUT_SECONDS = run_worker.LOOK_TIMEOUT_SECONDS = 60
+for what in ("BEAT", "CLOCK", "LOOK", "WORK"):
+    setattr(run_worker, f"{what}_TIMEOUT_SECONDS", 60)
 sys.argv[0] = "manage.py"
 runpy.run_path("manage.py", run_name="__main__")
 """

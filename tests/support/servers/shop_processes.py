@@ -21,11 +21,13 @@ STOP_SECONDS = 10.0
 # The workers of a shop that decides and takes payments.
 SELLING = ("settler", "expirer", "payments", "sandbox")
 # Serves, and takes no store or receiver for one that is away because the machine, or a test, stopped it for a moment.
-PATIENT = """
+PATIENT_WEB = """
 import runpy, sys
 import shop.wsgi
-import shop.gate.readiness, shop.gate.sales.cache, shop.sandbox.deliveries
-shop.gate.readiness.ANSWER_SECONDS = shop.gate.sales.cache.LOAD_SECONDS = shop.sandbox.deliveries.POST_SECONDS = 60
+import shop.gate.readiness, shop.gate.sales.cache
+from shop.sandbox import deliveries
+shop.gate.readiness.ANSWER_SECONDS = shop.gate.sales.cache.LOAD_SECONDS = deliveries.POST_SECONDS = 60
+deliveries.LEASE_SECONDS = 2 * deliveries.BATCH * deliveries.POST_SECONDS
 sys.argv[0] = "manage.py"
 runpy.run_path("manage.py", run_name="__main__")
 """

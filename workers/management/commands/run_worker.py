@@ -53,6 +53,8 @@ MAIL_SECONDS = 1.0
 MAILER_NICENESS = 10
 # How long something may have happened before the notary looks: it is published within a second.
 NOTARY_SECONDS = 0.3
+# How long a call of a worker to Redis may take in the work itself.
+WORK_TIMEOUT_SECONDS = 2.0
 # A shard of a Cluster that is silent may keep a settler from the others for so long, once.
 LOOK_TIMEOUT_SECONDS = 1.0
 # A sign of life may hold no worker up for longer.
@@ -62,7 +64,7 @@ CLOCK_TIMEOUT_SECONDS = 1.0
 
 def run_settler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Settle until stopped."""
-    client = redis.connect(timeout_seconds=2)
+    client = redis.connect(timeout_seconds=WORK_TIMEOUT_SECONDS)
     wakeups = WakeUps(client)
     settler = Settler(
         client,
@@ -98,7 +100,7 @@ def run_expirer(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
 def run_reconciler(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Record, compare and mend until stopped."""
-    client = redis.connect(timeout_seconds=2)
+    client = redis.connect(timeout_seconds=WORK_TIMEOUT_SECONDS)
     report_alive = partial(heartbeat.note, busy=True)
     reconciler = Reconciler(client, stopping=stop.is_set, gentle=True, report_alive=report_alive)
 
@@ -148,7 +150,7 @@ def run_mailer(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
 def run_notary(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Publish the sales' logs until stopped."""
-    notary = Notary(redis.connect(timeout_seconds=2))
+    notary = Notary(redis.connect(timeout_seconds=WORK_TIMEOUT_SECONDS))
 
     def publish() -> int:
         added = notary.work_once()

@@ -24,16 +24,15 @@ from inventory.exceptions import RedisUnavailable
 from inventory.locks.lock import Lock, release_all
 from inventory.redis import keys
 from inventory.redis.connections import WaitingPlace
+from tests.support.lock_waiters import blocked_clients, note_for_long
 from tests.support.road import run
 from tests.support.servers.proxy import Proxy, proxy_to
-from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of, sum_of_info
+from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of
 from tests.support.waiting import PATIENCE_SECONDS, TRIES, assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 FORK = multiprocessing.get_context("fork")
 TTL_MS = 120_000
-# How much longer a waiter of a row stays noted: for a machine that stands still for longer than a note lives.
-NOTE_MS = 60_000
 
 
 @pytest.fixture(autouse=True)
@@ -53,11 +52,6 @@ def a_lock(name: str, *, fair: bool = True) -> Lock:
     return Lock(redis.connect(), name, ttl_ms=TTL_MS, fair=fair)
 
 
-def blocked_clients() -> int:
-    """Return how many clients wait in a blocking call."""
-    return sum_of_info(redis.connect(), "clients", "blocked_clients")
-
-
 class Row:
     """Threads that wait for one lock, each noted and blocked before the next one comes."""
 
@@ -73,13 +67,9 @@ class Row:
 
     def _take_turn(self, number: int, interval: float) -> None:
         lock = a_lock(self._name, fair=self._fair)
+        note_for_long(lock)
         ask = lock._ask
-
-        def ask_and_count(*, wait_ms: int, nonce: str) -> tuple[int, str, int]:
-            next(self.asked[number])
-            return ask(wait_ms=wait_ms and wait_ms + NOTE_MS, nonce=nonce)
-
-        lock._ask = ask_and_count  # type: ignore[method-assign]
+        lock._ask = lambda **call: (next(self.asked[number]), ask(**call))[1]  # type: ignore[method-assign]
         if lock.acquire(timeout_seconds=PATIENCE_SECONDS, wait_interval_seconds=interval):
             self.entered.append(number)
             lock.release()

@@ -16,8 +16,8 @@ from inventory.exceptions import LockLost
 from inventory.line import writing
 from inventory.locks.lock import GRANT_TTL_MS, Lock, force_release
 from inventory.redis import keys
+from tests.support.lock_waiters import blocked_clients, note_for_long
 from tests.support.road import run
-from tests.support.servers.server_matrix import sum_of_info
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
@@ -39,13 +39,7 @@ def line_up(name: str, count: int, *, fair: bool, entered: list[int]) -> list[Th
 
     def take_turn(number: int) -> None:
         lock = Lock(redis.connect(), name, ttl_ms=60_000, fair=fair)
-        ask = lock._ask
-
-        def ask_noted(*, wait_ms: int, nonce: str) -> tuple[int, str, int]:
-            # Noted for longer than the machine stands still: it is their order that is tested.
-            return ask(wait_ms=wait_ms and wait_ms + 60_000, nonce=nonce)
-
-        lock._ask = ask_noted  # type: ignore[method-assign]
+        note_for_long(lock)
         assert lock.acquire(timeout_seconds=60)
         entered.append(number)
         assert lock.release()
@@ -58,11 +52,6 @@ def line_up(name: str, count: int, *, fair: bool, entered: list[int]) -> list[Th
         blocked = f"{len(threads)} blocked"
         wait_until(lambda: blocked_clients() >= len(threads), what=blocked)
     return threads
-
-
-def blocked_clients() -> int:
-    """Return how many clients wait in a blocking call on the tests' servers."""
-    return sum_of_info(redis.connect(), "clients", "blocked_clients")
 
 
 def test_waiters_get_it_in_the_order_they_came(new_sku: Callable[[], str], patient_grants: None) -> None:

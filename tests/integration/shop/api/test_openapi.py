@@ -8,9 +8,8 @@ import copy
 import json
 import random
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -26,8 +25,7 @@ from shop.sales.catalogue import SaleCard
 from tests.integration.conftest import AUDIT_TOKEN
 from tests.rules.sources import ROOT
 from tests.support.described_api import DescribedApi
-from tests.support.http_calls import JSON, Answer, Buyer, Caller
-from tests.support.malformed_requests import TIMES_AGAIN
+from tests.support.http_calls import JSON, Answer, Buyer, Caller, until_answered
 from tests.support.shopkeeping import close_sale
 from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
@@ -218,15 +216,6 @@ class RandomRequests:
 def quoted(text: str) -> str:
     """Return `text` percent-encoded, all but `%`: a broken escape is sent as it is."""
     return re.sub(rb"[^A-Za-z0-9._%-]", lambda found: b"%%%02X" % ord(found[0]), text.encode()).decode()
-
-
-def until_answered(send: Callable[[], Answer]) -> Iterator[Answer]:
-    """Send a request again while it gets 503, as its description says; give every answer."""
-    for _ in range(1 + TIMES_AGAIN):
-        yield (answer := send())
-        if answer.status != 503:
-            return
-        time.sleep(1)
 
 
 def test_no_request_at_random_gets_an_answer_that_is_not_described(
