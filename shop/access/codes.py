@@ -123,15 +123,15 @@ def count_up(name: str, *, seconds: int) -> int:
 
     Raises RedisUnavailable: what cannot be counted has no bound.
     """
-    if _said(counts.add(name, 1, timeout=seconds)):
+    if _answered(counts.add(name, 1, timeout=seconds)):
         return 1
     try:
-        return int(_said(counts.incr(name)))
+        return int(_answered(counts.incr(name)))
     except ValueError:  # it ended a moment ago
         return count_up(name, seconds=seconds)
 
 
-def _said(answer: Any) -> Any:
+def _answered(answer: Any) -> Any:
     """Return what the cache answered; None is all that it says when it is away, or full. Raises RedisUnavailable."""
     if answer is None:
         raise RedisUnavailable
