@@ -84,7 +84,7 @@ class Watched:
     def ask(self, path: str, **words: str) -> Any:
         """Return what Prometheus answers, nothing before it serves."""
         try:
-            with urlopen(f"http://127.0.0.1:{self.prometheus_port}{path}?{urlencode(words)}", timeout=10) as answer:
+            with urlopen(f"http://127.0.0.1:{self.prometheus_port}{path}?{urlencode(words)}", timeout=60) as answer:
                 return json.load(answer)["data"]
         except OSError:
             return {}
@@ -132,7 +132,7 @@ class Watched:
 
 def answers(port: int) -> bool:
     try:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10):
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60):
             return True
     except OSError:
         return False

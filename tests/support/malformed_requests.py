@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote_from_bytes
 
 CONNECTIONS = 12
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 240.0
 TIMES_AGAIN = 5
 MAX_KEPT = 20  # answers of 5xx that are kept with their requests
 

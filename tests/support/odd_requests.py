@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-ANSWER_SECONDS = 20.0
+# For a whole conversation: byte by byte, it is thousands of turns of an event loop that serves 47 others as well.
+ANSWER_SECONDS = 240.0
 SLOW_SECONDS = 0.05
 AT_ONCE = 48
 DELIVERIES = {

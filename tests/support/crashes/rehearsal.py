@@ -59,7 +59,7 @@ class Postgres:
 
     def ask(self, statement: str) -> object:
         """Run a statement as the superuser; return its first value, if it has one."""
-        with psycopg.connect(self._url, autocommit=True, connect_timeout=3) as connection:
+        with psycopg.connect(self._url, autocommit=True, connect_timeout=60) as connection:
             cursor = connection.execute(statement)
             row = cursor.fetchone() if cursor.description else None
             return row[0] if row else None

@@ -97,10 +97,10 @@ def test_without_its_pyproject_the_version_is_that_of_the_installed_wheel(
 
 def test_a_process_serves_its_page_and_nothing_else() -> None:
     port = page.serve("127.0.0.1:0", "tested")
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         assert b"fairdrop_build_info" in answer.read()
     with pytest.raises(HTTPError, match="404"):
-        urlopen(f"http://127.0.0.1:{port}/", timeout=10)
+        urlopen(f"http://127.0.0.1:{port}/", timeout=60)
 
 
 def test_without_an_address_no_port_is_opened() -> None:

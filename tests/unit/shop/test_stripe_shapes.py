@@ -26,7 +26,7 @@ def wish(ends_in: timedelta = timedelta(minutes=10)) -> dict[str, Any]:
 
 
 def client(url: str, key: str = API_KEY) -> stripe.StripeClient:
-    return stripe.StripeClient(key, base_addresses={"api": url}, http_client=stripe.RequestsClient(timeout=20))
+    return stripe.StripeClient(key, base_addresses={"api": url}, http_client=stripe.RequestsClient(timeout=60))
 
 
 def test_what_the_shop_asks_for_has_the_shape_that_stripe_describes() -> None:
