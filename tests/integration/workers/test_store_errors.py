@@ -16,6 +16,7 @@ from inventory.telemetry.measures import MAX_NODES, STORE_ERRORS, note_store_err
 from tests.integration.workers.test_metrics_ports import samples
 from tests.support.crashes.worker_shop import PATIENT_WORKER, worker_process
 from tests.support.servers.server_matrix import address_of, cluster_of_three
+from tests.support.servers.shop_processes import program_with
 from tests.support.shopkeeping import fill_line, make_sale, shop_of
 from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
@@ -36,7 +37,7 @@ def test_a_worker_counts_the_calls_that_its_store_does_not_answer(
     port, closed = free_port(), free_port()
     nowhere = f"redis://127.0.0.1:{closed}" if store == "redis" else f"postgres://nobody@127.0.0.1:{closed}/none"
     environment = {**process_environment, variable: nowhere, "FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{port}"}
-    with worker_process(worker, environment, folder=tmp_path, program=("-c", PATIENT_WORKER)):
+    with worker_process(worker, environment, folder=tmp_path, program=program_with(PATIENT_WORKER)):
         wait_until(lambda: samples(port).get(f"{NAME}{{,{store}}}", 0) >= 2, what="its errors are counted")
         other = {"redis": "postgresql", "postgresql": "redis"}[store]
         assert samples(port)[f"{NAME}{{,{other}}}"] == 0

@@ -14,7 +14,7 @@ from inventory.heartbeats import Worker, workers
 from inventory.redis import keys
 from tests.support.crashes.worker_shop import PATIENT_WORKER
 from tests.support.road import run
-from tests.support.servers.shop_processes import ROOT
+from tests.support.servers.shop_processes import ROOT, program_with
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
@@ -27,7 +27,7 @@ def worker(name: str, environment: Mapping[str, str], folder: Path) -> Iterator[
     """Run one worker process until the end of the block."""
     child = ChildProcess(
         name=name,
-        arguments=[sys.executable, "-c", PATIENT_WORKER, "run_worker", name],
+        arguments=[sys.executable, *program_with(PATIENT_WORKER), "run_worker", name],
         environment=environment,
         folder=ROOT,
         log_path=folder / f"{name}.log",

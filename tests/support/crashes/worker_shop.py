@@ -23,13 +23,9 @@ from workers.management.commands.reconcile import run
 
 # Works, and takes no Redis for one that is away because the machine stopped it for a moment.
 PATIENT_WORKER = """
-import runpy, sys
-import shop.wsgi
 from workers.management.commands import run_worker
 for what in ("BEAT", "CLOCK", "LOOK", "WORK"):
     setattr(run_worker, f"{what}_TIMEOUT_SECONDS", 60)
-sys.argv[0] = "manage.py"
-runpy.run_path("manage.py", run_name="__main__")
 """
 
 

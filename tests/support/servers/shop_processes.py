@@ -22,15 +22,17 @@ STOP_SECONDS = 10.0
 SELLING = ("settler", "expirer", "payments", "sandbox")
 # Serves, and takes no store or receiver for one that is away because the machine, or a test, stopped it for a moment.
 PATIENT_WEB = """
-import runpy, sys
-import shop.wsgi
 import shop.gate.readiness, shop.gate.sales.cache
 from shop.sandbox import deliveries
 shop.gate.readiness.ANSWER_SECONDS = shop.gate.sales.cache.LOAD_SECONDS = deliveries.POST_SECONDS = 60
 deliveries.LEASE_SECONDS = 2 * deliveries.BATCH * deliveries.POST_SECONDS
-sys.argv[0] = "manage.py"
-runpy.run_path("manage.py", run_name="__main__")
 """
+
+
+def program_with(lines: str) -> list[str]:
+    """Return what Python runs instead of manage.py: the same, after `lines` have changed the shop."""
+    start = 'sys.argv[0] = "manage.py"\nrunpy.run_path("manage.py", run_name="__main__")'
+    return ["-c", f"import runpy, sys\nimport shop.wsgi\n{lines}\n{start}"]
 
 
 @contextmanager
@@ -39,7 +41,7 @@ def web_process(
 ) -> Iterator[Caller]:
     """Run the web process with its log in `folder`; give its caller as soon as it serves.
 
-    program: what Python runs instead of manage.py, to serve with something changed.
+    program: what Python runs instead of manage.py, see program_with().
     """
     with web_child(environment, folder=folder, program=program) as (_, caller):
         yield caller

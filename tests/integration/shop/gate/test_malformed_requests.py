@@ -12,7 +12,7 @@ from django.conf import settings
 from shop.sandbox import signing
 from tests.support.http_calls import Caller
 from tests.support.malformed_requests import Result, Words, malformed_requests, send_all
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import program_with, web_process
 from tests.support.shopkeeping import make_sale
 from tests.support.shown_sales import wait_until_shown
 from tests.support.staff import browser_of
@@ -59,20 +59,17 @@ def test_malformed_requests_get_no_server_error_and_leave_no_traceback(
 
 # Takes the guards out and serves: the check of a charset, the page for a bad request, the check of a notice's fields.
 UNGUARDED = """
-import runpy, sys
-import shop.wsgi, shop.gate.pages, shop.payments.providers, shop.urls
+import shop.gate.pages, shop.payments.providers, shop.urls
 shop.gate.pages.without_charset = lambda content_type: content_type
 shop.payments.providers.Notice.__post_init__ = lambda notice: None
 del shop.urls.handler400
-sys.argv[0] = "manage.py"
-runpy.run_path("manage.py", run_name="__main__")
 """
 
 
 def test_control_without_the_guards_the_same_requests_get_server_errors(
     process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
 ) -> None:
-    with web_process(process_environment, folder=tmp_path, program=["-c", UNGUARDED]) as web:
+    with web_process(process_environment, folder=tmp_path, program=program_with(UNGUARDED)) as web:
         result = send_malformed(web, words_of(web, new_sku()), count=COUNT // 10)
     broken = [request.split(b"\r\n")[0] for request, _head in result.server_errors]
     assert any(b"/notices" in line for line in broken)
@@ -103,18 +100,15 @@ def test_nul_in_a_query_is_the_senders_mistake_for_staff_too(web: Caller, shop_d
 
 # Serves, and says at most once an hour that it refused a host: at most once a second is more on a slow machine.
 SELDOM = """
-import runpy, sys
-import shop.wsgi, shop.http
+import shop.http
 shop.http.REFUSED_HOSTS = shop.http.Seldom(seconds=3600)
-sys.argv[0] = "manage.py"
-runpy.run_path("manage.py", run_name="__main__")
 """
 
 
 def test_a_host_that_is_not_ours_is_one_line_without_traceback(
     process_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    with web_process(process_environment, folder=tmp_path, program=["-c", SELDOM]) as web:
+    with web_process(process_environment, folder=tmp_path, program=program_with(SELDOM)) as web:
         wait_until(lambda: web.get("/api/v1/sales").status == 200, what="it has read the sales")
         log = tmp_path / "web.log"
         before = log.read_text()

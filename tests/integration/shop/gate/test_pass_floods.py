@@ -13,15 +13,14 @@ from shop.access import passes
 from shop.gate.passes import MAX_WAITING
 from tests.support.http_calls import Caller
 from tests.support.passes import challenge_of, hand_in, press, solved
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import program_with, web_process
 from tests.support.shown_sales import shown_sales
 from tests.support.waiting import wait_until
 
 FAR = 4_000_000_000
 # Serves, and ends no check of a solution before the file that the environment names is there.
 HOLDING = """
-import os, runpy, sys, time
-import shop.wsgi
+import os, time
 from shop.access import challenges
 redeem = challenges.redeem
 def held(*arguments, **named):
@@ -29,9 +28,7 @@ def held(*arguments, **named):
         time.sleep(0.01)
     return redeem(*arguments, **named)
 challenges.redeem = held
-sys.argv[0] = "manage.py"
 """
-SERVE = 'runpy.run_path("manage.py", run_name="__main__")'
 # The control: checks on the event loop.
 ON_THE_LOOP = """
 import shop.gate.passes
@@ -49,7 +46,7 @@ def test_while_a_flood_of_checks_waits_the_door_answers(
     go_on, refused = tmp_path / "go on", 20
     given = {**process_environment, "FAIRDROP_PASS_WORK": "3", "HELD_UNTIL": str(go_on)}
     with (
-        web_process(given, folder=tmp_path, program=["-c", HOLDING + SERVE]) as web,
+        web_process(given, folder=tmp_path, program=program_with(HOLDING)) as web,
         ThreadPoolExecutor(MAX_WAITING + refused) as hands,
     ):
         card, ann, bob = shown_sales(web, new_sku)(units=5, pass_mode="always"), web.new_buyer(), web.new_buyer()
@@ -72,7 +69,7 @@ def test_control_one_check_on_the_event_loop_stops_the_door(
 ) -> None:
     go_on = tmp_path / "go on"
     given = {**process_environment, "FAIRDROP_PASS_WORK": "3", "HELD_UNTIL": str(go_on)}
-    program = ["-c", HOLDING + ON_THE_LOOP + SERVE]
+    program = program_with(HOLDING + ON_THE_LOOP)
     with web_process(given, folder=tmp_path, program=program) as web, ThreadPoolExecutor(1) as hands:
         card, ann = shown_sales(web, new_sku)(units=5, pass_mode="always"), web.new_buyer()
         payload = {"payload": solved(challenge_of(web, card.slug, ann))}

@@ -26,7 +26,7 @@ from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.query_plans import pages_read
-from tests.support.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay
+from tests.support.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay, wait_for_locks
 from workers.expirer import Expirer
 from workers.settlement import Settlement, settle_batch
 
@@ -286,7 +286,7 @@ def test_the_first_end_of_a_sales_holds_is_found_without_those_of_other_sales(
         cursor.execute("ANALYZE shop_order")
         by_index = pages_read(look)
         # The control: by the index of all holds, those of the other sale are passed first.
-        cursor.execute("SET LOCAL lock_timeout = '60s'")  # other processes work on the table
+        wait_for_locks(cursor)
         cursor.execute("DROP INDEX order_held_by_sale_and_end")
         cursor.execute("DROP INDEX order_by_sale_and_buyer")
         assert pages_read(look) > 200 + by_index
