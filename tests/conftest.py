@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from secrets import token_hex
 from urllib.parse import urlsplit, urlunsplit
@@ -71,7 +72,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBl
 
     On our own server they go with the server; elsewhere they are dropped.
     """
-    with django_db_blocker.unblock():
+    with django_db_blocker.unblock(), _without_bounds():
         made = setup_databases(verbosity=0, interactive=False, aliases={"default"})
         connections.close_all()
         name = connections["default"].settings_dict["NAME"]
@@ -83,6 +84,20 @@ def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBl
         if not SERVERS.own_postgres:
             _run_at_maintenance_database(f'DROP DATABASE "{name}_crashes"')
             teardown_databases(made, verbosity=0)
+
+
+@contextmanager
+def _without_bounds() -> Iterator[None]:
+    """Let no statement take too long: several processes make their databases on a busy machine at once."""
+    options = connections["default"].settings_dict["OPTIONS"]
+    bounds = dict(options)
+    unbounded = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
+    options.update(connect_timeout=120, options=f"{bounds['options']} {unbounded}")
+    try:
+        yield
+    finally:
+        connections.close_all()
+        options.update(bounds)
 
 
 def _run_at_maintenance_database(command: str) -> None:
