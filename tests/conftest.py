@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import count
 from secrets import token_hex
+from unittest.mock import patch
 from urllib.parse import urlsplit, urlunsplit
 
 import hypothesis
@@ -31,7 +31,12 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
 os.environ.setdefault("FAIRDROP_RESTORE_GRACE_SECONDS", "0")
 # A busy machine may keep a server from answering for a second; what a test freezes stays silent for longer than this.
 os.environ.setdefault("FAIRDROP_REDIS_TIMEOUT_SECONDS", "3")
-assert settings.DATABASES  # read now, so that pytest-django finds them configured
+# Read now, so that pytest-django finds them configured. A process of the shop that rests or waits for long is cut off
+# by PostgreSQL; the one that runs the tests may, on a machine that stands still.
+settings.DATABASE_TIMEOUTS += (
+    " -c statement_timeout=900000 -c lock_timeout=120000 -c idle_in_transaction_session_timeout=900000"
+)
+settings.DATABASES["default"]["OPTIONS"].update(options=settings.DATABASE_TIMEOUTS, connect_timeout=60)
 # No example is wrong because the machine was slow.
 hypothesis.settings.register_profile(
     "patient", parent=hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -72,7 +77,9 @@ def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBl
 
     On our own server they go with the server; elsewhere they are dropped.
     """
-    with django_db_blocker.unblock(), _without_bounds():
+    from inventory.management.commands import migrate  # here: models cannot be read before Django is set up
+
+    with django_db_blocker.unblock(), patch.multiple(migrate, STATEMENT_SECONDS=0, LOCK_SECONDS=60):
         made = setup_databases(verbosity=0, interactive=False, aliases={"default"})
         connections.close_all()
         name = connections["default"].settings_dict["NAME"]
@@ -84,20 +91,6 @@ def django_db_setup(django_test_environment: None, django_db_blocker: DjangoDbBl
         if not SERVERS.own_postgres:
             _run_at_maintenance_database(f'DROP DATABASE "{name}_crashes"')
             teardown_databases(made, verbosity=0)
-
-
-@contextmanager
-def _without_bounds() -> Iterator[None]:
-    """Let no statement take too long: several processes make their databases on a busy machine at once."""
-    options = connections["default"].settings_dict["OPTIONS"]
-    bounds = dict(options)
-    unbounded = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"
-    options.update(connect_timeout=120, options=f"{bounds['options']} {unbounded}")
-    try:
-        yield
-    finally:
-        connections.close_all()
-        options.update(bounds)
 
 
 def _run_at_maintenance_database(command: str) -> None:

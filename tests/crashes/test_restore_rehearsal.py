@@ -28,7 +28,7 @@ from tests.support.crashes.restored_shop import (
     sell_before_backup,
     sell_until_lost,
 )
-from tests.support.servers.shop_processes import run_manage
+from tests.support.servers.shop_processes import migrate
 from tests.support.shopkeeping import shop_of
 from tests.support.waiting import wait_until
 
@@ -44,7 +44,7 @@ def environment(primary: Rehearsal, process_environment: dict[str, str], tmp_pat
     """Work on a shop with stores of its own, whose tables are made."""
     with own_valkey(tmp_path) as valkey:
         own = {**process_environment, "DATABASE_URL": primary.store.url, "REDIS_URL": valkey.url}
-        run_manage("migrate", "--verbosity", "0", environment=own)
+        migrate(environment=own)
         with shop_of(own):
             yield own
 

@@ -25,7 +25,7 @@ from tests.crashes import old_shop
 from tests.crashes.old_shop import Person
 from tests.support.crashes.worker_shop import WorkerShop, drifts, own_stores, worker_shop
 from tests.support.http_calls import JSON, Answer, Caller
-from tests.support.servers.shop_processes import run_manage, web_process
+from tests.support.servers.shop_processes import migrate, web_process
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.waiting import wait_until
 
@@ -62,7 +62,7 @@ def upgraded(shop: WorkerShop, *, without: list[str] | None = None) -> Iterator[
     """Load the old stores, migrate, start the new workers, then the web process; without: who Redis does not know."""
     lost = [PEOPLE[name].request_id for name in without or []]
     old_shop.load(database_url=shop.postgres.url, without=lost)
-    run_manage("migrate", "--verbosity", "0", environment=shop.environment)
+    migrate(environment=shop.environment)
     for worker in ("settler", "expirer", "reconciler"):
         shop.start(worker)
     with web_process(shop.environment, folder=shop.folder) as web:

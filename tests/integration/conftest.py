@@ -68,7 +68,8 @@ def each_server(request: pytest.FixtureRequest, server_groups: ServerGroups) -> 
 @pytest.fixture(scope="session")
 def shop_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
     """Return the environment for processes that live as long as the run, on the test database."""
-    return {**lasting_environment, "FAIRDROP_AUDIT_TOKEN": AUDIT_TOKEN}
+    # No test freezes their Redis: one that does not answer waits for its turn on a busy machine.
+    return {**lasting_environment, "FAIRDROP_AUDIT_TOKEN": AUDIT_TOKEN, "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
 
 
 @pytest.fixture(scope="session")

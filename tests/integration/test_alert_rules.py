@@ -30,7 +30,7 @@ def promtool(*arguments: str, folder: Path = FOLDER) -> subprocess.CompletedProc
     program = shutil.which("promtool")
     if program is None:
         pytest.fail(MISSING)
-    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=900)
 
 
 def test_the_files_are_valid() -> None:

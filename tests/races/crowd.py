@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from threading import Barrier, BrokenBarrierError, Event
 from typing import TypeVar
 
-from django.db import connection
-
 from inventory import redis
 from inventory.audit import line
 from shop.sales.catalogue import SaleCard
@@ -37,12 +35,6 @@ def at_once(action: Callable[[int], Result], count: int) -> list[Result]:
     for error in sorted(failed, key=lambda error: isinstance(error, BrokenBarrierError)):
         raise error
     return [each.result() for each in begun]
-
-
-def wait_long_for_locks() -> None:
-    """Let this thread's connection wait for row locks as long as a holder takes on a machine that may stand still."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET lock_timeout = '60s'; SET statement_timeout = '60s'")
 
 
 @contextmanager

@@ -97,8 +97,6 @@ def meet(
     def refuse_slowly(order: Order, *, others: list[Payment]) -> None:
         refuse(order, others=others)
         if not has_counted.is_set():
-            with connection.cursor() as cursor:
-                cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             has_counted.set()
             may_go_on.wait(timeout=PATIENCE_SECONDS)
 

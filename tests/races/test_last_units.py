@@ -40,10 +40,6 @@ def sell_by_reading_then_writing(
     """Sell one unit the plain way: read the stock, and if there is one, write one less."""
     buyer = f"buyer-{number}"
     with connection.transaction():
-        # The others are waited for, and then each other's row locks, on a machine that may stand still.
-        connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        connection.execute("SET LOCAL lock_timeout = '60s'")
-        connection.execute("SET LOCAL statement_timeout = '60s'")
         row = connection.execute(
             "SELECT id, available, held FROM inventory_stock WHERE sku = %s", [card.sku]
         ).fetchone()

@@ -26,10 +26,7 @@ pytestmark = pytest.mark.usefixtures("shop_database")
 Result = TypeVar("Result")
 PATIENCE_SECONDS = 120
 ACTS = ("pause", "resume")
-BEGIN = f"""
-BEGIN; SET LOCAL lock_timeout = '{PATIENCE_SECONDS}s'; SET LOCAL statement_timeout = '{PATIENCE_SECONDS}s';
-SET LOCAL idle_in_transaction_session_timeout = 0; SELECT pg_current_xact_id(), pg_backend_pid()
-"""
+BEGIN = "BEGIN; SELECT pg_current_xact_id(), pg_backend_pid()"
 
 
 class Transaction:

@@ -37,7 +37,6 @@ SCATTER_SECONDS = 0.002
 def expire(card: SaleCard, name: str, *, unit_goes: bool = False) -> bool:
     """End a hold that is due; say whether it was there to end. unit_goes: nobody can have its unit afterwards."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL lock_timeout = '60s'")  # it waits for a payment, on a machine that may stand still
         changes = holds.expire_due(cursor, sku=card.sku, request_ids=[name])
         if changes.changed and unit_goes:
             ledger.adjust_stock(cursor, sku=card.sku, units=-1, actor="test", reason="went to somebody else")
@@ -77,8 +76,6 @@ def expire_in_the_middle_of_a_payment(
 
     def judge_slowly(*args: object, **named: object) -> str:
         rejection_reason = judge(*args, **named)  # type: ignore[arg-type]
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         has_read.set()
         # Not for ever: with the locks on, the other one waits for us.
         may_go_on.wait(timeout=pause_seconds)

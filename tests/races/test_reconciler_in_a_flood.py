@@ -24,7 +24,7 @@ from shop.models import Order
 from shop.orders import holds
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.races.crowd import two_settlers, wait_long_for_locks
+from tests.races.crowd import two_settlers
 from tests.support import road
 from tests.support.shopkeeping import assert_books_balance, close_sale, let_holds_end, make_sale, pay
 from tests.support.waiting import wait_until
@@ -58,7 +58,6 @@ def meanwhile(*works: Callable[[], None]) -> Iterator[None]:
 
     def repeat(work: Callable[[], None]) -> None:
         try:
-            wait_long_for_locks()
             while not stop.is_set():
                 work()
                 stop.wait(0.005)

@@ -21,7 +21,7 @@ from loadtest.rivals.rival import Rival, RivalAnswer, held_orders, redis_client
 from loadtest.rivals.row_stock import RedisLock
 from loadtest.rivals.strategies import RIVALS
 from shop.buyers import issue_buyer
-from tests.races.crowd import at_once, wait_long_for_locks
+from tests.races.crowd import at_once
 from tests.support.road import own_connection
 from tests.support.servers.shop_processes import ROOT, run_manage
 from tests.support.waiting import wait_until
@@ -64,7 +64,6 @@ def new_sale(new_sku: Callable[[], str]) -> Callable[[Rival, int], str]:
 def click(rival: Rival, sale: str, buyer: str) -> RivalAnswer:
     """Click until the answer is not "busy", on a connection of this thread's own."""
     try:
-        wait_long_for_locks()
         answer = RivalAnswer.BUSY
         while answer == RivalAnswer.BUSY:
             answer = rival.buy(sale, buyer=buyer, key="")
@@ -151,7 +150,6 @@ def test_a_lock_that_ends_during_a_pause_lets_two_in(new_sale: Callable[[Rival, 
 
     with ThreadPoolExecutor(2) as pool:
         with own_connection() as holder, holder.transaction():
-            holder.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             holder.execute("SELECT 1 FROM rival_stock WHERE sale = %s FOR UPDATE", [sale])
             buying = [pool.submit(buy_and_forgive, number) for number in range(2)]
             wait_until(lambda: waiting_writers() == 2, what="both have read and want to write")

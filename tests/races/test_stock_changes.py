@@ -20,7 +20,7 @@ from inventory.models import Stock
 from shop.models import Order
 from shop.orders import holds
 from shop.staff import sale_control
-from tests.races.crowd import at_once, line_is_empty, two_settlers, wait_long_for_locks
+from tests.races.crowd import at_once, line_is_empty, two_settlers
 from tests.support.road import admit, ask, settle_line
 from tests.support.shopkeeping import assert_books_balance, audit_of, close_sale, fill_line, let_holds_end, make_sale
 from tests.support.waiting import wait_until
@@ -32,7 +32,6 @@ FORM = "UPDATE inventory_stock SET available = %s, total = %s + held + sold, ver
 def in_own_thread(act: Callable[[], object]) -> object:
     """Run `act` with a database connection that ends with it."""
     try:
-        wait_long_for_locks()
         return act()
     finally:
         connections.close_all()

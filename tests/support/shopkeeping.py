@@ -12,7 +12,6 @@ from typing import Any
 
 import environ
 from django.db import connection, connections, transaction
-from django.db.backends.utils import CursorWrapper
 from django.test.utils import override_settings
 from django.utils import timezone
 
@@ -158,15 +157,9 @@ def let_holds_end(*request_ids: str, seconds_ago: float = 0.001) -> None:
         )
 
 
-def wait_for_locks(cursor: CursorWrapper) -> None:
-    """Let this transaction wait a minute for the lock of a table, which other processes work on."""
-    cursor.execute("SET LOCAL lock_timeout = '60s'")
-
-
 def rewrite(request_id: str, /, **fields: Any) -> None:
     """Change an order as no program may: the trigger that refuses it is off for this one statement."""
     with transaction.atomic(), connection.cursor() as cursor:
-        wait_for_locks(cursor)
         cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER order_changes")
         Order.objects.filter(request_id=request_id).update(**fields)
         cursor.execute("ALTER TABLE shop_order ENABLE TRIGGER order_changes")

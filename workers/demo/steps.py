@@ -14,8 +14,8 @@ from pathlib import Path
 from workers.demo.guard import DemoRefused
 from workers.embedded.child_process import ChildProcess
 
-STEP_TIMEOUT_SECONDS = 120.0
-WEB_TIMEOUT_SECONDS = 60.0
+STEP_TIMEOUT_SECONDS = 300.0
+WEB_TIMEOUT_SECONDS = 180.0
 PROBE_TIMEOUT_SECONDS = 2.0
 LOG_LINES_SHOWN = 120
 _POLL_SECONDS = 0.05

@@ -34,7 +34,7 @@ SUPERUSER = "postgres"
 SYSTEM_ACCOUNT = "pgserver"
 # Another run may be making the account at the same moment, on a machine that stands still meanwhile.
 ACCOUNT_PAUSES_SECONDS = (0.1, 0.5, 2.0, 5.0, 10.0)
-INITDB_TIMEOUT_SECONDS = 60
+INITDB_TIMEOUT_SECONDS = 180
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",

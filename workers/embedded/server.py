@@ -17,7 +17,7 @@ from inventory.exceptions import FairdropError
 from workers.embedded.child_process import ChildProcess
 from workers.embedded.private_files import write_private
 
-READY_TIMEOUT_SECONDS = 60.0
+READY_TIMEOUT_SECONDS = 180.0
 # The system gives none of these to a connection that goes out, so one that was free a moment ago still is; browsers
 # refuse some that are lower.
 QUIET_PORTS = range(10_240, 32_000)

@@ -170,7 +170,6 @@ def test_a_delete_waits_for_an_order_that_is_being_written(shop: dict[str, Any],
     delete = "DELETE FROM shop_saleterms WHERE sale_id = %(id)s; DELETE FROM shop_sale WHERE id = %(id)s"
     with own_connection() as writer, ThreadPoolExecutor(1) as threads:
         with writer.transaction():
-            writer.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             writer.execute(order, [f"{card.sale_id:x}-order", card.sale_id])
             deleting = threads.submit(execute_elsewhere, delete, {"id": card.sale_id})
             wait_until(lambda: is_somebody_waiting(writer), what="the delete waits")
@@ -181,7 +180,6 @@ def test_a_delete_waits_for_an_order_that_is_being_written(shop: dict[str, Any],
 
 def execute_elsewhere(statement: str, values: dict[str, Any]) -> None:
     with own_connection() as other, other.transaction(), psycopg.ClientCursor(other) as cursor:
-        cursor.execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")  # it waits as long as we let it
         cursor.execute(statement, values)
 
 

@@ -20,7 +20,8 @@ from django.db.migrations import AddField, Migration
 
 from inventory.management.commands.migrate import drop_invalid_indexes, locks_nobody_out
 from tests.support.crashes.extra_shop import OwnStore, own_postgres
-from tests.support.servers.shop_processes import ROOT, run_manage, running_process
+from tests.support.servers import shop_processes
+from tests.support.servers.shop_processes import ROOT, running_process
 from tests.support.waiting import wait_until
 
 # What comes after it changes tables that buyers use.
@@ -36,7 +37,7 @@ def own(django_db_setup: None) -> Iterator[OwnStore]:
 @pytest.fixture
 def postgres(own: OwnStore) -> OwnStore:
     """Return a database in which BEFORE is the last migration."""
-    run_manage("migrate", *BEFORE, "--verbosity", "0", environment=environment_of(own))
+    shop_processes.migrate(*BEFORE, environment=environment_of(own))
     return own
 
 

@@ -135,7 +135,6 @@ def a_locked_stock(card: SaleCard) -> Any:
     own = road.own_connection()
     held = own.__enter__()
     held.execute("BEGIN")
-    held.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
     held.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE", [card.sku])
     return own
 

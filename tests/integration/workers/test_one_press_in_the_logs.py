@@ -44,7 +44,6 @@ def worker(name: str, environment: Mapping[str, str], folder: Path) -> Iterator[
 def stock_in_use(card: SaleCard) -> Iterator[None]:
     """Hold the stock's row, as somebody does whose transaction hangs: nobody decides or ends anything meanwhile."""
     with closing(postgres.connect()) as own, own.transaction():
-        own.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         own.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE", [card.sku])
         yield
 

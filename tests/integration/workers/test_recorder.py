@@ -94,7 +94,6 @@ def test_a_sale_that_rests_costs_one_row(card: SaleCard, eager: None, monkeypatc
 
 def test_of_several_recorders_one_writes(card: SaleCard, eager: None) -> None:
     with road.own_connection() as other, other.transaction():
-        other.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         other.execute("SELECT pg_advisory_xact_lock(%s, 0)", [TwoKeyAdvisoryLock.RECORDER])
         assert Recorder(redis.connect()).work_once() == 0
     assert samples(card) == []

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from tests.support.servers.shop_processes import run_manage
+from tests.support.servers.shop_processes import migrate
 from tests.support.servers.stores import PREFIX
 from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
@@ -91,7 +91,8 @@ class OwnStore:
         assert self._server.url == self.url
 
     def close(self) -> None:
-        """End it for good."""
+        """End it for good, in order: what it still wrote would be in the way of who removes its folder."""
+        self.stop()
         self._server.stop()
 
 
@@ -125,7 +126,7 @@ def own_postgres(*, environment: Mapping[str, str], targets: Sequence[Sequence[s
     Path(home.name).chmod(PASS)
     with home as folder, own_store(start_postgres, Path(folder) / "own-postgres") as store:
         for target in targets:
-            run_manage("migrate", *target, "--verbosity", "0", environment={**environment, "DATABASE_URL": store.url})
+            migrate(*target, environment={**environment, "DATABASE_URL": store.url})
         yield store
 
 

@@ -13,7 +13,7 @@ import psycopg
 
 from inventory import redis
 from tests.support.crashes.worker_shop import OwnStores
-from tests.support.servers.shop_processes import ROOT, run_manage
+from tests.support.servers.shop_processes import ROOT, migrate
 from workers.database_rights import KINDS, role_of
 from workers.embedded.binaries import postgres_folder
 
@@ -35,7 +35,7 @@ def separate(stores: OwnStores) -> dict[str, dict[str, str]]:
     """Make roles and users, and migrate once more; return the environment of each kind of process."""
     make_roles(stores)
     make_users(stores)
-    run_manage("migrate", "--verbosity", "0", environment=stores.environment)
+    migrate(environment=stores.environment)
     return {kind: {**stores.environment, **addresses(stores, kind)} for kind in KINDS}
 
 

@@ -166,7 +166,6 @@ def test_a_restock_that_waited_for_its_turn_makes_no_liar_of_the_settler(card: S
     names = queue(card, "ann", "bob", "cat")
     settle_line(card)
     with own_connection() as slow, slow.transaction(), slow.cursor() as cursor:
-        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")  # whatever the settling takes
         cursor.execute("SELECT now()")  # it begins here, and has its turn at the stock after the settler
         pay(*names[:2])
         settle_line(card)

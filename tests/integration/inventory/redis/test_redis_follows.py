@@ -142,7 +142,6 @@ def test_a_stock_row_that_somebody_locks_holds_up_its_own_sku_only(new_sku: Call
     other = connections.create_connection("default")
     with other.cursor() as cursor:
         cursor.execute("BEGIN")
-        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         cursor.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE", [locked.sku])
         with settler() as worker:
             wait_until(lambda: worker.work_once() >= 0 and decided(free))

@@ -26,7 +26,7 @@ from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.query_plans import pages_read
-from tests.support.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay, wait_for_locks
+from tests.support.shopkeeping import assert_books_balance, fill_line, let_holds_end, make_sale, pay
 from workers.expirer import Expirer
 from workers.settlement import Settlement, settle_batch
 
@@ -235,7 +235,6 @@ def test_ended_holds_cost_the_sweep_nothing_before_a_vacuum(card: SaleCard) -> N
     """The control is the whole sweep, which passes the entries of all holds that have ended."""
     count = 40_000
     with connection.cursor() as cursor:
-        cursor.execute("SET statement_timeout = 0")  # of this test's connection, however slow the machine is
         cursor.execute("ALTER TABLE shop_order SET (autovacuum_enabled = off)")
         make_ended_holds(cursor, card, count=count)
         recent = blocks_read(cursor, ended_within_seconds=60)
@@ -275,7 +274,6 @@ def test_the_first_end_of_a_sales_holds_is_found_without_those_of_other_sales(
 
     look = catalogue._sales().filter(pk=card.sale_id)
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         cursor.execute(
             """INSERT INTO shop_order (request_id, sale_id, buyer, quantity, buyer_limit, seq, state, reason,
                                        unit_price, currency, hold_expires_at)
@@ -286,7 +284,6 @@ def test_the_first_end_of_a_sales_holds_is_found_without_those_of_other_sales(
         cursor.execute("ANALYZE shop_order")
         by_index = pages_read(look)
         # The control: by the index of all holds, those of the other sale are passed first.
-        wait_for_locks(cursor)
         cursor.execute("DROP INDEX order_held_by_sale_and_end")
         cursor.execute("DROP INDEX order_by_sale_and_buyer")
         assert pages_read(look) > 200 + by_index

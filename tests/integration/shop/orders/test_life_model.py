@@ -389,8 +389,9 @@ def till() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def reopened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lives are of one process, which remembers no line as full."""
+    """The lives are of one process, which remembers no line as full, and whose steps may take long."""
     monkeypatch.setattr("inventory.line.admission.REOPENING_US", 0)
+    monkeypatch.setattr("inventory.audit.run.TAKE_OVER_MS", 3_600_000)
 
 
 # What keeps the line from handing out those who wait for a held unit.

@@ -324,8 +324,7 @@ def test_an_address_given_while_a_change_commits_misses_nothing(new_card: Callab
     card = new_card()
     reader = Reader(card)
     road.settle_line(card)
-    with ThreadPoolExecutor(1) as pay_under_way, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")  # it rests meanwhile
+    with ThreadPoolExecutor(1) as pay_under_way, transaction.atomic():
         Order.objects.filter(request_id=reader.request_id).update(state="paid")  # not committed yet
         pay_under_way.submit(give_elsewhere, reader.request_id).result()
     tell_all()

@@ -15,7 +15,7 @@ from django.db import Error, connection, transaction
 from inventory.states import ALLOWED, FIRST_STATES, LIVE_STATES, RANK, WAITING_STATES, State
 from shop.models import Order, OrderEvent
 from shop.sales.catalogue import SaleCard
-from tests.support.shopkeeping import make_sale, wait_for_locks
+from tests.support.shopkeeping import make_sale
 
 ROOT = Path(__file__).resolve().parents[4]
 RANKS = re.compile(r"local rank = \{(.*)\}")
@@ -45,7 +45,6 @@ def order_in(card: SaleCard, state: State) -> Order:
     )
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        wait_for_locks(cursor)
         cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER order_changes")
         Order.objects.filter(pk=order.pk).update(state=state)
         cursor.execute("ALTER TABLE shop_order ENABLE TRIGGER order_changes")

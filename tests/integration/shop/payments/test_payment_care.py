@@ -32,7 +32,7 @@ from shop.sandbox.models import Charge, Event
 from shop.sandbox.provider import Sandbox
 from tests.support.paying import again, begin, charge_state, happen, hear, hold, payment_state, state_of
 from tests.support.query_plans import pages_read
-from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale, wait_for_locks
+from tests.support.shopkeeping import assert_books_balance, let_holds_end, make_sale
 from workers import payments
 from workers.embedded.server import free_port
 from workers.management.commands.run_worker import OWN_GAUGES
@@ -297,12 +297,10 @@ def test_a_look_at_open_payments_reads_no_old_one(
 ) -> None:
     (name,) = hold(card, buyers=1)
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         cursor.execute(OLD_PAYMENTS, [Order.objects.get(request_id=name).pk])
         cursor.execute("ANALYZE shop_payment")
         by_index = pages_read(look())  # what other tests have left open
         # The control: the same look without its index.
-        wait_for_locks(cursor)
         cursor.execute(f"DROP INDEX {index}")
         assert pages_read(look()) > 200 + by_index
         transaction.set_rollback(True)

@@ -23,7 +23,7 @@ from shop.stripe.models import CheckoutSession
 from shop.stripe.provider import Stripe
 from tests.support.paying import hold, payment_state, state_of
 from tests.support.servers.stripe_server import Refused, StripeServer
-from tests.support.shopkeeping import assert_books_balance, wait_for_locks
+from tests.support.shopkeeping import assert_books_balance
 from tests.support.stripe_shop import BUYER, ROOT, begin, hear, payment_of, selling_by_stripe
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -247,8 +247,7 @@ def test_a_call_inside_a_transaction_would_be_seen(card: SaleCard, stripe: Strip
     heard: list[object] = []
     act = pay_and_hear(stripe, heard)
     stripe.before_answer = lambda _: act(CREATE)
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")  # it rests while the event waits
+    with transaction.atomic():
         Order.objects.select_for_update().get(request_id=name)
         begin(name)
     assert [type(each) for each in heard] == [OperationalError]
@@ -283,7 +282,6 @@ def test_stripe_collects_on_its_page_only(card: SaleCard, stripe: StripeServer) 
 def test_an_amount_that_stripe_cannot_collect_is_refused(card: SaleCard, stripe: StripeServer) -> None:
     (name,) = hold(card, buyers=1)
     with transaction.atomic(), connection.cursor() as cursor:
-        wait_for_locks(cursor)
         cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER USER")
         Order.objects.filter(request_id=name).update(currency="JPY", unit_price="15.50")
         cursor.execute("ALTER TABLE shop_order ENABLE TRIGGER USER")

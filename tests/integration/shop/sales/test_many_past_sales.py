@@ -31,7 +31,7 @@ def past_sales(card: SaleCard, *, count: int, retired_at: datetime | None) -> No
     """Make `count` sales of the SKU of `card`, a minute each, one after the other; the last ended two days ago."""
     stock, first = Stock.objects.get(sku=card.sku), Sale.objects.get(pk=card.sale_id)
     last = timezone.now() - timedelta(days=2)
-    Sale.objects.bulk_create(
+    sales = (
         Sale(
             slug=f"{card.sku}-{number}", product=first.product, stock=stock, title=f"Past {number}", price=first.price,
             opens_at=last - timedelta(minutes=number + 1), closes_at=last - timedelta(minutes=number),
@@ -39,6 +39,7 @@ def past_sales(card: SaleCard, *, count: int, retired_at: datetime | None) -> No
         )
         for number in range(count)
     )  # fmt: skip
+    Sale.objects.bulk_create(sales, batch_size=200)  # the database ends a statement that takes long
 
 
 @pytest.fixture

@@ -287,10 +287,6 @@ def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
         return real(*args, **known)
 
     def prime() -> None:
-        with connection.cursor() as cursor:  # of this thread: each waits for as long as we let it
-            cursor.execute(
-                "SET lock_timeout = 0; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
-            )
         catalogue.prime_sale(card.slug)
         connections.close_all()
 

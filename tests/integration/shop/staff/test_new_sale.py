@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ValidationError
-from django.db import connection, connections
+from django.db import connections
 from django.test import Client, override_settings
 from django.utils import timezone
 
@@ -212,8 +212,6 @@ def test_of_two_clicks_one_makes_the_sale_and_one_is_told(new_sku: Callable[[], 
     def click(form: dict[str, Any]) -> int:
         client = browser_of(user=user)
         try:
-            with connection.cursor() as cursor:
-                cursor.execute("SET lock_timeout = '60s'")  # of this thread's connection: one waits for the other
             return client.post(ADD, form).status_code
         finally:
             connections.close_all()

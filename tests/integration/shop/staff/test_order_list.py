@@ -64,10 +64,8 @@ def held(card: SaleCard, *buyers: str) -> list[Order]:
 
 def write_many(card: SaleCard, *, count: int, tag: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SET statement_timeout = 0")
         cursor.execute(WRITE_MANY, {"tag": tag, "sale_id": card.sale_id, "count": count})
         cursor.execute("ANALYZE shop_order")
-        cursor.execute("RESET statement_timeout")
 
 
 def found(browser: Client, **query: Any) -> list[int]:

@@ -25,7 +25,7 @@ from shop.staff.lists import revenue
 from shop.staff.lists.revenue_page import COLUMNS
 from tests.support import road
 from tests.support.query_plans import pages_read
-from tests.support.shopkeeping import make_sale, pay, wait_for_locks
+from tests.support.shopkeeping import make_sale, pay
 from tests.support.staff import browser_of, count_queries
 from workers.embedded.server import free_port
 
@@ -68,7 +68,6 @@ def move_back(order: Order, *, to_state: str, days: int) -> None:
     """Let a change of an order have happened some days ago; its history is never changed but by this test."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("GRANT UPDATE ON shop_orderevent TO CURRENT_USER")
-        wait_for_locks(cursor)
         cursor.execute("ALTER TABLE shop_orderevent DISABLE TRIGGER event_rows_never_change")
         OrderEvent.objects.filter(order=order, to_state=to_state).update(at=timezone.now() - timedelta(days=days))
         cursor.execute("ALTER TABLE shop_orderevent ENABLE TRIGGER event_rows_never_change")

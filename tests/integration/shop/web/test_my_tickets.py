@@ -26,7 +26,7 @@ from shop.web.my_tickets import ORDERS_PER_PAGE
 from tests.integration.shop.web.test_pages import key_in
 from tests.support import road
 from tests.support.query_plans import pages_read
-from tests.support.shopkeeping import let_holds_end, make_sale, pay, wait_for_locks
+from tests.support.shopkeeping import let_holds_end, make_sale, pay
 
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 # A million takes a minute to write: MY_TICKETS_ORDERS=1000000.
@@ -180,9 +180,7 @@ def person_with_a_past(new_card: Callable[..., SaleCard]) -> Iterator[Visitor]:
     person, card = Visitor(), new_card()
     Sale.objects.filter(pk=card.sale_id).update(retired_at=timezone.now())
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
         # Their history is of no use here, and would take as long again.
-        wait_for_locks(cursor)
         cursor.execute("ALTER TABLE shop_order DISABLE TRIGGER USER")
         cursor.execute(
             MANY_ORDERS, {"sale_id": card.sale_id, "buyer": person.buyer, "count": PAST_ORDERS, "own": OWN_ORDERS}
@@ -217,6 +215,5 @@ def test_among_many_orders_of_others_the_page_is_quick(person_with_a_past: Visit
 
 def test_without_the_index_every_order_would_be_read(person_with_a_past: Visitor) -> None:
     with connection.cursor() as cursor:
-        wait_for_locks(cursor)
         cursor.execute("DROP INDEX order_with_units_by_buyer")
     assert "Index Scan Backward" not in orders_of_the_page(person_with_a_past).explain()
