@@ -19,11 +19,17 @@ from django.test.utils import setup_databases, teardown_databases
 from pytest_django.plugin import DjangoDbBlocker
 
 from tests.support.servers.stores import OwnServers, needs_servers
+from tests.support.waiting import lengthen_bounds
+from workers.embedded import server
 from workers.embedded.server import ServerFailed, ServerMissing
 
 # Settings are read once: they must not have been read before the tests' own addresses are in the environment.
 if settings.configured:
     raise pytest.UsageError("unset DJANGO_SETTINGS_MODULE: the tests set it themselves, after their servers' addresses")
+# Each of several processes draws its ports from a part of its own: what one has found free no other takes.
+_JOB = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+_PORTS = len(server.QUIET_PORTS) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+server.QUIET_PORTS = server.QUIET_PORTS[_JOB * _PORTS :][:_PORTS]
 SERVERS = OwnServers()
 SERVERS.publish()
 os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
@@ -31,12 +37,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
 os.environ.setdefault("FAIRDROP_RESTORE_GRACE_SECONDS", "0")
 # A busy machine may keep a server from answering for a second; what a test freezes stays silent for longer than this.
 os.environ.setdefault("FAIRDROP_REDIS_TIMEOUT_SECONDS", "3")
-# Read now, so that pytest-django finds them configured. A process of the shop that rests or waits for long is cut off
-# by PostgreSQL; the one that runs the tests may, on a machine that stands still.
-settings.DATABASE_TIMEOUTS += (
-    " -c statement_timeout=900000 -c lock_timeout=120000 -c idle_in_transaction_session_timeout=900000"
-)
-settings.DATABASES["default"]["OPTIONS"].update(options=settings.DATABASE_TIMEOUTS, connect_timeout=60)
+lengthen_bounds()  # settings are read now, so that pytest-django finds them configured
 # No example is wrong because the machine was slow.
 hypothesis.settings.register_profile(
     "patient", parent=hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -159,7 +159,9 @@ def test_the_ticket_of_a_buyer_who_came_back_shows_what_they_have(restored: Rest
 def test_killed_anywhere_and_run_again_it_ends_right(point: str, restored: Restored) -> None:
     command = [sys.executable, "manage.py", "after_restore", "--bring-back", "--json"]
     environment = {**restored.environment, "FAIRDROP_FAULT": f"{point}:kill"}
-    killed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    killed = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert marker(point) in killed.stderr
     assert killed.returncode == -9
     assert look("--bring-back")["losses"] == []
@@ -170,7 +172,7 @@ def test_killed_and_left_alone_it_is_not_right(restored: Restored) -> None:
     """The control of the kills: what was struck has not been done."""
     command = [sys.executable, "manage.py", "after_restore", "--bring-back"]
     environment = {**restored.environment, "FAIRDROP_FAULT": "in_bring_back:kill"}
-    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=60, check=False)
+    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=600, check=False)
     assert not audit_of(restored.card)["ok"]
 
 

@@ -36,7 +36,7 @@ from tests.support.waiting import wait_until
 from workers.settlement import settle_batch
 
 BUYERS = tuple(f"buyer-{number}" for number in range(8))
-LONG_TTL_MS = 60_000
+LONG_TTL_MS = 600_000
 
 
 def broken(card: SaleCard) -> set[str]:

@@ -112,7 +112,7 @@ def test_when_postgres_is_back_everyone_is_decided_once_and_in_order(shop: Shop)
     later = [ask(shop) for _ in range(LATER)]
     start_postgres_again(shop)
     close_sale(shop.card)
-    wait_until(lambda: shop.figures.decided == CROWD + LATER, what="everything is decided")
+    wait_until(lambda: shop.figures.decided == CROWD + LATER, timeout_seconds=900, what="everything is decided")
     counts = assert_books_balance(shop.card)
     assert (counts["orders_held"], counts["orders_sold_out"]) == (UNITS, CROWD + LATER - UNITS)
     states = list(Order.objects.order_by("seq").values_list("state", flat=True))

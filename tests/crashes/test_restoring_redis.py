@@ -58,7 +58,7 @@ class RedisRehearsal:
                 self.wait_for_disk()
             else:
                 assert not line.startswith(PLAYED)
-                subprocess.run(["sh", "-c", self.told(line)], check=True, capture_output=True, timeout=60)
+                subprocess.run(["sh", "-c", self.told(line)], check=True, capture_output=True, timeout=600)
 
     def told(self, line: str) -> str:
         """Return a line with the places of this machine, and of the only copy there is."""

@@ -200,7 +200,7 @@ def test_five_rolling_restarts_leave_no_visit_unresolved(fleet: Fleet, flood: Fl
     end(flood)
     print(f"{flood.calls} calls, {len(flood.admitted)} presses, {len(flood.raw)} without an answer of the shop's")
     assert flood.unresolved == []
-    assert len(flood.raw) <= flood.calls / 10_000, flood.raw
+    assert len(flood.raw) <= max(1, flood.calls / 10_000), flood.raw
 
 
 def kill_in_an_answer(fleet: Fleet, flood: Flood) -> None:
@@ -217,7 +217,7 @@ def test_the_control_a_web_process_that_is_killed_in_an_answer_leaves_its_caller
     fleet: Fleet, flood: Flood
 ) -> None:
     """One more try with the same key tells each of them where they stand, all the same."""
-    for _ in range(RESTARTS):
+    for _ in range(4 * RESTARTS):
         if not flood.raw:
             kill_in_an_answer(fleet, flood)
     end(flood)

@@ -121,6 +121,7 @@ def read_all(waiting: selectors.BaseSelector) -> Iterator[str]:
     deadline = time.monotonic() + SECONDS_TO_END
     while waiting.get_map() and time.monotonic() < deadline:
         for key, _ in waiting.select(timeout=0.1):
+            deadline = time.monotonic() + SECONDS_TO_END
             answer: bytes = key.fileobj.recv(65536)  # type: ignore[union-attr]
             assert b" 200 " in answer[:20] or (b" 503 " in answer[:20] and b"retry-after: " in answer), answer[:500]
             waiting.unregister(key.fileobj)

@@ -122,7 +122,7 @@ def kill_in_a_batch(long_line: Line, settlers: list[ChildProcess]) -> float:
 
 
 def wait_until_all_is_decided(long_line: Line) -> None:
-    wait_until(lambda: long_line.decided >= BUYERS, what="everything is decided")
+    wait_until(lambda: long_line.decided >= BUYERS, timeout_seconds=900, what="everything is decided")
 
 
 def assert_decided_once_and_in_order(card: SaleCard) -> None:

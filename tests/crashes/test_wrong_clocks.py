@@ -146,7 +146,5 @@ def test_a_web_process_says_so_when_its_clock_goes_wrong_while_it_runs_and_nobod
         assert "clock_differs" not in log.read_text()
         file.write_text("-120s\n")
         for store, name in (("redis", "Redis"), ("postgresql", "PostgreSQL")):
-            wait_until(
-                lambda store=store: abs(gauge(web, store) - 120) < 5, timeout_seconds=30, what=f"{store} is seen"
-            )
+            wait_until(lambda store=store: abs(gauge(web, store) - 120) < 5, what=f"{store} is seen")
             wait_until(lambda name=name: said(log, name), what=f"it says that {name}'s differs")

@@ -18,7 +18,7 @@ from workers.embedded.binaries import valkey_program
 ROOT = Path(__file__).resolve().parents[2]
 ADAPTERS = Path(__file__).parent / "adapters"
 PINS = ROOT / "requirements" / "foreign.txt"
-FETCH_SECONDS, RUN_SECONDS = 300, 300
+FETCH_SECONDS, RUN_SECONDS = 800, 800
 # All others that are installed would be loaded too: some read our settings or reorder the tests of others.
 PLUGINS = ("-pxdist.plugin", "-ppytest_timeout", "-pno:cacheprovider", "-pdeviations")
 

@@ -4,6 +4,7 @@ what the shop's books then say. Never waits.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ from shop.models import Order, Payment
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge
 from tests.journeys.visits import PATIENCE_MS, Visit
-from tests.support.http_calls import Caller
+from tests.support.http_calls import Caller, until_answered
 
 TRYING = "The shop has not answered yet. Your press is sent again by itself and counts once."
 STOPPED = "Still no answer. Press again when you are connected: it counts once."
@@ -64,7 +65,8 @@ def lose_answers(visit: Visit, web: Caller, where: str, *, times: int = FOR_EVER
         cookies = "; ".join(f"{each['name']}={each['value']}" for each in visit.context.cookies(request.url))
         headers = {name: request.headers[name] for name in ("accept", "content-type")}
         headers |= {"Origin": visit.root, "Cookie": cookies}
-        answer = web.call("POST", urlsplit(request.url).path, body=sent[-1], headers=headers)
+        call = partial(web.call, "POST", urlsplit(request.url).path, body=sent[-1], headers=headers)
+        *_, answer = until_answered(call)
         assert answer.status < 500, answer.status
         route.abort("connectionreset")
 

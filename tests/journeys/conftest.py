@@ -78,7 +78,8 @@ def chromium(launch: Callable[[tuple[str, ...]], Browser]) -> Browser:
 def whole_shop(lasting_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A shop with every worker a buyer meets: settler, expirer, and the sandbox that sends its notices."""
     folder = tmp_path_factory.mktemp("whole-shop")
-    with shop_process(lasting_environment, folder=folder, workers=("settler", "expirer", "sandbox")) as caller:
+    patient = {**lasting_environment, "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}  # no journey in it freezes a store
+    with shop_process(patient, folder=folder, workers=("settler", "expirer", "sandbox")) as caller:
         yield caller
 
 

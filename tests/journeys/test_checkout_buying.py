@@ -153,12 +153,18 @@ def test_declined_then_paid(open_sale: MakeSale, visit: OpenVisit) -> None:
 
 
 def test_a_slow_notice_ends_in_a_receipt_without_a_touch(open_sale: MakeSale, visit: OpenVisit) -> None:
-    card, buyer = open_sale(units=1), visit()
-    buyer.get_one(card)
     asks = "**/api/v1/requests/*"
-    buyer.context.route(asks, lambda route: route.abort())  # however slow the machine is, it has not heard yet
-    buyer.pay("Pay, and tell the shop seconds later")
-    buyer.sees("You went to pay.")
+    for _ in range(3):  # again on a machine on which the shop is told before the page is there
+        card, buyer = open_sale(units=1), visit()
+        buyer.get_one(card)
+        buyer.context.route(asks, lambda route: route.abort())  # it has not heard yet
+        buyer.pay("Pay, and tell the shop seconds later")
+        went = buyer.page.get_by_text("You went to pay.")
+        expect(went.or_(buyer.page.get_by_text("This page is your receipt")).first).to_be_visible()
+        if went.is_visible():
+            break
+    else:
+        pytest.fail("the machine was too slow to see the page before the notice")
     buyer.context.unroute(asks)
     buyer.sees_state("paid")
 

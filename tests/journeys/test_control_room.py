@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from inventory.exceptions import RedisUnavailable
 from inventory.line.admission import Code
 from shop.models import Order, StaffAct
 from shop.sales import catalogue
@@ -45,7 +46,8 @@ def flood(card: SaleCard, *, crowd: int = 8) -> Iterator[None]:
         number = 0
         while not over.wait(0.05):
             asks = [road.ask(card, f"flood-{number + each:016d}") for each in range(crowd)]
-            road.admit(card, *asks)
+            with suppress(RedisUnavailable):  # late, on a busy machine
+                road.admit(card, *asks)
             number += crowd
 
     thread = threading.Thread(target=ask)
@@ -236,8 +238,8 @@ def test_an_order_is_found_and_cancelled(open_sale: MakeSale, staff: Callable[..
 
 def test_without_script_the_pages_say_the_same(open_sale: MakeSale, staff: Callable[..., Visit]) -> None:
     card, manager = open_sale(units=3), staff(java_script_enabled=False)
-    manager.go(room(card))
-    manager.sees("The sale is open. Every invariant holds.")
+    said = manager.page.get_by_text("The sale is open. Every invariant holds.")
+    wait_until(lambda: manager.go(room(card)) or said.count(), what="every store has answered in time")
     assert number(manager, "free") == 3
     manager.page.get_by_role("link", name="every two seconds").click()
     road.queue(card, "somebody")

@@ -188,7 +188,12 @@ def refund(hour: Hour) -> None:
     hour.picture("refund")
     hour.admin.press("Refund")
     # That one: who paid too late has the money back as well.
-    wait_until(lambda: Order.objects.filter(pk=order.pk, state="refunded").exists(), what="it is refunded")
+    refunded = Order.objects.filter(pk=order.pk, state="refunded")
+    wait_until(lambda: refunded.exists() or password.count(), what="it is refunded, or the five minutes are over")
+    if password.count():
+        password.fill(PASSWORD)
+        hour.admin.press("Refund")
+        wait_until(refunded.exists, what="it is refunded")
 
 
 @step("Take your orders with you")
@@ -234,12 +239,14 @@ def hour(chromium: Browser, shop: Caller, new_sku: Callable[[], str], shop_datab
     assert admin.faults + buyer.faults == []
 
 
-@pytest.mark.timeout(3 * SELLING_SECONDS)
+@pytest.mark.timeout(8 * SELLING_SECONDS)
 def test_a_newcomer_sells_a_product_of_their_own(hour: Hour) -> None:
     assert len(STEPS) == 10
     with hour.crowd:
         for title, walk in STEPS:
             print(title)  # pytest shows it when the step fails
             walk(hour)
+    held = Order.objects.filter(sale__slug=hour.slug, state="held")
+    wait_until(lambda: not held.exists(), what="every hold has ended")  # no audit finds one that ends late
     assert_books_balance(find_sale(hour.slug))
     assert Product.objects.get(slug=hour.slug).stock.total == UNITS

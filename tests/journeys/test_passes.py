@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Error, Route, expect
 from shop.sales.catalogue import SaleCard
 from tests.journeys.visits import PHONE, Visit, pictured_sales, wait_until_open
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.shopkeeping import assert_books_balance
 
 MakeSale = Callable[..., SaleCard]
@@ -30,7 +30,8 @@ def pass_web(
 ) -> Iterator[Caller]:
     """Run a web process alongside the whole shop, with some work for a pass and a short wait without script."""
     given = {"FAIRDROP_PASS_WORK": LITTLE_WORK, "FAIRDROP_PASS_WAIT_SECONDS": "2"}
-    with web_process({**lasting_environment, **given}, folder=tmp_path_factory.mktemp("passes")) as web:
+    folder, patient = tmp_path_factory.mktemp("passes"), program_with(PATIENT_WEB)
+    with web_process({**lasting_environment, **given}, folder=folder, program=patient) as web:
         yield web
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
 from shop.models import Product
 from shop.sales.catalogue import SaleCard, find_sale
@@ -71,12 +71,13 @@ def wait_until_open(card: SaleCard) -> None:
 
 @dataclass
 class Visit:
-    """One browser of one person. faults: what its console complained of."""
+    """One browser of one person. faults: what its console complained of; asks: what its pages wait to be told."""
 
     root: str
     context: BrowserContext
     page: Page
     faults: list[str] = field(default_factory=list)
+    asks: set[Request] = field(default_factory=set)
 
     @classmethod
     def open(cls, browser: Browser, root: str, *, viewport: dict[str, int] | None = None, **terms: Any) -> Visit:
@@ -86,6 +87,10 @@ class Visit:
         made = cls(root, context, context.new_page())
         context.on("console", lambda message: made.note(message.text) if message.type == "error" else None)
         context.on("weberror", lambda error: made.note(str(error.error)))
+        # A stream is under way all the time.
+        context.on("request", lambda ask: made.asks.add(ask) if re.search(r"/api/.*(?<!/events)$", ask.url) else None)
+        for ended in ("requestfinished", "requestfailed"):
+            context.on(ended, lambda ask: made.asks.discard(ask))
         return made
 
     def note(self, text: str) -> None:
@@ -105,6 +110,8 @@ class Visit:
         """Let the page's time go on only when the test says so. It needs `page.clock.install()` before the page."""
         # The moment has to lie ahead of the page when the call arrives there, also on a machine that is slow.
         self.page.clock.pause_at(self.page.evaluate("Date.now() / 1000 + 10"))
+        # What is under way would hear of what happens from now on.
+        wait_until(lambda: self.page.title() is not None and not self.asks, what="every ask is answered")
 
     def come_back(self) -> None:
         """Look at the tab again: its page then asks at once, and not when its next look is due."""

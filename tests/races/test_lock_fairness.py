@@ -23,7 +23,7 @@ RUSH_SECONDS, TURNS = 0.4, 12 * PROCESSES
 # a wait is counted in turns of others, so that a machine that stands still for a moment makes nobody unfair.
 SPREAD, WORST_TO_MEAN = 0.15, 2.0
 # A run in which the machine stood still proves nothing either way.
-RUNS = 10
+RUNS = 30
 
 
 @dataclass(frozen=True)

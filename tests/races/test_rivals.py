@@ -23,7 +23,7 @@ from loadtest.rivals.strategies import RIVALS
 from shop.buyers import issue_buyer
 from tests.races.crowd import at_once
 from tests.support.road import own_connection
-from tests.support.servers.shop_processes import ROOT, run_manage
+from tests.support.servers.shop_processes import ROOT, migrate, run_manage
 from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
 
@@ -38,7 +38,7 @@ CORRECT = [name for name, rival in RIVALS.items() if rival.correct and name != Q
 def rival_environment(lasting_environment: dict[str, str]) -> dict[str, str]:
     """Return the environment of a process of the rivals, on the test database, with their tables."""
     environment = {**lasting_environment, "DJANGO_SETTINGS_MODULE": "loadtest.rivals.lean_settings"}
-    run_manage("migrate", "rivals", "--verbosity", "0", environment=environment)
+    migrate("rivals", environment=environment)
     return environment
 
 

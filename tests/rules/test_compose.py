@@ -41,7 +41,7 @@ WATCHERS = {name for name, service in SERVICES.items() if service.get("profiles"
 def test_is_valid_by_its_schema(schema: str, name: str) -> None:
     checked = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, name],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -144,7 +144,7 @@ def test_the_image_starts_the_web_process_with_options_that_it_has() -> None:
 def lint(dockerfile: str) -> subprocess.CompletedProcess[str]:
     """Ask hadolint, as the virtual environment has it."""
     program = Path(sysconfig.get_path("scripts")) / "hadolint"
-    return subprocess.run([program, "-"], input=dockerfile, capture_output=True, text=True, timeout=60)
+    return subprocess.run([program, "-"], input=dockerfile, capture_output=True, text=True, timeout=600)
 
 
 def test_the_image_is_made_as_its_linter_asks_and_runs_as_a_user() -> None:
@@ -344,7 +344,7 @@ def make_digests(folder: Path, *, docker: str) -> subprocess.CompletedProcess[st
     (folder / "docker").write_text(f"#!/bin/sh\n{docker}\n")
     (folder / "docker").chmod(0o755)
     return subprocess.run(
-        [ROOT / "docker" / "digests.sh"], cwd=folder, capture_output=True, text=True, timeout=60,
+        [ROOT / "docker" / "digests.sh"], cwd=folder, capture_output=True, text=True, timeout=600,
         env={"PATH": f"{folder}:{os.environ['PATH']}"},
     )  # fmt: skip
 

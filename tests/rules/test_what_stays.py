@@ -153,7 +153,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run `command` by itself: the settings, workers and make of this run are not for it."""
     ours = ("DJANGO_", "PYTEST_", "MAKE", "MFLAGS")
     own = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=600, check=False)
 
 
 def collected(arguments: list[str]) -> subprocess.CompletedProcess[str]:

@@ -13,13 +13,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from django.conf import settings
+
 Seen = TypeVar("Seen")
 BLINK_SECONDS = 0.01
 PATIENCE_SECONDS = 120.0
+LONG_BOUNDS = " -c statement_timeout=900000 -c lock_timeout=120000 -c idle_in_transaction_session_timeout=900000"
 TRIES = 20
 # What a probe works for and rests for, again and again; and the share of a time that it may lose to others, so that the
 # machine counts as free.
 PROBE_SECONDS, REST_SECONDS, FREE_SHARE = 0.002, 0.02, 0.2
+
+
+def lengthen_bounds() -> None:
+    """Let PostgreSQL end what rests, or waits, in this process after minutes only: the machine may stand still."""
+    settings.DATABASE_TIMEOUTS += LONG_BOUNDS
+    settings.DATABASES["default"]["OPTIONS"].update(options=settings.DATABASE_TIMEOUTS, connect_timeout=60)
 
 
 def wait_until(
@@ -92,8 +101,8 @@ def timed(call: Callable[[], Seen]) -> tuple[Seen, Timed]:
 
 
 def assert_quickest_within(seconds: float, took: Sequence[Timed]) -> None:
-    """Fail when the quickest of those that met a free machine took `seconds`; what met none says nothing."""
+    """Fail when all took `seconds`, and one of them met a free machine: what met none says nothing."""
     free = [each.seconds for each in took if each.was_free]
     quickest = min(each.seconds for each in took)
     print(f"{len(free)} of {len(took)} met a free machine; the quickest of all took {quickest:.2f} s")
-    assert not free or min(free) < seconds, took
+    assert not free or quickest < seconds, took

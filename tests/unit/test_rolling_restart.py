@@ -52,7 +52,7 @@ def run(folder: Path, *services: str, ill: str = "") -> tuple[subprocess.Complet
     (folder / "containers").write_text("\n".join(BEFORE))
     (folder / "ill").write_text(ill)
     ended = subprocess.run(
-        [SCRIPT, *services], capture_output=True, text=True, timeout=60,
+        [SCRIPT, *services], capture_output=True, text=True, timeout=600,
         env={"PATH": f"{folder}:{os.environ['PATH']}"},
     )  # fmt: skip
     return ended, [line.split(",") for line in (folder / "seen").read_text().splitlines()]

@@ -19,7 +19,7 @@ from tests.support.crashes.worker_shop import worker_process
 from tests.support.http_calls import Buyer, Caller
 from tests.support.paying import begin, happen, hear, hold
 from tests.support.servers.collector import Collector, Silent, collecting
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import program_with, web_process
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -31,6 +31,11 @@ SAID = {
     *("fairdrop.request_id", "fairdrop.sku", "fairdrop.answer", "fairdrop.outcome", "db.system.name", "service.name"),
     *("service.instance.id", "telemetry.sdk.name", "telemetry.sdk.language", "telemetry.sdk.version"),
 }
+# Waits for the collector, which is a thread of the tests, however long it takes.
+PATIENT = program_with("""
+from inventory.telemetry import otlp, traces
+otlp.EXPORT_SECONDS = traces.END_SECONDS = 60
+""")
 # What a web process has imported when it ends.
 NOTING = """
 import atexit, json, pathlib, sys
@@ -68,9 +73,9 @@ def test_one_press_is_one_trace_from_the_gate_to_the_end_of_its_hold(
     card = make_sale(new_sku(), units=2, hold_seconds=1)
     with collecting() as collector, ExitStack() as running:
         environment = {**process_environment, **collector.environment}
-        web = running.enter_context(web_process(environment, folder=tmp_path))
+        web = running.enter_context(web_process(environment, folder=tmp_path, program=PATIENT))
         for worker in ("settler", "expirer"):
-            running.enter_context(worker_process(worker, environment, folder=tmp_path))
+            running.enter_context(worker_process(worker, environment, folder=tmp_path, program=PATIENT))
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
         name, buyer = ask_for_one(web, card.slug, key="one")
         again = web.ask(card.slug, buyer, key="one")
@@ -146,8 +151,8 @@ def test_every_process_traces_the_same_part_of_the_requests(
     sampler = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
     with collecting() as collector, ExitStack() as running:
         environment = {**process_environment, **collector.environment, **sampler}
-        web = running.enter_context(web_process(environment, folder=tmp_path))
-        running.enter_context(worker_process("settler", environment, folder=tmp_path))
+        web = running.enter_context(web_process(environment, folder=tmp_path, program=PATIENT))
+        running.enter_context(worker_process("settler", environment, folder=tmp_path, program=PATIENT))
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
         asked = dict(ask_for_one(web, card.slug) for _ in range(BUYERS))
         for name, buyer in asked.items():
@@ -169,8 +174,8 @@ def test_a_collector_that_is_silent_holds_nobody_up(
     card = make_sale(new_sku(), units=BUYERS)
     with Silent() as collector, ExitStack() as running:
         environment = {**process_environment, **collector.environment}
-        web = running.enter_context(web_process(environment, folder=tmp_path))
-        running.enter_context(worker_process("settler", environment, folder=tmp_path))
+        web = running.enter_context(web_process(environment, folder=tmp_path, program=PATIENT))
+        running.enter_context(worker_process("settler", environment, folder=tmp_path, program=PATIENT))
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
         first, buyer = ask_for_one(web, card.slug)
         wait_until(lambda: is_decided(web, first, buyer), what="the first is decided")

@@ -87,7 +87,7 @@ class Rehearsal(Postgres):
         server = {"PGHOST": "127.0.0.1", "PGPORT": str(self._port), "PGUSER": "postgres"}
         environment = {**os.environ, **server, "PGPASSWORD": self.store.superuser_password, "PATH": path}
         command = ["sh", "-c", self.told(line, data=data)]
-        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=120)
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=600)
 
     def keep_archive(self) -> None:
         """Let the server archive its log from now on."""
@@ -131,7 +131,7 @@ def rehearsing() -> Iterator[Rehearsal]:
         with own_store(start_postgres, folder / "own") as store:
             yield Rehearsal(store, folder)
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

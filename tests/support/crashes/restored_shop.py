@@ -64,7 +64,7 @@ class Restored:
 def run_program(name: str, *args: str, text: str = "") -> str:
     """Run one of PostgreSQL's programs; return what it wrote."""
     program = [str(postgres_folder() / name), *args]
-    return subprocess.run(program, input=text, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(program, input=text, check=True, capture_output=True, text=True, timeout=600).stdout
 
 
 def begin(name: str) -> Payment:

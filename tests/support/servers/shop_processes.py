@@ -22,6 +22,8 @@ STOP_SECONDS = 60.0
 SELLING = ("settler", "expirer", "payments", "sandbox")
 # Serves, and takes no store or receiver for one that is away because the machine, or a test, stopped it for a moment.
 PATIENT_WEB = """
+from tests.support.waiting import lengthen_bounds
+lengthen_bounds()
 import shop.gate.readiness, shop.gate.sales.cache
 from shop.sandbox import deliveries
 shop.gate.readiness.ANSWER_SECONDS = shop.gate.sales.cache.LOAD_SECONDS = deliveries.POST_SECONDS = 60
@@ -76,7 +78,7 @@ def shop_process(environment: Mapping[str, str], *, folder: Path, workers: Seque
             command = [sys.executable, "manage.py", "run_worker", worker]
             name = f"{worker}-{number}"
             running.enter_context(running_process(name, command, environment=environment, folder=folder))
-        yield running.enter_context(web_process(environment, folder=folder))
+        yield running.enter_context(web_process(environment, folder=folder, program=program_with(PATIENT_WEB)))
 
 
 def run_manage(*arguments: str, environment: Mapping[str, str], code: Path = ROOT) -> None:

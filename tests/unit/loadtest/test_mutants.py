@@ -36,7 +36,7 @@ def start(folder: Path, *, environment: str, mutant: str) -> subprocess.Complete
     variables = {"PATH": os.environ["PATH"], **SAFE, "DJANGO_SETTINGS_MODULE": "loadtest.mutants.settings"}
     variables |= {"FAIRDROP_STATE_DIR": str(folder), "FAIRDROP_ENV": environment, "FAIRDROP_MUTANT": mutant}
     return subprocess.run(
-        [sys.executable, "-c", SEE_THE_FENCE], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", SEE_THE_FENCE], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=600
     )
 
 

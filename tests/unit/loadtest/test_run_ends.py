@@ -145,7 +145,7 @@ JUDGED = ["judging", "judged"]
 )
 def test_a_run_is_judged_once_and_to_its_end(case: str, told: list[str], code: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCENE + case], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", SCENE + case], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.stdout.strip() == f"{told} {code}", done.stdout + done.stderr
 
@@ -244,7 +244,7 @@ def end_in_locust(case: str, folder: Path, *words: str) -> subprocess.CompletedP
     command = [sys.executable, "-m", "locust", "--headless", "--users", "1", "--locustfile", str(file), *words]
     environment = os.environ | {"CASE": case}
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False,
         stdin=subprocess.DEVNULL, preexec_fn=hear_interrupts,
     )  # fmt: skip
     assert "Uncaught exception" not in done.stderr, done.stderr

@@ -200,7 +200,7 @@ structlog.get_logger("shop.http").info("not shown")
 
 def test_a_workers_first_line_and_the_servers_own_are_json() -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", PRODUCTION_LINES], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PRODUCTION_LINES], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600
     )
     lines = [json.loads(line) for line in ran.stderr.splitlines()]
     assert [line["event"] for line in lines] == ["worker started", "two\nlines"]
@@ -266,7 +266,7 @@ def test_what_was_left_out_is_said_by_itself(monkeypatch: pytest.MonkeyPatch) ->
 def json_lines(*command: str, **changes: str) -> list[dict[str, Any]]:
     """Run Python with `command` in production; return what it wrote, each line of which must be JSON."""
     ran = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=600,
         env={**os.environ, "FAIRDROP_ENV": "production", **changes},
     )  # fmt: skip
     return [json.loads(line) for line in (ran.stdout + ran.stderr).splitlines()]
@@ -281,7 +281,7 @@ def test_a_process_that_cannot_read_its_settings_says_so_in_one_line(command: li
 
 def test_control_a_command_that_people_give_fails_as_python_does() -> None:
     ran = subprocess.run(
-        [sys.executable, "manage.py", "migrate"], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        [sys.executable, "manage.py", "migrate"], cwd=ROOT, capture_output=True, text=True, timeout=600,
         env={**os.environ, "FAIRDROP_ENV": "production", "SECRET_KEY": "short"},
     )  # fmt: skip
     assert ran.stderr.startswith("Traceback (most recent call last):\n")

@@ -80,7 +80,7 @@ def start(folder: Path, *command: str, **changes: str) -> subprocess.CompletedPr
     environment = {"PATH": os.environ["PATH"], "FAIRDROP_STATE_DIR": str(folder), **SAFE, **changes}
     return subprocess.run(
         [sys.executable, *(command or ("-c", "import shop.settings"))],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
 
 
@@ -286,7 +286,7 @@ def test_the_settings_that_ci_writes_for_compose_are_enough(tmp_path: Path) -> N
     steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["compose"]["steps"]
     (step,) = [each["run"] for each in steps if each.get("name") == "settings of this run only"]
     shutil.copy(ROOT / ".env.example", tmp_path)
-    subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, check=True, timeout=600)
     lines = (tmp_path / ".env").read_text().splitlines()
     written = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 

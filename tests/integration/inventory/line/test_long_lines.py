@@ -28,10 +28,10 @@ def waiting(card: SaleCard) -> int:
 def long_line(new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> SaleCard:
     """Return a sale with a line, and make others that a settler comes to first: each has a buyer to decide."""
     monkeypatch.setattr("workers.settler.TURN_SECONDS", 3600)  # however slow the machine is, a turn is a whole one
-    name = new_sku()
-    for number in range(3):
-        queue(make_sale(f"{name}-{number}", units=1), "ann")
-    card = make_sale(f"{name}-long", units=ASKED)
+    *others, last = sorted(new_sku() for _ in range(4))
+    for sku in others:
+        queue(make_sale(sku, units=1), "ann")
+    card = make_sale(last, units=ASKED)
     queue(card, *(f"buyer-{number}" for number in range(ASKED)))
     return card
 

@@ -246,7 +246,7 @@ def blpops() -> int:
 
 def test_a_waiter_has_the_lock_soon_after_it_is_given_back(new_sku: Callable[[], str]) -> None:
     """A bar that only polling misses: the machine may be busy. `make bench-locks` holds the real one, 2 ms."""
-    assert_waits_at_most(0.1, lambda: median_wait(new_sku()))
+    assert_waits_at_most(0.4, lambda: median_wait(new_sku()))
 
 
 def median_wait(name: str) -> float:

@@ -151,7 +151,7 @@ def test_a_claim_costs_the_same_at_any_depth(queue: Queue) -> None:
     for first in range(1000, DEEP, MAX_PER_CALL):
         queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
     assert_waits_at_most(10 * shallow, lambda: seconds_of(claim))
-    assert seconds_of(careless_claim, times=5) > 10 * shallow_careless
+    assert seconds_of(careless_claim, times=5) > 3 * shallow_careless
 
 
 def test_a_deep_queue_costs_the_others_nothing(queue: Queue, new_sku: Callable[[], str]) -> None:
@@ -173,7 +173,7 @@ def test_a_deep_queue_costs_the_others_nothing(queue: Queue, new_sku: Callable[[
     for first in range(0, DEEP, MAX_PER_CALL):
         queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
     assert_waits_at_most(10 * alone, claim_alongside)
-    assert seconds_of(claim_by_looking_through_all, times=5) > 10 * alone_looking
+    assert seconds_of(claim_by_looking_through_all, times=5) > 3 * alone_looking
     run(("SREM", keys.queues(), other.name), *(("DEL", key) for key in queue_keys(other.name)))
 
 

@@ -175,7 +175,7 @@ def test_a_failover_in_the_middle_of_a_drain_costs_no_unit(pair: Watched, new_sk
         assert worker.work_once() > 0
     assert 0 < Order.objects.filter(sale_id=card.sale_id).count() < len(BUYERS)
     pair.kill_primary()
-    with settler(batch=5, lock_ttl_ms=500) as worker:
+    with settler(batch=5, lock_ttl_ms=5000) as worker:
         wait_until(lambda: worked(worker, card.sku), what="everything is decided")
     counts = assert_books_balance(card)
     assert (counts["orders_held"], counts["orders_sold_out"]) == (20, 10)

@@ -177,7 +177,7 @@ def fetched(proxy: Proxy, *options: str) -> bytes:
     """Return the head of an answer as curl gets it; empty when there is none."""
     command = ["curl", "--silent", "--head", "--cacert", str(proxy.certificate), *options]
     address = f"https://127.0.0.1:{proxy.port}/proxy-health"
-    return subprocess.run([*command, address], capture_output=True, timeout=60, check=False).stdout
+    return subprocess.run([*command, address], capture_output=True, timeout=600, check=False).stdout
 
 
 @pytest.mark.parametrize("linked", [True, False], ids=["as it is", "control"])
@@ -199,7 +199,7 @@ def test_what_compose_runs_loads_the_file_and_all_that_it_includes(tmp_path: Pat
     command = command.replace("user nginx;", "user root;").replace("exec nginx ", f"exec {find_nginx()} -T ")
     if not linked:
         command = command.replace("ln -sfn ", "true ")
-    loaded = subprocess.run([*shell, command], capture_output=True, text=True, timeout=60)
+    loaded = subprocess.run([*shell, command], capture_output=True, text=True, timeout=600)
     assert (loaded.returncode == 0) is linked, loaded.stderr
     if linked:
         assert re.findall(r"^user .*", loaded.stdout, re.M) == ["user root;"]

@@ -20,7 +20,7 @@ from shop.sandbox.models import Charge, Event
 from tests.races.crowd import at_once
 from tests.support.desk import Desk
 from tests.support.desk import open_desk as open_a_desk
-from tests.support.http_calls import JSON, Answer, Caller
+from tests.support.http_calls import JSON, Answer, Caller, until_answered
 from tests.support.paying import again
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.waiting import wait_until
@@ -62,7 +62,7 @@ def test_a_signed_notice_pays_and_its_repeat_is_200(due: tuple[Desk, Notice]) ->
 
 def test_the_same_notice_eight_times_at_once_sells_once(due: tuple[Desk, Notice]) -> None:
     desk, notice = due
-    answers = at_once(lambda _: send(desk.web, notice), 8)
+    answers = at_once(lambda _: [*until_answered(lambda: send(desk.web, notice))][-1], 8)
     assert {answer.status for answer in answers} == {200}
     assert {answer.json()["result"] for answer in answers} <= {"paid", "nothing to change"}
     assert OrderEvent.objects.filter(order__request_id=desk.ids[0], to_state="paid").count() == 1

@@ -22,6 +22,7 @@ from shop.models import Sale, StaffAct
 from shop.sales.catalogue import SaleCard
 from shop.staff import control_room, readings
 from shop.staff.actions import ROOM_ACTS
+from shop.staff.room import speed
 from shop.staff.shared_reading import shared
 from tests.support.road import held_lock, own_connection, queue, run, settle_line, take
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay
@@ -49,6 +50,7 @@ def manager() -> Client:
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every look be a new reading: for tests that look, act and look again."""
     monkeypatch.setattr(control_room, "ROOM_SECONDS", 0)
+    monkeypatch.setattr(speed, "SPEED_SECONDS", 3600)  # a busy machine may take long from a decision to the look at it
 
     def forget(name: str, make: Callable[..., Any], *, every_seconds: float) -> dict[str, Any]:
         cache.delete(f"{name}:reading")
