@@ -26,10 +26,11 @@ from workers.embedded.server import ServerFailed, ServerMissing
 # Settings are read once: they must not have been read before the tests' own addresses are in the environment.
 if settings.configured:
     raise pytest.UsageError("unset DJANGO_SETTINGS_MODULE: the tests set it themselves, after their servers' addresses")
-# Each of several processes draws its ports from a part of its own: what one has found free no other takes.
-_JOB = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-_PORTS = len(server.QUIET_PORTS) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-server.QUIET_PORTS = server.QUIET_PORTS[_JOB * _PORTS :][:_PORTS]
+# Each process of the tests draws its ports from a part of its own: what one has found free no other of them takes.
+_JOBS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_JOB = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _JOBS
+_PORTS_EACH = len(server.QUIET_PORTS) // _JOBS
+server.QUIET_PORTS = server.QUIET_PORTS[_JOB * _PORTS_EACH :][:_PORTS_EACH]
 SERVERS = OwnServers()
 SERVERS.publish()
 os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"

@@ -37,7 +37,7 @@ def put_list(sale_id: int, addresses: Iterable[str], *, replaces: bool) -> int:
             older = [digest for _, *rest in digests for digest in rest]
             for start in range(0, len(older), ROWS):
                 rows.filter(digest__in=older[start : start + ROWS]).delete()
-        for start in range(0, len(digests), ROWS):  # at once, all objects would be made while the transaction idles
+        for start in range(0, len(digests), ROWS):  # in one call, all would be made while the transaction idles
             new = [ListedEmail(sale_id=sale_id, digest=digest) for digest, *_ in digests[start : start + ROWS]]
             ListedEmail.objects.bulk_create(new, ignore_conflicts=True)
         if (count := rows.count()) > MAX_ADDRESSES:

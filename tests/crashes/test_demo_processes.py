@@ -101,7 +101,7 @@ def test_killed_children_come_back_and_a_second_demo_is_refused() -> None:
         for pattern in (WEB, SETTLER):
             killed = run.child(pattern)
             killed.kill()
-            assert wait_for(lambda: _another(run, pattern, killed), seconds=END_SECONDS)  # noqa: B023 - called at once
+            assert wait_for(lambda: _successor(run, pattern, killed), seconds=END_SECONDS)  # noqa: B023 - called at once
         assert wait_for(lambda: answers(run.port), seconds=END_SECONDS)
 
 
@@ -139,11 +139,11 @@ def test_the_editions_outlive_their_database() -> None:
         wait_until(lambda: is_listed(1), what="the first edition is listed")
         killed = run.child(POSTGRES)
         killed.kill()
-        wait_until(lambda: _another(run, POSTGRES, killed), what="PostgreSQL is back")
+        wait_until(lambda: _successor(run, POSTGRES, killed), what="PostgreSQL is back")
         wait_until(lambda: is_listed(2), timeout_seconds=1200, what="the next edition is listed")
         assert run.child(EDITIONS).pid == editions.pid
         editions.kill()
-        wait_until(lambda: _another(run, EDITIONS, editions), what="there are editions again")
+        wait_until(lambda: _successor(run, EDITIONS, editions), what="there are editions again")
 
 
 class Away(NamedTuple):
@@ -163,7 +163,7 @@ def kill_and_look(run: DemoRun, pattern: str) -> Away:
     is_back = False
     while not is_back:
         assert time.monotonic() < deadline, "it did not come back"
-        another = _another(run, pattern, killed)
+        another = _successor(run, pattern, killed)
         if answers(run.port):
             longest, answered_at = max(longest, time.monotonic() - answered_at), time.monotonic()
             is_back = another is not None
@@ -174,8 +174,8 @@ def kill_and_look(run: DemoRun, pattern: str) -> Away:
     return Away(longest, missed, another.create_time() - killed_at)
 
 
-def _another(run: DemoRun, pattern: str, killed: psutil.Process) -> psutil.Process | None:
-    """Return the child that has come for a killed one; when it began is known from then on."""
+def _successor(run: DemoRun, pattern: str, killed: psutil.Process) -> psutil.Process | None:
+    """Return the process that took the place of a killed one, None before that; it knows when it began."""
     try:
         child = run.child(pattern)
         child.create_time()

@@ -1,4 +1,4 @@
-"""A reconciler that is asked to stop in the middle of a SKU of many orders ends within a second, and leaves the rest to
+"""A reconciler that is asked to stop in the middle of a SKU of many orders reads no further, and leaves the rest to
 the next one. A real process on stores of its own; the control does not hear the stop.
 """
 
@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 # In the control enough pages are left as well when the machine stands still before the stop is asked for.
 ORDERS, ORDERS_OF_CONTROL = 30_000, 90_000
-# It rests between two pages for so long that a stop within a second is one within a few pages.
+# So many may be under way while the signal arrives.
 MAX_PAGES = 10
 LISTENING, DEAF = ["manage.py", "run_worker", "reconciler"], ["-m", "tests.support.crashes.deaf_reconciler"]
 

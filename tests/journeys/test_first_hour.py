@@ -247,6 +247,6 @@ def test_a_newcomer_sells_a_product_of_their_own(hour: Hour) -> None:
             print(title)  # pytest shows it when the step fails
             walk(hour)
     held = Order.objects.filter(sale__slug=hour.slug, state="held")
-    wait_until(lambda: not held.exists(), what="every hold has ended")  # no audit finds one that ends late
+    wait_until(lambda: not held.exists(), what="every hold has ended")  # the audit calls one that is long over a fault
     assert_books_balance(find_sale(hour.slug))
     assert Product.objects.get(slug=hour.slug).stock.total == UNITS

@@ -71,7 +71,7 @@ def wait_until_open(card: SaleCard) -> None:
 
 @dataclass
 class Visit:
-    """One browser of one person. faults: what its console complained of; asks: what its pages wait to be told."""
+    """One browser of one person. faults: what its console complained of; asks: calls without an answer yet."""
 
     root: str
     context: BrowserContext
@@ -110,7 +110,7 @@ class Visit:
         """Let the page's time go on only when the test says so. It needs `page.clock.install()` before the page."""
         # The moment has to lie ahead of the page when the call arrives there, also on a machine that is slow.
         self.page.clock.pause_at(self.page.evaluate("Date.now() / 1000 + 10"))
-        # What is under way would hear of what happens from now on.
+        # An answer that comes later would show what the test does from now on.
         wait_until(lambda: self.page.title() is not None and not self.asks, what="every ask is answered")
 
     def come_back(self) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -135,7 +136,8 @@ def test_a_name_whose_counts_have_ended_is_forgotten() -> None:
     """The control is the same list before anything is counted again: nothing else takes a name out."""
     client = redis.connect()
     gone, kept = (f"kite-{os.getpid()}-{name}" for name in ("gone", "kept"))
-    STATISTICS.flush()  # what other tests have counted would draw names, too
+    STATISTICS.flush()  # what other tests have counted would draw names, too, while it is told
+    wait_until(lambda: not any(each.name == "lock-statistics" for each in threading.enumerate()), what="it is told")
     client.delete(keys.lock_names())  # those of other tests: which of many is drawn is a matter of time
     client.sadd(keys.lock_names(), gone)
     assert gone in skus_known(client)

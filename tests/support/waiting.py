@@ -18,16 +18,20 @@ from django.conf import settings
 Seen = TypeVar("Seen")
 BLINK_SECONDS = 0.01
 PATIENCE_SECONDS = 120.0
-LONG_BOUNDS = " -c statement_timeout=900000 -c lock_timeout=120000 -c idle_in_transaction_session_timeout=900000"
 TRIES = 20
 # What a probe works for and rests for, again and again; and the share of a time that it may lose to others, so that the
 # machine counts as free.
 PROBE_SECONDS, REST_SECONDS, FREE_SHARE = 0.002, 0.02, 0.2
 
 
-def lengthen_bounds() -> None:
-    """Let PostgreSQL end what rests, or waits, in this process after minutes only: the machine may stand still."""
-    settings.DATABASE_TIMEOUTS += LONG_BOUNDS
+def lengthen_bounds(*, idle_seconds: float = 900) -> None:
+    """Let PostgreSQL end what rests, or waits, in this process after minutes only: the machine may stand still.
+
+    idle_seconds: how long a transaction may rest. Changes the settings, so it comes before the first connection.
+    """
+    settings.DATABASE_TIMEOUTS += (
+        f" -c statement_timeout=900s -c lock_timeout=120s -c idle_in_transaction_session_timeout={idle_seconds:.0f}s"
+    )
     settings.DATABASES["default"]["OPTIONS"].update(options=settings.DATABASE_TIMEOUTS, connect_timeout=60)
 
 

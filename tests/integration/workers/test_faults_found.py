@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
@@ -41,9 +42,10 @@ from shop.staff import sale_control
 from tests.support import road
 from tests.support.desk import Desk
 from tests.support.desk import open_desk as open_a_desk
-from tests.support.http_calls import Caller
 from tests.support.paying import again, begin, happen, hear, hold
+from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import assert_books_balance, audit_of, let_holds_end, make_sale, pay
+from tests.support.shown_sales import shown_sales
 from tests.support.staff import browser_of
 from tests.support.waiting import assert_waits_at_most
 from workers import settler as settler_module
@@ -145,7 +147,7 @@ def short_patience(shop_database: None) -> Iterator[None]:
         cursor.execute("SET lock_timeout = '300ms'")
     yield
     with connection.cursor() as cursor:
-        cursor.execute("SET lock_timeout = '4s'")
+        cursor.execute("RESET lock_timeout")
 
 
 @pytest.mark.usefixtures("short_patience")
@@ -186,13 +188,16 @@ def test_a_busy_stock_row_ends_the_reconciler(new_sku: Callable[[], str]) -> Non
         own.__exit__(None, None, None)
 
 
-def test_a_busy_stock_row_is_a_500_for_who_pays(web: Caller, shown_sale: Callable[..., SaleCard]) -> None:
-    desk: Desk = open_a_desk(web, shown_sale)
-    own = a_locked_stock(desk.card)
-    try:
-        answer = desk.call("payment", body={})
-    finally:
-        own.__exit__(None, None, None)
+def test_a_busy_stock_row_is_a_500_for_who_pays(
+    process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
+) -> None:
+    with web_process(process_environment, folder=tmp_path) as web:  # with the bounds that a shop has
+        desk: Desk = open_a_desk(web, shown_sales(web, new_sku))
+        own = a_locked_stock(desk.card)
+        try:
+            answer = desk.call("payment", body={})
+        finally:
+            own.__exit__(None, None, None)
     assert answer.status == 503, answer.body[:300]
 
 

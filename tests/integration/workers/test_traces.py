@@ -174,8 +174,8 @@ def test_a_collector_that_is_silent_holds_nobody_up(
     card = make_sale(new_sku(), units=BUYERS)
     with Silent() as collector, ExitStack() as running:
         environment = {**process_environment, **collector.environment}
-        web = running.enter_context(web_process(environment, folder=tmp_path, program=PATIENT))
-        running.enter_context(worker_process("settler", environment, folder=tmp_path, program=PATIENT))
+        web = running.enter_context(web_process(environment, folder=tmp_path))
+        running.enter_context(worker_process("settler", environment, folder=tmp_path))
         wait_until(lambda: web.get(f"/api/v1/sales/{card.slug}").status == 200, what="the sale is shown")
         first, buyer = ask_for_one(web, card.slug)
         wait_until(lambda: is_decided(web, first, buyer), what="the first is decided")

@@ -131,7 +131,7 @@ def rehearsing() -> Iterator[Rehearsal]:
         with own_store(start_postgres, folder / "own") as store:
             yield Rehearsal(store, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)  # a process of a killed server may still write
 
 
 @contextmanager

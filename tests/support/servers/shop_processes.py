@@ -21,9 +21,10 @@ STOP_SECONDS = 60.0
 # The workers of a shop that decides and takes payments.
 SELLING = ("settler", "expirer", "payments", "sandbox")
 # Serves, and takes no store or receiver for one that is away because the machine, or a test, stopped it for a moment.
+# A test may stop it in the middle of a transaction, whose locks others wait for.
 PATIENT_WEB = """
 from tests.support.waiting import lengthen_bounds
-lengthen_bounds()
+lengthen_bounds(idle_seconds=30)
 import shop.gate.readiness, shop.gate.sales.cache
 from shop.sandbox import deliveries
 shop.gate.readiness.ANSWER_SECONDS = shop.gate.sales.cache.LOAD_SECONDS = deliveries.POST_SECONDS = 60
@@ -91,7 +92,7 @@ def run_manage(*arguments: str, environment: Mapping[str, str], code: Path = ROO
 
 
 def migrate(*target: str, environment: Mapping[str, str]) -> None:
-    """Make the tables of a database that nobody uses yet, however long each step takes. target: as `migrate` has it."""
+    """Make the tables of a database that no buyer uses, however long each step takes. target: as `migrate` has it."""
     unbounded = ("--statement-seconds", "0", "--lock-seconds", "60")
     run_manage("migrate", *target, *unbounded, "--verbosity", "0", environment=environment)
 

@@ -28,6 +28,8 @@ RECOVERERS = 8
 TASKS = 40
 DEEP = 100_000
 ROUNDS = 5
+# What must cost the same may, on a busy machine, cost so many times as much; what depth makes slower costs more.
+TIMES_AS_LONG = 5
 
 
 @pytest.fixture
@@ -150,8 +152,8 @@ def test_a_claim_costs_the_same_at_any_depth(queue: Queue) -> None:
     shallow, shallow_careless = seconds_at_best(claim), seconds_at_best(careless_claim)
     for first in range(1000, DEEP, MAX_PER_CALL):
         queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
-    assert_waits_at_most(10 * shallow, lambda: seconds_of(claim))
-    assert seconds_of(careless_claim, times=5) > 3 * shallow_careless
+    assert_waits_at_most(TIMES_AS_LONG * shallow, lambda: seconds_of(claim))
+    assert seconds_of(careless_claim, times=5) > TIMES_AS_LONG * shallow_careless
 
 
 def test_a_deep_queue_costs_the_others_nothing(queue: Queue, new_sku: Callable[[], str]) -> None:
@@ -172,8 +174,8 @@ def test_a_deep_queue_costs_the_others_nothing(queue: Queue, new_sku: Callable[[
     alone, alone_looking = seconds_at_best(claim), seconds_at_best(claim_by_looking_through_all)
     for first in range(0, DEEP, MAX_PER_CALL):
         queue.enqueue([f"id-{number}" for number in range(first, first + MAX_PER_CALL)])
-    assert_waits_at_most(10 * alone, claim_alongside)
-    assert seconds_of(claim_by_looking_through_all, times=5) > 3 * alone_looking
+    assert_waits_at_most(TIMES_AS_LONG * alone, claim_alongside)
+    assert seconds_of(claim_by_looking_through_all, times=5) > TIMES_AS_LONG * alone_looking
     run(("SREM", keys.queues(), other.name), *(("DEL", key) for key in queue_keys(other.name)))
 
 

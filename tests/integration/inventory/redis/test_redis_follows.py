@@ -9,7 +9,9 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
+from django.conf import settings
 from django.db import connection, connections, transaction
+from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.ledger import load_stock
@@ -143,7 +145,8 @@ def test_a_stock_row_that_somebody_locks_holds_up_its_own_sku_only(new_sku: Call
     with other.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE", [locked.sku])
-        with settler() as worker:
+        shops = f"{settings.DATABASE_TIMEOUTS} -c lock_timeout=4s"
+        with override_settings(DATABASE_TIMEOUTS=shops), settler() as worker:
             wait_until(lambda: worker.work_once() >= 0 and decided(free))
             assert not decided(locked)
             cursor.execute("ROLLBACK")

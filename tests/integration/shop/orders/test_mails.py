@@ -515,6 +515,6 @@ def test_ten_thousand_addresses_without_news_cost_a_look_little(new_card: Callab
         cursor.execute("ANALYZE shop_contact")
     looks: list[list[int]] = []
     assert_waits_at_most(
-        1, lambda: seconds_of(lambda: looks.append(mails.find_news(over=False, after=0, limit=2000)[0]))
+        0.5, lambda: seconds_of(lambda: looks.append(mails.find_news(over=False, after=0, limit=2000)[0]))
     )
     assert looks[-1] == []

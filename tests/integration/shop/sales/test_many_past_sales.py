@@ -39,7 +39,7 @@ def past_sales(card: SaleCard, *, count: int, retired_at: datetime | None) -> No
         )
         for number in range(count)
     )  # fmt: skip
-    Sale.objects.bulk_create(sales, batch_size=200)  # the database ends a statement that takes long
+    Sale.objects.bulk_create(sales, batch_size=200)
 
 
 @pytest.fixture
