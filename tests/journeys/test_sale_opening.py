@@ -38,6 +38,15 @@ IN_VIEW = """part => {
   return window.scrollY === 0 && left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight
     && right > left && corners.every(([x, y]) => part.contains(document.elementFromPoint(x, y)));
 }"""
+# Puts a timer in as the shop renders it; says whether it was visible before the page was told, and after.
+PUT_IN = """part => {
+  const timer = document.querySelector(part);
+  timer.hidden = true;
+  timer.textContent = "";
+  const seen = [timer.checkVisibility()];
+  document.dispatchEvent(new Event("parts-replaced"));
+  return [...seen, timer.checkVisibility() && timer.textContent !== ""];
+}"""
 # Notes how long the page waits for what comes in some seconds: its next look.
 NOTE_PAUSES = """
 window.pauses = [];
@@ -90,6 +99,17 @@ def test_everything_is_in_view_from_ten_minutes_before(
         assert ("Opens" if locale == "en-GB" else "开售") in shown
         assert f"{moment} UTC" in shown
         assert "Opens in" not in buyer.page.locator("main").inner_text()
+
+
+def test_a_countdown_that_is_put_in_is_there_at_once(open_sale: MakeSale, visit: OpenVisit) -> None:
+    """As a look of the page does that comes after its first tick. The clock stands still: no tick shows it."""
+    card, buyer = open_sale(units=5, opens_in_seconds=600), visit()
+    buyer.page.clock.install()
+    buyer.see_sale(card)
+    expect(buyer.page.locator(COUNTDOWN)).to_be_visible()
+    buyer.stop_clock()
+    expect(buyer.page.locator(COUNTDOWN)).to_be_visible()
+    assert buyer.page.evaluate(PUT_IN, COUNTDOWN) == [False, True]
 
 
 @pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])

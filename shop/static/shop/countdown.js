@@ -53,7 +53,7 @@ function reached(timer) {
   timer.dispatchEvent(new Event(`moment-to-${timer.dataset.then ?? "open"}`, { bubbles: true }));
 }
 
-function tick() {
+function show() {
   const moment = now();
   let next = 1000 - (moment % 1000);
   for (const timer of document.querySelectorAll("[data-until]")) {
@@ -70,6 +70,11 @@ function tick() {
     // The opening is seldom at a whole second: look again exactly then.
     if (left > 0) next = Math.min(next, left);
   }
+  return [moment, next];
+}
+
+function tick() {
+  const [moment, next] = show();
   const face = document.querySelector("[data-clock]");
   face.textContent = new Date(moment).toLocaleTimeString(LANGUAGE, { hour12: false });
   face.parentElement.hidden = false;
@@ -93,7 +98,8 @@ function localise() {
   }
 }
 
-document.addEventListener("parts-replaced", localise);
+// At once: until the next tick a timer that was put in would be neither filled in nor visible.
+document.addEventListener("parts-replaced", () => { localise(); if (begun) show(); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) synchronise(); });
 addEventListener("pageshow", (event) => { if (event.persisted) synchronise(); });
 addEventListener("online", synchronise);
