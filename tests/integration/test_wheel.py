@@ -32,6 +32,7 @@ OLDEST_SETUPTOOLS = 77  # as in pyproject.toml
 CHECKED_LOG = re.compile(
     r"An independent script has checked the public log of ([\w-]+): .*, [1-9][\d,]* tickets, every rule holds\."
 )
+INCONCLUSIVE = "This run proves nothing: inconclusive."
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
@@ -117,7 +118,8 @@ def test_the_demo_runs_from_the_wheel_in_an_empty_folder(source: Path, tmp_path:
         [sys.executable, "-m", "workers", *words],
         cwd=work, env={**own, "PYTHONPATH": str(installed)}, capture_output=True, text=True, timeout=1500, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    # On a machine that is too slow for its flood the demo says that it proves nothing.
+    assert done.returncode == 0 or INCONCLUSIVE in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
     assert sorted(checked_logs(done.stdout)) == sorted(FLOOD_SALES.split(","))
     assert [path.name for path in work.iterdir()] == [".fairdrop"]
     assert files_below(installed) == before  # nothing is written where the packages are

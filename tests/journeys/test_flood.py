@@ -19,14 +19,12 @@ from shop.sales.catalogue import SaleCard
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import ROOT, SELLING, shop_process
 from tests.support.shopkeeping import assert_books_balance
-from tests.support.shown_sales import shown_sales
+from tests.support.shown_sales import seconds_to_pay_in, shown_sales
 from tests.support.waiting import wait_until
 
 TOKEN = "-audit-token-of-a-test-that-begins-with-a-hyphen"
 FLOOD_SECONDS = 1500.0
 UNITS = 20
-# On a busy machine less is too short to pay in, and then everybody's turn comes: the run proves nothing.
-HOLD_SECONDS = 5
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +45,8 @@ def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def open_sale(shop: Caller, shop_database: None, new_sku: Callable[[], str]) -> Callable[..., SaleCard]:
     """Return a function that makes a sale and waits until the web process knows it."""
-    return partial(shown_sales(shop, new_sku), hold_seconds=HOLD_SECONDS)
+    make = shown_sales(shop, new_sku)
+    return partial(make, hold_seconds=seconds_to_pay_in(shop, make))
 
 
 def address(shop: Caller) -> str:

@@ -16,13 +16,13 @@ from loadtest.record.history import read_history
 from shop.sales.catalogue import SaleCard
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import ROOT, SELLING, shop_process
-from tests.support.shown_sales import shown_sales
+from tests.support.shown_sales import seconds_to_pay_in, shown_sales
 
 TOKEN = "audit-token-of-a-scenario"
 DOCUMENT = ROOT / "docs" / "load-testing.md"
 SCENARIO = re.compile(r"^```python\n(.*?class Family\(Buyer\).*?)^```", flags=re.MULTILINE | re.DOTALL)
 FLOOD_SECONDS = 1500.0
-UNITS, HOLD_SECONDS, RATE, SECONDS = 20, 5, 30, 8
+UNITS, RATE, SECONDS = 20, 30, 8
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,8 @@ def shop(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture
 def card(shop: Caller, shop_database: None, new_sku: Callable[[], str]) -> SaleCard:
     """A sale of few units with short holds."""
-    return shown_sales(shop, new_sku)(units=UNITS, hold_seconds=HOLD_SECONDS)
+    make = shown_sales(shop, new_sku)
+    return make(units=UNITS, hold_seconds=seconds_to_pay_in(shop, make))
 
 
 def scenario() -> str:

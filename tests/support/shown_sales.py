@@ -4,13 +4,19 @@ Never starts a process.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from shop.sales.catalogue import SaleCard
-from tests.support.http_calls import Caller
+from tests.support.http_calls import JSON, Caller, until_answered
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
+
+# On any machine, and so many times as long as one alone takes to buy.
+MIN_HOLD_SECONDS, TIMES_AS_LONG = 5, 25
 
 
 def wait_until_shown(web: Caller, card: SaleCard) -> None:
@@ -31,3 +37,16 @@ def shown_sales(web: Caller, new_sku: Callable[[], str]) -> Callable[..., SaleCa
         return card
 
     return make
+
+
+def seconds_to_pay_in(web: Caller, make: Callable[..., SaleCard]) -> int:
+    """Return how long a hold must last so that a crowd can pay in time, on a machine as busy as it is now."""
+    card, buyer = make(units=1), web.new_buyer()
+    began = time.monotonic()
+    *_, asked = until_answered(partial(web.ask, card.slug, buyer))
+    name = asked.json()["request_id"]
+    wait_until(lambda: web.status(name, buyer).json().get("state") == "held", what="it is held")
+    path, headers = f"/api/v1/requests/{name}/payment", {**JSON, **buyer.headers}
+    *_, paid = until_answered(partial(web.call, "POST", path, body="{}", headers=headers))
+    assert paid.status == 200, paid.body
+    return max(MIN_HOLD_SECONDS, math.ceil(TIMES_AS_LONG * (time.monotonic() - began)))
