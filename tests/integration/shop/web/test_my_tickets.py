@@ -214,6 +214,7 @@ def test_among_many_orders_of_others_the_page_is_quick(person_with_a_past: Visit
 
 
 def test_without_the_index_every_order_would_be_read(person_with_a_past: Visitor) -> None:
+    """The control of the bound on pages; by which plan they are read, the planner decides."""
     with connection.cursor() as cursor:
         cursor.execute("DROP INDEX order_with_units_by_buyer")
-    assert "Index Scan Backward" not in orders_of_the_page(person_with_a_past).explain()
+    assert pages_read(orders_of_the_page(person_with_a_past)) > 3 * OWN_ORDERS
