@@ -98,8 +98,11 @@ function localise() {
   }
 }
 
-// At once: until the next tick a timer that was put in would be neither filled in nor visible.
-document.addEventListener("parts-replaced", () => { localise(); if (begun) show(); });
+// A timer that was put in without the shop's own text is filled in at once: until the next tick it would not be visible.
+document.addEventListener("parts-replaced", () => {
+  localise();
+  if (begun && document.querySelector("[data-until]:empty")) show();
+});
 document.addEventListener("visibilitychange", () => { if (!document.hidden) synchronise(); });
 addEventListener("pageshow", (event) => { if (event.persisted) synchronise(); });
 addEventListener("online", synchronise);
