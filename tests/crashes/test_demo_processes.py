@@ -101,7 +101,7 @@ def test_killed_children_come_back_and_a_second_demo_is_refused() -> None:
         for pattern in (WEB, SETTLER):
             killed = run.child(pattern)
             killed.kill()
-            assert wait_for(lambda: _successor(run, pattern, killed), seconds=END_SECONDS)  # noqa: B023 - called at once
+            assert wait_for(partial(_successor, run, pattern, killed), seconds=END_SECONDS)
         assert wait_for(lambda: answers(run.port), seconds=END_SECONDS)
 
 

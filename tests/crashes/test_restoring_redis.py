@@ -73,7 +73,7 @@ def rehearsal(tmp_path: Path) -> Iterator[RedisRehearsal]:
         found.client.set("before", "1")
         yield found
     finally:
-        found.store.close()
+        found.store.stop()
 
 
 def rewrites_at(rehearsal: RedisRehearsal) -> str:

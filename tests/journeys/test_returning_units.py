@@ -188,7 +188,7 @@ def assert_sold_to_the_line(crowd: Crowd, always_in_stock: Crowd, *, units: int)
     longest, control = max(waits), max(moments(SERVED, always_in_stock))
     in_time = OFFERED_AGAIN_SECONDS + control
     late = [taker for taker, wait in zip(taken[units:], waits, strict=True) if wait > in_time]
-    # One time a settler may stand still with this line: the other one, which serves the control, waits for its lock.
+    # A settler may stand still once with the lock of this line: the other one, which serves the control, waits for it.
     assert not late or max(late) - min(late) < OFFERED_AGAIN_SECONDS, (control, sorted(waits)[-5:])
     assert longest <= in_time + settings.LOCK_TTL_MS / 1000, (control, sorted(waits)[-5:])
     orders = Order.objects.filter(sale_id=crowd.card.sale_id, hold_expires_at__isnull=False).order_by("id")
@@ -208,7 +208,7 @@ def test_every_unit_is_sold_in_the_end(
     with worker_process("expirer", process_environment, folder=tmp_path):
         pay_until_sold(web, crowd, always_in_stock, units=units)
     assert_sold_to_the_line(crowd, always_in_stock, units=units)
-    # The control of the crowd: many did not pay, those aside whose hold was over before anybody paid.
+    # The control of the crowd: many did not pay. Holds that were over before anybody paid do not count.
     paying_since = moments(PAID, crowd)[0] + HOLD_SECONDS / 2
     assert sum(moment > paying_since for moment in moments(RETURNS, crowd)) >= units // 2
 

@@ -90,11 +90,6 @@ class OwnStore:
         self._server = self._start(self._folder, port=self._port)
         assert self._server.url == self.url
 
-    def close(self) -> None:
-        """End it for good, in order: what it still wrote would be in the way of who removes its folder."""
-        self.stop()
-        self._server.stop()
-
 
 @contextmanager
 def own_store(start: StartServer, folder: Path) -> Iterator[OwnStore]:
@@ -104,7 +99,7 @@ def own_store(start: StartServer, folder: Path) -> Iterator[OwnStore]:
     try:
         yield store
     finally:
-        store.close()
+        store.stop()  # in order: what it still wrote would be in the way of who removes its folder
 
 
 @contextmanager

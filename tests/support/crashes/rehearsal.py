@@ -153,4 +153,4 @@ def running_standby(primary: Rehearsal) -> Iterator[Postgres]:
     try:
         yield Postgres(store)
     finally:
-        store.close()
+        store.stop()

@@ -18,8 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from inventory.telemetry.otlp import ids_of
-
-PATIENCE_SECONDS = 60.0
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class Kept(NamedTuple):
