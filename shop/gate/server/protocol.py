@@ -41,6 +41,7 @@ from shop.gate.server.limits import (
     AddressLimit,
     Clock,
 )
+from shop.gate.server.write_queue import queue_of
 from shop.http import HAS_END, MAX_BODY_BYTES, MAX_PAGE_BYTES, NOT_MODIFIED, UPLOAD, UPLOAD_SECONDS
 from shop.replies import ID_NUMBERS, REQUEST_ID, Handler, Head, Headers, HotCall, request_id_of
 
@@ -76,7 +77,7 @@ class GateProtocol(HttpToolsProtocol):
     __slots__ = (
         "address", "argument", "before", "behind", "body", "caller", "ended", "feeding", "fields", "handler", "hot",
         "hot_call", "hung_up", "is_upload", "large", "message_bytes", "phase", "planned", "refusal", "rest", "running",
-        "since", "stopping", "unsent",
+        "since", "stopping", "unsent", "unwritten", "writes",
     )  # fmt: skip
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -89,6 +90,8 @@ class GateProtocol(HttpToolsProtocol):
         self.address: str | None = None  # for which this connection is counted
         self.since = self.clock.now
         self.unsent = 0  # bytes that the reader had not taken at the last look
+        self.unwritten = b""  # an answer that goes out in this turn of the event loop
+        self.writes = queue_of(self.loop)
         self.handler: Handler | None = None
         self.running: Any = None  # the last cycle that has a task
         self.rest = b""  # what came and is not parsed yet
@@ -114,7 +117,7 @@ class GateProtocol(HttpToolsProtocol):
         """Forget what was not answered. A hot call that was handed over goes on without its caller."""
         if self.address is not None:
             self.addresses.give_back(self.address)
-        self.phase, self.rest = LEAVING, b""
+        self.phase, self.rest, self.unwritten = LEAVING, b"", b""
         if self.cycle is self.hot:
             self.cycle = None
         if self.running is not None:  # uvicorn tells the newest cycle only
@@ -127,6 +130,7 @@ class GateProtocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Keep a connection whose other side only stopped sending, until its answers are out."""
+        self.write_out()
         if self.phase == LEAVING or not (self.rest or self._owes()) or self._streams():
             return None
         if self.phase == BODY and not self.rest:
@@ -148,7 +152,7 @@ class GateProtocol(HttpToolsProtocol):
         elif self._owes():
             self.cycle.keep_alive = False
         elif self.phase in (SILENT, IDLE):
-            self.transport.close()
+            self._close()
 
     def _end_stream(self) -> None:
         self.ended, self.rest = True, b""
@@ -184,7 +188,7 @@ class GateProtocol(HttpToolsProtocol):
         elif self.phase == BODY and self._owes():
             self.refuse(BODY_TOO_SLOW)
         else:
-            self.transport.close()
+            self._close()
         return None
 
     # What comes in.
@@ -211,7 +215,7 @@ class GateProtocol(HttpToolsProtocol):
         if self.rest:
             self.flow.pause_reading()
         elif self.ended and not self._owes():
-            self.transport.close()
+            self._close()
         elif self.flow.read_paused and not self._must_wait():
             self.flow.resume_reading()
 
@@ -374,18 +378,37 @@ class GateProtocol(HttpToolsProtocol):
             return
         if hot.keep_alive and head.status != NOT_MODIFIED and REQUEST_ID not in self.fields:
             mark = self.clock.date + own_id if own_id else b"%b%x" % (self.clock.made, next(ID_NUMBERS))
-            self.transport.write(b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head.wire, mark, len(body), body))
+            self._write(b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head.wire, mark, len(body), body))
         else:
             length = b"" if head.status == NOT_MODIFIED else b"content-length: %d\r\n" % len(body)
             end = b"" if hot.keep_alive else b"connection: close\r\n"
             name = request_id_of(self.fields, own_id)
-            self.transport.write(b"%b%b%b\r\n%b%b\r\n%b" % (head.wire, self.clock.date, name, length, end, body))
+            self._write(b"%b%b%b\r\n%b%b\r\n%b" % (head.wire, self.clock.date, name, length, end, body))
         if not hot.keep_alive:
             self._leave()
         if self.ended or self.rest or self.pipeline or self.phase != ANSWERING or self.flow.read_paused:
             self.on_response_complete()
         else:
             self.phase, self.since = IDLE, self.clock.now
+
+    def _write(self, answer: bytes) -> None:
+        """Write an answer soon, or at once behind one that waits: more than one is never kept."""
+        if self.unwritten:
+            self.unwritten += answer
+            self.write_out()
+        else:
+            self.unwritten = answer
+            self.writes.add(self)
+
+    def write_out(self) -> None:
+        """Write the answer that waits, if there is one."""
+        answer, self.unwritten = self.unwritten, b""
+        if answer and not self.transport.is_closing():
+            self.transport.write(answer)
+
+    def _close(self) -> None:
+        self.write_out()
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """Go on with the next message of this connection."""
@@ -442,13 +465,14 @@ class GateProtocol(HttpToolsProtocol):
     def _send_refusal(self, refusal: tuple[Head, bytes]) -> None:
         head, body = refusal
         if not self.transport.is_closing():
-            self.transport.write(self.clock.refusal(head, body))
+            self._write(self.clock.refusal(head, body))
         self._leave()
 
     def _leave(self) -> None:
         """Say that nothing more is sent; drop for a moment what still comes, so that the answer can be read."""
         if self.phase == LEAVING or self.transport.is_closing():
             return
+        self.write_out()
         complete = self.phase in (ANSWERING, IDLE) and not self.rest and self.refusal is None
         self.phase, self.since, self.rest = LEAVING, self.clock.now, b""
         if complete or not self.transport.can_write_eof():

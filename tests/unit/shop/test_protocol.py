@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from shop.gate.server import protocol, silent
 from shop.gate.server.limits import PORTION_BYTES, AddressLimit
 from shop.gate.server.protocol import GateProtocol
+from shop.gate.server.write_queue import ANSWERS_AT_ONCE
 from tests.support.servers.http_server import (
     SECONDS,
     Running,
@@ -33,6 +34,7 @@ HOST = b"Host: shop\r\n"
 # With more attributes, an instance has a dictionary of its own, with their names.
 MAX_SHARED_NAMES = 30
 READ_BYTES = 64 * 1024  # what the kernel hands over at a time
+ORDER = (b"hot 1 ", b"hot 2 ", b"hot 3 ", b"HTTP/1.1 400 ")
 WRITE_BUFFER_BYTES = 64 * 1024  # what the transport keeps of answers before it asks for a pause
 
 
@@ -121,6 +123,67 @@ def test_what_is_split_at_every_byte_is_the_same(shared: Running) -> None:
     request = post("/hot?a", b"body") + chunked("/x?b", b"ab", b"cd") + get("/hot?c", more=b"Connection: close\r\n")
     parts = [request[n : n + 1] for n in range(len(request))]
     assert bodies(shared.talk(*parts)) == [b"hot a body", b"x b abcd", b"hot c "]
+
+
+@pytest.mark.parametrize("count", [3, ANSWERS_AT_ONCE + 3])
+def test_answers_from_memory_are_written_after_they_are_made(web: Running, count: int) -> None:
+    with ExitStack() as stack:
+        callers = [stack.enter_context(web.connect()) for _ in range(count)]
+        for caller in callers:
+            caller.sendall(get("/hot?0"))
+            read_until(caller, b"hot 0 ")
+        connections = wait_for_connections(web, count)
+
+        def ask_all() -> int:
+            for connection in connections:
+                connection.data_received(get("/hot?1"))
+            return sum(bool(connection.unwritten) for connection in connections)
+
+        waiting = web.between_turns(ask_all)
+        for caller in callers:
+            read_until(caller, b"hot 1 ")
+    assert waiting == count % ANSWERS_AT_ONCE  # as many as are too few for a group
+
+
+def end_of_stream(connection: GateProtocol) -> None:
+    if not connection.eof_received():
+        connection.transport.close()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [end_of_stream, GateProtocol.shutdown, GateProtocol._leave, lambda each: each.check_deadline(each.since + 999)],
+)
+def test_an_end_in_the_same_turn_comes_after_the_answer(web: Running, end: Callable[[GateProtocol], None]) -> None:
+    with web.connect() as caller:
+        caller.sendall(get("/hot?0"))
+        read_until(caller, b"hot 0 ")
+        (connection,) = wait_for_connections(web, 1)
+
+        def ask_and_end() -> None:
+            connection.data_received(get("/hot?1"))
+            assert connection.unwritten
+            end(connection)
+
+        web.between_turns(ask_and_end)
+        assert read_to_end(caller).endswith(b"hot 1 ")
+
+
+def test_one_answer_of_a_connection_waits_at_most(web: Running) -> None:
+    with web.connect() as caller:
+        caller.sendall(get("/hot?0"))
+        read_until(caller, b"hot 0 ")
+        (connection,) = wait_for_connections(web, 1)
+
+        def ask() -> bytes:
+            connection.data_received(b"".join(get(f"/hot?{number}") for number in (1, 2, 3)))
+            waiting = connection.unwritten
+            connection.data_received(b"nonsense\r\n\r\n")
+            return waiting
+
+        assert web.between_turns(ask).count(b"HTTP/1.1 ") == 1
+        found = read_to_end(caller)
+    assert [found.index(text) for text in ORDER] == sorted(found.index(text) for text in ORDER)
 
 
 @pytest.mark.parametrize("first", ["/held?1", "/slow?1"])
