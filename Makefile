@@ -30,6 +30,9 @@ JOBS ?= 2
 # Their order, drawn from this number, so that a failure comes back when they run again; SEED=last repeats the last one.
 SEED ?= 1
 
+# Which Python makes .venv; empty: the first of python3, python3.11, python3.12 ... that is new enough.
+PYTHON ?=
+
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-input --require-hashes
