@@ -41,7 +41,7 @@ def send(self: GateProtocol, head: Head, body: bytes, own_id: bytes = b"") -> No
     hot.response_complete = True
     if self.phase == LEAVING or self.transport.is_closing():
         return
-    self.transport.write(b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head.wire, self.clock.date, len(body), body))
+    self._write(b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head.wire, self.clock.date, len(body), body))
     if self.ended or self.rest or self.pipeline or self.phase != ANSWERING or self.flow.read_paused:
         self.on_response_complete()
     else:

@@ -392,7 +392,10 @@ class GateProtocol(HttpToolsProtocol):
             self.phase, self.since = IDLE, self.clock.now
 
     def _write(self, answer: bytes) -> None:
-        """Write an answer soon, or at once behind one that waits: more than one is never kept."""
+        """Write an answer in this turn, or at once behind one that waits: more than one is never kept.
+
+        Ordinary calls write to the transport themselves, in tasks: they begin after the queue, which was planned first.
+        """
         if self.unwritten:
             self.unwritten += answer
             self.write_out()
@@ -401,7 +404,7 @@ class GateProtocol(HttpToolsProtocol):
             self.writes.add(self)
 
     def write_out(self) -> None:
-        """Write the answer that waits, if there is one."""
+        """Write what waits."""
         answer, self.unwritten = self.unwritten, b""
         if answer and not self.transport.is_closing():
             self.transport.write(answer)

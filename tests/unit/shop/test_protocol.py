@@ -186,6 +186,51 @@ def test_one_answer_of_a_connection_waits_at_most(web: Running) -> None:
     assert [found.index(text) for text in ORDER] == sorted(found.index(text) for text in ORDER)
 
 
+def test_an_ordinary_answer_comes_after_one_that_waits(web: Running) -> None:
+    with web.connect() as caller:
+        caller.sendall(get("/hot?0"))
+        read_until(caller, b"hot 0 ")
+        (connection,) = wait_for_connections(web, 1)
+
+        def ask() -> bytes:
+            connection.data_received(get("/hot?1") + post("/x?2", b"a"))
+            return connection.unwritten
+
+        assert web.between_turns(ask).endswith(b"hot 1 ")
+        caller.shutdown(socket.SHUT_WR)
+        assert bodies(read_to_end(caller)) == [b"hot 1 ", b"x 2 a"]
+
+
+class Broken:
+    def write_out(self) -> None:
+        raise RuntimeError
+
+
+def test_one_connection_that_cannot_write_keeps_no_other_from_it(web: Running) -> None:
+    with web.connect() as caller:
+        caller.sendall(get("/hot?0"))
+        read_until(caller, b"hot 0 ")
+        (connection,) = wait_for_connections(web, 1)
+
+        def ask() -> None:
+            connection.writes.add(Broken())
+            connection.data_received(get("/hot?1"))
+
+        web.between_turns(ask)
+        assert web.between_turns(lambda: connection.unwritten) == b""
+        read_until(caller, b"hot 1 ")
+
+
+def test_a_loop_that_has_ended_is_not_kept() -> None:
+    with running_server() as web:
+        assert bodies(web.talk(get("/hot?1"))) == [b"hot 1 "]
+        assert web.application.loop is not None
+        loop = weakref.ref(web.application.loop)
+    del web
+    gc.collect()
+    assert loop() is None
+
+
 @pytest.mark.parametrize("first", ["/held?1", "/slow?1"])
 def test_reading_stops_while_an_answer_is_owed(web: Running, first: str) -> None:
     with web.connect() as connection:
@@ -231,7 +276,7 @@ def test_what_is_answered_to_one_read_waits_for_the_reader(web: Running, reads: 
             return
         (held,) = wait_for_connections(web, 1)
         wait_until(lambda: held.flow.write_paused)
-        assert web.between_turns(held.transport.get_write_buffer_size) < WRITE_BUFFER_BYTES + 2 * 60_000
+        assert web.between_turns(held.transport.get_write_buffer_size) < WRITE_BUFFER_BYTES + 2 * 61_000
 
 
 @pytest.mark.parametrize("portion_bytes", [PORTION_BYTES, 1 << 20])
