@@ -34,7 +34,6 @@ HOST = b"Host: shop\r\n"
 # With more attributes, an instance has a dictionary of its own, with their names.
 MAX_SHARED_NAMES = 30
 READ_BYTES = 64 * 1024  # what the kernel hands over at a time
-ORDER = (b"hot 1 ", b"hot 2 ", b"hot 3 ", b"HTTP/1.1 400 ")
 WRITE_BUFFER_BYTES = 64 * 1024  # what the transport keeps of answers before it asks for a pause
 
 
@@ -72,6 +71,14 @@ def wait_for_connections(web: Running, count: int) -> list[GateProtocol]:
 
     wait_until(lambda: len(found()) == count)
     return found()
+
+
+def connections_of(web: Running, callers: list[socket.socket]) -> list[GateProtocol]:
+    """Return the server's connections to `callers`, each after its first answer."""
+    for caller in callers:
+        caller.sendall(get("/hot?0"))
+        read_until(caller, b"hot 0 ")
+    return wait_for_connections(web, len(callers))
 
 
 class AnswersPerTurn:
@@ -129,10 +136,7 @@ def test_what_is_split_at_every_byte_is_the_same(shared: Running) -> None:
 def test_answers_from_memory_are_written_after_they_are_made(web: Running, count: int) -> None:
     with ExitStack() as stack:
         callers = [stack.enter_context(web.connect()) for _ in range(count)]
-        for caller in callers:
-            caller.sendall(get("/hot?0"))
-            read_until(caller, b"hot 0 ")
-        connections = wait_for_connections(web, count)
+        connections = connections_of(web, callers)
 
         def ask_all() -> int:
             for connection in connections:
@@ -156,9 +160,7 @@ def end_of_stream(connection: GateProtocol) -> None:
 )
 def test_an_end_in_the_same_turn_comes_after_the_answer(web: Running, end: Callable[[GateProtocol], None]) -> None:
     with web.connect() as caller:
-        caller.sendall(get("/hot?0"))
-        read_until(caller, b"hot 0 ")
-        (connection,) = wait_for_connections(web, 1)
+        (connection,) = connections_of(web, [caller])
 
         def ask_and_end() -> None:
             connection.data_received(get("/hot?1"))
@@ -171,9 +173,7 @@ def test_an_end_in_the_same_turn_comes_after_the_answer(web: Running, end: Calla
 
 def test_one_answer_of_a_connection_waits_at_most(web: Running) -> None:
     with web.connect() as caller:
-        caller.sendall(get("/hot?0"))
-        read_until(caller, b"hot 0 ")
-        (connection,) = wait_for_connections(web, 1)
+        (connection,) = connections_of(web, [caller])
 
         def ask() -> bytes:
             connection.data_received(b"".join(get(f"/hot?{number}") for number in (1, 2, 3)))
@@ -183,14 +183,13 @@ def test_one_answer_of_a_connection_waits_at_most(web: Running) -> None:
 
         assert web.between_turns(ask).count(b"HTTP/1.1 ") == 1
         found = read_to_end(caller)
-    assert [found.index(text) for text in ORDER] == sorted(found.index(text) for text in ORDER)
+    places = [found.index(text) for text in (b"hot 1 ", b"hot 2 ", b"hot 3 ", b"HTTP/1.1 400 ")]
+    assert places == sorted(places)
 
 
 def test_an_ordinary_answer_comes_after_one_that_waits(web: Running) -> None:
     with web.connect() as caller:
-        caller.sendall(get("/hot?0"))
-        read_until(caller, b"hot 0 ")
-        (connection,) = wait_for_connections(web, 1)
+        (connection,) = connections_of(web, [caller])
 
         def ask() -> bytes:
             connection.data_received(get("/hot?1") + post("/x?2", b"a"))
@@ -208,9 +207,7 @@ class Broken:
 
 def test_one_connection_that_cannot_write_keeps_no_other_from_it(web: Running) -> None:
     with web.connect() as caller:
-        caller.sendall(get("/hot?0"))
-        read_until(caller, b"hot 0 ")
-        (connection,) = wait_for_connections(web, 1)
+        (connection,) = connections_of(web, [caller])
 
         def ask() -> None:
             connection.writes.add(Broken())
