@@ -227,6 +227,15 @@ def _find(prepared: tuple[str, tuple[Any, ...]], wanted: int | str) -> SaleCard:
     raise SaleNotFound
 
 
+def as_promised(card: SaleCard, *, version: int) -> SaleCard:
+    """Return a sale with the terms that a request was promised; version: of these, 0 when it is not known."""
+    if version in (0, card.terms_version):
+        return card
+    terms = SaleTerms.objects.filter(sale_id=card.sale_id, version=version)
+    promised = terms.values("price", "currency", "per_buyer_limit", "hold_seconds").first()
+    return replace(card, **promised) if promised else card
+
+
 def places_in_log(sale_id: int) -> tuple[int, list[list[int]]] | None:
     """Return how many places the public log of a sale has, and which ordinals it declares lost, as [first, last].
 

@@ -128,5 +128,5 @@ def waiting(ticket: Ticket) -> list[Row]:
         view, _ = restoring.restore(sign_ticket(ticket_signer(), ticket), buyer=ticket.buyer)
     except (RequestNotFound, SaleClosed):
         return []
-    card = catalogue.find_sale(view.sale_slug)
+    card = catalogue.as_promised(catalogue.find_sale(view.sale_slug), version=view.terms_version)
     return [Row(view.request_id, card.shown_title, view.quantity, view.state, card.price, card.currency, view.seq)]

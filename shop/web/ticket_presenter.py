@@ -182,7 +182,7 @@ class TicketFace:
 
     @property
     def total(self) -> str:
-        """What it costs: by the order's own terms, and before there is one, by the sale's."""
+        """What it costs: by the order's own terms, and before there is one, by those that it was promised."""
         if self.bill:
             return money(self.bill.amount, currency=self.bill.currency)
         return money(self.sale.card.price * self.ticket.quantity, currency=self.sale.card.currency)

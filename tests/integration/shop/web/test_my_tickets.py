@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 
 import pytest
 from django.db import connection, transaction
@@ -22,6 +24,7 @@ from shop.orders import holds
 from shop.orders.numbers import order_number
 from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
+from shop.staff import sale_control
 from shop.web.my_tickets import ORDERS_PER_PAGE
 from tests.integration.shop.web.test_pages import key_in
 from tests.support import road
@@ -31,6 +34,7 @@ from tests.support.shopkeeping import let_holds_end, make_sale, pay
 pytestmark = pytest.mark.usefixtures("shop_database", "quiet_notices")
 # A million takes a minute to write: MY_TICKETS_ORDERS=1000000.
 MAX_ASKED = 10
+PRICE = re.compile(r"€[\d.,]+")
 PAST_ORDERS = int(os.environ.get("MY_TICKETS_ORDERS", "100000"))
 MAX_MS = 50
 OWN_ORDERS = 50
@@ -103,6 +107,25 @@ def test_every_state_is_listed_with_its_link_and_the_newest_first(new_card: Call
     places = [person.tickets().index(names[state]) for state in ("held", "paid", "cancelled", "expired", "refunded")]
     assert places == sorted(places)
     assert order_number(Order.objects.get(request_id=names["paid"]).pk) in person.tickets()
+
+
+@pytest.mark.parametrize("price", ["5.00", "25.00"])
+def test_those_who_wait_are_shown_the_price_they_were_promised(new_card: Callable[..., SaleCard], price: str) -> None:
+    """The control is somebody who asks after the change."""
+    card = new_card(units=2)
+    early, late = Visitor(), Visitor()
+    name = early.ask(card)
+    sale_control.change_terms(card.slug, actor="olga", price=Decimal(price))
+    late_name = late.ask(card)
+
+    def prices(person: Visitor, name: str) -> tuple[set[str], set[str]]:
+        page = html.unescape(person.client.get(f"/requests/{name}/").content.decode())
+        return set(PRICE.findall(page)), set(PRICE.findall(person.tickets()))
+
+    promised, changed = ({"€15.00"}, {"€15.00"}), ({f"€{price}"}, {f"€{price}"})
+    assert (prices(early, name), prices(late, late_name)) == (promised, changed)
+    road.settle_line(card)
+    assert (prices(early, name), prices(late, late_name)) == (promised, changed)
 
 
 def test_who_asks_often_keeps_few_cookies(new_card: Callable[..., SaleCard]) -> None:
