@@ -82,6 +82,7 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
         if contact.link_mails >= MAX_LINK_MAILS:
             raise RateLimited("The link of this ticket was sent too often.")
         contact.address, contact.language, contact.root = address, language, root
+        contact.is_over = False  # one that was deleted is looked at seldom; so would this be, as long as it waits
         contact.link_mails += 1
         # What happened until now is on the ticket, where the address was typed.
         _note_told(contact, OrderEvent.objects.filter(order__request_id=request_id).last())

@@ -470,6 +470,20 @@ def test_an_address_is_deleted_with_its_mails(new_card: Callable[..., SaleCard],
     assert OrderEvent.objects.filter(order=reader.order).exists()
 
 
+def test_an_address_that_is_given_once_more_is_looked_at_as_often_as_the_first(
+    new_card: Callable[..., SaleCard],
+) -> None:
+    """Addresses without news to come are looked at slowly: one that was deleted counted as one of these."""
+    card = new_card()
+    reader = Reader(card)
+    reader.give()
+    reader.give("")
+    reader.give("new@example.com")
+    road.settle_line(card)
+    news, _ = mails.find_news(over=False, after=0, limit=10)
+    assert news == [Contact.objects.get(request_id=reader.request_id).pk]
+
+
 def test_a_stop_link_of_another_request_or_address_stops_nothing(new_card: Callable[..., SaleCard]) -> None:
     reader, other = Reader(new_card()), Reader(new_card())
     reader.give()
