@@ -25,11 +25,20 @@ SHOWN_DAYS, MAX_DAYS = 31, 366
 MAX_ROWS = 200
 
 
+class DayInput(forms.DateInput):
+    """Where a browser shows its calendar: it takes a day in this form only, whatever the language."""
+
+    input_type = "date"
+
+    def __init__(self) -> None:
+        super().__init__(format="%Y-%m-%d")
+
+
 class Days(forms.Form):
     """From one day to another, both included."""
 
-    from_day = forms.DateField(label=gettext_lazy("From"), widget=forms.DateInput({"type": "date"}))
-    until_day = forms.DateField(label=gettext_lazy("Until"), widget=forms.DateInput({"type": "date"}))
+    from_day = forms.DateField(label=gettext_lazy("From"), widget=DayInput)
+    until_day = forms.DateField(label=gettext_lazy("Until"), widget=DayInput)
 
     def clean(self) -> dict[str, Any]:
         """Refuse days in the wrong order, and more than a year."""

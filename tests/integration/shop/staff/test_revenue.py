@@ -198,3 +198,10 @@ def test_the_list_of_sales_is_shown_without_redis(viewer: Client, new_card: Call
         row = viewer.get(SALES, {"q": card.slug}).content.decode()
     assert '<td class="field-in_line">?</td>' in row
     assert '<td class="field-free">5</td>' in row
+
+
+def test_the_days_of_the_page_are_written_as_a_browsers_calendar_takes_them(viewer: Client) -> None:
+    """In Chinese too, whose own way to write a day leaves the calendar empty."""
+    viewer.cookies["language"] = "zh-hans"
+    today = timezone.now().date()
+    assert f'<input type="date" name="until_day" value="{today:%Y-%m-%d}"' in viewer.get(PAGE).content.decode()
