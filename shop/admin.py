@@ -100,8 +100,9 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
     @admin.display(description=gettext_lazy("more"))
     def more(self, obj: Sale) -> str:
         """Return the ways to its form, its audit, and the form of a new sale with the same terms."""
-        # A box is ticked by any text that its address has, and an empty limit is the default.
-        same = {name: value for name in COPIED if (value := getattr(obj, name)) not in (False, None)}
+        # A box is ticked by any text that its address has, and an empty limit is the default; 0 is neither.
+        values = {name: getattr(obj, name) for name in COPIED}
+        same = {name: value for name, value in values.items() if value is not False and value is not None}
         query = urlencode(same | {"product": obj.product_id})
         change, audit = (reverse(f"admin:shop_sale_{name}", args=[obj.pk]) for name in ("change", "audit"))
         links = '<a href="{}">{}</a> · <a href="{}">{}</a><br><a href="{}?{}">{}</a>'

@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from django.conf import settings
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext
 
 from inventory.exceptions import InvalidRequest
 
@@ -75,6 +76,9 @@ class Provider(Protocol):
     # Whether it may have something of a buyer that pay_at_once can collect from.
     pays_at_once: bool
 
+    def check_amount(self, amount: Decimal, *, currency: str) -> None:
+        """Raise InvalidRequest for an amount that it could never collect. Asks nobody."""
+
     def begin(self, charge: Charge) -> str:
         """Prepare `charge` and return the address of the page where the buyer pays."""
 
@@ -107,6 +111,16 @@ class Provider(Protocol):
 
         Raises InvalidRequest when its signature is missing, wrong or too old.
         """
+
+
+def check_price(price: Decimal, *, currency: str) -> None:
+    """Raise InvalidRequest for a price that some provider could never collect: nobody could pay what they are given."""
+    for name in settings.PAYMENT_PROVIDERS:
+        try:
+            provider(name).check_amount(price, currency=currency)
+        except InvalidRequest as error:
+            text = gettext("Nobody could pay it: there is no such amount in %(code)s.")
+            raise InvalidRequest(text % {"code": currency}) from error
 
 
 def default_provider() -> str:

@@ -18,6 +18,11 @@ def decimals_of(currency: str) -> int:
     return 3 if currency in WITH_THREE_DECIMALS else 2
 
 
+def is_whole(amount: Decimal, *, currency: str) -> bool:
+    """Say whether `amount` is a whole number of the smallest unit of its currency."""
+    return in_minor_units(amount, currency=currency).as_tuple().exponent == -decimals_of(currency)
+
+
 # A shop has few prices, and an export has them 100,000 times.
 @lru_cache(maxsize=1_000)
 def in_minor_units(amount: Decimal, *, currency: str) -> Decimal:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from decimal import Decimal
 
 from django.conf import settings
 from django.urls import reverse
 
-from inventory.exceptions import Unavailable
+from inventory.exceptions import InvalidRequest, Unavailable
 from shop.payments.providers import Charge, Collected, Kind, Notice
+from shop.sales.currencies import is_whole
 from shop.sandbox import accounts, deliveries, signing
 
 
@@ -24,6 +26,11 @@ class Sandbox:
 
     name = "sandbox"
     pays_at_once = True
+
+    def check_amount(self, amount: Decimal, *, currency: str) -> None:
+        """Raise InvalidRequest for an amount with more decimals than its currency."""
+        if not is_whole(amount, currency=currency):
+            raise InvalidRequest(f"{amount} {currency} has too many decimals")
 
     def begin(self, charge: Charge) -> str:
         """Open the charge and return the path of its hosted page."""

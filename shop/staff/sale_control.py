@@ -24,6 +24,7 @@ from shop.client_address import read_mark
 from shop.models import Sale, StaffAct
 from shop.names.changes import change_in_words
 from shop.orders.holds import Changes, publish
+from shop.payments.providers import check_price
 from shop.sales import catalogue
 
 log = structlog.get_logger(__name__)
@@ -128,6 +129,8 @@ def change_terms(
             sale.clean_fields(exclude={field.name for field in Sale._meta.fields} - set(new))
         except ValidationError as error:
             raise InvalidRequest("; ".join(error.messages)) from error
+        if price is not None:
+            check_price(sale.price, currency=sale.currency)
         return ", ".join(change_in_words(field, old[field], new[field]) for field in new)
 
     return _act(slug, "terms", act, actor=actor, reason=reason)

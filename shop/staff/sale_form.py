@@ -19,6 +19,7 @@ from django.utils.translation import gettext, gettext_lazy
 from inventory.ledger import load_stock
 from inventory.models import Stock
 from inventory.postgres import TwoKeyAdvisoryLock
+from inventory.redis import clocks
 from inventory.redis.keys import SKU_PATTERN
 from shop.accounts import sessions
 from shop.accounts.forms import PasswordAgain, check_password_again
@@ -152,6 +153,12 @@ class SaleForm(TermsForm):
 
     def _check_window(self, data: dict[str, Any]) -> None:
         opens, closes = data.get("opens_at"), data.get("closes_at")
+        ended = None if self.instance._state.adding else self.initial.get("closes_at")
+        if closes and ended and ended <= clocks.now() and closes > ended:
+            # Those who waited were told so, and so was the public log: no word is taken back.
+            text = gettext("This sale is over, and its buyers were told so. Duplicate it instead.")
+            self.add_error("closes_at", text)
+            return
         # Errors of the field: without them PostgreSQL would be asked about a range that ends before it begins.
         if opens and closes and closes <= opens:
             self.add_error("closes_at", gettext("The sale must close after it opens."))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 from zlib import crc32
@@ -40,6 +41,10 @@ class Stripe:
 
     name = "stripe"
     pays_at_once = False
+
+    def check_amount(self, amount: Decimal, *, currency: str) -> None:
+        """Raise InvalidRequest for an amount that Stripe's numbers cannot say."""
+        to_units(amount, currency=currency)
 
     def begin(self, charge: Charge) -> str:
         """Return the address of the session's page, or of the ticket when nothing is left to be paid there.

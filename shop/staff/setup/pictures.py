@@ -113,6 +113,12 @@ class ProductForm(forms.ModelForm):  # type: ignore[type-arg]
     upload = UploadField()
     picture = path_field()
 
+    class Meta:
+        labels = {
+            "tagline_zh": gettext_lazy("Tagline in Chinese"),
+            "description_zh": gettext_lazy("Description in Chinese"),
+        }
+
     def clean_picture(self) -> str:
         """Return the path. Raises ValidationError when no page could show it."""
         return check_picture(self.cleaned_data["picture"], before=self.initial.get("picture", ""))
@@ -146,7 +152,10 @@ class ProductAdmin(TellsChanges, PictureAdmin):
     """What is offered; the stock it counts is chosen once."""
 
     form = ProductForm
-    fields = ("slug", "title", "tagline", "description", "upload", "picture", "list_price", "stock")
+    fields = (
+        "slug", "title", "tagline", "tagline_zh", "description", "description_zh", "upload", "picture", "list_price",
+        "stock",
+    )  # fmt: skip
     list_display = ("title", "slug", "stock", "list_price")
     list_select_related = ("stock",)
     search_fields = ("title", "slug", "stock__sku")

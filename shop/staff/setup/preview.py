@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,8 +21,9 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from inventory.models import Stock
 from shop.models import Product, Sale
-from shop.sales.catalogue import SaleCard
+from shop.sales.catalogue import CARD_FIELDS, OF_OTHER_ROWS, SaleCard
 from shop.staff.setup.pictures import encode_first
 from shop.staff.setup.terms import kept_terms
 from shop.web.sale_presenter import SaleFace
@@ -104,20 +106,17 @@ def _card(form: ModelForm[Any]) -> SaleCard:
     sale: Sale = form.instance
     data = form.cleaned_data
     product = data.get("product") or (sale.product if sale.product_id else None) or _new_product(data)
-    stock: Any = product.stock if product.pk else SimpleNamespace(total=data["units"], available=data["units"])
-    return SaleCard(
-        sale_id=sale.pk or 0, sku=product.slug, operator_state=sale.operator_state, opens_at=sale.opens_at,
-        closes_at=sale.closes_at, per_buyer_limit=sale.per_buyer_limit, line_capacity=sale.line_capacity,
-        revision=sale.revision, terms_version=sale.terms_version, ordinal_base=None, slug=sale.slug,
-        title=sale.title, tagline=product.tagline, description=product.description, picture=product.picture,
-        price=sale.price, list_price=product.list_price, currency=sale.currency, hold_seconds=sale.hold_seconds,
-        pause_reason=sale.pause_reason, request_key="", quantity=stock.total, available=stock.available,
-        held=getattr(stock, "held", 0), sold=getattr(stock, "sold", 0), version=0, fence=0,
-    )  # fmt: skip
+    rows = SimpleNamespace(product=product, stock=product.stock)
+    of_others = {name: attrgetter(column.name.replace("__", "."))(rows) for name, column in OF_OTHER_ROWS.items()}
+    no_columns = {"sale_id": sale.pk or 0, "next_lapse_at": None}
+    of_sale = {name: getattr(sale, name) for name in CARD_FIELDS if name not in {*of_others, *no_columns}}
+    return SaleCard(**of_sale, **of_others, **no_columns)
 
 
 def _new_product(data: dict[str, Any]) -> Product:
-    """Return the product that the form would make, with no row and no stock."""
+    """Return the product that the form would make, and its first units, with no row of either."""
     list_price = data["price"] if data["list_price"] is None else data["list_price"]
-    named = {name: data[name] for name in ("tagline", "description", "picture")}
-    return Product(slug=data["sku"], title=data["title"], list_price=list_price, **named)
+    texts = ("tagline", "tagline_zh", "description", "description_zh", "picture")
+    stock = Stock(sku=data["sku"], total=data["units"], available=data["units"])
+    named = {name: data[name] for name in texts}
+    return Product(slug=data["sku"], title=data["title"], list_price=list_price, stock=stock, **named)

@@ -17,9 +17,11 @@ from django.utils import translation
 from django.utils.functional import Promise
 from django.utils.translation import gettext, gettext_lazy
 
+from inventory.exceptions import InvalidRequest
 from shop.models import Sale, TermsTemplate
 from shop.names.changes import VALUES, TellsChanges, change_in_words
 from shop.orders.requests import MAX_UNITS
+from shop.payments import providers
 
 TERMS = ("price", "currency", "per_buyer_limit", "hold_seconds", "line_capacity")
 
@@ -97,6 +99,16 @@ class TermsForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_price(self) -> Decimal:
         """Return the price. Raises ValidationError for one below nothing."""
         return check_price(self.cleaned_data["price"])
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse a price that nobody could pay, unless it is there already."""
+        data = super().clean() or self.cleaned_data
+        if {"price", "currency"} <= data.keys() and {"price", "currency"} & set(self.changed_data):
+            try:
+                providers.check_price(data["price"], currency=data["currency"])
+            except InvalidRequest as error:
+                self.add_error("price", error.detail)
+        return data
 
     def clean_per_buyer_limit(self) -> int:
         """Return the limit. Raises ValidationError out of bounds."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
+from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as some
 
 from inventory.exceptions import InvalidRequest
+from shop.payments.providers import check_price
 from shop.stripe.amounts import (
     UNCLEAR,
     WHOLE_IN_HUNDREDTHS,
@@ -72,3 +74,13 @@ def test_every_price_there_and_back_is_itself(cents: int, currency: str) -> None
         assert price % 1
         return
     assert from_units(units, currency=currency) == price
+
+
+@override_settings(PAYMENT_PROVIDERS={"stripe": "shop.stripe.provider.Stripe"})
+@pytest.mark.parametrize(
+    ("amount", "currency"), [("100", "UGX"), ("10.50", "ISK"), ("1500.50", "JPY"), ("1.50", "MGA")]
+)
+def test_no_price_is_offered_that_stripe_could_not_collect(amount: str, currency: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"no such amount in {currency}"):
+        check_price(Decimal(amount), currency=currency)
+    check_price(Decimal(amount), currency="EUR")

@@ -48,6 +48,7 @@ def saved(client: Client, name: str, row: Any, **changes: Any) -> str:
 def test_a_product_says_what_it_was_and_is(staff: Client, new_sku: Callable[[], str]) -> None:
     card = make_sale(new_sku(), units=1)
     product = Product.objects.get(slug=card.sku)
+    assert saved(staff, "shop_product", product, title="Paper kite", tagline_zh="手工折成").endswith("手工折成")
     detail = saved(staff, "shop_product", product, title="Tea set", description="x" * 500, list_price="21.5")
     assert detail.startswith("product: Changed “Tea set” — Changed Title, Description and List price.; ")
     told = detail.split("; ")[1]

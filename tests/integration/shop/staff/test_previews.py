@@ -72,6 +72,21 @@ def test_a_sale_of_a_product_there_is_and_a_change_of_a_sale(new_sku: Callable[[
     assert sale.title == "Paper kite"
 
 
+def test_it_shows_all_that_the_sales_page_will_show(new_sku: Callable[[], str]) -> None:
+    """In Chinese, and with the field of a code; saved, the page has the same."""
+    sku, client = new_sku(), browser_of("manager")
+    client.cookies["language"] = "zh-hans"
+    texts = {"title_zh": "茶具二", "tagline_zh": "六只杯", "description_zh": "来自景德镇"}
+    form = filled(sku, description="From Jingdezhen", codes_required="on", **texts)
+    reader = Client()
+    reader.cookies["language"] = "zh-hans"
+    page = shown(client, form)
+    assert client.post(ADD, form).status_code == 302
+    for each in (page, html.unescape(reader.get(f"/sales/{sku}-drop/").content.decode())):
+        assert [text for text in (*texts.values(), 'name="code"') if text not in each] == []
+        assert [text for text in ("Six cups", "From Jingdezhen") if text in each] == []
+
+
 def test_a_form_that_cannot_be_saved_says_why(new_sku: Callable[[], str]) -> None:
     client = browser_of("manager")
     answer = client.post(PREVIEW, filled(new_sku(), currency="zz", units="", upload=SimpleUploadedFile("a", b"no")))

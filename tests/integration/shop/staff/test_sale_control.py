@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from io import StringIO
 from secrets import token_hex
@@ -17,6 +18,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db.models.functions import Now
 from django.test import Client
+from django.utils import timezone
 
 from inventory import redis
 from inventory.exceptions import InvalidRequest
@@ -250,6 +252,29 @@ def test_a_stale_form_is_refused_and_explained(staff: Client, card: SaleCard) ->
     assert "was changed after you had opened this page" in answer.content.decode()
     sale = Sale.objects.get(pk=card.sale_id)
     assert (sale.title, sale.price) == ("Paper kite", Decimal("7.00"))
+
+
+def test_no_form_opens_a_sale_that_is_over(staff: Client, card: SaleCard) -> None:
+    """Those who waited were told, and so was its public log. The control: before its end it may be moved."""
+    later = timezone.now() + timedelta(hours=2)
+    form = {"closes_at_0": later.date(), "closes_at_1": "23:59:59"}
+    page = f"/admin/shop/sale/{card.sale_id}/change/"
+    assert staff.post(page, sale_form(card, **form)).status_code == 302
+    ended = timezone.now() - timedelta(seconds=1)
+    Sale.objects.filter(pk=card.sale_id).update(closes_at=ended)
+    answer = staff.post(page, sale_form(card, **form))
+    assert list(answer.context["adminform"].form.errors) == ["closes_at"]
+    assert Sale.objects.get(pk=card.sale_id).closes_at == ended
+    # Everything else can still be changed.
+    assert staff.post(page, sale_form(card, title="A kite of last week")).status_code == 302
+
+
+def test_a_price_that_nobody_could_pay_is_refused(card: SaleCard) -> None:
+    Sale.objects.filter(pk=card.sale_id).update(currency="JPY")
+    with pytest.raises(InvalidRequest, match="no such amount in JPY"):
+        sale_control.change_terms(card.slug, actor="olga", price=Decimal("1500.50"))
+    sale_control.change_terms(card.slug, actor="olga", price=Decimal("1500.00"))
+    assert Sale.objects.get(pk=card.sale_id).price == Decimal("1500.00")
 
 
 def test_a_form_never_writes_stock_however_old_it_is(staff: Client, card: SaleCard) -> None:
