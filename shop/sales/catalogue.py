@@ -152,19 +152,19 @@ class SaleCard(priming.SaleTerms):
 
 # What a card has of other rows than its sale's.
 OF_OTHER_ROWS = {
-    "sku": F("stock__sku"),
-    "quantity": F("stock__total"),
-    "available": F("stock__available"),
-    "held": F("stock__held"),
-    "sold": F("stock__sold"),
-    "version": F("stock__version"),
-    "fence": F("stock__fence"),
-    "tagline": F("product__tagline"),
-    "description": F("product__description"),
-    "tagline_zh": F("product__tagline_zh"),
-    "description_zh": F("product__description_zh"),
-    "picture": F("product__picture"),
-    "list_price": F("product__list_price"),
+    "sku": "stock__sku",
+    "quantity": "stock__total",
+    "available": "stock__available",
+    "held": "stock__held",
+    "sold": "stock__sold",
+    "version": "stock__version",
+    "fence": "stock__fence",
+    "tagline": "product__tagline",
+    "description": "product__description",
+    "tagline_zh": "product__tagline_zh",
+    "description_zh": "product__description_zh",
+    "picture": "product__picture",
+    "list_price": "product__list_price",
 }
 CARD_FIELDS = [field.name for field in fields(SaleCard)]
 
@@ -177,7 +177,8 @@ def _sales() -> QuerySet[Sale, dict[str, Any]]:
     first_end = Subquery(holds.values("hold_expires_at")[:1])
     # Without the condition a sale with nothing held would read the index of all holds.
     next_lapse_at = Case(When(stock__held__gt=0, closes_at__gt=Now(), then=first_end))
-    sales = Sale.objects.annotate(sale_id=F("pk"), next_lapse_at=next_lapse_at, **OF_OTHER_ROWS)
+    of_others = {name: F(path) for name, path in OF_OTHER_ROWS.items()}
+    sales = Sale.objects.annotate(sale_id=F("pk"), next_lapse_at=next_lapse_at, **of_others)
     cards: QuerySet[Sale, dict[str, Any]] = sales.values(*CARD_FIELDS)
     return cards
 

@@ -107,7 +107,7 @@ def _card(form: ModelForm[Any]) -> SaleCard:
     data = form.cleaned_data
     product = data.get("product") or (sale.product if sale.product_id else None) or _new_product(data)
     rows = SimpleNamespace(product=product, stock=product.stock)
-    of_others = {name: attrgetter(column.name.replace("__", "."))(rows) for name, column in OF_OTHER_ROWS.items()}
+    of_others = {name: attrgetter(path.replace("__", "."))(rows) for name, path in OF_OTHER_ROWS.items()}
     no_columns: dict[str, Any] = {"sale_id": sale.pk or 0, "next_lapse_at": None}
     of_sale = {name: getattr(sale, name) for name in CARD_FIELDS if name not in {*of_others, *no_columns}}
     return SaleCard(**of_sale, **of_others, **no_columns)
