@@ -30,7 +30,7 @@ class LineFigures(NamedTuple):
     """What Redis knows of a SKU and one of its sales: stock and queue in units, the others in requests.
 
     admitted: to the sale, since its ordinals last jumped; waiting: in the SKU's line and in flight; version: of the
-    stock; revision: of the sale, 0 when Redis does not know it.
+    stock; revision: of the sale, 0 when Redis does not know it; records: of all sales of the SKU.
     """
 
     available: int
@@ -41,6 +41,7 @@ class LineFigures(NamedTuple):
     admitted: int = 0
     waiting: int = 0
     revision: int = 0
+    records: int = 0
 
     @property
     def decided(self) -> int:
@@ -123,12 +124,14 @@ def revision_in(sale: str | None) -> int:
     return int(sale.split("|")[5]) if sale else 0
 
 
-def _figures(row: Sequence[str | None], sale: Sequence[str | None], waiting: int, in_flight: int) -> LineFigures | None:
+def _figures(
+    row: Sequence[str | None], sale: Sequence[str | None], waiting: int, in_flight: int, records: int
+) -> LineFigures | None:
     if row[0] is None:
         return None
     last, base = map(int, (sale[1] or "0|0").split("|")[:2])
     stock = [int(value or 0) for value in row]
-    return LineFigures._make([*stock, last - base, waiting + in_flight, revision_in(sale[0])])
+    return LineFigures._make([*stock, last - base, waiting + in_flight, revision_in(sale[0]), records])
 
 
 def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
@@ -137,6 +140,7 @@ def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
         ("HMGET", keys.sales(sku), sale_id, f"{sale_id}:ordinals"),
         ("ZCARD", keys.line(sku)),
         ("ZCARD", keys.in_flight(sku)),
+        ("HLEN", keys.records(sku)),
     ]
 
 

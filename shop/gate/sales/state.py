@@ -30,7 +30,7 @@ class SaleEntry:
         self.refusal: tuple[str, Head, bytes]
         self.refused_at = -1.0
         self.known_buyers: frozenset[str] = frozenset()
-        self.known_at_admitted = -1
+        self.known_at_admitted = self.known_at_records = -1  # the figures before they were read
         self.admissions = 0  # how many this process was told of
         # At the last read of the catalogue: the look at Redis, and its stock version if the database's was newer.
         self._judged_at, self._old_stock = -1.0, -1
@@ -57,7 +57,10 @@ class SaleEntry:
         self.moves += changed and (
             figures is None
             or before is None
-            or figures != before._replace(admitted=figures.admitted, queued=figures.queued, waiting=figures.waiting)
+            or figures
+            != before._replace(
+                admitted=figures.admitted, queued=figures.queued, waiting=figures.waiting, records=figures.records
+            )
         )
         self.shown += figures is not None and (before is None or figures.version != before.version)
         self.figures = figures
@@ -89,6 +92,8 @@ class SaleEntry:
             figures is not None
             and time.monotonic() - self.seen_at <= FRESH_SECONDS
             and self.known_at_admitted == figures.admitted
+            # A place that came back with its ticket was admitted before: only the records tell of it.
+            and self.known_at_records == figures.records
             and buyer not in self.known_buyers
             and self.is_sold_out()
         )
@@ -100,7 +105,7 @@ class SaleEntry:
 
     def forget_known_buyers(self) -> None:
         """Keep nobody's id: nobody is refused from memory now."""
-        self.known_buyers, self.known_at_admitted = frozenset(), -1
+        self.known_buyers, self.known_at_admitted, self.known_at_records = frozenset(), -1, -1
 
     def note_admission(self) -> None:
         """Forget the known buyers: one was admitted a moment ago, and their second click must reach the line."""

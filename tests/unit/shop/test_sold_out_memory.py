@@ -24,7 +24,7 @@ from shop.orders.refusals import full_retry_seconds
 from shop.sales.catalogue import SaleCard
 
 KNOWN, STRANGER = "k" * 22, "s" * 22
-GONE = LineFigures(available=0, held=0, sold=9, queued=0, admitted=9, version=3)
+GONE = LineFigures(available=0, held=0, sold=9, queued=0, admitted=9, version=3, records=9)
 
 
 def sold_out_entry(
@@ -43,7 +43,7 @@ def sold_out_entry(
     )  # fmt: skip
     entry.see(figures, moment=time.monotonic() - age_seconds)
     entry.known_buyers = frozenset({KNOWN})
-    entry.known_at_admitted = 9
+    entry.known_at_admitted = entry.known_at_records = 9
     return entry
 
 
@@ -119,6 +119,31 @@ def test_who_was_admitted_is_forgotten_when_there_is_room_again(monkeypatch: pyt
     assert (entry.known_buyers, store.read) == (frozenset(), ["lamp"])
 
 
+@pytest.mark.parametrize("news", [{"admitted": 10}, {"records": 10}], ids=["an admission", "a place that came back"])
+def test_who_was_admitted_is_read_again_only_when_there_is_somebody_new(
+    monkeypatch: pytest.MonkeyPatch, news: dict[str, int]
+) -> None:
+    entry = fresh_entry("lamp")
+    store = Redis(monkeypatch, [entry])
+    store.look()
+    store.look()
+    assert store.read == ["lamp"]
+    store.figures = GONE._replace(**news)
+    store.look()
+    assert store.read == ["lamp", "lamp"]
+    assert entry.is_surely_sold_out(STRANGER)
+
+
+def test_a_request_that_joins_is_no_move_for_those_who_wait() -> None:
+    """The control is a sale: it is one."""
+    entry = sold_out_entry()
+    before = entry.moves
+    entry.see(GONE._replace(admitted=10, queued=1, waiting=1, records=10), moment=time.monotonic())
+    assert entry.moves == before
+    entry.see(GONE._replace(admitted=10, sold=10, records=10), moment=time.monotonic())
+    assert entry.moves == before + 1
+
+
 def board_with(entries: list[SaleEntry]) -> Board:
     board = Board(cast(Any, SimpleNamespace(pubsub=lambda: None)), load_cards=list)
     board._by_slug = {entry.card.slug: entry for entry in entries}
@@ -170,10 +195,11 @@ def test_a_stranger_is_told_from_memory_and_who_was_admitted_is_not() -> None:
     [
         sold_out_entry(figures=GONE._replace(available=1)),
         sold_out_entry(figures=GONE._replace(admitted=10)),
+        sold_out_entry(figures=GONE._replace(records=10)),
         sold_out_entry(age_seconds=FRESH_SECONDS + 1),
         sold_out_entry(opens_in_hours=1),
     ],
-    ids=["a unit is free", "somebody else was admitted", "too old", "not open"],
+    ids=["a unit is free", "somebody else was admitted", "a place came back", "too old", "not open"],
 )
 def test_what_is_not_sure_goes_to_the_line(entry: SaleEntry) -> None:
     assert not entry.is_surely_sold_out(STRANGER)

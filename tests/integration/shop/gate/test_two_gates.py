@@ -12,14 +12,16 @@ import pytest
 from django.db import connections
 
 from inventory import redis
-from inventory.line import admission
+from inventory.line import admission, reading
 from shop.buyers import issue_buyer
 from shop.gate.purchase import Purchases
 from shop.gate.sales import state
 from shop.gate.sales.cache import Board
 from shop.gate.server.rates import Rates
 from shop.orders import holds
+from shop.orders.restoring import restore
 from shop.replies import AwaitedReply, LateAnswers
+from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
@@ -119,6 +121,47 @@ def test_who_was_let_in_by_one_process_is_not_told_sold_out_by_the_other(
         for gate in (b, a):
             gate.look()
             assert gate.ask(token)[0] == 200
+    a.close()
+    b.close()
+    road.settle_line(card)
+    assert_books_balance(card)
+
+
+@pytest.mark.parametrize(
+    ("counts_records", "told"),
+    [(True, (200, "queued")), (False, (409, "line_full"))],
+    ids=["as it is", "the control: the number of records is not looked at"],
+)
+def test_who_came_back_by_ticket_is_not_told_that_the_line_is_full(
+    new_sku: Callable[[], str],
+    loop: asyncio.Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    counts_records: bool,
+    told: tuple[int, str],
+) -> None:
+    """After a loss newcomers fill the line, and B knows them. Then three come back, which is no new admission."""
+    look_at_all = reading.figures_async
+
+    async def look(*asked: object) -> list[object]:
+        return [each and (each if counts_records else each._replace(records=0)) for each in await look_at_all(*asked)]
+
+    monkeypatch.setattr(reading, "figures_async", look)
+    monkeypatch.setattr(state, "FRESH_SECONDS", LONG)
+    card = make_sale(new_sku(), units=2, line_capacity=2)
+    a, b = Gate(card, loop), Gate(card, loop)
+    buyers = [issue_buyer() for _ in range(3)]
+    tickets = [str(a.ask(token)[1]["ticket"]) for _, token in buyers]
+    road.forget(card)
+    catalogue.prime_sale(card.slug)
+    assert [a.ask(issue_buyer()[1])[0] for _ in range(4)] == [202] * 4
+    b.look()
+    assert b.ask(issue_buyer()[1])[1]["code"] == "line_full"
+    assert [restore(ticket, buyer=name)[1] for ticket, (name, _) in zip(tickets, buyers, strict=True)] == [True] * 3
+    b.look()
+    for _, token in buyers:
+        status, body = b.ask(token)
+        assert (status, body.get("state", body.get("code"))) == told
+    assert b.ask(issue_buyer()[1])[1]["code"] == "line_full"  # to strangers it is, still
     a.close()
     b.close()
     road.settle_line(card)
