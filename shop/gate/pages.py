@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from io import BytesIO
 from typing import Any, NamedTuple, cast
@@ -75,7 +75,6 @@ class Pages:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, *, max_bytes: int) -> None:
         # Read here, with a limit of size and time: in a thread, a few slow senders would stop every page.
         body = await read_body(receive, dict(scope["headers"]), max_bytes=max_bytes)
-        scope = {**scope, "headers": [_understood(name, value) for name, value in scope["headers"]]}
         if b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
             raise InvalidRequest("a query must not contain NUL")  # PostgreSQL cannot compare with it
         name = pool_of(scope)
@@ -133,7 +132,8 @@ class Pages:
     def _answer(self, scope: Scope, body: bytes, *, in_parts: bool = False) -> PageAnswer:
         """Call Django in a thread. The whole answer is taken at once, unless it streams and the caller takes parts."""
         heads: list[tuple[str, list[tuple[str, str]]]] = []
-        environ = build_environ(cast(Any, scope), cast(Any, BytesIO(body)))
+        asked = {**scope, "headers": for_django(scope["headers"])}
+        environ = build_environ(cast(Any, asked), cast(Any, BytesIO(body)))
         parts = self._wsgi(environ, lambda *head: heads.append(head))
         streams = in_parts and getattr(parts, "streaming", False)
         try:
@@ -158,5 +158,11 @@ def pool_of(scope: Scope) -> str:
     return PAGES
 
 
-def _understood(name: bytes, value: bytes) -> Header:
-    return (name, without_charset(value)) if name == b"content-type" else (name, value)
+def for_django(headers: Sequence[Header]) -> list[Header]:
+    """Return the headers of a call as Django's environ must have them."""
+    known = [(name, without_charset(value) if name == b"content-type" else value) for name, value in headers]
+    cookies = [value for name, value in known if name == b"cookie"]
+    if len(cookies) > 1:
+        # A proxy may hand the cookies of HTTP/2 on as a header each, and the environ would join them by a comma.
+        known = [*(each for each in known if each[0] != b"cookie"), (b"cookie", b"; ".join(cookies))]
+    return known

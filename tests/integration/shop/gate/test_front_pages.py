@@ -111,6 +111,18 @@ def test_each_reader_gets_the_moment_and_a_buyer_of_their_own(web: Caller, shown
     assert int(second[1]) >= int(first[1])
 
 
+def test_a_ticket_is_its_buyers_when_their_cookies_come_in_two_headers(web: Caller, shown_sale: MakeSale) -> None:
+    buyer, card = web.new_buyer(), shown_sale(units=3)
+    request_id = web.ask(card.slug, buyer).json()["request_id"]
+    call = f"GET /requests/{request_id}/ HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: language=en\r\n"
+    own = f"{call}Cookie: {buyers.COOKIE_NAME}={buyer.token}\r\nConnection: close\r\n\r\n"
+    answer = web.send_raw(own.encode())
+    assert answer.status == 200
+    assert buyers.COOKIE_NAME not in cookies_of(answer)
+    # The control: without the second header it is a stranger's call.
+    assert web.send_raw(f"{call}Connection: close\r\n\r\n".encode()).status == 404
+
+
 def test_nothing_of_one_reader_is_shown_to_another(web: Caller, shown_sale: MakeSale) -> None:
     card = shown_sale(units=3)
     token = cookies_of(page(web, card))[buyers.COOKIE_NAME].value

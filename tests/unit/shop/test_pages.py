@@ -1,0 +1,65 @@
+"""What Django is told of a call: its headers as the gate itself reads them. The control hands them on as they came."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from django.core.handlers.wsgi import WSGIRequest
+
+from shop.gate import pages
+from shop.gate.pages import Pages
+from shop.http import cookie, headers_of
+from shop.replies import Header
+
+TWO_COOKIES = [(b"cookie", b"language=en"), (b"accept", b"*/*"), (b"cookie", b"buyer=ann.t0ken; other=1")]
+
+
+def request_of(headers: list[Header]) -> WSGIRequest:
+    """Return the request that a view gets of a call with these headers."""
+    seen: list[WSGIRequest] = []
+
+    def wsgi(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        seen.append(WSGIRequest(environ))
+        start_response("200 OK", [])
+        return [b""]
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/tickets/", "query_string": b"", "http_version": "1.1",
+        "client": ("192.0.2.7", 4), "headers": headers,
+    }  # fmt: skip
+
+    async def call() -> None:
+        served, began = Pages(wsgi), asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if began.is_set():
+                await asyncio.Event().wait()
+            began.set()
+            return {"type": "http.request", "body": b""}
+
+        async def send(_message: Any) -> None:
+            pass
+
+        await served(scope, receive, send)
+        served.close()
+
+    asyncio.run(call())
+    return seen[0]
+
+
+def test_two_headers_of_cookies_are_one_to_django_as_they_are_to_the_gate() -> None:
+    cookies = request_of(TWO_COOKIES).COOKIES
+    assert cookies == {"language": "en", "buyer": "ann.t0ken", "other": "1"}
+    gate = headers_of({"headers": TWO_COOKIES})
+    assert {name: cookie(gate, name) for name in cookies} == cookies
+
+
+def test_control_handed_on_as_they_came_a_cookie_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "for_django", list)
+    assert request_of(TWO_COOKIES).COOKIES == {"language": "en,buyer=ann.t0ken", "other": "1"}
+
+
+def test_one_header_of_cookies_stays_as_it_is() -> None:
+    assert request_of([(b"cookie", b"a=1,2; b=3")]).META["HTTP_COOKIE"] == "a=1,2; b=3"
