@@ -159,8 +159,15 @@ def pool_of(scope: Scope) -> str:
 
 
 def for_django(headers: Sequence[Header]) -> list[Header]:
-    """Return the headers of a call as Django's environ must have them."""
-    known = [(name, without_charset(value) if name == b"content-type" else value) for name, value in headers]
+    """Return the headers of a call as Django's environ must have them.
+
+    There "X_Forwarded_For" would be the same as the header that proxies of ours write, so no name with a "_" goes on.
+    """
+    known = [
+        (name, without_charset(value) if name == b"content-type" else value)
+        for name, value in headers
+        if b"_" not in name
+    ]
     cookies = [value for name, value in known if name == b"cookie"]
     if len(cookies) > 1:
         # A proxy may hand the cookies of HTTP/2 on as a header each, and the environ would join them by a comma.

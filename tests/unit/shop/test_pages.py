@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from django.core.handlers.wsgi import WSGIRequest
+from django.test.utils import override_settings
 
+from shop.client_address import client_address
 from shop.gate import pages
 from shop.gate.pages import Pages
 from shop.http import cookie, headers_of
@@ -63,3 +65,16 @@ def test_control_handed_on_as_they_came_a_cookie_is_lost(monkeypatch: pytest.Mon
 
 def test_one_header_of_cookies_stays_as_it_is() -> None:
     assert request_of([(b"cookie", b"a=1,2; b=3")]).META["HTTP_COOKIE"] == "a=1,2; b=3"
+
+
+@override_settings(TRUSTED_PROXIES=1)
+def test_a_name_with_an_underscore_forges_no_address() -> None:
+    forged = (b"x_forwarded_for", b"203.0.113.5")
+    assert client_address(request_of([forged])) == "192.0.2.7"
+    assert client_address(request_of([(b"x-forwarded-for", b"198.51.100.9"), forged])) == "198.51.100.9"
+
+
+@override_settings(TRUSTED_PROXIES=1)
+def test_control_handed_on_as_it_came_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "for_django", list)
+    assert client_address(request_of([(b"x_forwarded_for", b"203.0.113.5")])) == "203.0.113.5"
