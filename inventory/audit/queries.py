@@ -49,7 +49,8 @@ orders AS MATERIALIZED (
     FROM inventory_decision WHERE stock_id = %(stock_id)s),
 changes AS MATERIALIZED (
     SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at,
-           to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out
+           to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out,
+           (from_state, to_state) = ('held', 'expired') AND actor <> '{AFTER_RESTORE}' AS lapsed
     FROM inventory_change WHERE stock_id = %(stock_id)s),
 moves AS MATERIALIZED (
     SELECT id, kind, {mark_of_movement()} AS mark, delta, request_id, fence, actor, reason, created_at
@@ -203,12 +204,19 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         _told("i10", "' is '", STANDS, "'; its history: '", HISTORY, "'; it moved: '", MOVED),
     ),
     (
+        # The end of a hold is written with the decision and never moved (I23), and the same clock says when it ended:
+        # so the early side needs no grace. What ended before a restore is ended again afterwards, whatever its new end.
         "I11",
-        "no hold outlives its time",
-        """SELECT request_id || ' is still held, ' || round(extract(epoch FROM now() - hold_expires_at))
-                  || ' s after its end'
-           FROM orders WHERE state = 'held' AND hold_expires_at < now() - make_interval(secs => %(hold_grace)s)
-           ORDER BY hold_expires_at LIMIT 1""",
+        "no hold outlives its time, and none lapses before it",
+        """SELECT coalesce(
+               (SELECT request_id || ' is still held, ' || round(extract(epoch FROM now() - hold_expires_at))
+                       || ' s after its end'
+                FROM orders WHERE state = 'held' AND hold_expires_at < now() - make_interval(secs => %(hold_grace)s)
+                ORDER BY hold_expires_at LIMIT 1),
+               (SELECT request_id || ' lapsed ' || round(extract(epoch FROM hold_expires_at - at), 3)
+                       || ' s before its end'
+                FROM changes JOIN orders USING (request_id) WHERE lapsed AND at < hold_expires_at
+                ORDER BY change_no LIMIT 1))""",
     ),
     (
         "I12",

@@ -1,4 +1,4 @@
-"""The seven guards that a mutant switches off, each with all the layers that keep its promise.
+"""The eight guards that a mutant switches off, each with all the layers that keep its promise.
 Refuses to work under any settings but the tests'.
 """
 
@@ -243,6 +243,28 @@ EXPIRY = Guard(
     ),
     names=frozenset({"I10"}),
 )
+# Long enough to be no matter of rounding, and short enough that the flood goes on: some still pay in time.
+SECONDS_EARLY = 2
+HOLD_TIME = Guard(
+    promise="a hold lasts as long as its buyer was promised",
+    process=(
+        Text(
+            says="the sweep's condition: due",
+            module="shop.orders.holds",
+            name="DUE",
+            part="hold_expires_at <= statement_timestamp()",
+            other=f"hold_expires_at <= statement_timestamp() + interval '{SECONDS_EARLY} s'",
+        ),
+        Text(
+            says="the condition of the update that ends holds: due",
+            module="shop.orders.holds",
+            name="END",
+            part="NOT %(due_only)s OR o.hold_expires_at <= clock_timestamp()",
+            other=f"NOT %(due_only)s OR o.hold_expires_at <= clock_timestamp() + interval '{SECONDS_EARLY} s'",
+        ),
+    ),
+    names=frozenset({"I11"}),
+)
 STANDBY = Guard(
     promise="a unit that comes back goes to those on standby in their order, before anybody new",
     process=(
@@ -268,6 +290,7 @@ GUARDS = {
     "limit": LIMIT,
     "in_flight": IN_FLIGHT,
     "expiry": EXPIRY,
+    "hold_time": HOLD_TIME,
     "standby": STANDBY,
 }
 

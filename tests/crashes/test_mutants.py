@@ -24,7 +24,7 @@ from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support.crashes.extra_shop import own_postgres
 from tests.support.road import admit, ask, held_lock, own_connection, queue, settle_line, take
-from tests.support.shopkeeping import audit_of, make_sale, pay, shop_of
+from tests.support.shopkeeping import audit_of, let_holds_end, make_sale, pay, shop_of
 from workers.reconciler.loop import Reconciler
 from workers.settlement import settle_batch
 
@@ -110,6 +110,20 @@ def an_eager_expirer(sku: str) -> SaleCard:
     return card
 
 
+def an_expirer_before_the_end(sku: str) -> SaleCard:
+    """The expirer goes round a second before a hold is over, and the next in line is given the unit if it is free."""
+    card = make_sale(sku, units=1)
+    first, _ = queue(card, *BUYERS[:2])
+    settle_line(card)
+    let_holds_end(first, seconds_ago=-1)
+    with transaction.atomic(), connection.cursor() as cursor:
+        due = holds.find_due(cursor, limit=100_000).get(sku, [])
+        changes = holds.expire_due(cursor, sku=sku, request_ids=due)
+    holds.publish(changes)
+    settle_line(card)
+    return card
+
+
 def units_that_come_back_one_by_one(sku: str) -> SaleCard:
     """Two stand by after the last unit, and two units come back, one after the other."""
     card = make_sale(sku, units=1, line_capacity=0)
@@ -130,6 +144,7 @@ SCENES: dict[str, Callable[[str], SaleCard]] = {
     "limit": one_buyer_with_two_wishes,
     "in_flight": a_settler_that_dies,
     "expiry": an_eager_expirer,
+    "hold_time": an_expirer_before_the_end,
     "standby": units_that_come_back_one_by_one,
 }
 EVERY_MUTANT = pytest.mark.parametrize("name", SCENES)

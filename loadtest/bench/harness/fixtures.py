@@ -37,6 +37,8 @@ SELECT to_hex(%(sale_id)s) || '-' || left(md5(no::text), %(mac)s), %(sale_id)s,
 FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS no ORDER BY no
 RETURNING request_id
 """
+# A hold may lapse only when it is over (I11).
+LET_END = "UPDATE shop_order SET hold_expires_at = clock_timestamp() WHERE request_id = ANY(%s)"
 PAY = """
 WITH paid AS (
     UPDATE shop_order SET state = 'paid', actor = 'payment', reason = %(reason)s, changed_at = clock_timestamp()
@@ -184,6 +186,8 @@ def _hold(sku: str, stock_id: int, names: list[str]) -> None:
 def _end(sku: str, names: list[str], *, state: State) -> None:
     for batch in _batches(names):
         with transaction.atomic(), connection.cursor() as cursor:
+            if state is State.EXPIRED:
+                cursor.execute(LET_END, [batch])
             holds.end_holds(
                 cursor, sku=sku, request_ids=batch, state=state, actor="benchmark", reason="", due_only=False
             )

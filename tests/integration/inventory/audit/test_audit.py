@@ -10,6 +10,7 @@ import pytest
 from django.db import connection, transaction
 
 from inventory.audit.run import read_books
+from inventory.states import AFTER_RESTORE, State
 from shop.models import Order, Payment, Sale
 from shop.orders import holds
 from shop.payments import notices, refunds
@@ -181,6 +182,23 @@ DAMAGE: dict[str, tuple[str, str, list[str]]] = {
             )
         ],
     ),
+    "a hold that lapsed before its end": (
+        "I11",
+        "{dan} lapsed 0.100 s before its end",
+        [
+            "UPDATE shop_order o SET (decided_at, hold_expires_at) = "
+            "(o.decided_at + (e.at + interval '0.1 s' - o.hold_expires_at), e.at + interval '0.1 s') "
+            "FROM shop_orderevent e WHERE e.order_id = o.id AND e.to_state = 'expired' AND o.request_id = %(dan)s"
+        ],
+    ),
+    "a hold that lapsed before its end and was paid late": (
+        "I11",
+        "{fay} lapsed",
+        [
+            "UPDATE shop_order SET decided_at = decided_at + interval '1 h', "
+            "hold_expires_at = hold_expires_at + interval '1 h' WHERE request_id = %(fay)s"
+        ],
+    ),
     "a hold that is shorter than was promised": (
         "I23",
         "{ann}",
@@ -304,6 +322,16 @@ def card(new_sku: Callable[[], str]) -> SaleCard:
     return made
 
 
+def lapse_early(name: str, *, actor: str = "expirer", state: State = State.EXPIRED) -> None:
+    """End a hold long before its time, as no program does but the one that brings back what ended before a restore."""
+    sku = Order.objects.select_related("sale__stock").get(request_id=name).sale.stock.sku
+    with transaction.atomic(), connection.cursor() as cursor:
+        changes = holds.end_holds(
+            cursor, sku=sku, request_ids=[name], state=state, actor=actor, reason="a test", due_only=False
+        )
+    holds.publish(changes)
+
+
 def expire(name: str) -> None:
     """Let a hold end unpaid."""
     let_holds_end(name)
@@ -362,6 +390,24 @@ def test_damage_to_the_books_is_named(card: SaleCard, what: str) -> None:
     assert list(found) == [number], found
     assert culprit.format(**names) in found[number]
     assert audit_sale(card.slug)["ok"]  # the damage was rolled back
+
+
+@pytest.mark.parametrize(
+    ("actor", "state", "expected"),
+    [
+        ("expirer", State.EXPIRED, ["I11"]),
+        (AFTER_RESTORE, State.EXPIRED, []),
+        ("buyer", State.CANCELLED, []),
+        ("staff", State.CANCELLED, []),
+    ],
+    ids=["lapsed", "brought back as lapsed", "given up", "cancelled by staff"],
+)
+def test_a_hold_may_be_given_up_before_its_end_but_not_lapse(
+    card: SaleCard, actor: str, state: State, expected: list[str]
+) -> None:
+    ann = Order.objects.get(sale_id=card.sale_id, buyer="ann").request_id
+    lapse_early(ann, actor=actor, state=state)
+    assert [each["id"] for each in audit_sale(card.slug)["invariants"] if not each["ok"]] == expected
 
 
 def test_every_invariant_of_the_database_has_its_control(card: SaleCard) -> None:
