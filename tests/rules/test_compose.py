@@ -67,8 +67,10 @@ def test_every_worker_that_the_code_has_is_a_service_of_its_name() -> None:
 def test_redis_loses_nothing(name: str) -> None:
     """Nor does a replica: after a failover it is the primary."""
     command = " ".join(SERVICES[name]["command"])
-    for option in ("--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"):
+    limit = "--maxmemory ${REDIS_MAXMEMORY:-3gb}"  # without one the shop cannot see that a server is nearly full
+    for option in ("--appendonly yes", "--appendfsync always", limit, "--maxmemory-policy noeviction"):
         assert option in command
+    assert SERVICES[name]["mem_limit"] == "4g"
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))

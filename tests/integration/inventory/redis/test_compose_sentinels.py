@@ -22,7 +22,10 @@ from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 
 # What each server must keep to, whatever it is at the moment.
-LASTING = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction", "save": ""}
+LASTING = {
+    "appendonly": "yes", "appendfsync": "always", "maxmemory": str(3 * 1024**3), "maxmemory-policy": "noeviction",
+    "save": "",
+}  # fmt: skip
 
 
 @pytest.fixture
