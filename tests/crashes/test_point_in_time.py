@@ -46,7 +46,7 @@ def test_without_the_archive_what_came_after_the_base_backup_is_lost(rehearsal: 
     back_up(rehearsal)
     rehearsal.store.kill()
     rehearsal.data.rename(rehearsal.folder / "lost")
-    rehearsal.run("cp -a /srv/backup/base /var/lib/postgresql/15/main")
+    rehearsal.run("cp -a /srv/backup/base-2026-11-24-0300 /var/lib/postgresql/15/main")
     rehearsal.own(rehearsal.data)
     rehearsal.store.start_again()
     assert rows(rehearsal) is None

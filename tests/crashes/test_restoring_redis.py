@@ -1,10 +1,13 @@
-"""Runs the commands of docs/restoring.md that copy Redis and restore it, on a real Valkey with the shop's settings:
-the append-only folder, and the snapshot. The control: a snapshot is not read where an append-only folder is expected.
+"""Runs the commands of docs/restoring.md that copy Redis and restore it, on a real Valkey with the shop's settings and
+users: the append-only folder, and the snapshot. Without a redis-cli on this machine the test asks the server itself.
+The control: a snapshot is not read where an append-only folder is expected.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +15,14 @@ from pathlib import Path
 import pytest
 
 from inventory import redis
-from tests.support.crashes.extra_shop import OwnStore
+from tests.support.crashes.extra_shop import OwnStore, port_of
 from tests.support.crashes.rehearsal import PLAYED, block
+from tests.support.servers.least_rights import LETTERS, user_lines
 from tests.support.waiting import wait_until
-from workers.embedded.server import Server
+from workers.embedded.server import Server, kept_password
 from workers.embedded.valkey import start_valkey
+
+CLI = shutil.which("redis-cli") or shutil.which("valkey-cli")
 
 
 class RedisRehearsal:
@@ -27,10 +33,15 @@ class RedisRehearsal:
         self.folder, self.backup = folder / "own" / "valkey", folder / "backup"
         self.backup.mkdir()
         (folder / "own").mkdir()
+        self._users, self._passwords = folder / "users.acl", folder / "passwords"
+        operators = kept_password(folder / "own" / "valkey.password")
+        users = "\n".join(user_lines("--before-7.2")).replace(f">{LETTERS} ", f">{operators} ")
+        self._users.write_text(users + "\n")
+        self._passwords.write_text(f"FAIRDROP_DB_PASSWORD=another\nREDIS_PASSWORD={operators}\n")
         self.store = OwnStore(self.start, folder / "own")
 
     def start(self, data_dir: Path, *, port: int) -> Server:
-        return start_valkey(data_dir, port=port, more=self.settings)
+        return start_valkey(data_dir, port=port, more=f'aclfile "{self._users}"\n{self.settings}')
 
     @property
     def client(self) -> redis.Client:
@@ -53,17 +64,32 @@ class RedisRehearsal:
                 self.store.stop()
             elif line == "systemctl start redis-server":
                 self.store.start_again()
-            elif line.startswith("redis-cli "):
-                self.client.execute_command(*shlex.split(line)[1:])
-                self.wait_for_disk()
+            elif "redis-cli " in line and not CLI:
+                self.ask(line)
             else:
                 assert not line.startswith(PLAYED)
-                subprocess.run(["sh", "-c", self.told(line)], check=True, capture_output=True, timeout=600)
+                self.run(line)
+
+    def ask(self, line: str) -> None:
+        """Do a line without a redis-cli: send its command, or wait as it does."""
+        if line.startswith("redis-cli -e "):
+            self.client.execute_command(*shlex.split(line)[2:])
+        else:
+            assert line.startswith("until redis-cli -e INFO persistence | ")
+            self.wait_for_disk()
+
+    def run(self, line: str, *, first: bool = True) -> subprocess.CompletedProcess[bytes]:
+        """Run a line, with the password as the document finds it; first: after the line that says it."""
+        lines = [*(block("sh", holding="export REDISCLI_AUTH") if first else ()), line]
+        command = ["sh", "-c", "\n".join(map(self.told, lines))]
+        return subprocess.run(command, check=first, capture_output=True, timeout=600)
 
     def told(self, line: str) -> str:
         """Return a line with the places of this machine, and of the only copy there is."""
+        line = line.replace("/etc/fairdrop/passwords", str(self._passwords))
+        line = re.sub(r"\bredis-cli\b", f"{CLI} -p {port_of(self.store.url)}", line)
         line = line.replace("/var/lib/redis", str(self.folder)).replace("/srv/backup", str(self.backup))
-        return line.replace("redis-2004", next((each.name for each in self.backup.glob("redis-*")), ""))
+        return line.replace("redis-2026-11-24-2004", next((each.name for each in self.backup.glob("redis-*")), ""))
 
 
 @pytest.fixture
@@ -85,7 +111,7 @@ def test_the_append_only_folder_comes_back_as_it_was_copied(rehearsal: RedisRehe
     rehearsal.follow(block("sh", holding="auto-aof-rewrite-percentage"))
     assert rewrites_at(rehearsal) == before
     rehearsal.client.set("after", "1")
-    rehearsal.follow(block("sh", holding="redis-2004"))
+    rehearsal.follow(block("sh", holding="redis-2026"))
     assert rehearsal.client.keys() == ["before"]
     rehearsal.client.set("since", "1")
     rehearsal.store.kill()
@@ -111,3 +137,14 @@ def test_with_an_append_only_folder_expected_a_snapshot_is_not_read(rehearsal: R
     rehearsal.follow(block("sh", holding="BGSAVE"))
     rehearsal.follow(block("sh", holding="CONFIG SET appendonly yes"))
     assert rehearsal.client.keys() == []
+
+
+@pytest.mark.skipif(not CLI, reason="it asks what redis-cli does, and there is none")
+def test_the_control_without_the_password_a_command_fails(rehearsal: RedisRehearsal) -> None:
+    """Without `-e` it would fail just as well, and nobody would see it."""
+    before = rewrites_at(rehearsal)
+    refused = rehearsal.run("redis-cli -e CONFIG SET auto-aof-rewrite-percentage 0", first=False)
+    assert refused.returncode != 0
+    assert b"NOAUTH" in refused.stdout + refused.stderr
+    assert rehearsal.run("redis-cli CONFIG SET auto-aof-rewrite-percentage 0", first=False).returncode == 0
+    assert rewrites_at(rehearsal) == before

@@ -39,7 +39,7 @@ ELSEWHERE = re.compile(r"(?:\w+ )?§ ?[\d.]+|\b(?:in|of|by) the (?:research|spec
 # With an underscore anywhere; without one only where it is set: SERVE=0.
 VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b|\b[A-Z]{4,}(?==)")
 # Set by an example itself, or known to the program that it is set for.
-SHELL_OWN = {"SHOP", "TOKEN", "AUDIT_TOKEN", "ARGS", "CURL_CA_BUNDLE", "SSL_CERT_FILE"}
+SHELL_OWN = {"SHOP", "TOKEN", "AUDIT_TOKEN", "ARGS", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "REDISCLI_AUTH"}
 
 
 @cache
@@ -154,6 +154,28 @@ def test_every_variable_exists(document: Path) -> None:
 
 def test_operations_explain_every_variable() -> None:
     assert variables_of_example() - found_in_code(r"[A-Z_]{4,}", text_of(ROOT / "docs" / "operations.md")) == set()
+
+
+def unsafe_calls_of_redis(text: str) -> list[str]:
+    """Return the commands of a document's blocks that hide an error of Redis, or come before its password is set."""
+    found, is_set = [], False
+    for line in (
+        line for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.DOTALL) for line in block.splitlines()
+    ):
+        is_set |= line.startswith("export REDISCLI_AUTH=")
+        calls = re.findall(r"\bredis-cli\b(?! -e )", line) if is_set else re.findall(r"\bredis-cli\b", line)
+        found += [line] if calls else []
+    return found
+
+
+@EVERY_DOCUMENT
+def test_every_call_of_redis_has_the_password_and_fails_on_an_error(document: Path) -> None:
+    assert unsafe_calls_of_redis(text_of(document)) == []
+
+
+@pytest.mark.parametrize("lines", ["redis-cli -e PING", "export REDISCLI_AUTH=x\nredis-cli -e PING\nredis-cli PING"])
+def test_the_control_a_call_of_redis_that_hides_an_error_is_found(lines: str) -> None:
+    assert unsafe_calls_of_redis(f"```sh\n{lines}\n```\n") == [lines.splitlines()[-1]]
 
 
 @EVERY_DOCUMENT

@@ -1,5 +1,5 @@
 """Reads the commands of docs/restoring.md and runs them on servers of a test's own, with the places of this machine.
-Never runs systemctl, pg_ctlcluster or redis-cli, which a machine may not have: their lines are done by the test.
+Never runs systemctl or pg_ctlcluster, which a machine may not have: their lines are done by the test.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workers.embedded.places import PASS
 from workers.embedded.postgres import start_postgres
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "restoring.md").read_text()
-PLAYED = ("systemctl ", "pg_ctlcluster ", "redis-cli ")
+PLAYED = ("systemctl ", "pg_ctlcluster ")
 
 
 def block(language: str, *, holding: str) -> list[str]:
@@ -72,11 +72,13 @@ class Rehearsal(Postgres):
         super().__init__(store)
         self.folder = folder
         self.backup = folder / "backup"
-        (self.backup / "wal").mkdir(parents=True)
-        self.own(self.backup)
+        (make,) = block("sh", holding="install -d")
+        self.run(make.replace("-o postgres -g postgres", f"-o {self._owner.st_uid} -g {self._owner.st_gid}"))
 
     def told(self, line: str, *, data: Path | None = None) -> str:
         """Return a line of the document with the places of this machine; data: of another server than this one."""
+        if "base-2026" in line:
+            line = re.sub(r"base-2026[-\d]*", self.bases[-1].name, line)
         line = line.replace("/srv/backup", str(self.backup)).replace("host=primary", "host=127.0.0.1")
         return line.replace("/var/lib/postgresql/15/main", str(data or self.data))
 
@@ -97,11 +99,15 @@ class Rehearsal(Postgres):
         self.store.start_again()
 
     def back_up(self) -> None:
-        """Make a base backup."""
-        for line in block("sh", holding="pg_verifybackup"):
-            # The wheel's own pg_verifybackup dies of a segmentation fault, whatever it is given.
-            if not line.startswith("pg_verifybackup"):
-                self.run(line)
+        """Make a base backup, and delete what is too old, by the document's one script."""
+        script = block("sh", holding="pg_verifybackup")
+        # The wheel's own pg_verifybackup dies of a segmentation fault, whatever it is given.
+        self.run("\n".join(line for line in script if "/pg_verifybackup " not in line))
+
+    @property
+    def bases(self) -> list[Path]:
+        """The base backups, the oldest first."""
+        return sorted(self.backup.glob("base-*"))
 
     def archive(self) -> None:
         """Return when what was written until now is in the archive."""
