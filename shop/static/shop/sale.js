@@ -11,9 +11,23 @@ let shown = new Map(parts(document).map((part) => [part.dataset.live, part.inner
 let tag = "";
 let timer = 0;
 let failures = 0;
+let chosen; // how many units, kept here because a paused sale has no form
 
 function parts(root) {
   return [...root.querySelectorAll("[data-live]")];
+}
+
+const selectIn = (part) => part.querySelector("select[name=quantity]");
+
+// What was chosen stays chosen, also when there was no form meanwhile, and focus stays on it.
+function replace(here, part) {
+  const before = selectIn(here);
+  const isFocused = before && before === document.activeElement;
+  chosen = before?.value ?? chosen;
+  here.replaceChildren(...part.childNodes);
+  const select = selectIn(here);
+  for (const option of select?.options ?? []) if (option.value === chosen) option.selected = true;
+  if (isFocused) select?.focus({ preventScroll: true });
 }
 
 function again(ms) {
@@ -34,7 +48,7 @@ function put(fresh) {
     // A sale that was postponed takes its button back from anybody.
     if (name === "buy" && (state === before || (busy && state !== "scheduled"))) continue;
     shown.set(name, part.innerHTML);
-    here.replaceChildren(...part.childNodes);
+    replace(here, part);
   }
   if (state !== before) {
     sale.dataset.state = state;
@@ -79,6 +93,7 @@ document.addEventListener("opened-by-the-clock", () => {
 // A refused press brought a page of its own.
 document.addEventListener("parts-replaced", () => {
   if (sale.isConnected) return;
+  chosen = selectIn(sale)?.value ?? chosen;
   sale = document.querySelector("[data-sale]");
   shown = new Map(parts(sale).map((part) => [part.dataset.live, part.innerHTML]));
   tag = "";
