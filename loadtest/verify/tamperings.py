@@ -77,15 +77,44 @@ def swap_decisions(leaves: Leaves) -> Leaves:
     return leaves
 
 
-def favour_a_friend(leaves: Leaves) -> Leaves:
-    """Give a unit that came back to somebody further back, and theirs, which comes later, to the next in line."""
+def who_is_next(leaves: Leaves) -> tuple[int, str, str]:
+    """Return where the first unit came back, who got it, and who got the next one."""
     back = where(leaves, "ended", outcome="expired")
     at = where(leaves, "decided", outcome="held", after=back)
-    winner, friend = leaves[at]["request"], leaves[where(leaves, "decided", outcome="held", after=at)]["request"]
+    return back, leaves[at]["request"], leaves[where(leaves, "decided", outcome="held", after=at)]["request"]
+
+
+def favour_a_friend(leaves: Leaves) -> Leaves:
+    """Give a unit that came back to somebody further back, and theirs, which comes later, to the next in line."""
+    back, winner, friend = who_is_next(leaves)
     changed = leaves[: back + 1]
     for leaf in leaves[back + 1 :]:
         other = {winner: friend, friend: winner}.get(leaf.get("request", ""))
         changed.append({**leaf, "request": other} if other and leaf["kind"] != "admitted" else leaf)
+    return changed
+
+
+def favour_behind_a_shield(leaves: Leaves) -> Leaves:
+    """As above, with somebody ahead of the one who is passed over, who leaves when the friend has the unit."""
+    _, winner, friend = who_is_next(leaves)
+    changed = favour_a_friend(leaves)
+    at = where(changed, "admitted", request=winner)
+    shield = {**changed[at], "request": "shield", "holder": "shield"}
+    for leaf in changed[at:]:
+        if leaf["kind"] == "admitted":
+            leaf.update(ordinal=leaf["ordinal"] + 1, seq=leaf["seq"] + 1)
+    held = where(changed, "decided", request=friend)
+    left = {"kind": "ended", "request": "shield", "outcome": "left", "units": 0, "at": changed[held]["at"]}
+    return [*changed[:at], shield, *changed[at : held + 1], left, *changed[held + 1 :]]
+
+
+def favour_over_standby(leaves: Leaves) -> Leaves:
+    """Let a friend into the line while somebody stands by, and give them the unit that came back."""
+    _, winner, friend = who_is_next(leaves)
+    changed = favour_a_friend(leaves)
+    for leaf in changed[where(changed, "admitted", request=winner) :]:
+        if leaf["kind"] == "admitted" and leaf["request"] != friend:
+            leaf["standby"] = True
     return changed
 
 
@@ -204,6 +233,8 @@ TAMPERINGS = (
     Tampering("the place of a ticket is removed, and all close up", remove_and_close_up, "ticket", needs_tickets=True),
     Tampering("two decisions are swapped", swap_decisions, "order"),
     Tampering("a unit that came back goes to a friend further back", favour_a_friend, "order"),
+    Tampering("the same, and one at the head of the line leaves after it", favour_behind_a_shield, "order"),
+    Tampering("a friend in the line gets what is due to one on standby", favour_over_standby, "order"),
     Tampering("a holder gets more than the limit", pass_the_limit, "limit"),
     Tampering("the price is changed afterwards", change_price, "kept", True, KEPT),
     Tampering("a version of the terms is published again, at another price", publish_version_again, "terms"),

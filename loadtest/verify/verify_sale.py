@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from base64 import b64decode, b64encode, urlsafe_b64decode
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import lru_cache, reduce
@@ -105,8 +105,9 @@ class Replay:
     def __init__(self, off: Collection[str] = ()) -> None:
         self.off, self.faults, self.counts, self.parts = off, dict[str, list[str]](), Counter[str](), list[bytes]()
         # A place is its leaf with its limit and its state: "late" is who waits, and was lost or put back.
-        self.places, self.line, self.standing = dict[str, Leaf](), deque[str](), deque[str]()  # the last: on standby
-        self.passed = dict[str, str]()  # who was passed over, until the log says why
+        # Its turn is its number in the line, 0 on standby; passed: one behind it on standby was held before it.
+        self.places, self.standing = dict[str, Leaf](), dict[str, Leaf]()  # the last: those on standby
+        self.turns = self.furthest = 0  # how many were given, and up to where the line was decided
         self.live, self.voided = Counter[str](), Counter[str]()  # holder → units held or paid; reason → orders
         self.terms, self.lost, self.restored = dict[int, Leaf](), list[list[int]](), set[str]()
         self.tickets = dict[int, Leaf]()  # ordinal → what a ticket says of a place that was not published yet
@@ -160,8 +161,11 @@ class Replay:
         self.expect("admitted", known is None or bool(self.lost), f"{name} is admitted twice")
         if known is None or known["state"] in ("waits", "late"):
             limit = self.terms.get(leaf["terms"], {"limit": 0})["limit"]
-            self.places[name] = {"standby": False, **leaf, "limit": limit, "state": "late" if came_back else "waits"}
-            (self.standing if leaf.get("standby") else [] if came_back else self.line).append(name)
+            self.turns += 1
+            own = {"limit": limit, "state": "late" if came_back else "waits", "passed": False}
+            self.places[name] = place = {**leaf, **own, "turn": 0 if "standby" in leaf else self.turns}
+            self.standing.pop(name, None)  # who asks again after a loss stands by after all others
+            self.standing.update({name: place} if "standby" in leaf else {})
 
     def is_lost(self, ordinal: int) -> bool:
         return any(first <= ordinal <= last for first, last in [[0, 0], *self.lost])
@@ -171,11 +175,10 @@ class Replay:
             self.expect("admitted", self.ordinal < first <= last, f"{first} to {last} are declared lost")
             self.lost.append([first, last])
         self.restored |= {*leaf["restored"]}
-        for name in (*leaf["restored"], *(self.line + self.standing if leaf["lost"] else ())):  # all may be lost
+        for name in (*leaf["restored"], *(self.places if leaf["lost"] else ())):  # all may be lost
             self.on_requeued({"request": name})
 
     def on_requeued(self, leaf: Leaf) -> None:
-        self.passed.pop(leaf["request"], None)
         if self.state(leaf["request"]) == "waits":
             self.places[leaf["request"]]["state"] = "late"
 
@@ -193,7 +196,7 @@ class Replay:
         place = self.places[name]
         if is_decided and state == "waits" and (outcome != "refused" or reason == "limit_reached"):
             self.check_turn(name, place, outcome)
-        self.passed.pop(name, None)
+        self.standing.pop(name, None)
         takes, gives = outcome in ("held", "retaken"), outcome in ("expired", "cancelled") or state == "paid"
         quantity, holder = place["quantity"], place["holder"]
         back = quantity * (gives - takes)
@@ -214,18 +217,15 @@ class Replay:
     def state(self, name: str) -> str:
         return str(self.places[name]["state"]) if name in self.places else "unknown"
 
+    def is_passed(self, place: Leaf) -> bool:
+        return bool(place["passed"] or 0 < place["turn"] <= self.furthest)
+
     def check_turn(self, name: str, place: Leaf, outcome: str) -> None:
-        """Find out whether anybody ahead is passed over by a decision; why, the log may say later."""
-        for queue in (self.line, self.standing):
-            while queue and self.state(queue[0]) != "waits":
-                queue.popleft()
-        if self.line and self.line[0] != name:
-            self.passed.setdefault(self.line[0], f"leaf {self.size}: {name} was decided before {self.line[0]}")
-        self.expect("order", name not in self.passed, f"{name} was passed over before")
-        if place["standby"] and outcome == "held":
-            before = (self.places[each] for each in takewhile(name.__ne__, self.standing))
-            is_first = all(each["quantity"] > place["quantity"] for each in before if each["state"] == "waits")
-            self.expect("order", is_first, f"{name} was not first on standby")
+        """Note who is passed over by a decision: why, the log may say later, or that they have left."""
+        self.expect("order", not self.is_passed(place), f"{name} was passed over before")
+        self.furthest = max(self.furthest, place["turn"] or self.turns)  # those on standby come after all in line
+        for each in takewhile(lambda each: each["ordinal"] < place["ordinal"], self.standing.values()):
+            each["passed"] |= outcome == "held" and each["quantity"] <= place["quantity"]
         self.expect("pause", not self.is_paused or self.closed_at > 0, f"{name} was decided")
 
     def on_act(self, leaf: Leaf) -> None:
@@ -241,8 +241,8 @@ class Replay:
 
     def finish(self, now_us: int) -> None:
         """Judge what only the end shows."""
-        if self.passed and "order" not in self.off:
-            self.faults.setdefault("order", []).extend(self.passed.values())
+        passed = [name for name, each in self.places.items() if each["state"] == "waits" and self.is_passed(each)]
+        self.expect("order", not passed, f"{len(passed)} were passed over, the first {passed[:1]}")
         if self.closed_at and now_us - self.closed_at > PATIENCE_US:
             waits = [name for name in self.places if self.state(name) == "waits"]
             self.expect("answered", not waits, f"{len(waits)} had no answer, the first {waits[:1]}")

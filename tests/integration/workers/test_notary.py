@@ -227,6 +227,7 @@ def test_standby_is_named_and_held_to_its_order(new_sku: Callable[[], str]) -> N
         other = {asks[1].request_id: asks[2].request_id}.get(name, name) if leaf["kind"] == "decided" else name
         changed = leaf | ({"request": other} if name else {})
         replay.add(json.dumps(changed, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+    replay.finish(now_us=replay.at)
     assert [*replay.faults] == ["order"]
 
 

@@ -10,6 +10,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,19 @@ def case(
     }
 
 
-def standby_and_a_loss(*, decided: str, is_lost: bool) -> list[bytes]:
-    """Return the log of a sale in which bob is on standby, Redis is lost or is not, and a unit comes for one of two."""
-    terms = {"version": 1, "price": "5.00", "currency": "EUR", "limit": 1, "hold_seconds": 60}
+def standby_and_a_loss(*, decided: str, is_lost: bool, in_line: bool = False, wants: int = 1) -> list[bytes]:
+    """Return the log of a sale in which bob is on standby, Redis is lost or is not, and a unit comes for one of two.
+
+    in_line: the later one was let into the line; wants: so many units bob asked for.
+    """
+    terms = {"version": 1, "price": "5.00", "currency": "EUR", "limit": 2, "hold_seconds": 60}
     place = {"kind": "admitted", "quantity": 1, "terms": 1}
     later = {"ordinal": 12 if is_lost else 2, "seq": 2, "request": "new", "holder": "n"}
     leaves: list[dict[str, Any]] = [
         {"kind": "opened", "units": 0, "mode": "line", "terms": terms},
-        {**place, "ordinal": 1, "seq": 1, "request": "bob", "holder": "b", "standby": True},
+        {**place, "ordinal": 1, "seq": 1, "request": "bob", "holder": "b", "standby": True, "quantity": wants},
         *([{"kind": "recovered", "lost": [[2, 11]], "restored": []}] if is_lost else []),
-        {**place, **later} | ({"standby": True} if decided == "new" else {}),
+        {**place, **later} | ({"standby": True} if decided == "new" and not in_line else {}),
         {"kind": "stock", "change": 1, "reason": "loaded"},
         {"kind": "decided", "request": decided, "outcome": "held"},
     ]
@@ -95,6 +99,9 @@ def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
     for decided in ("bob", "new"):
         put(f"{decided} on standby", standby_and_a_loss(decided=decided, is_lost=False))
         put(f"{decided} on standby after a loss", standby_and_a_loss(decided=decided, is_lost=True))
+    for wants, is_lost in product((1, 2), (False, True)):
+        texts = standby_and_a_loss(decided="new", is_lost=is_lost, in_line=True, wants=wants)
+        put(f"bob wants {wants} on standby, new in the line{' after a loss' * is_lost}", texts)
     for bad in BAD_LEAVES:
         put(f"a first leaf of {bad!r}", [bad, *honest[1:]])
         put(f"a tenth leaf of {bad!r}", [*honest[:9], bad, *honest[10:]])
@@ -150,6 +157,14 @@ def test_who_was_on_standby_at_a_loss_passes_over_nobody_and_is_not_passed_over(
     """The control: without a loss it is a fault."""
     assert judged_by_the_page()[f"{decided} on standby after a loss"]["faults"] == {}
     assert [*judged_by_the_page()[f"{decided} on standby"]["faults"]] == ["order"]
+
+
+def test_who_comes_into_the_line_gets_nothing_that_is_enough_for_one_on_standby() -> None:
+    """The controls: they want more than came back, or waited at a loss."""
+    faults = {name: [*found["faults"]] for name, found in judged_by_the_page().items()}
+    assert faults["bob wants 1 on standby, new in the line"] == ["order"]
+    assert faults["bob wants 2 on standby, new in the line"] == []
+    assert faults["bob wants 1 on standby, new in the line after a loss"] == []
 
 
 def test_each_order_that_was_voided_is_counted_by_its_reason() -> None:

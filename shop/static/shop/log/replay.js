@@ -59,10 +59,9 @@ export class Replay {
   isOpen = false;
   isPaused = false;
   #off;
-  #line = []; // who waits, in its order, from #first on
-  #first = 0;
-  #standing = []; // those on standby
-  #passed = new Map(); // who was passed over, until the log says why
+  #standing = new Map(); // those on standby: request → place
+  #turns = 0; // how many were given
+  #furthest = 0; // up to which turn the line was decided
   #live = new Map(); // holder → units held or paid
   #ordinal = 0;
   #seq = 0;
@@ -139,12 +138,15 @@ export class Replay {
     const known = this.places.get(name); // after a loss the same request may ask again
     this.expect("admitted", !known || this.lost.length > 0, () => `${name} is admitted twice`);
     if (known && known.state !== "waits") return;
-    this.places.set(name, {
+    this.#turns += 1;
+    // turn: the number in the line, 0 on standby. isPassed: one behind it on standby was held before it.
+    const place = {
       holder: text(leaf.holder), quantity: number(leaf.quantity), limit: this.terms.get(leaf.terms)?.limit ?? 0,
-      mayBeLate: cameBack, standby: Boolean(leaf.standby), state: "waits",
-    });
-    if (leaf.standby) this.#standing.push(name);
-    else if (!cameBack) this.#line.push(name);
+      mayBeLate: cameBack, state: "waits", ordinal, turn: "standby" in leaf ? 0 : this.#turns, isPassed: false,
+    };
+    this.places.set(name, place);
+    this.#standing.delete(name); // who asks again after a loss stands by after all others
+    if (!place.turn) this.#standing.set(name, place);
   }
 
   #recovered(leaf) {
@@ -155,23 +157,14 @@ export class Replay {
     for (const name of list(leaf.restored)) this.restored.add(name);
     // After a loss all who wait may be lost, and may come back late.
     this.#comeLate(leaf.restored);
-    if (leaf.lost.length) this.#comeLate([...this.#line.slice(this.#first), ...this.#standing]);
+    if (leaf.lost.length) this.#comeLate(this.places.keys());
   }
 
   #comeLate(names) {
     for (const name of names) {
-      this.#passed.delete(name);
       const place = this.places.get(name);
       if (place) place.mayBeLate = true;
     }
-  }
-
-  #nextInLine() {
-    for (; this.#first < this.#line.length; this.#first += 1) {
-      const { state, mayBeLate } = this.places.get(this.#line[this.#first]);
-      if (state === "waits" && !mayBeLate) return this.#line[this.#first];
-    }
-    return "";
   }
 
   // A decision, or what ended a hold or an order.
@@ -184,7 +177,7 @@ export class Replay {
       return this.expect("life", false, () => `${name} is ${leaf.kind} as ${outcome}, and was ${place?.state}`);
     }
     if (isDecided && !place.mayBeLate && (outcome !== "refused" || reason === "limit_reached")) this.#checkTurn(name, place, outcome);
-    this.#passed.delete(name);
+    this.#standing.delete(name);
     const takes = outcome === "held" || outcome === "retaken";
     const gives = outcome === "expired" || outcome === "cancelled" || place.state === "paid";
     const { quantity, holder, limit } = place;
@@ -202,17 +195,17 @@ export class Replay {
     return undefined;
   }
 
-  // Finds out whether anybody ahead is passed over by a decision; why, the log may say later.
+  #isPassed({ isPassed, turn }) {
+    return isPassed || (turn > 0 && turn <= this.#furthest);
+  }
+
+  // Notes who is passed over by a decision: why, the log may say later, or that they have left.
   #checkTurn(name, place, outcome) {
-    const ahead = this.#nextInLine();
-    if (ahead && ahead !== name && !this.#passed.has(ahead)) {
-      this.#passed.set(ahead, `leaf ${this.size}: ${name} was decided before ${ahead}`);
-    }
-    this.expect("order", !this.#passed.has(name), () => `${name} was passed over before`);
-    if (place.standby && outcome === "held") {
-      const smaller = this.#standing.slice(0, this.#standing.indexOf(name)).map((each) => this.places.get(each))
-        .filter((each) => each.state === "waits" && !each.mayBeLate && each.quantity <= place.quantity);
-      this.expect("order", !smaller.length, () => `${name} was not first on standby`);
+    this.expect("order", !this.#isPassed(place), () => `${name} was passed over before`);
+    this.#furthest = Math.max(this.#furthest, place.turn || this.#turns); // those on standby come after all in line
+    for (const each of this.#standing.values()) {
+      if (each.ordinal >= place.ordinal) break;
+      if (outcome === "held" && each.quantity <= place.quantity) each.isPassed = true;
     }
     this.expect("pause", !this.isPaused || this.closedAt > 0, () => `${name} was decided`);
   }
@@ -237,9 +230,8 @@ export class Replay {
 
   // Judges what only the end shows. nowUs: µs since 1970.
   finish(nowUs) {
-    if (this.#passed.size && !this.#off.has("order")) {
-      this.faults.set("order", [...(this.faults.get("order") ?? []), ...this.#passed.values()]);
-    }
+    const passed = [...this.places].filter(([, each]) => each.state === "waits" && !each.mayBeLate && this.#isPassed(each));
+    this.expect("order", !passed.length, () => `${passed.length} were passed over, the first ${passed[0][0]}`);
     if (!this.closedAt || nowUs - this.closedAt <= ANSWER_US) return;
     const waits = [...this.places].filter(([, each]) => each.state === "waits" && !each.mayBeLate);
     this.expect("answered", !waits.length, () => `${waits.length} had no answer, the first ${waits[0][0]}`);
