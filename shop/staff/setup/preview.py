@@ -21,7 +21,6 @@ from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from inventory.models import Stock
 from shop.models import Product, Sale
 from shop.sales.catalogue import CARD_FIELDS, OF_OTHER_ROWS, SaleCard
 from shop.staff.setup.pictures import encode_first
@@ -106,7 +105,7 @@ def _card(form: ModelForm[Any]) -> SaleCard:
     sale: Sale = form.instance
     data = form.cleaned_data
     product = data.get("product") or (sale.product if sale.product_id else None) or _new_product(data)
-    rows = SimpleNamespace(product=product, stock=product.stock)
+    rows = SimpleNamespace(product=product, stock=product.stock if product.pk else _new_stock(data))
     of_others = {name: attrgetter(path.replace("__", "."))(rows) for name, path in OF_OTHER_ROWS.items()}
     no_columns: dict[str, Any] = {"sale_id": sale.pk or 0, "next_lapse_at": None}
     of_sale = {name: getattr(sale, name) for name in CARD_FIELDS if name not in {*of_others, *no_columns}}
@@ -114,9 +113,14 @@ def _card(form: ModelForm[Any]) -> SaleCard:
 
 
 def _new_product(data: dict[str, Any]) -> Product:
-    """Return the product that the form would make, and its first units, with no row of either."""
+    """Return the product that the form would make, with no row and no stock."""
     list_price = data["price"] if data["list_price"] is None else data["list_price"]
     texts = ("tagline", "tagline_zh", "description", "description_zh", "picture")
-    stock = Stock(sku=data["sku"], total=data["units"], available=data["units"])
     named = {name: data[name] for name in texts}
-    return Product(slug=data["sku"], title=data["title"], list_price=list_price, stock=stock, **named)
+    return Product(slug=data["sku"], title=data["title"], list_price=list_price, **named)
+
+
+def _new_stock(data: dict[str, Any]) -> SimpleNamespace:
+    """Return what the catalogue would read of its stock."""
+    units = data["units"]
+    return SimpleNamespace(sku=data["sku"], total=units, available=units, held=0, sold=0, version=0, fence=0)
