@@ -59,7 +59,12 @@ def address_of(forwarded_for: str, *, connection: str) -> str:
 def _is_proxy(address: str, hop: int, proxies: int | tuple[str, ...]) -> bool:
     if isinstance(proxies, int):
         return hop < proxies
-    return bool(_packed(address)) and any(ip_address(address) in ip_network(each) for each in proxies)
+    packed = _packed(address)
+    if not packed:
+        return False
+    # A listener for both families names IPv4 callers "::ffff:10.0.0.2": good for a network written in either way.
+    names = {ip_address(address), ip_address(packed)}
+    return any(name in ip_network(each) for each in proxies for name in names)
 
 
 def _packed(text: str) -> bytes:
