@@ -240,9 +240,17 @@ class Board:
                 await self._learn_known_buyers(entry, seen)
 
     def _choose(self) -> list[SaleEntry]:
-        """Return whom to look at now: all that run or soon will, and of those that are over and rest the next few."""
+        """Return whom to look at now: all that run or soon will, and of those that are over and rest the next few.
+
+        One whose opening was moved far away is looked at on if anybody was let in before: they wait, hold or paid.
+        """
         now = clocks.seconds()
-        near = [entry for entry in self._by_slug.values() if entry.opens <= now + SOON_SECONDS]
+        near = []
+        for entry in self._by_slug.values():
+            if entry.opens <= now + SOON_SECONDS or entry.has_requests():
+                near.append(entry)
+            elif entry.figures is not None and entry.see(None, moment=time.monotonic()):
+                self._publish(entry)  # what was last seen would be shown for hours; the database knows it better
         quiet = [entry for entry in near if entry.is_quiet(now)]
         start = self._quiet_from if self._quiet_from < len(quiet) else 0
         self._quiet_from = start + MAX_QUIET

@@ -81,6 +81,11 @@ class SaleEntry:
         may_be_had = self.figures.available + self.figures.held
         return may_be_had + self.card.line_capacity - self.figures.queued if may_be_had > 0 else 0
 
+    def has_requests(self) -> bool:
+        """Say whether anybody was let in, or waits or holds, by what Redis last said."""
+        figures = self.figures
+        return figures is not None and figures.admitted + figures.queued + figures.held > 0
+
     def may_come_free(self) -> bool:
         """Say whether units that are not sold were there when Redis last said so: free, or held."""
         return self.figures is not None and self.figures.available + self.figures.held > 0

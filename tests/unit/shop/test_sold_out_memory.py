@@ -184,6 +184,27 @@ def test_a_sale_that_is_over_and_not_at_rest_is_looked_at_every_time(known: dict
     assert all(entry in board._choose() for _ in range(8))
 
 
+def test_a_sale_with_requests_is_looked_at_on_when_its_opening_is_moved_away() -> None:
+    entry = sold_out_entry()
+    board = board_with([entry])
+    entry.use(replace(entry.card, opens_at=datetime.now(UTC) + timedelta(hours=3)))
+    assert board._choose() == [entry]
+    for figures in (GONE._replace(admitted=0, held=1), GONE._replace(admitted=0, queued=1)):
+        entry.see(figures, moment=time.monotonic())
+        assert board._choose() == [entry]
+
+
+def test_without_requests_its_figures_are_forgotten_once_and_told() -> None:
+    """The control: nobody looks, so what was seen would be shown until the opening is near again."""
+    entry, told = sold_out_entry(figures=GONE._replace(admitted=0)), []
+    board = board_with([entry])
+    board.watch(told.append)
+    assert (board._choose(), told) == ([entry], [])
+    entry.use(replace(entry.card, opens_at=datetime.now(UTC) + timedelta(hours=3)))
+    assert [board._choose(), board._choose()] == [[], []]
+    assert (entry.figures, told) == (None, [entry])
+
+
 def test_a_stranger_is_told_from_memory_and_who_was_admitted_is_not() -> None:
     entry = sold_out_entry()
     assert entry.is_surely_sold_out(STRANGER)
