@@ -273,6 +273,8 @@ def test_a_green_flood_shows_everything_and_each_alert_fires_for_its_fault(
     buyer = watched.caller.new_buyer()
     watched.inject(stores.valkey.kill, "AsksBroken", "FiguresStale", "StoreErrors")
     watched.wait_until_fired(meanwhile=lambda: watched.caller.ask(card.slug, buyer))
+    watched.inject(watched.processes["web"].kill_group, "WebMissing")
+    watched.wait_until_fired()
     assert watched.fired == ALERTS
 
 
