@@ -181,11 +181,13 @@ wheel: $(VENV)/dev.stamp ## build the wheel, with its bill of materials in Cyclo
 
 .PHONY: up
 up: ## start the scaled-out shop with Docker Compose (needs .env, see .env.example)
-	docker compose up --build --detach --wait
+	@docker compose up --build --detach --wait --wait-timeout 900 || { \
+	  echo "It does not run. A setting that is refused is named by: docker compose logs migrate" >&2; exit 1; \
+	}
 
 .PHONY: down
-down: ## stop the scaled-out shop, keep its data
-	docker compose --profile load down
+down: ## stop the scaled-out shop with all its profiles, keep its data
+	docker compose --profile '*' down
 
 .PHONY: clean
 clean: ## remove the demo's data, caches and reports; the virtual environment stays
