@@ -97,24 +97,37 @@ class Notary:
         return published
 
     def _read_line(self) -> dict[int, Admitted]:
-        """Return what the line knows of each sale whose log may grow. The line first: what has left it is committed."""
+        """Return what the line knows of each sale whose log may grow. The line first: what has left it is committed.
+
+        A sale is left out when its line cannot be read as far as it must be: then no place of it is declared lost.
+        """
         logs = SaleLog.objects.filter(is_kept=True, sale__retired_at=None)
         found = logs.values_list("sale__stock__sku", "sale_id", "seq", "ordinal")
         asked = [Since(sku, sale_id, seq) for sku, sale_id, seq, _ in found]
         answers = admitted_each(self._client, asked)
-        return {
-            since.sale_id: self._search(since, answer) for since, answer in zip(asked, answers, strict=True) if answer
+        searched = {
+            since.sale_id: self._search(since, answer, ordinal=ordinal)
+            for since, answer, (*_, ordinal) in zip(asked, answers, found, strict=True)
+            if answer
         }
+        return {sale_id: answer for sale_id, answer in searched.items() if answer}
 
-    def _search(self, since: Since, answer: Admitted) -> Admitted:
-        """Return `answer`, or all that the line knows when an ordinal is missing for longer than a moment."""
-        if time.monotonic() - self._gaps.get(since.sale_id, time.monotonic()) < GAP_LOOK_SECONDS:
+    def _search(self, since: Since, answer: Admitted, *, ordinal: int) -> Admitted | None:
+        """Return `answer`, or all that the line knows when an ordinal is missing for longer than a moment.
+
+        Also when the answer is only the beginning of the line, and either the ordinals went on above a jump, so that
+        all below it is published now or declared lost, or nothing in it is new, so that the log would never go on.
+        None when all of it cannot be read now: what is missing in a part of the line is not lost.
+        """
+        jumped = answer.base > ordinal or all(record.ordinal <= ordinal for _, record in answer.requests)
+        age = time.monotonic() - self._gaps.get(since.sale_id, time.monotonic())
+        if (answer.is_whole or not jumped) and age < GAP_LOOK_SECONDS:
             return answer
         try:
             return all_admitted(self._client, since._replace(seq=0))
         except RedisUnavailable:
-            self._gaps.pop(since.sale_id)
-            return answer
+            self._gaps.pop(since.sale_id, None)
+            return None
 
     def _publish(self, cursor: Cursor, line: dict[int, Admitted], *, read_to: int) -> list[tuple[SaleLog, int]]:
         """Grow every log that has something to grow by; return those, with how many leaves each got."""
@@ -176,9 +189,10 @@ class Notary:
         self._check(each)
         since = self._gaps.get(each.sale_id)
         age = time.monotonic() - since if since is not None else 0.0
-        # A retired sale is decided, and no line will ever say more of it.
+        # A retired sale is decided, and no line will ever say more of it. Above a jump the log goes on once all below
+        # it is published or declared lost, so decisions that this step has not read count as well.
         is_late = each.sale.retired_at is not None and any(is_decision(one, sale_id=each.sale_id) for one in own)
-        if is_late or age >= GAP_LOOK_SECONDS:
+        if is_late or age >= GAP_LOOK_SECONDS or base > each.ordinal:
             waiting += _decided_after(each)
         publisher = Publisher(
             state,

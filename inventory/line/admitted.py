@@ -42,17 +42,28 @@ def admitted_each(client: Client, asked: Sequence[Since]) -> list[Admitted | Non
     ]
 
 
-def all_admitted(client: Client, asked: Since) -> Admitted:
-    """Return every admission after that seq, read page by page, so not of one moment. Raises RedisUnavailable."""
-    page = _admitted(run_script(client, "admitted_since", keys=_keys(asked.sku), args=_args(asked)), sale_id=None)
+def all_admitted(client: Client, asked: Since) -> Admitted | None:
+    """Return every admission after that seq, read page by page, so not of one moment. Raises RedisUnavailable.
+
+    None when Redis was found empty, or its ordinals moved, between two pages: then the first ones may be of a line that
+    is lost by now, and would be taken for what has survived.
+    """
+    first = page = _page(client, asked)
     found = dict(page.requests)
     while not page.is_whole and page.requests:
         # A page may end at another place in each of the three sets: go on after the first of their ends.
         asked = asked._replace(seq=_first_end(page.requests))
-        page = _admitted(run_script(client, "admitted_since", keys=_keys(asked.sku), args=_args(asked)), sale_id=None)
+        page = _page(client, asked)
+        if (page.last is None, page.base) != (first.last is None, first.base):
+            return None
         found |= dict(page.requests)
     own = [(name, record) for name, record in found.items() if record.sale_id == asked.sale_id]
     return page._replace(requests=own)
+
+
+def _page(client: Client, asked: Since) -> Admitted:
+    """Return the next admissions of every sale of the SKU: where the next page begins is decided by all of them."""
+    return _admitted(run_script(client, "admitted_since", keys=_keys(asked.sku), args=_args(asked)), sale_id=None)
 
 
 def _first_end(requests: Sequence[tuple[str, Record]]) -> int:

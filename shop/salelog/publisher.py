@@ -33,6 +33,8 @@ ENDED = {
 }
 # Made once: json.dumps makes one for each leaf.
 LEAF_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+# So many ranges a leaf: with ordinals of sixteen digits they are 36,000 bytes, of 60,000 that a leaf may have.
+MAX_RANGES = 1000
 STOCK_REASONS = {"load": "loaded", "adjust": "adjusted"}
 
 
@@ -181,7 +183,8 @@ class Publisher:
         """Add every admission that is next in its order, and the gaps that are declared; last: up to this ordinal."""
         while last is None or self.state.ordinal < last:
             if self._base > self.state.ordinal:
-                self._declare_lost(self._base)
+                # Not beyond what is needed: what survived is published with it, and may have to stand later.
+                self._declare_lost(self._base if last is None else min(self._base, last))
             elif self.has_gap and self._gap_is_lost:
                 self._declare_lost(min(self._admissions) - 1)
             found = self._admissions.get(self.state.ordinal + 1)
@@ -198,9 +201,10 @@ class Publisher:
             if ordinal > first:
                 ranges.append([first, ordinal - 1])
             first = ordinal + 1
-        if ranges:
-            self._add({"kind": "recovered", "lost": ranges, "restored": []})
-            self.state.lost += ranges
+        # All of them before the first place that survived: who waits when a loss is declared may be passed over.
+        for at in range(0, len(ranges), MAX_RANGES):
+            self._add({"kind": "recovered", "lost": ranges[at : at + MAX_RANGES], "restored": []})
+        self.state.lost += ranges
         for ordinal in survived:
             self._admit_one(self._admissions.pop(ordinal))
         self.state.ordinal = max(self.state.ordinal, last)

@@ -16,8 +16,10 @@ from django.db import DatabaseError, connection, transaction
 from django.test.utils import override_settings
 
 from inventory import redis
-from inventory.line import writing
+from inventory.exceptions import RedisUnavailable
+from inventory.line import admitted, writing
 from inventory.line.admission import Ask
+from inventory.line.admitted import Admitted, Since, admitted_each
 from inventory.records import Ticket
 from inventory.redis import keys
 from loadtest.verify.verify_sale import Replay
@@ -28,6 +30,8 @@ from shop.orders.restoring import restore
 from shop.payments import refunds
 from shop.salelog.changes import IN_ORDER, ORDERS, read_changes
 from shop.salelog.models import SaleLog, Tile
+from shop.salelog.publisher import MAX_RANGES, leaf_text
+from shop.salelog.store import MAX_LEAF_BYTES
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import line_actions, retiring, sale_control
@@ -36,7 +40,7 @@ from tests.support import road
 from tests.support.paying import begin, happen, hear
 from tests.support.sale_logs import checked, get, leaves, publish, read_to, told, verifier_of
 from tests.support.servers.shop_processes import running_process
-from tests.support.shopkeeping import close_sale, let_holds_end, make_sale, pay
+from tests.support.shopkeeping import close_sale, fill_line, let_holds_end, make_sale, pay
 from tests.support.waiting import wait_until
 from workers.notary import Notary
 
@@ -231,15 +235,20 @@ def test_standby_is_named_and_held_to_its_order(new_sku: Callable[[], str]) -> N
     assert [*replay.faults] == ["order"]
 
 
-def make_unit_free_for_standby(sku: str) -> tuple[SaleCard, str, Ask]:
-    """Return a sale whose one unit was refunded after a publication, the request it was of, and the ask on standby."""
+def make_unit_free_for_standby(sku: str, *, published: bool = True) -> tuple[SaleCard, str, Ask]:
+    """Return a sale whose one unit was refunded after a publication, the request it was of, and the ask on standby.
+
+    published: with their places; if not, the log has its opening alone.
+    """
     card = make_sale(sku, units=1, line_capacity=0)
+    publish()
     first = road.queue(card, "ann")
     road.settle_line(card)
     pay(first[0])
     bob = road.ask(card, "bob", standby=True)
     road.admit(card, bob)
-    publish()
+    if published:
+        publish()
     refunds.refund_order(first[0], actor="olga", reason="asked for")
     return card, first[0], bob
 
@@ -361,17 +370,212 @@ def test_the_place_of_each_ticket_is_in_the_log_or_declared_lost(card: SaleCard)
     assert "ticket" in verifier_of(card, tickets=[wrong]).replay.faults  # the control: it says two units
 
 
+def start_redis_again(card: SaleCard, *, last: int) -> None:
+    """Let Redis look as if it was started again and lost nothing. last: the ordinal that it gave last."""
+    road.run(("HSET", keys.sales(card.sku), f"{card.sale_id}:ordinals", f"{last}|0|abc"))
+    catalogue.prime_sale(card.slug)
+
+
 def test_a_redis_that_was_started_again_and_lost_nothing(card: SaleCard) -> None:
     names = road.queue(card, "ann", "bob", "eve")
     publish()
-    redis.run_commands(redis.connect(), [("HSET", keys.sales(card.sku), f"{card.sale_id}:ordinals", "3|0|abc")])
-    catalogue.prime_sale(card.slug)
+    start_redis_again(card, last=3)
     road.queue(card, "new")
     road.settle_line(card)
     pay(*names[:2])
     road.settle_line(card)
     verifier = checked(card)
     assert verifier.replay.ordinal == 1_000_001
+
+
+def lost_in(card: SaleCard, *, given: int) -> int:
+    """Return how many of the ordinals up to `given` a log has declared lost."""
+    found = [each for leaf in map(json.loads, leaves(card)) for each in leaf.get("lost", [])]
+    return sum(min(last, given) - first + 1 for first, last in found if first <= given)
+
+
+def look_no_further(client: redis.Client, asked: Since) -> Admitted | None:
+    """Stand in for a look at the whole line: the control."""
+    return admitted_each(client, [asked])[0]
+
+
+def at_once(*values: int, **options: int) -> int:
+    """Stand in for `min` where a jump is declared as far as a decision needs it, so that all of it is: a control."""
+    return values[0] if len(values) == 2 else min(*values, **options)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_line_longer_than_a_page_is_published_when_redis_was_started_again(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """None of them is lost, and who comes later is published. The control looks at the first page alone."""
+    if not whole:
+        monkeypatch.setattr("workers.notary.all_admitted", look_no_further)
+    card = make_sale(new_sku(), units=1, line_capacity=3000)
+    publish()
+    fill_line(card, buyers=2500)
+    start_redis_again(card, last=2500)
+    (new,) = road.queue(card, "new")
+    publish()
+    told_of = [json.loads(leaf).get("request") for leaf in leaves(card)]
+    assert (lost_in(card, given=2500), new in told_of) == ((0, True) if whole else (1500, False))
+    if whole:
+        assert len(checked(card).replay.places) == 2501
+
+
+@pytest.mark.parametrize("all_decisions", [True, False])
+def test_decisions_that_a_step_has_not_read_are_not_lost_when_redis_was_started_again(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch, all_decisions: bool
+) -> None:
+    """The control declares the whole jump at the first of them, and knows those of its step alone."""
+    monkeypatch.setattr("workers.notary.MAX_CHANGES", 2)
+    if not all_decisions:
+        monkeypatch.setattr("shop.salelog.publisher.min", at_once, raising=False)
+        monkeypatch.setattr("workers.notary._decided_after", lambda each: [])
+    publish()
+    sale_control.restock(card.slug, units=4, actor="anna")
+    names = road.queue(card, *"abcdef")
+    road.settle_line(card)
+    start_redis_again(card, last=6)
+    road.queue(card, "new")
+    verifier = checked(card)
+    assert ([*verifier.replay.places][:6] == names) is all_decisions
+    assert lost_in(card, given=6) == (0 if all_decisions else 2)
+
+
+@pytest.mark.parametrize("all_decisions", [True, False])
+def test_one_who_was_decided_after_a_later_place_is_not_lost_when_redis_was_started_again(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, all_decisions: bool
+) -> None:
+    """On standby one was passed over, because two units did not come back at first. The control: as above."""
+    monkeypatch.setattr("workers.notary.MAX_CHANGES", 2)
+    if not all_decisions:
+        monkeypatch.setattr("workers.notary._decided_after", lambda each: [])
+    card = make_sale(new_sku(), units=1, limit=2, line_capacity=0)
+    publish()
+    (first,) = road.queue(card, "ann")
+    road.settle_line(card)
+    pay(first)
+    road.admit(card, road.ask(card, "bob", quantity=2, standby=True), road.ask(card, "eve", standby=True))
+    refunds.refund_order(first, actor="olga", reason="asked for")
+    road.settle_line(card)
+    sale_control.restock(card.slug, units=2, actor="olga")
+    road.settle_line(card)
+    start_redis_again(card, last=3)
+    assert [place["state"] for place in checked(card).replay.places.values()].count("held") == 2
+    assert lost_in(card, given=3) == (0 if all_decisions else 1)
+
+
+def test_nothing_is_lost_while_the_whole_line_cannot_be_read(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis fails at the second page. The control: one that may be read is taken for all there is."""
+    card, other = make_sale(new_sku(), units=1, line_capacity=3000), make_sale(new_sku(), units=1)
+    publish()
+    fill_line(card, buyers=1500)
+    start_redis_again(card, last=1500)
+    road.queue(other, "ann")
+    real = admitted.run_script
+    with monkeypatch.context() as away:
+        calls: list[int] = []
+
+        def fail_at_the_second(*args: Any, **options: Any) -> Any:
+            calls.append(1)
+            if len(calls) % 2 == 0:
+                raise RedisUnavailable
+            return real(*args, **options)
+
+        away.setattr(admitted, "run_script", fail_at_the_second)
+        publish()
+        assert len(calls) >= 2
+        assert [kind for kind, *_ in told(other)] == ["opened", "admitted"]  # another sale goes on
+        assert [kind for kind, *_ in told(card)] == ["opened"]
+    assert len(checked(card).replay.places) == 1500
+    assert lost_in(card, given=1500) == 0
+    again = make_sale(new_sku(), units=1, line_capacity=3000)
+    publish()
+    fill_line(again, buyers=1500)
+    start_redis_again(again, last=1500)
+    monkeypatch.setattr("workers.notary.all_admitted", look_no_further)
+    publish()
+    assert lost_in(again, given=1500) == 500
+
+
+def test_a_line_that_is_lost_while_it_is_read_is_not_taken_for_one_that_survived(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: read in one life of Redis, it is all there."""
+    card = make_sale(new_sku(), units=1, line_capacity=3000)
+    fill_line(card, buyers=1500)
+    whole = admitted.all_admitted(redis.connect(), Since(card.sku, card.sale_id, 0))
+    assert whole is not None
+    assert (whole.is_whole, len(whole.requests)) == (True, 1500)
+    real = admitted.run_script
+
+    def lose_after(*args: Any, **options: Any) -> Any:
+        answer = real(*args, **options)
+        road.forget(card)
+        catalogue.prime_sale(card.slug)
+        return answer
+
+    monkeypatch.setattr(admitted, "run_script", lose_after)
+    assert admitted.all_admitted(redis.connect(), Since(card.sku, card.sale_id, 0)) is None
+
+
+@pytest.mark.parametrize("ranges_a_leaf", [100, 1000])
+def test_many_ranges_that_were_lost_are_declared_in_several_leaves_once(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, ranges_a_leaf: int
+) -> None:
+    """Every second place is lost. The control: in one leaf they are larger than it may be, and the log never grows."""
+    monkeypatch.setattr("shop.salelog.store.MAX_LEAF_BYTES", 2000)
+    monkeypatch.setattr("shop.salelog.publisher.MAX_RANGES", ranges_a_leaf)
+    card = make_sale(new_sku(), units=1, line_capacity=1000)
+    publish()
+    gone = fill_line(card, buyers=500)[::2]
+    road.run(("ZREM", keys.line(card.sku), *gone), ("HDEL", keys.records(card.sku), *gone))
+    start_redis_again(card, last=500)
+    road.queue(card, "new")
+    if ranges_a_leaf == 1000:
+        publish()
+        assert told(card) == [("opened",)]
+        return
+    assert len(checked(card).replay.places) == 251
+    size = SaleLog.objects.get(sale_id=card.sale_id).size
+    publish()
+    found = [json.loads(leaf) for leaf in leaves(card)]
+    assert len(found) == size  # nothing is declared twice
+    assert [len(leaf["lost"]) for leaf in found if leaf["kind"] == "recovered"] == [100, 100, 51]
+
+
+def test_a_leaf_of_as_many_ranges_as_one_may_have_is_not_too_large() -> None:
+    """The control: one of twice as many is."""
+    lost = [[2**53 - 2, 2**53 - 1]] * MAX_RANGES
+    sizes = [
+        len(leaf_text({"kind": "recovered", "lost": lost * n, "restored": []}, index=2**53, at_us=2**53))
+        for n in (1, 2)
+    ]
+    assert sizes[0] < MAX_LEAF_BYTES < sizes[1]
+
+
+@pytest.mark.parametrize("whole_jump", [False, True])
+def test_one_on_standby_who_was_decided_before_redis_was_started_again_passes_over_nobody(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, whole_jump: bool
+) -> None:
+    """The notary comes late: below a jump, too, a place that was given after that decision stands after it.
+
+    The control publishes all below the jump before the first decision.
+    """
+    if whole_jump:
+        monkeypatch.setattr("shop.salelog.publisher.min", at_once, raising=False)
+    card, _, bob = make_unit_free_for_standby(new_sku(), published=False)
+    road.settle_line(card)
+    sale_control.restock(card.slug, units=1, actor="olga")
+    (new,) = road.queue(card, "new")
+    start_redis_again(card, last=3)
+    publish()
+    verifier = verifier_of(card)
+    assert [*verifier.replay.faults] == (["order"] if whole_jump else [])
+    assert [verifier.replay.places[name]["state"] for name in (bob.request_id, new)] == ["held", "waits"]
 
 
 def test_a_dead_letter_that_is_put_back(card: SaleCard) -> None:

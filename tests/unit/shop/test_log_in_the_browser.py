@@ -77,6 +77,22 @@ def standby_and_a_loss(*, decided: str, is_lost: bool, in_line: bool = False, wa
     return write([{**leaf, "at": 1} for leaf in leaves])
 
 
+def loss_in_parts(*, placed_between: bool) -> list[bytes]:
+    """Return a log whose loss stands in two leaves, and of whose places two survived; one of them between the two."""
+    terms = {"version": 1, "price": "5.00", "currency": "EUR", "limit": 1, "hold_seconds": 60}
+    first, second = (
+        {"kind": "admitted", "quantity": 1, "terms": 1, "ordinal": n, "seq": n, "request": f"r{n}", "holder": f"h{n}"}
+        for n in (2, 4)
+    )
+    losses: list[dict[str, Any]] = [
+        {"kind": "recovered", "lost": lost, "restored": []} for lost in ([[1, 1], [3, 3]], [[5, 9]])
+    ]
+    middle = [losses[0], second, losses[1], first] if placed_between else [*losses, first, second]
+    opened = {"kind": "opened", "units": 1, "mode": "line", "terms": terms}
+    decided = {"kind": "decided", "request": "r2", "outcome": "held"}
+    return write([{**leaf, "at": 1} for leaf in [opened, *middle, decided]])
+
+
 @cache
 def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
     """Return by its name each case, with its leaves and those that were kept."""
@@ -102,6 +118,8 @@ def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
     for wants, is_lost in product((1, 2), (False, True)):
         texts = standby_and_a_loss(decided="new", is_lost=is_lost, in_line=True, wants=wants)
         put(f"bob wants {wants} on standby, new in the line{' after a loss' * is_lost}", texts)
+    for placed_between in (False, True):
+        put(f"a loss in two leaves, {placed_between}", loss_in_parts(placed_between=placed_between))
     for bad in BAD_LEAVES:
         put(f"a first leaf of {bad!r}", [bad, *honest[1:]])
         put(f"a tenth leaf of {bad!r}", [*honest[:9], bad, *honest[10:]])
@@ -150,6 +168,13 @@ def test_every_rule_is_broken_by_some_case_and_by_none_without_it() -> None:
     assert judged_by_the_page()[f"the first {len(recorded())}"]["faults"] == {}
     for each in TAMPERINGS:
         assert judged_by_the_page()[f"{each.name}, without its rule"]["faults"] == {}
+
+
+@pytest.mark.parametrize("placed_between", [False, True])
+def test_a_loss_may_be_declared_in_several_leaves(placed_between: bool) -> None:
+    """The control: a later place between them is one out of its order."""
+    faults = judged_by_the_page()[f"a loss in two leaves, {placed_between}"]["faults"]
+    assert [*faults] == (["admitted"] if placed_between else [])
 
 
 @pytest.mark.parametrize("decided", ["bob", "new"])
