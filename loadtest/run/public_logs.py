@@ -70,4 +70,4 @@ def _is_behind(verifier: Verifier, decided: int, *, is_begun: bool) -> bool:
 
 
 def _decided(verifier: Verifier) -> int:
-    return sum(place["state"] not in ("waits", "late") for place in verifier.replay.places.values())
+    return sum(place["state"] not in ("waits", "back", "late") for place in verifier.replay.places.values())

@@ -39,10 +39,19 @@ def running(leaves: Leaves) -> Leaves:
     return leaves[: next((number for number, leaf in enumerate(leaves) if leaf["kind"] == "closed"), len(leaves))]
 
 
+def later_than(leaves: Leaves) -> int:
+    """Return the moment of a verifier's clock that reads an honest log an hour after it: tampered leaves may lie."""
+    return int(leaves[-1]["at"]) + 3600 * 1_000_000
+
+
 def judge(
-    log: SignedLog, *, kept: Sequence[bytes] | None = None, tickets: Sequence[str] = (), off: Collection[str] = ()
-) -> set[str]:
-    """Return the rules that a log breaks. kept: leaves of which a checkpoint was kept; tickets: that buyers kept."""
+    log: SignedLog, *, now_us: int | None = None, kept: Sequence[bytes] | None = None, tickets: Sequence[str] = (),
+    off: Collection[str] = (),
+) -> set[str]:  # fmt: skip
+    """Return the rules that a log breaks. kept: leaves of which a checkpoint was kept; tickets: that buyers kept.
+
+    now_us: by the verifier's clock; by default an hour after the last leaf, as if that told the truth.
+    """
     verifier = Verifier(log.get, SLUG, off=off)
     if kept is not None:
         verifier.kept = {len(kept): root_of(kept)}
@@ -50,23 +59,23 @@ def judge(
     for ticket in tickets:
         verifier.show(ticket)
     verifier.round()
-    verifier.replay.finish(verifier.replay.at + 3600 * 1_000_000)
+    verifier.replay.finish(verifier.replay.at + 3600 * 1_000_000 if now_us is None else now_us)
     return set(verifier.replay.faults)
 
 
 def try_out(tampering: Tampering, leaves: Leaves) -> tuple[str, list[str]]:
     """Return what a tampering is named by, and what is not as it must be."""
-    honest, tampered = write(leaves), write(tampering.change(copy_of(leaves)))
+    honest, tampered, now_us = write(leaves), write(tampering.change(copy_of(leaves))), later_than(leaves)
     tickets = all_tickets(leaves) if tampering.needs_tickets else []
-    alone = judge(SignedLog(tampered), tickets=tickets)
-    with_kept = judge(SignedLog(tampered), kept=honest)
+    alone = judge(SignedLog(tampered), now_us=now_us, tickets=tickets)
+    with_kept = judge(SignedLog(tampered), now_us=now_us, kept=honest)
     wrong = []
     if tampering.rule not in {"", *(with_kept if tampering.needs_kept else alone)}:
         wrong.append(f"{tampering.name}: not named by {tampering.rule}, but by {sorted(alone | with_kept)}")
     if tampering.needs_kept or not tampering.rule:
         wrong += [f"{tampering.name}: named by {sorted(alone)} alone"] if alone else []
     kept = honest if tampering.needs_kept else None
-    without = judge(SignedLog(tampered), kept=kept, tickets=tickets, off={tampering.rule})
+    without = judge(SignedLog(tampered), now_us=now_us, kept=kept, tickets=tickets, off={tampering.rule})
     wrong += [f"{tampering.name}: named by {sorted(without)} without its rule"] if without else []
     named = f"✓ {tampering.rule}" if tampering.rule else "– not seen"
     by = ", with a checkpoint kept before" if tampering.needs_kept else ""
@@ -80,20 +89,22 @@ def all_tickets(leaves: Leaves) -> list[str]:
 
 def try_signatures(leaves: Leaves) -> list[str]:
     """Return what is wrong with how leaves that nobody signed, and a checkpoint of another key, are named."""
-    texts = write(leaves)
-    altered = [*texts[:-1], texts[-1].replace(b'"at":', b'"at":1', 1)]
+    texts, now_us = write(leaves), later_than(leaves)
+    altered = write([*leaves[:-1], {**leaves[-1], "at": leaves[-1]["at"] + 1}])
     cases = {
         "tree": SignedLog(altered, checkpoint=checkpoint_of(texts)),
         "signed": SignedLog(texts, checkpoint=checkpoint_of(texts, key=OTHER_KEY)),
     }
-    wrong = [f"{rule}: named by {sorted(found)}" for rule, log in cases.items() if (found := judge(log)) != {rule}]
-    return wrong + [f"{rule}: named though it is off" for rule, log in cases.items() if judge(log, off={rule})]
+    found = {rule: judge(log, now_us=now_us) for rule, log in cases.items()}
+    wrong = [f"{rule}: named by {sorted(each)}" for rule, each in found.items() if each != {rule}]
+    is_named = {rule: judge(log, now_us=now_us, off={rule}) for rule, log in cases.items()}
+    return wrong + [f"{rule}: named though it is off" for rule, each in is_named.items() if each]
 
 
 def try_all(leaves: Leaves) -> tuple[dict[str, str], list[str]]:
     """Return what each tampering is named by, by its name, and what is not as it must be."""
     texts = write(leaves)
-    untampered = judge(SignedLog(texts), kept=texts, tickets=all_tickets(leaves))
+    untampered = judge(SignedLog(texts), now_us=later_than(leaves), kept=texts, tickets=all_tickets(leaves))
     wrong = [f"untampered: named by {rule}" for rule in sorted(untampered)] + try_signatures(leaves)
     named = {}
     for tampering in TAMPERINGS:

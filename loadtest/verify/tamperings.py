@@ -223,6 +223,65 @@ def invent_a_loss(leaves: Leaves) -> Leaves:
     return [*leaves[:at], loss, friend, *later, lost]
 
 
+def add_units_by_less_than_none(leaves: Leaves) -> Leaves:
+    """Let a ghost hold a unit less than none, so that a friend gets one more than there is."""
+    at = where(leaves, "admitted", ordinal=1)
+    first = leaves[at]
+    changed = leaves[:at]
+    for number, (name, quantity) in enumerate((("ghost", -1), ("friend", 1))):
+        place = {**first, "request": name, "holder": name, "quantity": quantity}
+        place.update(ordinal=number + 1, seq=first["seq"] - 2 + number)
+        changed += [place, {"kind": "decided", "request": name, "outcome": "held", "at": first["at"]}]
+    for leaf in leaves[at:]:
+        changed.append({**leaf, "ordinal": leaf["ordinal"] + 2} if leaf["kind"] == "admitted" else leaf)
+    return changed
+
+
+def refuse_for_no_reason(leaves: Leaves) -> Leaves:
+    leaves[where(leaves, "decided", outcome="sold_out")].update(outcome="refused", reason="because")
+    return leaves
+
+
+def never_answer_before_the_end(leaves: Leaves) -> Leaves:
+    """As never_answer, with an end that is dated thirty years later."""
+    changed = never_answer(leaves)
+    for leaf in changed[where(changed, "closed") :]:
+        leaf["at"] += 10**15
+    return changed
+
+
+def never_answer_one_put_back(leaves: Leaves) -> Leaves:
+    last = max((leaf for leaf in leaves if leaf.get("outcome") == "sold_out"), key=leaves.index, default={})
+    back = {"kind": "requeued", "request": last.get("request"), "seq": 1, "at": leaves[-1]["at"]}
+    return [*never_answer(leaves), back]
+
+
+def last_place(leaves: Leaves) -> Leaf:
+    return max((leaf for leaf in leaves if leaf["kind"] == "admitted"), key=lambda leaf: int(leaf["ordinal"]))
+
+
+def date_a_place_ahead(leaves: Leaves) -> Leaves:
+    last_place(leaves)["seq"] += 10**15
+    return leaves
+
+
+def let_in_after_the_end(leaves: Leaves) -> Leaves:
+    at, last = leaves[where(leaves, "closed")]["at"] + 1800 * 1_000_000, last_place(leaves)
+    friend = {**last, "request": "friend", "holder": "friend", "ordinal": last["ordinal"] + 1, "seq": at, "at": at}
+    return [*leaves, friend, {"kind": "ended", "request": "friend", "outcome": "left", "units": 0, "at": at}]
+
+
+def give_a_place_to_two(leaves: Leaves) -> Leaves:
+    """Declare a loss, and bring two back with one ordinal."""
+    last, at, names = last_place(leaves), leaves[-1]["at"], ("one", "two")
+    ordinal = last["ordinal"] + 1
+    changed = [*leaves, {"kind": "recovered", "lost": [[ordinal, ordinal]], "restored": [*names], "at": at}]
+    for name in names:
+        changed.append({**last, "request": name, "holder": name, "ordinal": ordinal, "at": at})
+        changed.append({"kind": "ended", "request": name, "outcome": "left", "units": 0, "at": at})
+    return changed
+
+
 KEPT = "only a checkpoint from before shows it; the buyer concerned also has the proof of their place"
 TAMPERINGS = (
     Tampering("a buyer is put in before others", put_in, "admitted"),
@@ -235,6 +294,13 @@ TAMPERINGS = (
     Tampering("a unit that came back goes to a friend further back", favour_a_friend, "order"),
     Tampering("the same, and one at the head of the line leaves after it", favour_behind_a_shield, "order"),
     Tampering("a friend in the line gets what is due to one on standby", favour_over_standby, "order"),
+    Tampering("a ghost holds a unit less than none, a friend one more", add_units_by_less_than_none, "format"),
+    Tampering("somebody is refused for a reason that is none", refuse_for_no_reason, "format"),
+    Tampering("somebody is never answered, and the end is dated ahead", never_answer_before_the_end, "format"),
+    Tampering("somebody is never answered, and said to be put back", never_answer_one_put_back, "answered"),
+    Tampering("a place is dated ahead", date_a_place_ahead, "admitted"),
+    Tampering("a friend is let in half an hour after the end", let_in_after_the_end, "admitted"),
+    Tampering("a place that was declared lost is given to two", give_a_place_to_two, "admitted"),
     Tampering("a holder gets more than the limit", pass_the_limit, "limit"),
     Tampering("the price is changed afterwards", change_price, "kept", True, KEPT),
     Tampering("a version of the terms is published again, at another price", publish_version_again, "terms"),

@@ -27,7 +27,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-WIDTH, PATIENCE_US = 256, 120_000_000
+WIDTH, PATIENCE_US, SKEW_US = 256, 120_000_000, 300_000_000  # clocks may differ by the last
 RULES = {
     "signed": "every checkpoint is signed by a key that the shop published",
     "tree": "the leaves are those that the checkpoint signs",
@@ -44,13 +44,26 @@ RULES = {
     "answered": "everybody had an answer two minutes after the end of the sale",
     "ticket": "each ticket shown here is signed, and the log gives its place to it alone",
 }
+Leaf = dict[str, Any]
 # Outcome → the states that it may follow; after it the request has that state, or is paid when it was retaken.
-DECIDED = dict.fromkeys(("held", "sold_out", "refused"), "waits late")
-ENDED = {"left": "waits late", "paid": "held", "expired": "held", "cancelled": "held", "retaken": "expired",
+DECIDED = dict.fromkeys(("held", "sold_out", "refused"), "waits back late")
+ENDED = {"left": "waits back late", "paid": "held", "expired": "held", "cancelled": "held", "retaken": "expired",
          "refunded": "paid expired cancelled"}  # fmt: skip
 NOTE = re.compile(r"(?:[^—\n].*\n)+\n(?:— \S+ \S+\n)+")  # a checkpoint: its text, and who signed it
-ON_TICKETS = ("ordinal", "seq", "quantity", "request", "holder", "terms")
-Leaf = dict[str, Any]
+# Reason of a refusal → whether it may come out of turn.
+REASONS = {"limit_reached": False, "refused": False, "dead_letter": True, "discarded_by_staff": True}
+# Kind → what its fields are like: a text, an object, a list, or a whole number that is not below this one.
+TERMS = {"version": 0, "price": "", "currency": "", "limit": 1, "hold_seconds": 0}
+ON_TICKETS = {"ordinal": 0, "seq": 0, "quantity": 1, "request": "", "holder": "", "terms": 0}
+FIELDS: dict[str, Leaf] = {
+    "opened": {"units": 0, "mode": "", "terms": TERMS}, "closed": {},
+    "admitted": {**ON_TICKETS, "standby": True}, "requeued": {"request": "", "seq": 0},
+    "decided": {"request": "", "outcome": ""}, "ended": {"request": "", "outcome": "", "units": 1 - 2**53},
+    "stock": {"change": 1 - 2**53, "reason": ""}, "act": {"act": "", "role": "", "reason": "", "terms": TERMS},
+    "recovered": {"lost": [[0, 0]], "restored": [""]},
+}  # fmt: skip
+MAY_LACK: dict[str, Leaf] = {"admitted": {"standby": True}, "act": {"terms": TERMS}}
+PROOF = {"key": "", "index": 0, "size": 1, "path": [""], "sig": ""}
 
 
 @lru_cache(maxsize=4096)
@@ -84,6 +97,22 @@ def cosign(note: str, file: Path) -> str:
     return f"{note}— {file.name} {b64encode(blob).decode()}\n"
 
 
+def fits(value: Any, shape: Any) -> bool:
+    """Say whether a value is like this one: neither 1.0 nor true is a whole number, nor what JavaScript would round."""
+    if type(value) is type(shape) is dict:
+        return all(key in value and fits(value[key], like) for key, like in shape.items())
+    if type(value) is type(shape) is list:
+        return len(shape) in (1, len(value)) and all(map(fits, value, shape * len(value)))
+    return type(value) is type(shape) and (isinstance(shape, str) or shape <= value < 2**53)
+
+
+def is_leaf(leaf: Leaf) -> bool:
+    """Say whether a leaf has the fields of its kind, and a refusal one of the reasons."""
+    shape = {"n": 0, "at": 0, **FIELDS[leaf["kind"]]}
+    has_reason = leaf.get("outcome") != "refused" or leaf.get("reason") in [*REASONS]
+    return has_reason and fits({**MAY_LACK.get(leaf["kind"], {}), **leaf}, shape)
+
+
 def node(left: bytes, right: bytes) -> bytes:
     """Return the hash of two hashes (RFC 6962); that of a leaf begins with a 0."""
     return sha256(b"\1" + left + right).digest()
@@ -104,15 +133,19 @@ class Replay:
 
     def __init__(self, off: Collection[str] = ()) -> None:
         self.off, self.faults, self.counts, self.parts = off, dict[str, list[str]](), Counter[str](), list[bytes]()
-        # A place is its leaf with its limit and its state: "late" is who waits, and was lost or put back.
+        # A place is its leaf with its limit and its state: "back" is who waits and was put back, "late" may be lost.
         # Its turn is its number in the line, 0 on standby; passed: one behind it on standby was held before it.
         self.places, self.standing = dict[str, Leaf](), dict[str, Leaf]()  # the last: those on standby
         self.turns = self.furthest = 0  # how many were given, and up to where the line was decided
-        self.live, self.voided = Counter[str](), Counter[str]()  # holder → units held or paid; reason → orders
+        self.live = Counter[str]()  # holder → units held or paid
+        self.voided, self.refused = Counter[str](), Counter[str]()  # reason → orders, requests
+        self.too_late = ""  # the first whose place is from after the end
         self.terms, self.lost, self.restored = dict[int, Leaf](), list[list[int]](), set[str]()
-        self.tickets = dict[int, Leaf]()  # ordinal → what a ticket says of a place that was not published yet
+        # Ordinal, or the request of one from before places were counted → what a ticket says of it, who has it.
+        self.tickets, self.given = dict[int | str, Leaf](), dict[int | str, str]()
+        self.unjudged = dict[str, list[str]]()  # rule → why it is not judged yet
         self.size = self.at = self.ordinal = self.seq = self.free = self.held = self.closed_at = 0
-        self.is_open = self.is_paused = False
+        self.is_open = self.is_paused = self.is_changed = False
 
     def expect(self, rule: str, is_true: bool, text: str) -> None:
         if not is_true and rule not in self.off:
@@ -122,8 +155,10 @@ class Replay:
         try:
             leaf = json.loads(raw)
             written = json.dumps(leaf, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+            if not (written == raw and is_leaf(leaf)) and "format" not in self.off:
+                raise ValueError("not written as agreed")
             is_next = leaf["n"] == self.size and leaf["at"] >= self.at
-            self.expect("format", written == raw and is_next, "not written as agreed, out of its order, or back-dated")
+            self.expect("format", is_next, "out of its order, or back-dated")
             self.at = leaf["at"]
             self.expect("life", self.is_open or leaf["kind"] == "opened", "before the sale was opened")
             self.counts[leaf["kind"]] += 1
@@ -141,46 +176,53 @@ class Replay:
     def on_opened(self, leaf: Leaf) -> None:
         self.expect("life", not self.is_open, "opened twice")
         self.is_open, self.free = True, leaf["units"]
-        self.on_act({"act": "open", **leaf})
+        self.on_act({**leaf, "act": "open"})
 
     def on_admitted(self, leaf: Leaf) -> None:
         name, ordinal, came_back = leaf["request"], leaf["ordinal"], leaf["request"] in self.restored
-        due = self.ordinal + 1
+        key, due = ordinal or name, self.ordinal + 1
         for first, last in self.lost:
             due = last + 1 if first <= due <= last else due
-        if not (came_back and self.is_lost(ordinal)):
+        if not (came_back and (not ordinal or self.is_lost(ordinal))):
             self.expect("admitted", ordinal == due, f"place {ordinal} follows place {self.ordinal}")
             self.ordinal = max(self.ordinal, ordinal)
         self.expect("admitted", came_back or leaf["seq"] > self.seq, f"seq {leaf['seq']} is not above {self.seq}")
         self.seq = max(self.seq, leaf["seq"])
+        self.expect("admitted", leaf["seq"] <= leaf["at"] + SKEW_US, f"seq {leaf['seq']} is of a time to come")
+        if leaf["seq"] > (self.closed_at or leaf["seq"]) + SKEW_US:
+            self.too_late = self.too_late or name
+        owner = self.given.setdefault(key, name)
+        self.expect("admitted", owner == name, f"place {ordinal} is given to {name}, and was to {owner}")
         self.expect("terms", leaf["terms"] in self.terms, f"under version {leaf['terms']}, which was not published")
-        said = self.tickets.pop(ordinal, leaf)
+        said = self.tickets.get(key, leaf)
         is_as_said = all(said[each] == leaf[each] for each in ON_TICKETS)
         self.expect("ticket", is_as_said, f"place {ordinal}, of {said['request']} by its ticket, is given to {name}")
         known = self.places.get(name)  # after a loss the same request may ask again
         self.expect("admitted", known is None or bool(self.lost), f"{name} is admitted twice")
-        if known is None or known["state"] in ("waits", "late"):
-            limit = self.terms.get(leaf["terms"], {"limit": 0})["limit"]
+        if known is None or known["state"] in ("waits", "back", "late"):
             self.turns += 1
-            own = {"limit": limit, "state": "late" if came_back else "waits", "passed": False}
-            self.places[name] = place = {**leaf, **own, "turn": 0 if "standby" in leaf else self.turns}
+            limit, turn = self.terms.get(leaf["terms"], {"limit": 0})["limit"], 0 if "standby" in leaf else self.turns
+            own = {"limit": limit, "turn": turn, "passed": False, "state": "back" if came_back else "waits"}
+            self.places[name] = place = {**leaf, **own}
             self.standing.pop(name, None)  # who asks again after a loss stands by after all others
             self.standing.update({name: place} if "standby" in leaf else {})
 
     def is_lost(self, ordinal: int) -> bool:
-        return any(first <= ordinal <= last for first, last in [[0, 0], *self.lost])
+        return any(first <= ordinal <= last for first, last in self.lost)
 
     def on_recovered(self, leaf: Leaf) -> None:
         for first, last in leaf["lost"]:
             self.expect("admitted", self.ordinal < first <= last, f"{first} to {last} are declared lost")
             self.lost.append([first, last])
         self.restored |= {*leaf["restored"]}
-        for name in (*leaf["restored"], *(self.places if leaf["lost"] else ())):  # all may be lost
+        for name in leaf["restored"]:
             self.on_requeued({"request": name})
+        for place in self.places.values() if leaf["lost"] else ():  # all who wait may be lost
+            place["state"] = "late" if place["state"] in ("waits", "back") else place["state"]
 
     def on_requeued(self, leaf: Leaf) -> None:
         if self.state(leaf["request"]) == "waits":
-            self.places[leaf["request"]]["state"] = "late"
+            self.places[leaf["request"]]["state"] = "back"
 
     def on_stock(self, leaf: Leaf) -> None:
         self.free += leaf["change"]
@@ -194,7 +236,8 @@ class Replay:
             self.expect("life", False, f"{name} is {leaf['kind']} as {outcome}, and was {state}")
             return
         place = self.places[name]
-        if is_decided and state == "waits" and (outcome != "refused" or reason == "limit_reached"):
+        self.refused.update([reason] if outcome == "refused" else [])
+        if is_decided and state == "waits" and not (outcome == "refused" and REASONS.get(reason)):
             self.check_turn(name, place, outcome)
         self.standing.pop(name, None)
         takes, gives = outcome in ("held", "retaken"), outcome in ("expired", "cancelled") or state == "paid"
@@ -232,7 +275,8 @@ class Replay:
         if "terms" in leaf:
             known = self.terms.setdefault(leaf["terms"]["version"], leaf["terms"])
             self.expect("terms", known == leaf["terms"], f"version {known['version']} of the terms has changed")
-        self.voided[leaf.get("reason", "")] += leaf["act"] == "void_order"
+        self.is_changed |= leaf["act"] == "change" and self.closed_at > 0  # perhaps its end: the sale may go on
+        self.voided.update([leaf["reason"]] if leaf["act"] == "void_order" else [])
         self.is_paused = {"pause": True, "resume": False}.get(leaf["act"], self.is_paused)
 
     def on_closed(self, leaf: Leaf) -> None:
@@ -243,12 +287,17 @@ class Replay:
         """Judge what only the end shows."""
         passed = [name for name, each in self.places.items() if each["state"] == "waits" and self.is_passed(each)]
         self.expect("order", not passed, f"{len(passed)} were passed over, the first {passed[:1]}")
-        if self.closed_at and now_us - self.closed_at > PATIENCE_US:
-            waits = [name for name in self.places if self.state(name) == "waits"]
-            self.expect("answered", not waits, f"{len(waits)} had no answer, the first {waits[:1]}")
-        for ordinal, said in self.tickets.items():
-            may_come = now_us - said["seq"] < PATIENCE_US or self.is_lost(ordinal)
-            self.expect("ticket", may_come, f"place {ordinal} of {said['request']} is not in the log")
+        self.expect("format", self.at <= now_us + SKEW_US, "the last leaf is of a time to come")
+        self.expect("admitted", not self.too_late or self.is_changed, f"{self.too_late} came after the end of the sale")
+        waits = [name for name in self.places if self.state(name) in ("waits", "back")]
+        is_over = 0 < self.closed_at < now_us - PATIENCE_US
+        self.expect("answered", not (is_over and waits), f"{len(waits)} had no answer, the first {waits[:1]}")
+        self.unjudged = {} if is_over else {"answered": ["not judged yet: the sale was not over two minutes ago"]}
+        for key, said in [each for each in self.tickets.items() if each[0] not in self.given]:
+            is_lost = bool(self.lost) if isinstance(key, str) else self.is_lost(key)
+            is_new = now_us - said["seq"] < PATIENCE_US or (isinstance(key, str) and not is_over)
+            self.expect("ticket", is_lost or is_new, f"place {key} of {said['request']} is not in the log")
+            self.unjudged["ticket"] = [f"your place {key} is {'declared lost' if is_lost else 'not there yet'}"]
 
 
 class Verifier:
@@ -290,6 +339,8 @@ class Verifier:
         try:
             raw, proof = (urlsafe_b64decode(f"{part}==") for part in ticket.removeprefix("fdt2.").split("."))
             said, found = json.loads(raw), json.loads(proof)
+            if not (fits(said, {"sale": "", **ON_TICKETS}) and fits(found, PROOF)):
+                raise ValueError("its fields are not as agreed")
             path = [urlsafe_b64decode(f"{each}=") for each in found["path"]]
             text = b"fairdrop-batch-v1\n%b\n%d" % (root_by(path, raw, found["index"], found["size"]), found["size"])
             signature = urlsafe_b64decode(f"{found['sig']}==")
@@ -297,10 +348,12 @@ class Verifier:
                 raise ValueError("no key of the shop signed it")
             if said["sale"] != self.slug:
                 raise ValueError(f"it is of the sale {said['sale']}")
+            if said["seq"] > time.time_ns() // 1000 + SKEW_US:
+                raise ValueError("it is of a time to come")
             said = {each: said[each] for each in ON_TICKETS}
-            is_one = self.replay.tickets.setdefault(said["ordinal"], said) == said
+            is_one = self.replay.tickets.setdefault(said["ordinal"] or said["request"], said) == said
             self.replay.expect("ticket", is_one, f"place {said['ordinal']} is on two tickets")
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             self.replay.expect("ticket", False, f"a ticket is cut short, altered or foreign: {error!r}")
 
     def leaves(self, begin: int, end: int) -> Iterator[bytes]:
@@ -363,13 +416,14 @@ def report(verifier: Verifier) -> None:
     replay = verifier.replay
     print(f"{verifier.origin}: {replay.size:,} leaves, {len(replay.places):,} places")
     for rule, sentence in RULES.items():
-        found = replay.faults.get(rule, [])
-        print(f"  {'✗' if found else '✓'} {sentence}", *found[:3], sep="\n      ")
+        found, why = replay.faults.get(rule, []), replay.unjudged.get(rule, [])
+        print(f"  {'✗' if found else '–' if why else '✓'} {sentence}", *(found or why)[:3], sep="\n      ")
     for name, _ in verifier.known:
         size, at = verifier.saw.get(name, (0, 0))
         print(f"  – {name} cosigned {size:,} leaves", time.strftime("until %F %T UTC", time.gmtime(at)) if at else "")
     if verifier.saw:
         print(f"  {'✗ not all who cosigned' if 'kept' in replay.faults else '✓ all who cosigned'} have seen this log")
+    print(f"  – refused: {dict(replay.refused) or 'nobody'}")
     print(f"  – voided by the shop before shipping: {dict(+replay.voided) or 'nothing'}")
     lost = sum(last - first + 1 for first, last in replay.lost)
     back = f"{len(replay.restored):,} brought back, {replay.counts['requeued']:,} put back in line"

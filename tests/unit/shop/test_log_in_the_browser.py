@@ -5,6 +5,7 @@ none; its tree and notes with the published vectors. Runs the page's modules in 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import playwright
 import pytest
 
-from loadtest.verify.__main__ import recorded
+from loadtest.verify.__main__ import later_than, recorded
 from loadtest.verify.signed_log import KEY, ORIGIN, OTHER_KEY, SLUG, SignedLog, checkpoint_of, root_of, write
 from loadtest.verify.tamperings import TAMPERINGS, copy_of
 from loadtest.verify.verify_sale import RULES, Replay, Verifier
@@ -29,6 +30,8 @@ PATIENCE_SECONDS = 120
 PUBLIC = KEY.public_key().public_bytes_raw()
 KEYS = [{"key": sha256(PUBLIC).hexdigest()[:8], "public": urlsafe_b64encode(PUBLIC).rstrip(b"=").decode()}]
 VECTORS: dict[str, Any] = json.loads((ROOT / "docs" / "checkable-line.json").read_text())
+NOW_US = later_than(recorded())
+BAD_VALUES = ("true", '"1"', "1.0", "1e0", "0", "-5", "0.5", "NaN", "null", "[1]", "{}", str(2**53), "-0")
 BAD_LEAVES = (
     b"", b"{", b"[]", b"{}", b"null", b"\xff", b'"x"', b'{"kind":"what","n":0,"at":0}',
     b'{"at":0,"kind":"opened","n":0}', b'{"at": 0,"kind":"closed","n":0}', b'{"n":0,"at":0,"kind":"closed"}',
@@ -55,6 +58,7 @@ def case(
         "keys": KEYS,
         "kept": {**root, "root": b64encode(root_of(kept)).decode()} if kept else None,
         "off": list(off),
+        "now_us": NOW_US,
     }
 
 
@@ -93,6 +97,28 @@ def loss_in_parts(*, placed_between: bool) -> list[bytes]:
     return write([{**leaf, "at": 1} for leaf in [opened, *middle, decided]])
 
 
+def refused_after_a_friend(reason: str) -> list[bytes]:
+    """Return the log of a sale in which the second in line gets a unit, and then the first is refused."""
+    terms = {"version": 1, "price": "5.00", "currency": "EUR", "limit": 1, "hold_seconds": 60}
+    place = {"kind": "admitted", "quantity": 1, "terms": 1}
+    leaves: list[dict[str, Any]] = [
+        {"kind": "opened", "units": 1, "mode": "line", "terms": terms},
+        {**place, "ordinal": 1, "seq": 1, "request": "bob", "holder": "b"},
+        {**place, "ordinal": 2, "seq": 2, "request": "new", "holder": "n"},
+        {"kind": "decided", "request": "new", "outcome": "held"},
+        {"kind": "decided", "request": "bob", "outcome": "refused", "reason": reason},
+    ]
+    return write([{**leaf, "at": 1} for leaf in leaves])
+
+
+def passed_on_standby(is_put_back: bool) -> list[bytes]:
+    """Return the log of a sale in which one later on standby gets a unit, and bob one after that."""
+    texts = [json.loads(text) for text in standby_and_a_loss(decided="new", is_lost=False)]
+    back = [{"kind": "requeued", "request": "bob", "seq": 1, "at": 1}] if is_put_back else []
+    unit = {"kind": "stock", "change": 1, "reason": "loaded", "at": 1}
+    return write([*texts, *back, unit, {"kind": "decided", "request": "bob", "outcome": "held", "at": 1}])
+
+
 @cache
 def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
     """Return by its name each case, with its leaves and those that were kept."""
@@ -109,7 +135,7 @@ def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
         put(each.name, tampered)
         put(f"{each.name}, kept", tampered, kept=honest)
         put(f"{each.name}, without its rule", tampered, kept=honest if each.needs_kept else (), off=[each.rule])
-    altered = [*honest[:-1], honest[-1].replace(b'"at":', b'"at":1', 1)]
+    altered = write([*recorded()[:-1], {**recorded()[-1], "at": recorded()[-1]["at"] + 1}])
     put("leaves that nobody signed", altered, checkpoint=checkpoint_of(honest))
     put("a checkpoint of another key", honest, checkpoint=checkpoint_of(honest, key=OTHER_KEY))
     for decided in ("bob", "new"):
@@ -120,6 +146,13 @@ def cases() -> dict[str, tuple[dict[str, Any], list[bytes], list[bytes]]]:
         put(f"bob wants {wants} on standby, new in the line{' after a loss' * is_lost}", texts)
     for placed_between in (False, True):
         put(f"a loss in two leaves, {placed_between}", loss_in_parts(placed_between=placed_between))
+    for reason in ("refused", "limit_reached", "dead_letter", "discarded_by_staff", "because", ""):
+        put(f"who is passed over is refused: {reason}", refused_after_a_friend(reason))
+    for is_put_back in (False, True):
+        put(f"bob is passed over on standby{', and put back' * is_put_back}", passed_on_standby(is_put_back))
+    for value in BAD_VALUES:
+        put(f"a quantity of {value}", [*honest[:9], honest[9].replace(b'"quantity":1', f'"quantity":{value}'.encode())])
+        put(f"a seq of {value}", [*honest[:9], re.sub(rb'"seq":\d+', f'"seq":{value}'.encode(), honest[9])])
     for bad in BAD_LEAVES:
         put(f"a first leaf of {bad!r}", [bad, *honest[1:]])
         put(f"a tenth leaf of {bad!r}", [*honest[:9], bad, *honest[10:]])
@@ -143,7 +176,7 @@ def judged_by_the_script(name: str) -> dict[str, list[str]]:
         verifier.origin, verifier.keys = ORIGIN, dict(each["kept"]["keys"])
     verifier.read_keys()
     verifier.round()
-    verifier.replay.finish(verifier.replay.at + 3600 * 1_000_000)
+    verifier.replay.finish(NOW_US)
     return verifier.replay.faults
 
 
@@ -190,6 +223,23 @@ def test_who_comes_into_the_line_gets_nothing_that_is_enough_for_one_on_standby(
     assert faults["bob wants 1 on standby, new in the line"] == ["order"]
     assert faults["bob wants 2 on standby, new in the line"] == []
     assert faults["bob wants 1 on standby, new in the line after a loss"] == []
+
+
+def test_who_is_passed_over_is_excused_by_a_dead_letter_by_staff_or_when_put_back_alone() -> None:
+    faults = {name: {*found["faults"]} for name, found in judged_by_the_page().items()}
+    named = "who is passed over is refused: {}".format
+    assert [faults[named(each)] for each in ("dead_letter", "discarded_by_staff")] == [set(), set()]
+    assert [faults[named(each)] for each in ("refused", "because", "")] == [{"order"}, *[{"format", "order"}] * 2]
+    assert faults[named("limit_reached")] == {"order", "limit"}
+    assert faults["bob is passed over on standby, and put back"] == set()
+    assert faults["bob is passed over on standby"] == {"order"}  # the control
+
+
+@pytest.mark.parametrize("value", BAD_VALUES)
+def test_a_number_is_whole_and_not_too_small(value: str) -> None:
+    assert "format" in judged_by_the_page()[f"a quantity of {value}"]["faults"]
+    assert ("format" in judged_by_the_page()[f"a seq of {value}"]["faults"]) == (value != "0")
+    assert judged_by_the_page()["the first 20"]["faults"] == {}  # the control
 
 
 def test_each_order_that_was_voided_is_counted_by_its_reason() -> None:

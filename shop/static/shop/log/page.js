@@ -33,9 +33,10 @@ function clock(second) {
 
 // --- verdict and rules
 
-function showRule(element, { found, isDone }) {
+// isJudged: whether the sale was over long enough for everybody to be answered.
+function showRule(element, { found, isDone, isJudged }) {
   const rule = element.dataset.rule;
-  const isLeft = (rule === "signed" && !canVerify) || (rule === "kept" && !kept);
+  const isLeft = (rule === "signed" && !canVerify) || (rule === "kept" && !kept) || (rule === "answered" && isDone && !isJudged);
   const mark = found ? "✗" : isLeft ? "–" : isDone ? "✓" : "…";
   element.className = found ? "bad" : isDone && !isLeft ? "good" : "";
   element.querySelector("[data-mark]").textContent = mark;
@@ -46,13 +47,13 @@ function showRule(element, { found, isDone }) {
   note.textContent = said;
 }
 
-function showVerdict({ read, size, faults, isDone, origin, declared, ...facts }) {
+function showVerdict({ read, size, faults, isDone, isJudged, origin, declared, ...facts }) {
   if (facts.canVerify !== undefined) canVerify = facts.canVerify;
   const found = new Map(faults.map(([rule, ...rest]) => [rule, rest]));
   const settled = isDone ? rules.map((each) => each.dataset.rule) : ["signed"];
   for (const each of rules) {
     const rule = each.dataset.rule;
-    showRule(each, { found: found.has(rule) ? [rule, found.get(rule)[0]] : null, isDone: settled.includes(rule) });
+    showRule(each, { found: found.has(rule) ? [rule, found.get(rule)[0]] : null, isDone: settled.includes(rule), isJudged });
   }
   const verdict = find("verdict");
   const text = found.size ? "bad" : !isDone ? "reading" : canVerify ? "good" : "unsigned";

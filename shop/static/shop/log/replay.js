@@ -8,6 +8,7 @@ const ENDED = {
   refunded: ["paid", "expired", "cancelled"],
 };
 const ANSWER_US = 120_000_000;
+const SKEW_US = 300_000_000; // clocks may differ by it
 const UTF8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 export const RULES = ["signed", "tree", "kept", "format", "admitted", "terms", "order", "life", "units", "sold_out", "limit", "pause", "answered"];
@@ -29,19 +30,41 @@ function isWritten(leaf, said) {
   return JSON.stringify(leaf) === said;
 }
 
-function number(value) {
-  if (!Number.isInteger(value)) throw new TypeError(`${value} is no number`);
-  return value;
+// Reason of a refusal → whether it may come out of turn.
+const REASONS = { limit_reached: false, refused: false, dead_letter: true, discarded_by_staff: true };
+// Kind → what its fields are like: a text, an object, a list, or a whole number that is not below this one.
+const ANY = Number.MIN_SAFE_INTEGER;
+const TERMS = { version: 0, price: "", currency: "", limit: 1, hold_seconds: 0 };
+const FIELDS = {
+  opened: { units: 0, mode: "", terms: TERMS },
+  admitted: { ordinal: 0, seq: 0, request: "", holder: "", quantity: 1, terms: 0 },
+  decided: { request: "", outcome: "" },
+  ended: { request: "", outcome: "", units: ANY },
+  stock: { change: ANY, reason: "" },
+  act: { act: "", role: "", reason: "" },
+  requeued: { request: "", seq: 0 },
+  recovered: { lost: [[0, 0]], restored: [""] },
+  closed: {},
+};
+
+// Says whether a value is like this one.
+function fits(value, shape) {
+  if (Array.isArray(shape)) {
+    return Array.isArray(value) && [1, value.length].includes(shape.length) && value.every((each, at) => fits(each, shape[at % shape.length]));
+  }
+  if (typeof value !== typeof shape || value === null || Array.isArray(value)) return false;
+  if (typeof shape === "number") return Number.isSafeInteger(value) && value >= shape;
+  if (typeof shape === "object") for (const key in shape) if (!Object.hasOwn(value, key) || !fits(value[key], shape[key])) return false;
+  return true;
 }
 
-function text(value) {
-  if (typeof value !== "string") throw new TypeError(`${value} is no text`);
-  return value;
-}
-
-function list(value) {
-  if (!Array.isArray(value)) throw new TypeError(`${value} is no list`);
-  return value;
+// Says whether a leaf has the fields of its kind.
+function isLeaf(leaf) {
+  if (typeof leaf.kind !== "string" || !Object.hasOwn(FIELDS, leaf.kind)) throw new TypeError(`no kind ${leaf.kind}`);
+  if (leaf.outcome === "refused" && !(typeof leaf.reason === "string" && Object.hasOwn(REASONS, leaf.reason))) return false;
+  if (leaf.kind === "admitted" && "standby" in leaf && leaf.standby !== true) return false;
+  if (leaf.kind === "act" && "terms" in leaf && !fits(leaf.terms, TERMS)) return false;
+  return fits(leaf.n, 0) && fits(leaf.at, 0) && fits(leaf, FIELDS[leaf.kind]);
 }
 
 export class Replay {
@@ -58,10 +81,14 @@ export class Replay {
   closedAt = 0;
   isOpen = false;
   isPaused = false;
+  isJudged = false; // whether "answered" was, at the end
   #off;
   #standing = new Map(); // those on standby: request → place
   #turns = 0; // how many were given
   #furthest = 0; // up to which turn the line was decided
+  #given = new Map(); // ordinal, or the request of one from before places were counted → who has it
+  #tooLate = ""; // the first whose place is from after the end
+  #isChanged = false;
   #live = new Map(); // holder → units held or paid
   #ordinal = 0;
   #seq = 0;
@@ -84,8 +111,9 @@ export class Replay {
     try {
       const said = UTF8.decode(raw);
       leaf = JSON.parse(said);
-      const isNext = number(leaf.n) === this.size && number(leaf.at) >= this.at;
-      this.expect("format", isWritten(leaf, said) && isNext, () => "not written as agreed, out of its order, or back-dated");
+      if (!(isLeaf(leaf) && isWritten(leaf, said)) && !this.#off.has("format")) throw new TypeError("not written as agreed");
+      const isNext = leaf.n === this.size && leaf.at >= this.at;
+      this.expect("format", isNext, () => "out of its order, or back-dated");
       this.at = leaf.at;
       this.expect("life", this.isOpen || leaf.kind === "opened", () => "before the sale was opened");
       this.counts.set(leaf.kind, (this.counts.get(leaf.kind) ?? 0) + 1);
@@ -104,9 +132,9 @@ export class Replay {
       case "admitted": return this.#admitted(leaf);
       case "decided": return this.#decided(leaf);
       case "ended": return this.#decided(leaf);
-      case "stock": return this.#move("", number(leaf.change));
+      case "stock": return this.#move("", leaf.change);
       case "act": return this.#act(leaf);
-      case "requeued": return this.#comeLate([text(leaf.request)]);
+      case "requeued": return this.#comeLate([leaf.request]);
       case "recovered": return this.#recovered(leaf);
       case "closed":
         this.expect("life", !this.closedAt, () => "closed twice");
@@ -118,22 +146,28 @@ export class Replay {
 
   #opened(leaf) {
     this.expect("life", !this.isOpen, () => "opened twice");
-    this.free = number(leaf.units);
+    this.free = leaf.units;
     this.isOpen = true;
-    this.#act({ act: "open", ...leaf });
+    this.#act({ ...leaf, act: "open" });
   }
 
   #admitted(leaf) {
-    const [name, ordinal, cameBack] = [text(leaf.request), number(leaf.ordinal), this.restored.has(leaf.request)];
+    const [name, ordinal, cameBack] = [leaf.request, leaf.ordinal, this.restored.has(leaf.request)];
     let due = this.#ordinal + 1;
     for (const [first, last] of this.lost) if (first <= due && due <= last) due = last + 1;
+    const key = ordinal || name;
     const wasLost = ordinal === 0 || this.lost.some(([first, last]) => first <= ordinal && ordinal <= last);
     if (!(cameBack && wasLost)) {
       this.expect("admitted", ordinal === due, () => `place ${ordinal} follows place ${this.#ordinal}`);
       this.#ordinal = Math.max(this.#ordinal, ordinal);
     }
-    this.expect("admitted", cameBack || number(leaf.seq) > this.#seq, () => `seq ${leaf.seq} is not above ${this.#seq}`);
-    this.#seq = Math.max(this.#seq, number(leaf.seq));
+    this.expect("admitted", cameBack || leaf.seq > this.#seq, () => `seq ${leaf.seq} is not above ${this.#seq}`);
+    this.#seq = Math.max(this.#seq, leaf.seq);
+    this.expect("admitted", leaf.seq <= leaf.at + SKEW_US, () => `seq ${leaf.seq} is of a time to come`);
+    if (this.closedAt && leaf.seq > this.closedAt + SKEW_US) this.#tooLate ||= name;
+    if (!this.#given.has(key)) this.#given.set(key, name);
+    const first = this.#given.get(key);
+    this.expect("admitted", first === name, () => `place ${ordinal} is given to ${name}, and was to ${first}`);
     this.expect("terms", this.terms.has(leaf.terms), () => `under version ${leaf.terms}, which was not published`);
     const known = this.places.get(name); // after a loss the same request may ask again
     this.expect("admitted", !known || this.lost.length > 0, () => `${name} is admitted twice`);
@@ -141,8 +175,8 @@ export class Replay {
     this.#turns += 1;
     // turn: the number in the line, 0 on standby. isPassed: one behind it on standby was held before it.
     const place = {
-      holder: text(leaf.holder), quantity: number(leaf.quantity), limit: this.terms.get(leaf.terms)?.limit ?? 0,
-      mayBeLate: cameBack, state: "waits", ordinal, turn: "standby" in leaf ? 0 : this.#turns, isPassed: false,
+      holder: leaf.holder, quantity: leaf.quantity, limit: this.terms.get(leaf.terms)?.limit ?? 0,
+      mayBeLate: cameBack, mayBeLost: false, state: "waits", ordinal, turn: "standby" in leaf ? 0 : this.#turns, isPassed: false,
     };
     this.places.set(name, place);
     this.#standing.delete(name); // who asks again after a loss stands by after all others
@@ -150,14 +184,16 @@ export class Replay {
   }
 
   #recovered(leaf) {
-    for (const [first, last] of list(leaf.lost)) {
-      this.expect("admitted", this.#ordinal < number(first) && first <= number(last), () => `${first} to ${last} are declared lost`);
+    for (const [first, last] of leaf.lost) {
+      this.expect("admitted", this.#ordinal < first && first <= last, () => `${first} to ${last} are declared lost`);
       this.lost.push([first, last]);
     }
-    for (const name of list(leaf.restored)) this.restored.add(name);
-    // After a loss all who wait may be lost, and may come back late.
+    for (const name of leaf.restored) this.restored.add(name);
+    // After a loss all who wait may be lost, and may come back late, or never.
     this.#comeLate(leaf.restored);
-    if (leaf.lost.length) this.#comeLate(this.places.keys());
+    if (!leaf.lost.length) return;
+    this.#comeLate(this.places.keys());
+    for (const place of this.places.values()) place.mayBeLost = true;
   }
 
   #comeLate(names) {
@@ -169,20 +205,21 @@ export class Replay {
 
   // A decision, or what ended a hold or an order.
   #decided(leaf) {
-    const [name, outcome, reason] = [text(leaf.request), leaf.outcome, leaf.reason ?? ""];
+    const [name, outcome, reason] = [leaf.request, leaf.outcome, leaf.reason ?? ""];
     const [isDecided, place] = [leaf.kind === "decided", this.places.get(name)];
     const before = isDecided ? DECIDED : ENDED;
     if (!Object.hasOwn(before, outcome)) throw new TypeError(`no outcome ${outcome}`);
     if (!before[outcome].includes(place?.state)) {
       return this.expect("life", false, () => `${name} is ${leaf.kind} as ${outcome}, and was ${place?.state}`);
     }
-    if (isDecided && !place.mayBeLate && (outcome !== "refused" || reason === "limit_reached")) this.#checkTurn(name, place, outcome);
+    const isExcused = outcome === "refused" && REASONS[reason];
+    if (isDecided && !place.mayBeLate && !isExcused) this.#checkTurn(name, place, outcome);
     this.#standing.delete(name);
     const takes = outcome === "held" || outcome === "retaken";
     const gives = outcome === "expired" || outcome === "cancelled" || place.state === "paid";
     const { quantity, holder, limit } = place;
     const back = quantity * (gives - takes);
-    const told = isDecided ? back : number(leaf.units);
+    const told = isDecided ? back : leaf.units;
     this.expect("units", told === back, () => `${name} gave back ${told} and not ${back} units`);
     const mayCome = this.closedAt ? 0 : this.held;
     this.expect("sold_out", outcome !== "sold_out" || quantity > this.free + mayCome, () => `${this.free} were free`);
@@ -220,11 +257,12 @@ export class Replay {
   #act(leaf) {
     if ("terms" in leaf) {
       const { version } = leaf.terms;
-      if (!this.terms.has(number(version))) this.terms.set(version, leaf.terms);
+      if (!this.terms.has(version)) this.terms.set(version, leaf.terms);
       const isKnown = written(this.terms.get(version)) === written(leaf.terms);
       this.expect("terms", isKnown, () => `version ${version} of the terms has changed`);
     }
-    if (text(leaf.act) === "pause") this.isPaused = true;
+    if (leaf.act === "change" && this.closedAt) this.#isChanged = true; // perhaps its end: the sale may go on
+    if (leaf.act === "pause") this.isPaused = true;
     if (leaf.act === "resume") this.isPaused = false;
   }
 
@@ -232,8 +270,10 @@ export class Replay {
   finish(nowUs) {
     const passed = [...this.places].filter(([, each]) => each.state === "waits" && !each.mayBeLate && this.#isPassed(each));
     this.expect("order", !passed.length, () => `${passed.length} were passed over, the first ${passed[0][0]}`);
-    if (!this.closedAt || nowUs - this.closedAt <= ANSWER_US) return;
-    const waits = [...this.places].filter(([, each]) => each.state === "waits" && !each.mayBeLate);
-    this.expect("answered", !waits.length, () => `${waits.length} had no answer, the first ${waits[0][0]}`);
+    this.expect("format", this.at <= nowUs + SKEW_US, () => "the last leaf is of a time to come");
+    this.expect("admitted", !this.#tooLate || this.#isChanged, () => `${this.#tooLate} came after the end of the sale`);
+    this.isJudged = this.closedAt > 0 && nowUs - this.closedAt > ANSWER_US;
+    const waits = [...this.places].filter(([, each]) => each.state === "waits" && !each.mayBeLost);
+    this.expect("answered", !(this.isJudged && waits.length), () => `${waits.length} had no answer, the first ${waits[0][0]}`);
   }
 }

@@ -76,7 +76,7 @@ async function begin({ slug, kept, nowUs }) {
     tell(draws ? charts() : {});
   }
   reading.finish(nowUs);
-  tell({ ...charts(), returns: await lastReturns(), isDone: true, checkpoint: reading.checkpoint });
+  tell({ ...charts(), returns: await lastReturns(), isDone: true, isJudged: reading.replay.isJudged, checkpoint: reading.checkpoint });
 }
 
 async function showSecond(index) {
