@@ -14,8 +14,7 @@ from django.contrib.staticfiles import finders
 from django.core.exceptions import SuspiciousFileOperation
 from django.templatetags.static import static
 from django.urls import reverse
-from django.utils import formats
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import get_language, gettext, ngettext
 
 from inventory.line.admission import MAX_ENDED_REQUESTS
 from shop.pictures.keeping import FOLDER, is_kept
@@ -24,19 +23,28 @@ from shop.sales.currencies import in_minor_units
 if TYPE_CHECKING:
     from shop.sales.catalogue import SaleCard
 
-SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "CNY": "¥", "JPY": "¥"}
+SYMBOLS = {"EUR": "€", "USD": "$", "GBP": "£", "CNY": "CN¥", "JPY": "¥"}
+# Yen and yuan share a sign, and a reader of either language takes it for the one they know.
+SYMBOLS_IN_CHINESE = {**SYMBOLS, "CNY": "¥", "JPY": "JP¥"}
 # Up to here the exact count is shown; above it moves too fast for an exact number to be true when it is read.
 EXACT_UP_TO = 20
 BANDS = (10_000, 5_000, 2_000, 1_000, 500, 200, 100, 50, 20)
 
 
 def money(amount: Decimal, *, currency: str) -> str:
-    """Return an amount as a buyer reads it, e.g. €1,234.50, ¥1,500, 2.500 KWD."""
-    exact = in_minor_units(Decimal(amount), currency=currency)
-    decimals = -int(exact.as_tuple().exponent)
-    number = formats.number_format(exact, decimal_pos=decimals, use_l10n=True, force_grouping=True)
-    symbol = SYMBOLS.get(currency)
+    """Return an amount as a buyer reads it, e.g. €1,234.50, 2.500 KWD; ¥1,500 is yen in English, yuan in Chinese."""
+    number = grouped(in_minor_units(Decimal(amount), currency=currency))
+    symbols = SYMBOLS_IN_CHINESE if (get_language() or "").startswith("zh") else SYMBOLS
+    symbol = symbols.get(currency)
     return f"{symbol}{number}" if symbol else f"{number} {currency}"
+
+
+def grouped(number: Decimal | int) -> str:
+    """Return a number as both languages write it, e.g. 1,234.50; Django's format of Chinese has no groups.
+
+    The scripts' toLocaleString() writes the same.
+    """
+    return f"{number:,f}" if isinstance(number, Decimal) else f"{number:,}"
 
 
 def duration(seconds: int) -> str:
@@ -144,7 +152,7 @@ class SaleFace:
         if left <= EXACT_UP_TO:
             return ngettext("%(n)d left", "%(n)d left", left) % {"n": left}
         band = next(band for band in BANDS if left > band)
-        return gettext("more than %(n)s left") % {"n": formats.number_format(band, force_grouping=True)}
+        return gettext("more than %(n)s left") % {"n": grouped(band)}
 
     @property
     def is_scarce(self) -> bool:

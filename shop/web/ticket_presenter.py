@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.utils import formats
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext
 
 from inventory.states import TOO_LATE, WAITING_STATES, Reason, State
 from shop.orders.status import eta_range_seconds, is_out_of_reach
 from shop.orders.ticket_links import qr_code
-from shop.web.sale_presenter import SaleFace, clock, milliseconds, money
+from shop.web.sale_presenter import SaleFace, clock, grouped, milliseconds, money
 
 if TYPE_CHECKING:
     from inventory.line.reading import LineFigures
@@ -91,7 +90,7 @@ class TicketFace:
 
     @property
     def position(self) -> str:
-        return formats.number_format(self.ticket.position, force_grouping=True) if self.ticket.position else ""
+        return grouped(self.ticket.position) if self.ticket.position else ""
 
     @property
     def is_over(self) -> bool:
