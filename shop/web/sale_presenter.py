@@ -14,7 +14,7 @@ from django.contrib.staticfiles import finders
 from django.core.exceptions import SuspiciousFileOperation
 from django.templatetags.static import static
 from django.urls import reverse
-from django.utils.translation import get_language, gettext, ngettext
+from django.utils.translation import get_language, gettext, ngettext, pgettext
 
 from inventory.line.admission import MAX_ENDED_REQUESTS
 from shop.pictures.keeping import FOLDER, is_kept
@@ -55,11 +55,11 @@ def duration(seconds: int) -> str:
 
 
 def clock(left: timedelta) -> str:
-    """Return the time left as 4:05, 1:04:05 or 2d 01:04:05; countdown.js writes the same form."""
+    """Return the time left as 4:05, 1:04:05 or 2d 01:04:05 (2天 in Chinese); countdown.js writes the same form."""
     total = max(0, int(left.total_seconds()))
     days, hours, minutes, seconds = total // 86_400, total // 3600 % 24, total // 60 % 60, total % 60
     if days:
-        return f"{days}d {hours:02}:{minutes:02}:{seconds:02}"
+        return f"{days}{pgettext('days left', 'd')} {hours:02}:{minutes:02}:{seconds:02}"
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 

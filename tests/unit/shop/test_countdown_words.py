@@ -1,0 +1,27 @@
+"""The time left has the days of its language, and countdown.js writes the same. Needs no server."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import translation
+
+from shop.web.sale_presenter import clock
+
+SCRIPT = Path(__file__).resolve().parents[3] / "shop" / "static" / "shop" / "countdown.js"
+LEFT = timedelta(days=12, hours=1, minutes=1, seconds=5)
+
+
+@pytest.mark.parametrize(("language", "days"), [("en", "d"), ("zh-hans", "天")])
+def test_the_time_left_has_the_days_of_its_language(language: str, days: str) -> None:
+    with translation.override(language):
+        assert clock(LEFT) == f"12{days} 01:01:05"
+        assert clock(LEFT - timedelta(days=12)) == "1:01:05"
+
+
+def test_the_script_has_the_same_words() -> None:
+    (words,) = re.findall(r'startsWith\("zh"\) \? "(.+)" : "(.+)";', SCRIPT.read_text())
+    assert words == ("天", "d")
