@@ -260,7 +260,7 @@ def test_the_page_replays_a_sale(open_sale: MakeSale, visit: OpenVisit, locale: 
     card, one = lively_sale(open_sale), visit(locale=locale, viewport=DESKTOP)
     see_log(one, card, VERDICTS[locale])
     assert set(marks(one).values()) == {"✓", "–"}
-    assert [rule for rule, mark in marks(one).items() if mark == "–"] == ["kept"]
+    assert [rule for rule, mark in marks(one).items() if mark == "–"] == ["kept", "answered"]  # it is not over yet
     expect(one.page.locator("[data-fact=came]")).to_have_text("12")
     expect(one.page.locator("[data-fact=got]")).to_have_text("5")
     expect(one.page.locator("[data-fact=voided]")).to_have_text("0")
