@@ -59,7 +59,7 @@ def clock(left: timedelta) -> str:
     total = max(0, int(left.total_seconds()))
     days, hours, minutes, seconds = total // 86_400, total // 3600 % 24, total // 60 % 60, total % 60
     if days:
-        return f"{days}{pgettext('days left', 'd')} {hours:02}:{minutes:02}:{seconds:02}"
+        return f"{days}{pgettext('days', 'd')} {hours:02}:{minutes:02}:{seconds:02}"
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
