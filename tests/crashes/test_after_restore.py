@@ -45,6 +45,7 @@ from tests.support.crashes.restored_shop import (
     states_of,
 )
 from tests.support.crashes.worker_shop import OwnStores, own_stores
+from tests.support.servers.least_rights import addresses, forget_refusals, make_users, refused_by_redis
 from tests.support.servers.stores import ROOT
 from tests.support.shopkeeping import assert_books_balance, audit_of, make_sale, put_away, shop_of
 
@@ -281,3 +282,16 @@ def pay_all_at_once(card: SaleCard, names: list[str]) -> None:
         if place
     ]
     writing.publish_changes(client, card.sku, figures=figures, changed=changed)
+
+
+def test_the_owner_may_ask_redis_as_web_and_needs_no_cache(restored: Restored, stores: OwnStores) -> None:
+    """As docs/restoring.md does it with Compose."""
+    make_users(stores)
+    forget_refusals(stores)
+    web = addresses(stores, "web")["REDIS_URL"]
+    nobody = web.replace(f"//{web.partition('//')[2].partition('@')[0]}@", "//nobody:none@")
+    with shop_of({**restored.environment, "REDIS_URL": web, "CACHE_URL": nobody}):
+        assert look()["losses"]
+        look("--bring-back")
+        assert_all_is_right(restored)
+    assert refused_by_redis(stores) == []

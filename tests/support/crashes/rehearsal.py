@@ -21,7 +21,11 @@ from workers.embedded.binaries import postgres_folder
 from workers.embedded.places import PASS
 from workers.embedded.postgres import start_postgres
 
-DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "restoring.md").read_text()
+# Without what is told to containers.
+DOCUMENT = re.sub(
+    r"\n## With Compose\n.*?(?=\n## )", "", (Path(__file__).resolve().parents[3] / "docs" / "restoring.md").read_text(),
+    flags=re.DOTALL,
+)  # fmt: skip
 PLAYED = ("systemctl ", "pg_ctlcluster ")
 
 
