@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from loadtest.checker.buyer_record import ToldPlace
+from loadtest.checker.buyer_record import AskedWish, ToldPlace
 from loadtest.checker.case import Case, Fault
 from loadtest.record.expectations import EXPECTATIONS
 from loadtest.record.history import OK, STOPPED, UNENDED, UNKNOWN, History, Operation
-from loadtest.users.contract import OK_STATUS, is_foreseen, is_no_answer
+from loadtest.users.contract import MAX_TRIES, OK_STATUS, is_come_again, is_foreseen, is_no_answer
 
 
 def inconclusive(case: Case) -> Iterator[Fault]:
@@ -77,8 +77,41 @@ def unexpected(case: Case) -> Iterator[Fault]:
     for answer, count in unforeseen_answers(case.record.operations).items():
         yield Fault(f"{count} × {answer}", count)
     for wish in case.record.wishes:
-        if all(ask.outcome == UNKNOWN for ask in wish.asks) and not _was_cut_short(wish.asks[-1]):
+        if all(map(_leaves_open, wish.asks)) and not _was_cut_short(wish.asks[-1]) and not _was_hasty(wish):
             yield Fault(f"key {wish.key} of buyer {wish.buyer} never got a definite answer")
+
+
+def _leaves_open(ask: Operation) -> bool:
+    """Say whether this answer is none: nothing came, or only that the buyer may come again."""
+    return ask.outcome == UNKNOWN or is_come_again(ask)
+
+
+def _was_hasty(wish: AskedWish) -> bool:
+    """Say whether its buyer was told to wait, and did not: a bot that is kept away so is no fault of the shop."""
+    return bool(wish.last_no) and any(ask.click == "hasty" for ask in wish.asks)
+
+
+def never_let_in(joins: Iterable[Operation]) -> Iterator[Fault]:
+    """Every buyer who came was given a token: without one nobody can ask, so no wish of theirs is on record."""
+    visits: dict[str, list[Operation]] = defaultdict(list)
+    for join in joins:
+        visits[join.key].append(join)
+    unnamed = visits.pop("", [])
+    shut_out = sum(not any(join.outcome == OK or _was_cut_short(join) for join in visit) for visit in visits.values())
+    # A record from before joins named their visit: each buyer who got in may have failed up to seven times before.
+    got_in = sum(join.outcome == OK or _was_cut_short(join) for join in unnamed)
+    shut_out += max(0, len(unnamed) - MAX_TRIES * got_in) // MAX_TRIES
+    if shut_out:
+        yield Fault(f"{shut_out} buyers asked for a token again and again, and never got one", shut_out)
+
+
+def never_came(history: History, *, visits: int, files: int) -> Iterator[Fault]:
+    """Everybody who was planned came; where a record is missing, nobody can say who did."""
+    if history.cut_off or history.files < files:
+        return
+    came = {operation.key for operation in history.operations if operation.kind == "join" and operation.key}
+    if len(came) < visits:
+        yield Fault(f"{visits - len(came)} of {visits} planned buyers never came", visits - len(came))
 
 
 def _was_cut_short(ask: Operation) -> bool:

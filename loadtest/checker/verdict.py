@@ -15,7 +15,14 @@ from loadtest.checker import latency
 from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.checker.case import Case, Fault
 from loadtest.checker.load_generator import OwnLoad, load_generator, read_load
-from loadtest.checker.run_checks import no_repeats, no_standby, record_gaps, unforeseen_answers
+from loadtest.checker.run_checks import (
+    never_came,
+    never_let_in,
+    no_repeats,
+    no_standby,
+    record_gaps,
+    unforeseen_answers,
+)
 from loadtest.checker.stock_checks import CHECKS, faults_of
 from loadtest.record.expectations import RunFacts, read_run
 from loadtest.record.files import write_whole
@@ -189,6 +196,10 @@ def _judge_whole(history: History, *, cases: list[Case], checks: dict[str, Check
         checks["record cut off"].add(fault)
     for answer, count in unforeseen_answers(o for o in history.operations if not o.sale).items():
         checks["unforeseen answer"].add(Fault(f"{count} × {answer}", count))
+    for fault in never_let_in(o for o in history.operations if o.kind == "join"):
+        checks["unforeseen answer"].add(fault)
+    for fault in never_came(history, visits=facts.visits, files=facts.files):
+        checks["inconclusive"].add(fault)
     for fault in no_repeats([ask for case in cases for ask in case.record.asks], expects=facts.expects):
         checks["inconclusive"].add(fault)
     for fault in no_standby((one for case in cases for one in case.record.places.values()), expects=facts.expects):

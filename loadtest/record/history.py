@@ -65,9 +65,10 @@ class Operation:
     code: str = ""
     buyer: str = ""
     sale: str = ""
-    key: str = ""
+    key: str = ""  # of an ask, the wish's; of a join, the visit
     quantity: int = 0
-    # Of an ask: first, double (alongside the first), again (after its answer), standby (after a no), retry (no answer).
+    # Of an ask: first, double (alongside the first), again (after its answer), standby (after a no), retry (no answer,
+    # or told to come again), hasty (the same without the pause that was asked for).
     click: str = ""
     request_id: str = ""
     seq: int = 0

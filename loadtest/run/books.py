@@ -36,6 +36,7 @@ class ClosingBooks:
     expects: frozenset[str]
     sales: dict[str, dict[str, Any]] = field(default_factory=dict)
     is_own_folder: bool = False  # alongside those of other runs
+    visits: int = 0  # how many buyers are to come
 
 
 def open_books(api: ShopApi, *, wanted: Wanted, is_one_of_many: bool, name: str) -> ClosingBooks:
@@ -66,7 +67,7 @@ def close_books(books: ClosingBooks, *, files: int) -> int:
     for slug, book in books.sales.items():
         if book["before"] is not None:
             book["after"] = _audit_at_rest(books.api, slug)
-    write_run(books.folder, expects=books.expects, files=files)
+    write_run(books.folder, expects=books.expects, files=files, visits=books.visits)
     write_whole(books.folder / AUDIT_FILE, json.dumps(books.sales, indent=2) + "\n")
     verdict = judge_folder(books.folder)
     print(render(asdict(verdict), colour=sys.stdout.isatty()), flush=True)

@@ -160,6 +160,7 @@ class FloodRun:
             is_one_of_many=self._environment.web_ui is not None,
             name=getattr(self._environment.shape_class, "plan", "closed"),
         )
+        books.visits = arrivals.total if arrivals else wanted.buyers
         return books, arrivals, kinds
 
     def _share_out(self, runner: MasterRunner, *, whole: dict[str, Any]) -> None:

@@ -17,6 +17,9 @@ from loadtest.record.expectations import (
 from loadtest.record.history import FAIL, OK, UNKNOWN, Operation
 from tests.support.runs.hand_made_runs import SECOND, Run
 
+UNANSWERED = {"outcome": UNKNOWN, "status": 0}
+SLOWER = {"outcome": FAIL, "status": 429, "code": "rate_limited"}
+
 
 def one_unit_too_many(run: Run) -> None:
     """The books give four of three units."""
@@ -262,6 +265,19 @@ def never_answered(run: Run) -> None:
     run.add("ask", "b9", outcome=UNKNOWN, status=0, click="first")
 
 
+def always_told_to_come_again(run: Run) -> None:
+    """One wish was only ever told to come again."""
+    for click in ("first", *["retry"] * 7):
+        run.add("ask", "b9", outcome=FAIL, status=429, code="rate_limited", click=click)
+
+
+def never_given_a_token(run: Run) -> None:
+    """Two buyers came and could not ask for anything: they were not answered, or told to come again."""
+    for number, told in enumerate((UNANSWERED, SLOWER)):
+        for _ in range(8):
+            run.add("join", "", key=f"visit-{number}", **told).sale = ""
+
+
 def a_strange_answer_at_the_door(run: Run) -> None:
     """Joining, which belongs to no sale, was answered with something unforeseen."""
     run.operations.append(Operation(kind="join", began_ns=1, ended_ns=2, outcome=UNKNOWN, status=500))
@@ -380,6 +396,8 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (a_server_error, {"unforeseen answer": 1}),
     (a_payment_refused_strangely, {"unforeseen answer": 1}),
     (never_answered, {"unforeseen answer": 1}),
+    (always_told_to_come_again, {"unforeseen answer": 1}),
+    (never_given_a_token, {"unforeseen answer": 2}),
     (a_strange_answer_at_the_door, {"unforeseen answer": 1}),
     (no_audit, {"audit missing": 1}),
     (an_audit_that_leaves_out_a_count, {"audit missing": 1}),

@@ -22,7 +22,7 @@ from loadtest.record.expectations import (
     expectations_from,
     write_run,
 )
-from loadtest.record.history import FAIL, UNKNOWN, History, Operation
+from loadtest.record.history import FAIL, OK, UNKNOWN, History, Operation
 from tests.support.runs.hand_made_faults import (
     FAULTS,
     HOLLOW,
@@ -63,6 +63,69 @@ def test_what_a_proxy_says_for_no_answer_is_cleared_up_by_asking_again(status: i
     never = Run()
     never.add("ask", "b9", outcome=UNKNOWN, status=status, click="first")
     assert never.details("unforeseen answer") == ["thing: key key-b9 of buyer b9 never got a definite answer"]
+
+
+@pytest.mark.parametrize(("status", "code"), [(425, "sale_not_open"), (429, "rate_limited"), (503, "unavailable")])
+@pytest.mark.parametrize(
+    ("retry", "ends", "faults"),
+    [("retry", "", 1), ("retry", "sold_out", 0), ("hasty", "sold_out", 0)],
+    ids=["never answered", "answered at last", "a bot, answered at last"],
+)
+def test_who_is_told_to_come_again_must_be_answered_at_last(
+    status: int, code: str, retry: str, ends: str, faults: int
+) -> None:
+    run, outcome = Run(), UNKNOWN if status == 503 else FAIL
+    for click in ("first", *[retry] * 6):
+        run.add("ask", "b9", outcome=outcome, status=status, code=code, click=click)
+    if ends:
+        run.add("ask", "b9", outcome=FAIL, status=409, code=ends, click=retry)
+    assert run.faults() == ({"unforeseen answer": faults} if faults else {})
+
+
+@pytest.mark.parametrize(("status", "outcome", "faults"), [(429, FAIL, 0), (503, UNKNOWN, 1), (0, UNKNOWN, 1)])
+def test_a_bot_that_does_not_wait_may_be_kept_away_but_not_left_without_an_answer(
+    status: int, outcome: str, faults: int
+) -> None:
+    run = Run()
+    for click in ("first", *["hasty"] * 7):
+        code = {429: "rate_limited", 503: "unavailable"}.get(status, "")
+        run.add("ask", "b9", outcome=outcome, status=status, code=code, click=click)
+    assert run.faults() == ({"unforeseen answer": faults} if faults else {})
+
+
+def test_who_gets_a_token_at_last_or_is_killed_before_was_not_kept_out() -> None:
+    run = Run()
+    for _ in range(7):
+        run.add("join", "", key="visit-1", outcome=UNKNOWN).sale = ""
+    last = run.add("join", "", key="visit-1", outcome=OK, status=201)
+    last.sale = ""
+    assert run.faults() == {}
+    last.outcome, last.status, last.code = UNKNOWN, 0, "unended"
+    assert run.faults() == {}
+    last.code = ""
+    assert run.details("unforeseen answer") == ["1 buyers asked for a token again and again, and never got one"]
+
+
+def test_of_a_record_whose_joins_name_no_visit_as_many_are_counted_as_must_have_been_kept_out() -> None:
+    run = Run()
+    for tried in range(3 * 8):
+        run.add("join", "", outcome=UNKNOWN).sale = ""
+        assert run.faults() == ({"unforeseen answer": (tried + 1) // 8} if tried >= 7 else {})
+    run.add("join", "", outcome=OK, status=201).sale = ""
+    assert run.faults() == {"unforeseen answer": 2}  # seven of these may have been the same buyer's
+
+
+@pytest.mark.parametrize(("visits", "missing"), [(0, 0), (2, 0), (3, 1), (9, 7)])
+def test_who_was_planned_and_never_came_makes_a_run_inconclusive(visits: int, missing: int) -> None:
+    run = Run()
+    for number in (0, 0, 1):
+        run.add("join", "", key=f"visit-{number}", outcome=OK, status=201).sale = ""
+    run.facts = RunFacts(visits=visits)
+    assert run.faults() == ({"inconclusive": missing} if missing else {})
+    if missing:
+        assert run.details("inconclusive") == [f"{missing} of {visits} planned buyers never came"]
+        run.cut_off.append("history-of-one.jsonl")  # its process was killed: that is said once
+        assert run.faults() == {"record cut off": 1}
 
 
 def test_a_late_payment_may_get_its_unit_again() -> None:
