@@ -25,10 +25,10 @@ from loadtest.plan.population import AUTO_MIX, MIXES
 from loadtest.plan.shapes import PLANS, arrivals_of
 from loadtest.record.facts import COMMAND_VARIABLE, command_line
 from loadtest.record.history import new_run_folder, runs_folder
+from loadtest.record.log_sentences import LOGS_FILE
 from loadtest.report import write_report
 from loadtest.report.index import write_index
 from loadtest.run.progress import ProgressLine
-from loadtest.run.public_logs import LOGS_FILE
 from loadtest.shop_api import ShopApi, ShopError, check_host
 from loadtest.users.crowd import clear_progress
 

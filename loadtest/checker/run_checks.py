@@ -11,6 +11,7 @@ from loadtest.checker.buyer_record import AskedWish, ToldPlace
 from loadtest.checker.case import Case, Fault
 from loadtest.record.expectations import EXPECTATIONS
 from loadtest.record.history import OK, STOPPED, UNENDED, UNKNOWN, History, Operation
+from loadtest.record.log_sentences import is_in_order
 from loadtest.users.contract import MAX_TRIES, OK_STATUS, is_come_again, is_foreseen, is_no_answer
 
 
@@ -125,6 +126,13 @@ def record_gaps(history: History, *, files: int) -> Iterator[Fault]:
         yield Fault(f"{name} ends too early")
     if history.files < max(files, 1):
         yield Fault(f"{history.files} of {files} records are here" if files else "there is no record")
+
+
+def public_log(sentences: list[str], *, logs: int) -> Iterator[Fault]:
+    """The public log of every sale holds by every rule, as a stranger reads it; or the shop has no logs."""
+    yield from (Fault(text) for text in sentences if not is_in_order(text))
+    if len(sentences) < logs:
+        yield Fault(f"{len(sentences)} of {logs} public logs were read", logs - len(sentences))
 
 
 def unforeseen_answers(operations: Iterable[Operation]) -> dict[str, int]:

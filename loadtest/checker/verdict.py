@@ -20,6 +20,7 @@ from loadtest.checker.run_checks import (
     never_let_in,
     no_repeats,
     no_standby,
+    public_log,
     record_gaps,
     unforeseen_answers,
 )
@@ -27,6 +28,7 @@ from loadtest.checker.stock_checks import CHECKS, faults_of
 from loadtest.record.expectations import RunFacts, read_run
 from loadtest.record.files import write_whole
 from loadtest.record.history import UNENDED, UNKNOWN, History, read_history
+from loadtest.record.log_sentences import read_sentences
 
 AUDIT_FILE, VERDICT_FILE = "audit.json", "verdict.json"
 DETAILS_KEPT = 5
@@ -103,15 +105,21 @@ def judge(
     *,
     facts: RunFacts = SHOP_RUN,
     load: OwnLoad | None = None,
+    logs: list[str] | None = None,
 ) -> Verdict:
     """Judge a run: `books` has for each sale its sku, its limit and the shop's audit before and after.
 
-    `load`: how busy the load generator itself was, where that was measured.
+    `load`: how busy the load generator itself was, where that was measured. `logs`: what the independent verifier said
+    of the public logs; None for a run that did not look at them.
     """
     cases = [_case(slug, book, history=history, facts=facts) for slug, book in books.items()]
     checks = {name: CheckResult(name, _meaning(check)) for name, check in CHECKS.items()}
     checks["record cut off"] = CheckResult("record cut off", _meaning(record_gaps))
     rows = [_judge_sale(case, checks=checks) for case in cases]
+    if logs is not None or facts.logs:
+        checks["public log"] = CheckResult("public log", _meaning(public_log))
+        for fault in public_log(logs or [], logs=facts.logs):
+            checks["public log"].add(fault)
     _judge_whole(history, cases=cases, checks=checks, facts=facts)
     if load is not None:
         checks["load generator"] = CheckResult("load generator", _meaning(load_generator))
@@ -221,6 +229,7 @@ def judge_folder(
     """Judge the record and the audits kept in a folder, or what is given instead; write verdict.json alongside them."""
     books = json.loads((folder / AUDIT_FILE).read_text()) if books is None else books
     history = history or read_history(folder)
-    verdict = judge(history, books, facts=facts or read_run(folder), load=read_load(folder))
+    facts = facts or read_run(folder)
+    verdict = judge(history, books, facts=facts, load=read_load(folder), logs=read_sentences(folder))
     write_whole(folder / VERDICT_FILE, as_json(verdict))
     return verdict

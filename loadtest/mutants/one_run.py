@@ -18,7 +18,7 @@ from typing import Any
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.mutants.watching import RunSpoiled
 from loadtest.record.expectations import FULL_SET, OF_SHORT_LINES
-from loadtest.run.public_logs import HOLDS, LOGS_FILE
+from loadtest.record.log_sentences import HOLDS, LOGS_FILE
 from workers.embedded.child_process import ChildProcess, adopt_orphans
 from workers.embedded.stores import start_both
 

@@ -55,6 +55,7 @@ class RunFacts:
 
     expects: frozenset[str] = FULL_SET
     files: int = 0  # how many processes kept a record; 0: not known
+    logs: int = 0  # of how many public logs something must be said; 0: not known
     visits: int = 0  # how many buyers were to come; 0: not known
     wall_error_ms: float | None = None  # how far the machines' times of day may differ; None: not known
 
@@ -65,6 +66,7 @@ def read_run(folder: Path) -> RunFacts:
     return RunFacts(
         expects=expectations_from(kept["expects"]) if "expects" in kept else FULL_SET,
         files=int(kept.get("files", 0)),
+        logs=int(kept.get("logs", 0)),
         visits=int(kept.get("visits", 0)),
         wall_error_ms=kept.get("wall_error_ms"),
     )

@@ -19,7 +19,8 @@ from loadtest.plan.options import Wanted
 from loadtest.record.expectations import write_run
 from loadtest.record.files import write_whole
 from loadtest.record.history import history_files, is_complete, new_run_folder, runs_folder
-from loadtest.run.public_logs import LOGS_FILE, check_log
+from loadtest.record.log_sentences import write_sentences
+from loadtest.run.public_logs import check_log
 from loadtest.shop_api import ShopApi, ShopError
 
 RECORD_PATIENCE_SECONDS = 90.0
@@ -67,16 +68,21 @@ def close_books(books: ClosingBooks, *, files: int) -> int:
     for slug, book in books.sales.items():
         if book["before"] is not None:
             book["after"] = _audit_at_rest(books.api, slug)
-    write_run(books.folder, expects=books.expects, files=files, visits=books.visits)
+    sentences = [_sentence_on_log(books, slug) for slug in books.sales]
+    write_sentences(books.folder, sentences)
+    write_run(books.folder, expects=books.expects, files=files, visits=books.visits, logs=len(sentences))
     write_whole(books.folder / AUDIT_FILE, json.dumps(books.sales, indent=2) + "\n")
     verdict = judge_folder(books.folder)
     print(render(asdict(verdict), colour=sys.stdout.isatty()), flush=True)
     if stages := write_stages(books.folder):
         print("", stages_table(stages), sep="\n", flush=True)
-    logs = [check_log(books.api, slug, audit=book["after"], folder=books.folder) for slug, book in books.sales.items()]
-    write_whole(books.folder / LOGS_FILE, "".join(f"{text}\n" for _, text in logs))
-    print("", *(text for _, text in logs), sep="\n", flush=True)
-    return 0 if verdict.ok and all(is_sound for is_sound, _ in logs) else 1
+    print("", *sentences, sep="\n", flush=True)
+    return 0 if verdict.ok else 1
+
+
+def _sentence_on_log(books: ClosingBooks, slug: str) -> str:
+    _, text = check_log(books.api, slug, audit=books.sales[slug]["after"], folder=books.folder)
+    return text
 
 
 def _wait_for_record(folder: Path, *, files: int) -> None:

@@ -8,12 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from loadtest.record.log_sentences import CHECKED, HOLDS, NO_LOG
 from loadtest.record.tickets import read_tickets
 from loadtest.shop_api import NotThere, ShopApi, ShopError
 from loadtest.verify.verify_sale import Verifier
 
-LOGS_FILE = "public_logs.txt"
-HOLDS = "every rule holds."
 # The notary publishes within a second; a machine that was just flooded may take longer.
 PATIENCE_SECONDS = 60.0
 TICK_SECONDS = 0.5
@@ -29,7 +28,7 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
     try:
         verifier.read_keys()
     except NotThere:
-        return True, f"{slug} has no public log."
+        return True, f"{slug} {NO_LOG}"
     except (ShopError, ValueError, KeyError, TypeError) as error:
         return False, f"The keys of the public log of {slug} cannot be read: {error}"
     decided = int((audit or {}).get("counts", {}).get("decided") or 0)
@@ -53,7 +52,7 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
     read = f"{verifier.replay.size:,} leaves, {len(verifier.replay.places):,} places, {tickets:,} tickets"
     if faults:
         return False, f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
-    return True, f"An independent script has checked the public log of {slug}: {read}, {HOLDS}"
+    return True, f"{CHECKED}{slug}: {read}, {HOLDS}"
 
 
 def _read_on(verifier: Verifier) -> bool:

@@ -283,6 +283,21 @@ def a_strange_answer_at_the_door(run: Run) -> None:
     run.operations.append(Operation(kind="join", began_ns=1, ended_ns=2, outcome=UNKNOWN, status=500))
 
 
+def a_log_that_does_not_hold(run: Run) -> None:
+    """The independent verifier found the public log broken."""
+    run.logs = ["The public log of drop (9 leaves) does not hold: order: leaf 8"]
+
+
+def a_log_that_is_missing(run: Run) -> None:
+    """The shop publishes keys for logs, and no log of this sale."""
+    run.logs = ["drop has no public log, and the shop publishes keys for logs: does its notary run?"]
+
+
+def a_log_that_nobody_read(run: Run) -> None:
+    """The run was to look at the log of its sale, and nothing is said of it."""
+    run.facts, run.logs = replace(run.facts, logs=1), []
+
+
 def no_audit(run: Run) -> None:
     """The shop's books were not opened."""
     run.book["after"] = None
@@ -399,6 +414,9 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (always_told_to_come_again, {"unforeseen answer": 1}),
     (never_given_a_token, {"unforeseen answer": 2}),
     (a_strange_answer_at_the_door, {"unforeseen answer": 1}),
+    (a_log_that_does_not_hold, {"public log": 1}),
+    (a_log_that_is_missing, {"public log": 1}),
+    (a_log_that_nobody_read, {"public log": 1}),
     (no_audit, {"audit missing": 1}),
     (an_audit_that_leaves_out_a_count, {"audit missing": 1}),
     (an_invariant_broken, {"audit broken": 1}),

@@ -11,6 +11,7 @@ from typing import Any
 from loadtest.checker.verdict import AUDIT_FILE, Verdict, judge
 from loadtest.record.expectations import RunFacts
 from loadtest.record.history import FAIL, FILE_PREFIX, OK, UNKNOWN, History, Operation, encode
+from loadtest.record.log_sentences import HOLDS
 
 MS, SECOND = 1_000_000, 1_000_000_000
 SALE = "drop"
@@ -33,6 +34,7 @@ class Run:
         }
         self.cut_off: list[str] = []
         self.facts = RunFacts()
+        self.logs = [f"An independent script has checked the public log of {SALE}: {HOLDS}"]
         self._play()
 
     def _play(self) -> None:
@@ -124,7 +126,9 @@ class Run:
 
     def judge(self) -> Verdict:
         """Judge the run as it is now."""
-        return judge(History(self.operations, self.cut_off, files=1), {SALE: self.book}, facts=self.facts)
+        return judge(
+            History(self.operations, self.cut_off, files=1), {SALE: self.book}, facts=self.facts, logs=self.logs
+        )
 
     def faults(self) -> dict[str, int]:
         """Return what was found, by the name of the check."""

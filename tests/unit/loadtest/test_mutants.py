@@ -22,7 +22,7 @@ from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
 from loadtest.mutants.layers import Function, MutantUnmade, Script, Text, instead
 from loadtest.mutants.one_run import log_faults
 from loadtest.mutants.results import Outcome, green_in_a_row, report_of
-from loadtest.run.public_logs import HOLDS, LOGS_FILE
+from loadtest.record.log_sentences import HOLDS, LOGS_FILE
 from tests.rules.sources import ROOT
 from tests.unit.shop.test_settings import SAFE
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from loadtest.checker.__main__ import main
+from loadtest.checker.verdict import VERDICT_FILE
+from loadtest.record.expectations import FULL_SET
+from loadtest.record.log_sentences import HOLDS, LOGS_FILE, NO_LOG
 from loadtest.record.tickets import FILE_PREFIX, TicketWriter, clear_tickets, read_tickets
-from loadtest.run import public_logs
+from loadtest.report import write_report
+from loadtest.report.words import BAD, sentence_of
+from loadtest.run import books, public_logs
 from loadtest.run.public_logs import check_log
 from loadtest.shop_api import NotThere, ShopApi
 from loadtest.verify.__main__ import all_tickets, recorded
 from loadtest.verify.signed_log import SLUG, SignedLog, write
 from loadtest.verify.tamperings import Leaves, drop_place, replace_winner
+from tests.support.runs.hand_made_runs import SALE, Run, write_machine
 
 
 class Shop:
@@ -73,7 +81,35 @@ def test_a_log_that_lacks_anything_is_named(
     places = sum(leaf["kind"] == "admitted" for leaf in recorded())
     books = {"counts": {"decided": places + lost}}
     is_sound, text = check_log(cast("ShopApi", shop), SLUG, audit=books, folder=tmp_path)
-    assert (is_sound, text.endswith(public_logs.HOLDS)) == (is_whole, is_whole), text
+    assert (is_sound, text.endswith(HOLDS)) == (is_whole, is_whole), text
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (f"An independent script has checked the public log of drop: {HOLDS}", 0),
+        (f"drop {NO_LOG}", 0),
+        ("The public log of drop (9 leaves) does not hold: order: leaf 8", 1),
+        (f"The keys of the public log of drop cannot be read: the shop says that {HOLDS}", 1),
+        (f"The public log of drop cannot be read: drop {NO_LOG}", 1),
+    ],
+    ids=["it holds", "a shop without logs", "it does not hold", "a shop's own words", "another shop's words"],
+)
+def test_what_is_said_of_the_log_is_in_the_verdict_and_stays_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int
+) -> None:
+    run = Run()
+    write_machine(tmp_path, "here", run.operations, clock="here")
+    # What check_log returns alongside its sentence is not what decides: the file is.
+    monkeypatch.setattr(books, "check_log", lambda *_, **__: (True, said))
+    closing = books.ClosingBooks(cast("ShopApi", None), tmp_path, FULL_SET, {SALE: {**run.book, "before": None}})
+    assert books.close_books(closing, files=1) == code
+    page = write_report(tmp_path).read_text()
+    assert (sentence_of(json.loads((tmp_path / VERDICT_FILE).read_text())).state == BAD) is bool(code)
+    assert (said in page, "each once" in page) == (bool(code), not code)
+    assert main([str(tmp_path)]) == code  # judged again
+    (tmp_path / LOGS_FILE).unlink()
+    assert main([str(tmp_path)]) == 1  # the run says that there was a sentence
 
 
 def test_one_who_was_put_back_in_line_is_not_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
