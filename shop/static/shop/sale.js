@@ -1,6 +1,8 @@
 // Keeps the sale page true while it is open: looks again now and then and puts in what changed.
 // Never touches a form that somebody is using, never looks while the tab is hidden. Loaded by the sale page.
 
+import { forget, fresh } from "./fresh.js";
+
 const OPEN_MS = 5_000;
 const SCHEDULED_MS = 15_000;
 const NEAR_MS = 600_000; // so long before it opens, a sale is looked at as often as one that is open
@@ -8,7 +10,6 @@ const SOON_MS = 600;
 const SLOWEST_MS = 60_000;
 let sale = document.querySelector("[data-sale]");
 let shown = new Map(parts(document).map((part) => [part.dataset.live, part.innerHTML]));
-let tag = "";
 let timer = 0;
 let failures = 0;
 let chosen; // how many units, kept here because a paused sale has no form
@@ -35,12 +36,12 @@ function again(ms) {
   timer = setTimeout(look, ms * (0.8 + Math.random() * 0.4));
 }
 
-function put(fresh) {
+function put(found) {
   const before = sale.dataset.state;
-  const state = fresh.dataset.state;
+  const state = found.dataset.state;
   // What the countdown says when it opens the sale itself.
   const opens = before === "scheduled" && state === "open" && sale.querySelector("[data-announced]").textContent.trim();
-  for (const part of parts(fresh)) {
+  for (const part of parts(found)) {
     const name = part.dataset.live;
     const here = sale.querySelector(`[data-live="${name}"]`);
     if (!here || (shown.get(name) === part.innerHTML && state === before)) continue;
@@ -61,15 +62,9 @@ function put(fresh) {
 async function look() {
   if (document.hidden) return;
   try {
-    const response = await fetch(location.pathname, { cache: "no-cache", signal: AbortSignal.timeout(8000) });
-    if (!response.ok) throw new Error(response.status);
+    const found = await fresh("[data-sale]");
     failures = 0;
-    const name = response.headers.get("ETag");
-    if (!name || name !== tag) {
-      tag = name ?? "";
-      const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-sale]");
-      if (fresh) put(fresh);
-    }
+    if (found) put(found);
   } catch {
     failures += 1;
   }
@@ -87,7 +82,7 @@ function pause() {
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : again(SOON_MS)));
 // The countdown opened it; whether the shop did too, the next look says, even if its page is the one seen before.
 document.addEventListener("opened-by-the-clock", () => {
-  tag = "";
+  forget();
   again(OPEN_MS);
 });
 // A refused press brought a page of its own.
@@ -96,7 +91,7 @@ document.addEventListener("parts-replaced", () => {
   chosen = selectIn(sale)?.value ?? chosen;
   sale = document.querySelector("[data-sale]");
   shown = new Map(parts(sale).map((part) => [part.dataset.live, part.innerHTML]));
-  tag = "";
+  forget();
 });
 // Another language: the form that it goes along with may be gone by now.
 document.addEventListener("click", (event) => {
