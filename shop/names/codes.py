@@ -67,7 +67,7 @@ INVARIANTS = (
     _("decided in the order of the line"),
     _("nobody was told sold out while a unit was free for them"),
     _("a hold ends once, and gives back what it held"),
-    _("no hold outlives its time"),
+    _("no hold outlives its time, and none lapses before it"),
     _("money is kept for goods only, and goods are given for money only"),
     _("every change was allowed, and history leads to where the order stands"),
     _("a request is one order"),
