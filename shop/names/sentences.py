@@ -115,6 +115,7 @@ SENTENCES = (
     _("%(name)s was decided after one that came later and fitted no better"),
     _("%(name)s wanted %(n)s, %(free)s were free"),
     _("%(name)s is still held, %(seconds)s s after its end"),
+    _("%(name)s lapsed %(seconds)s s before its end"),
     _("payment %(reference)s of %(name)s is of %(amount)s, which is not the price"),
     _("payment %(reference)s of %(name)s is due back for %(seconds)s s"),
     _("payment %(reference)s of %(name)s is pending for %(days)s days at %(provider)s"),
