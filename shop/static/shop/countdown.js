@@ -1,7 +1,6 @@
 // Counts on the server's clock, never on the device's: ticks every [data-until], and says when its moment has come.
 
 const LANGUAGE = document.documentElement.lang;
-const DAYS = LANGUAGE.startsWith("zh") ? "天" : "d"; // as clock() does
 const SAMPLES = 5;
 const MAX_WAIT_MS = 1500;
 // A kept page has an old moment in it: nothing is counted from it before the server has said what time it is.
@@ -15,7 +14,7 @@ const say = (text) => { document.querySelector("[data-announce]").textContent = 
 function clock(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
   const [d, h, m] = [Math.floor(s / 86400), Math.floor(s / 3600) % 24, Math.floor(s / 60) % 60];
-  if (d) return `${d}${DAYS} ${two(h)}:${two(m)}:${two(s % 60)}`;
+  if (d) return `${d}${LANGUAGE === "en" ? "d" : "天"} ${two(h)}:${two(m)}:${two(s % 60)}`;
   return h ? `${h}:${two(m)}:${two(s % 60)}` : `${m}:${two(s % 60)}`;
 }
 

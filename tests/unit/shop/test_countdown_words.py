@@ -23,5 +23,5 @@ def test_the_time_left_has_the_days_of_its_language(language: str, days: str) ->
 
 
 def test_the_script_has_the_same_words() -> None:
-    (words,) = re.findall(r'startsWith\("zh"\) \? "(.+)" : "(.+)";', SCRIPT.read_text())
-    assert words == ("天", "d")
+    (words,) = re.findall(r'LANGUAGE === "en" \? "(.+)" : "(.+)"}', SCRIPT.read_text())
+    assert words == ("d", "天")
