@@ -12,7 +12,7 @@ from loadtest.checker.case import Case, Fault
 from loadtest.record.expectations import EXPECTATIONS
 from loadtest.record.history import OK, STOPPED, UNENDED, UNKNOWN, History, Operation
 from loadtest.record.log_sentences import is_in_order
-from loadtest.users.contract import MAX_TRIES, OK_STATUS, is_come_again, is_foreseen, is_no_answer
+from loadtest.users.contract import OK_STATUS, is_come_again, is_foreseen, is_no_answer
 
 
 def inconclusive(case: Case) -> Iterator[Fault]:
@@ -96,12 +96,9 @@ def never_let_in(joins: Iterable[Operation]) -> Iterator[Fault]:
     """Every buyer who came was given a token: without one nobody can ask, so no wish of theirs is on record."""
     visits: dict[str, list[Operation]] = defaultdict(list)
     for join in joins:
-        visits[join.key].append(join)
-    unnamed = visits.pop("", [])
+        if join.key:  # older records do not name the visit
+            visits[join.key].append(join)
     shut_out = sum(not any(join.outcome == OK or _was_cut_short(join) for join in visit) for visit in visits.values())
-    # A record from before joins named their visit: each buyer who got in may have failed up to seven times before.
-    got_in = sum(join.outcome == OK or _was_cut_short(join) for join in unnamed)
-    shut_out += max(0, len(unnamed) - MAX_TRIES * got_in) // MAX_TRIES
     if shut_out:
         yield Fault(f"{shut_out} buyers asked for a token again and again, and never got one", shut_out)
 

@@ -68,7 +68,8 @@ def close_books(books: ClosingBooks, *, files: int) -> int:
     for slug, book in books.sales.items():
         if book["before"] is not None:
             book["after"] = _audit_at_rest(books.api, slug)
-    sentences = [_sentence_on_log(books, slug) for slug in books.sales]
+    logs = books.sales.items()
+    sentences = [check_log(books.api, slug, audit=book["after"], folder=books.folder) for slug, book in logs]
     write_sentences(books.folder, sentences)
     write_run(books.folder, expects=books.expects, files=files, visits=books.visits, logs=len(sentences))
     write_whole(books.folder / AUDIT_FILE, json.dumps(books.sales, indent=2) + "\n")
@@ -78,11 +79,6 @@ def close_books(books: ClosingBooks, *, files: int) -> int:
         print("", stages_table(stages), sep="\n", flush=True)
     print("", *sentences, sep="\n", flush=True)
     return 0 if verdict.ok else 1
-
-
-def _sentence_on_log(books: ClosingBooks, slug: str) -> str:
-    _, text = check_log(books.api, slug, audit=books.sales[slug]["after"], folder=books.folder)
-    return text
 
 
 def _wait_for_record(folder: Path, *, files: int) -> None:

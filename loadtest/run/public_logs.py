@@ -18,8 +18,8 @@ PATIENCE_SECONDS = 60.0
 TICK_SECONDS = 0.5
 
 
-def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: Path) -> tuple[bool, str]:
-    """Return whether the log of a sale that is at rest holds by every rule, and a sentence about it.
+def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: Path) -> str:
+    """Return a sentence on the log of a sale that is at rest; is_in_order says whether it holds by every rule.
 
     audit: of the sale at rest; the log is waited for until it has as many decisions. folder: where the run kept its
     tickets. A shop that publishes no keys has no logs, and passes.
@@ -28,9 +28,9 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
     try:
         verifier.read_keys()
     except NotThere:
-        return True, f"{slug} {NO_LOG}"
+        return f"{slug} {NO_LOG}"
     except (ShopError, ValueError, KeyError, TypeError) as error:
-        return False, f"The keys of the public log of {slug} cannot be read: {error}"
+        return f"The keys of the public log of {slug} cannot be read: {error}"
     decided = int((audit or {}).get("counts", {}).get("decided") or 0)
     deadline, tickets = time.monotonic() + PATIENCE_SECONDS, 0
     try:
@@ -42,17 +42,17 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
             time.sleep(TICK_SECONDS)
             is_begun = _read_on(verifier)
     except (ShopError, ValueError, KeyError, TypeError) as error:
-        return False, f"The public log of {slug} cannot be read: {error}"
+        return f"The public log of {slug} cannot be read: {error}"
     if not is_begun:
-        return False, f"{slug} has no public log, and the shop publishes keys for logs: does its notary run?"
+        return f"{slug} has no public log, and the shop publishes keys for logs: does its notary run?"
     verifier.replay.finish(time.time_ns() // 1000)
     faults = [f"{rule}: {found[0]}" for rule, found in verifier.replay.faults.items()]
     if _decided(verifier) < decided:
         faults.append(f"{_decided(verifier):,} of {decided:,} decisions are published")
     read = f"{verifier.replay.size:,} leaves, {len(verifier.replay.places):,} places, {tickets:,} tickets"
     if faults:
-        return False, f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
-    return True, f"{CHECKED}{slug}: {read}, {HOLDS}"
+        return f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
+    return f"{CHECKED}{slug}: {read}, {HOLDS}"
 
 
 def _read_on(verifier: Verifier) -> bool:

@@ -34,7 +34,6 @@ FORESEEN = {
     "watch": {(200, "")},
     "event": {(200, "")},
 }
-MAX_TRIES = 8  # of one call that is shed, told to slow down, or not answered
 # A proxy's own words for no answer: the call may have arrived or not.
 PROXYS_OWN = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT})
 # Not yet, slower, not now: anyone who is told this comes again with the same key.

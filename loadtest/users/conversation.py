@@ -26,7 +26,7 @@ from loadtest.plan.population import (
 from loadtest.record.history import FAIL, OK, Operation, now_ns
 from loadtest.users.addresses import coming_from, network_in
 from loadtest.users.calls import Answer, Calls, bearer
-from loadtest.users.contract import MAX_TRIES, NONE_LEFT, is_come_again
+from loadtest.users.contract import NONE_LEFT, is_come_again
 from loadtest.users.sse import listen
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 # HASTY: without the pause that the shop asked for.
 RETRY, HASTY = "retry", "hasty"
+MAX_TRIES = 8  # of one call that is shed, told to slow down, or not answered
 # How long a watcher reads what happens to a sale before asking for a unit of it.
 WATCH_SECONDS = 2.0
 # A bot does not wait as long as it is told to.
