@@ -18,10 +18,11 @@ NAMES = {
     "p50", "p99", "ms", "IPv4", "IPv6", "LDAP", "Control", "Mac", "Command", "sandbox",
     "Search", "True", "False",  # of Django's pictures: look.js puts words of the page in their place
 }  # fmt: skip
-# Examples, numbers of orders and invariants, moments, addresses of machines and mails, keys, blanks for a script, and
-# rows that Django names by itself; rights on tables of the benchmarks, which other tests may have made.
+# Examples, the sign of the yen, numbers of orders and invariants, moments, addresses of machines and mails, keys,
+# blanks for a script, and rows that Django names by itself; rights on tables of the benchmarks, which other tests may
+# have made.
 EXAMPLES = re.compile(
-    r"shop/products/lantern\.svg|static/|/sales/tea-set/|tea-set(-2)?|FD-\d+-\d|\bI\d+b?\b|\d{4}-\d\d-\d\dT[\d:.+]+"
+    r"shop/products/lantern\.svg|static/|JP¥|/sales/tea-set/|tea-set(-2)?|FD-\d+-\d|\bI\d+b?\b|\d{4}-\d\d-\d\dT[\d:.+]+"
     r"|\b[0-9a-f]{32}\b|[\w.+-]+@[\w.-]+|\{\w+\}|\b[\w.-]+:\d+\b|(Group|User)_\w+ object|\brival\w*(?: unit)?"
 )
 TOKEN = re.compile(r"[\w@.:-]+", re.ASCII)
