@@ -150,8 +150,9 @@ class Notary:
         """Grow each log alone; return (log, leaves added) and from which numbers on changes are to be read again."""
         added: list[tuple[SaleLog, int]] = []
         again: list[int] = []
-        stock_ids = {each.stock_id for each in changes}
-        for each in sales.logs_to_grow(list(stock_ids), list(line)):
+        own_sales = {*line, *(each.sale_id for each in changes)}
+        sales.count_elsewhere(changes, sale_ids=own_sales | self._forked)
+        for each in sales.logs_to_grow(changes, sale_ids=own_sales):
             if each.sale_id in self._forked:
                 continue
             own = [one for one in sales.own_changes(changes, each.sale) if one.number > each.cursor]

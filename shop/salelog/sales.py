@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
 
 from inventory.line.priming import microseconds
 from inventory.postgres import Cursor
@@ -72,10 +72,34 @@ def _number(cursor: Cursor, query: str, values: Mapping[str, int]) -> int:
     return int(found)
 
 
-def logs_to_grow(stock_ids: Sequence[int], sale_ids: Sequence[int]) -> list[SaleLog]:
-    """Return the logs of these SKUs, and of these sales."""
-    logs = SaleLog.objects.filter(is_kept=True).select_related("sale")
-    return list((logs.filter(sale__stock__in=stock_ids) | logs.filter(sale__in=sale_ids)).order_by("sale_id"))
+def count_elsewhere(changes: Sequence[Change], *, sale_ids: Collection[int]) -> None:
+    """Count `changes` for the finished logs of their SKUs, as units that came or went for other sales.
+
+    A log is finished once its sale is closed and retired, with every ordinal published: only a change of its own adds
+    to it. One statement counts for all those of a SKU, so that past sales cost nothing. sale_ids: not for these.
+    """
+    finished = SaleLog.objects.filter(
+        Q(sale__ordinal_base=None) | Q(sale__ordinal_base__lte=F("ordinal")),
+        is_kept=True,
+        is_closed=True,
+        sale__retired_at__isnull=False,
+    ).exclude(sale__in=sale_ids)
+    stock_ids = {each.stock_id for each in changes}
+    found = finished.filter(sale__stock__in=stock_ids).order_by().values_list("sale__stock_id", "cursor").distinct()
+    for stock_id, cursor in found:
+        new = [each for each in changes if each.stock_id == stock_id and each.number > cursor]
+        if new:
+            units = sum(each.units for each in new)
+            logs = finished.filter(sale__stock=stock_id, cursor=cursor)
+            logs.update(units=F("units") + units, cursor=new[-1].number)
+
+
+def logs_to_grow(changes: Sequence[Change], *, sale_ids: Collection[int]) -> list[SaleLog]:
+    """Return the logs of these sales, and of the SKUs of `changes` where those are not counted in them."""
+    wanted = Q(sale__in=sale_ids)
+    for stock_id, last in {each.stock_id: each.number for each in changes}.items():
+        wanted |= Q(sale__stock=stock_id, cursor__lt=last)
+    return list(SaleLog.objects.filter(wanted, is_kept=True).select_related("sale").order_by("sale_id"))
 
 
 def facts_of(sale: Sale, *, now: datetime) -> SaleFacts:

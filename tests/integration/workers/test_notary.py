@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
-from django.test.utils import override_settings
+from django.test.utils import CaptureQueriesContext, override_settings
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
@@ -309,18 +309,23 @@ def test_who_comes_on_standby_after_a_loss_passes_over_nobody_whose_place_was_lo
     assert [place["state"] for place in checked(card).replay.places.values()] == ["refunded", "late", "held"]
 
 
+def sale_after(card: SaleCard) -> SaleCard:
+    """Return a sale of the units that a sale which is over has left."""
+    sale, slug = Sale.objects.get(pk=card.sale_id), f"{card.slug}-again"
+    Sale.objects.create(
+        slug=slug, product=sale.product, stock=sale.stock, title="Again", price=5,
+        opens_at=sale.closes_at, closes_at=sale.closes_at.replace(year=sale.closes_at.year + 1),
+    )  # fmt: skip
+    catalogue.prime_sale(slug)
+    return catalogue.find_sale(slug)
+
+
 def test_two_sales_of_one_sku_one_after_the_other(card: SaleCard) -> None:
     late, kept = road.queue(card, "ann", "bob")
     road.settle_line(card)
     pay(kept)
     close_sale(card)
-    sale = Sale.objects.get(pk=card.sale_id)
-    Sale.objects.create(
-        slug=f"{card.sku}-again", product=sale.product, stock=sale.stock, title="Again", price=5,
-        opens_at=sale.closes_at, closes_at=sale.closes_at.replace(year=sale.closes_at.year + 1),
-    )  # fmt: skip
-    second = catalogue.find_sale(f"{card.sku}-again")
-    catalogue.prime_sale(second.slug)
+    second = sale_after(card)
     (waits,) = road.queue(second, "eve")
     publish()
     expire(card, late)  # a unit of the first sale goes to the second one's line
@@ -705,6 +710,31 @@ def test_a_retired_sale_keeps_its_log(card: SaleCard) -> None:
     refunds.refund_order(name, actor="anna", reason="sent back")
     checked(card)
     assert told(card)[-1] == ("ended", "refunded")
+
+
+def test_past_sales_cost_a_step_nothing_and_still_count(new_sku: Callable[[], str]) -> None:
+    """One statement counts for all of them; a change of their own has what came and went meanwhile before it."""
+    card = first = make_sale(new_sku(), units=9)
+    refunded, costs = "", list[int]()
+    for buyer in ("ann", "bob", "eve", "dan"):
+        name, back = road.queue(card, buyer, f"{buyer}-2")
+        road.settle_line(card)
+        pay(name)
+        expire(card, back)
+        with CaptureQueriesContext(connection) as step:
+            assert Notary(redis.connect()).work_once() > 0
+        costs.append(len(step))
+        refunded = refunded or name
+        checked(card)
+        close_sale(card)
+        retiring.retire(card.slug, actor="anna")
+        checked(card)
+        card = sale_after(card)
+    assert costs[1:] == [costs[1]] * 3
+    assert set(SaleLog.objects.filter(sale__stock__sku=card.sku).values_list("units", flat=True)) == {0, -1, -2, -3}
+    refunds.refund_order(refunded, actor="anna", reason="sent back")
+    checked(first)
+    assert told(first)[-2:] == [("stock", "-3", "elsewhere"), ("ended", "refunded")]
 
 
 def retire_unread(card: SaleCard, *names: str) -> None:
