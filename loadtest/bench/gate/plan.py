@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadtest.bench.gate.admission import AdmissionPlan
+from loadtest.bench.harness.benchmark import REPEATED
 from loadtest.bench.harness.report import filled
 
 
@@ -43,8 +44,7 @@ METHOD = (
     "Everything in one run on one machine; the load comes from an epoll loop of our own, one request in flight on each "
     "of {connections} kept-alive connections, every request by a buyer never seen before, from a network of its own; "
     "any answer but 202 and 503 fails the run, and more than one 503 in a thousand answers.",
-    "A measurement in which the host took more than 5 % of the machine is repeated, twice at most; the share it took "
-    "is shown.",
+    REPEATED,
     "Admission: each server (one worker) is bound to one core, the loader and Valkey to another. "
     "{rounds} rounds of {seconds:g} s a side in turns, every second round backwards, warm-up not counted; figures are "
     "medians, ratios are of this run.",

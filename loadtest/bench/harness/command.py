@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Stores, say
+from loadtest.bench.harness.core_speed import CORE_SPEED
 from loadtest.bench.harness.report import Report, as_json, markdown, sentence, table
 from loadtest.bench.load.loop import LoadFailed
 from workers.embedded.child_process import adopt_orphans
@@ -58,6 +59,8 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
     benchmark: Benchmark[Any] = import_module(f"loadtest.bench.{name}.run").BENCHMARK
     plan, hardware = benchmark.quick if quick else benchmark.full, machine.hardware()
     place = Workspace(checkout=CHECKOUT, environment=stores.environment, folder=folder)
+    if not quick:
+        CORE_SPEED.start()
     found = benchmark.measure(BenchmarkRun(plan=plan, quick=quick, stores=stores, place=place, hardware=hardware))
     facts = machine.facts(packages=benchmark.packages, database=bool(stores.pairs))
     report = Report(
@@ -67,7 +70,7 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
         revision=machine.revision(CHECKOUT),
         quick=quick,
         figures=found.figures,
-        facts={"Hardware": hardware, **facts, **found.facts},
+        facts={"Hardware": hardware | CORE_SPEED.facts(), **facts, **found.facts},
         method=benchmark.method(plan),
         samples=found.samples,
         faults=found.faults,

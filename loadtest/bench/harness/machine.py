@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import timeit
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,14 +19,13 @@ import psutil
 from django.db import connection
 
 from inventory.redis import Client, connect, run_commands
+from loadtest.bench.harness.core_speed import LOOP_TURNS, loop_us
 from workers.embedded.child_process import ChildProcess
 
 GIT_TIMEOUT_SECONDS = 10.0
 MIB = 1024 * 1024
 GENERATOR, WEB, SETTLER, REDIS, POSTGRES = "generator", "web", "settler", "Redis", "PostgreSQL"
 PARTS = (GENERATOR, WEB, SETTLER, REDIS, POSTGRES)
-LOOP_TURNS = 1000
-LOOPS = 500
 
 
 def facts(*, packages: Iterable[str], database: bool = True) -> dict[str, Mapping[str, str]]:
@@ -51,22 +49,9 @@ def hardware() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "memory": f"{psutil.virtual_memory().total / 1024**3:.1f} GiB",
         "system": f"{platform.system()} {platform.release()}",
-        "interpreter": f"{interpreter_us():.0f} µs for a loop of {LOOP_TURNS:,} turns",
+        "interpreter": f"{loop_us(repeat=20):.0f} µs for a loop of {LOOP_TURNS:,} turns",
         "load before the run": " ".join(f"{load:.2f}" for load in os.getloadavg()),
     }
-
-
-def interpreter_us() -> float:
-    """Return how many microseconds a fixed loop takes here, of five times the shortest.
-
-    A Python without profile-guided optimization takes a third longer than one with it, and has the same version.
-    """
-
-    def turn() -> int:
-        kept = {number: (number, str(number)) for number in range(LOOP_TURNS)}
-        return sum(len(text) for _, text in kept.values())
-
-    return min(timeit.repeat(turn, number=LOOPS, repeat=5)) / LOOPS * 1_000_000
 
 
 class Stolen:

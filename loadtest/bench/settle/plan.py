@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadtest.bench.harness.benchmark import REPEATED
 from loadtest.bench.harness.report import filled
 
 
@@ -40,8 +41,8 @@ QUICK = Plan(
 )
 METHOD = (
     "Everything in one run on one machine, with stores of its own and every write on disk before it is answered. "
-    "Nothing is bound to a core. Figures are medians of the rounds unless they say otherwise. A round of settlement or "
-    "expiry in which the host took more than 5 % of the machine is measured again, twice at most.",
+    "Nothing is bound to a core. Figures are medians of the rounds unless they say otherwise.",
+    f"{REPEATED} This holds for rounds of settlement and of expiry.",
     "Settlement: the line is filled by the admission script, then the real settler empties it, {settled:,} requests a "
     "round, each from a network of its own. Each gets a hold, so each is an order, a line of history and a movement of "
     "stock. Its limit: the same rows "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadtest.bench.gate.admission import AdmissionPlan
+from loadtest.bench.harness.benchmark import REPEATED
 from loadtest.bench.harness.report import filled
 from loadtest.bench.shop.costs import Scale
 from loadtest.bench.shop.overload import Pressure
@@ -65,9 +66,8 @@ METHOD = (
     "Everything in one run on one machine, with stores of its own: PostgreSQL with fsync, Valkey with appendfsync "
     "always. Web ({web_workers} process, {crowd_workers} in the spike, whose connections are more than one may hold), "
     "{settlers} settler, both stores and the load generator share all cores; "
-    "nothing is bound to one, except for the sold-out answers. The generators are bare epoll loops of our own. A "
-    "measurement in which the host took more than 5 % of the machine is repeated, twice at most; the share it took is "
-    "shown.",
+    "nothing is bound to one, except for the sold-out answers. The generators are bare epoll loops of our own.",
+    REPEATED,
     "Limits, in the same run: a server that does nothing (an ASGI application on the same server with the same flags "
     "that reads the body and answers); Redis without a script (ZADD and HSET, 512 requests a round trip); the disk "
     "(a page written and fdatasync, one after the other); the rows of a sale copied, 500 to a transaction, into tables "

@@ -23,7 +23,6 @@ from loadtest.bench.gate import settlement
 from loadtest.bench.gate.admission import Turn
 from loadtest.bench.gate.end_to_end import Road
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import repeat_disturbed
 from loadtest.bench.harness.charts import Curve, curves
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.report import Figure, missed
@@ -259,14 +258,6 @@ STEEP = {1: Cost(cpu_us=80, wall_us=1, bytes=230), 50: Cost(cpu_us=115, wall_us=
 )
 def test_a_missed_floor_is_seen(figures: list[Figure], broken: int) -> None:
     assert len([figure.name for figure in figures if not figure.ok]) == broken
-
-
-@pytest.mark.parametrize(("stolen", "measured"), [([0.0], 1), ([0.05], 1), ([0.06, 0.0], 2), ([0.2, 0.3, 0.4], 3)])
-def test_a_disturbed_measurement_is_repeated_and_not_for_ever(stolen: list[float], measured: int) -> None:
-    roads = [replace(ROAD, stolen=share) for share in (*stolen, 0.0)]
-    left = iter(roads)
-    assert repeat_disturbed(lambda: next(left)) is roads[measured - 1]
-    assert len(list(left)) == len(roads) - measured
 
 
 def test_an_ask_that_fills_a_line_names_its_network_as_the_gate_does(monkeypatch: pytest.MonkeyPatch) -> None:
