@@ -89,8 +89,9 @@ class AdmissionPlan:
 def measure_in_turns(contenders: Sequence[Contender], *, plan: AdmissionPlan, loader_core: int) -> list[Turn]:
     """Measure every contender `plan.rounds` times, one after the other, and say each result.
 
-    A turn that the host disturbed is measured again.
+    A turn whose servers the host disturbed is measured again: their CPU time is what is compared.
     """
+    cores = set(machine.cores()[:1])  # as two_cores() has it
 
     def measure_once(contender: Contender) -> Turn:
         turn = measure(contender, plan=plan, loader_core=loader_core)
@@ -98,7 +99,7 @@ def measure_in_turns(contenders: Sequence[Contender], *, plan: AdmissionPlan, lo
         return turn
 
     turns = in_turns(contenders, rounds=plan.rounds)
-    return [repeat_disturbed(partial(measure_once, contender)) for _, contender in turns]
+    return [repeat_disturbed(partial(measure_once, contender), cores=cores) for _, contender in turns]
 
 
 def _line(turn: Turn) -> str:

@@ -5,7 +5,7 @@ Never measures by itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -24,10 +24,10 @@ Side = TypeVar("Side")
 DISTURBED = 0.05
 MAX_REPEATS = 2
 # Short ones are repeated for so long.
-REPEATING_SECONDS = 30.0
+REPEATING_SECONDS = 20.0
 # What a page says of that.
 REPEATED = (
-    f"A measurement begins when the cores are quiet: on none of them a fixed loop takes over {SLOWED * 100:g} % longer "
+    f"A measurement begins when its cores are quiet: on none of them a fixed loop takes over {SLOWED * 100:g} % longer "
     f"than at best in this run, or {MAX_WAIT_SECONDS:g} s have passed. One in which the host took more than "
     f"{DISTURBED * 100:g} % of the machine, or after which a core is not quiet, is repeated: twice at most, a short "
     f"one for {REPEATING_SECONDS:g} s. The least disturbed counts, whatever it measured."
@@ -104,16 +104,17 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def repeat_disturbed(measure: Callable[[], Found]) -> Found:
+def repeat_disturbed(measure: Callable[[], Found], *, cores: Set[int] = frozenset()) -> Found:
     """Measure once, and again while the host disturbed it; return the least disturbed one, however much that was.
 
-    It is disturbed by CPU time that went to others, and by a core that is slow after it. A short one is tried longer.
+    cores: those that must be quiet, where it is bound to some. It is disturbed by CPU time that went to others, and by
+    a core that is slow after it. A short one is tried longer.
     """
     began, tried = time.monotonic(), list[tuple[float, float, Found]]()
     while True:
-        CORE_SPEED.await_quiet()
+        CORE_SPEED.await_quiet(cores=cores)
         found = measure()
-        slowed = CORE_SPEED.slowed()
+        slowed = CORE_SPEED.slowed(cores=cores)
         tried.append((max(found.stolen / DISTURBED, slowed / SLOWED), slowed, found))
         is_short = CORE_SPEED.is_started and time.monotonic() - began < REPEATING_SECONDS
         if tried[-1][0] <= 1 or (len(tried) > MAX_REPEATS and not is_short):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 import timeit
+from collections.abc import Set
 
 LOOP_TURNS = 1000
 LOOPS = 100
@@ -52,25 +53,28 @@ class CoreSpeed:
     def is_started(self) -> bool:
         return self._fastest_us is not None
 
-    def slowed(self) -> float:
-        """Return how much longer the slowest core takes now than the fastest did in this run: 1.0 is twice as long."""
+    def slowed(self, *, cores: Set[int] = frozenset()) -> float:
+        """Return how much longer the slowest core takes now than the fastest did in this run: 1.0 is twice as long.
+
+        cores: these alone.
+        """
         if self._fastest_us is None:
             return 0.0
-        cores = os.sched_getaffinity(0)
+        own = os.sched_getaffinity(0)
         took = []
         try:
-            for core in sorted(cores):
+            for core in sorted(cores or own):
                 os.sched_setaffinity(0, {core})
                 took.append(loop_us())
         finally:
-            os.sched_setaffinity(0, cores)
+            os.sched_setaffinity(0, own)
         self._fastest_us = min(self._fastest_us, *took)
         return max(took) / self._fastest_us - 1
 
-    def await_quiet(self) -> None:
-        """Wait until no core is disturbed; not for ever."""
+    def await_quiet(self, *, cores: Set[int]) -> None:
+        """Wait until no core of these (none: of all) is disturbed; not for ever."""
         deadline = time.monotonic() + MAX_WAIT_SECONDS
-        while self.slowed() > SLOWED and time.monotonic() < deadline:
+        while self.slowed(cores=cores) > SLOWED and time.monotonic() < deadline:
             time.sleep(PAUSE_SECONDS)
 
     def note(self, slowed: float, *, repeated: int) -> None:

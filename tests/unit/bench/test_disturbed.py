@@ -80,6 +80,16 @@ def test_a_page_says_how_disturbed_what_counts_was(monkeypatch: pytest.MonkeyPat
     speed.start()
     assert speed.slowed() >= 0
     assert os.sched_getaffinity(0) == cores
+    looked: list[set[int]] = []
+
+    def look() -> float:
+        looked.append(os.sched_getaffinity(0))
+        return 100.0
+
+    monkeypatch.setattr(core_speed, "loop_us", look)
+    speed.slowed()
+    speed.slowed(cores={min(cores)})
+    assert looked == [*({core} for core in sorted(cores)), {min(cores)}]
     speed.note(0.1, repeated=0)
     speed.note(0.45, repeated=2)
     (said,) = speed.facts().values()
