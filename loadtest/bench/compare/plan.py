@@ -36,6 +36,7 @@ METHOD = (
     "Rivals are served by granian over WSGI, two workers with as many threads as suit each best of 2, 4 and 8, by "
     "Django without any middleware but one, with lasting connections and no health checks: they are given more than "
     "the shop gives itself. Fairdrop is its web process with one worker and one settler, as the demo starts them.",
+    "Each begins when the cores are as fast as at best in this run, or after ten seconds.",
     "Selling: a stock without end, {warm_up_seconds:g} s of warm-up, then {seconds:g} s measured. Settled are the "
     "orders that PostgreSQL decided in those seconds. The crowd rests while more than {undecided:,} wishes are "
     "accepted and undecided. Commits (pg_stat_database), Redis commands (INFO commandstats, those inside scripts too) "

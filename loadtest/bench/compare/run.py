@@ -25,6 +25,7 @@ from loadtest.bench.compare.report import (
 )
 from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Running, Seller, running
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
+from loadtest.bench.harness.core_speed import CORE_SPEED
 from loadtest.bench.harness.machine import Crew, cpu_seconds, one_row
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import Workspace, children_of
@@ -96,6 +97,7 @@ def sell(seller: Seller, *, plan: Plan, place: Workspace, stores: Crew) -> tuple
     """Sell a stock without end for the seconds of the plan."""
     sale = f"{seller.name}-without-end"
     seller.prepare(sale, units=plan.units)
+    CORE_SPEED.await_quiet()
     before = read_costs(stores)
     with running(seller, sale, place=place) as started:
         seconds = plan.seconds + plan.warm_up_seconds

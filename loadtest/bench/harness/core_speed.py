@@ -71,7 +71,7 @@ class CoreSpeed:
         self._fastest_us = min(self._fastest_us, *took)
         return max(took) / self._fastest_us - 1
 
-    def await_quiet(self, *, cores: Set[int]) -> None:
+    def await_quiet(self, *, cores: Set[int] = frozenset()) -> None:
         """Wait until no core of these (none: of all) is disturbed; not for ever."""
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while self.slowed(cores=cores) > SLOWED and time.monotonic() < deadline:
