@@ -57,10 +57,10 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
     from loadtest.bench.harness.servers import Workspace
 
     benchmark: Benchmark[Any] = import_module(f"loadtest.bench.{name}.run").BENCHMARK
-    plan, hardware = benchmark.quick if quick else benchmark.full, machine.hardware()
-    place = Workspace(checkout=CHECKOUT, environment=stores.environment, folder=folder)
     if not quick:
         CORE_SPEED.start()
+    plan, hardware = benchmark.quick if quick else benchmark.full, machine.hardware()
+    place = Workspace(checkout=CHECKOUT, environment=stores.environment, folder=folder)
     found = benchmark.measure(BenchmarkRun(plan=plan, quick=quick, stores=stores, place=place, hardware=hardware))
     facts = machine.facts(packages=benchmark.packages, database=bool(stores.pairs))
     report = Report(

@@ -21,8 +21,8 @@ PAUSE_SECONDS = 0.25
 MAX_WAIT_SECONDS = 10.0
 
 
-def loop_us(*, repeat: int = 3) -> float:
-    """Return how many microseconds a fixed loop takes here, of `repeat` times the shortest.
+def loop_us() -> float:
+    """Return how many microseconds a fixed loop takes here, of three times the shortest.
 
     A Python without profile-guided optimization takes a third longer than one with it, and has the same version.
     """
@@ -31,7 +31,7 @@ def loop_us(*, repeat: int = 3) -> float:
         kept = {number: (number, str(number)) for number in range(LOOP_TURNS)}
         return sum(len(text) for _, text in kept.values())
 
-    return min(timeit.repeat(turn, number=LOOPS, repeat=repeat)) / LOOPS * 1_000_000
+    return min(timeit.repeat(turn, number=LOOPS, repeat=3)) / LOOPS * 1_000_000
 
 
 class CoreSpeed:
@@ -52,6 +52,11 @@ class CoreSpeed:
     @property
     def is_started(self) -> bool:
         return self._fastest_us is not None
+
+    @property
+    def fastest_us(self) -> float:
+        """How many microseconds the loop took at best."""
+        return loop_us() if self._fastest_us is None else self._fastest_us
 
     def slowed(self, *, cores: Set[int] = frozenset()) -> float:
         """Return how much longer the slowest core takes now than the fastest did in this run: 1.0 is twice as long.
