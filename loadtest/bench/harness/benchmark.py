@@ -23,14 +23,14 @@ Side = TypeVar("Side")
 # A measurement during which the host took more of the machine than this is repeated, so often at most.
 DISTURBED = 0.05
 MAX_REPEATS = 2
-# Short ones are repeated for so long.
+# Short ones that end on a slow core are repeated for so long; a long one fills the stores, and would change the next.
 REPEATING_SECONDS = 20.0
 # What a page says of that.
 REPEATED = (
     f"A measurement begins when its cores are quiet: on none of them a fixed loop takes over {SLOWED * 100:g} % longer "
     f"than at best in this run, or {MAX_WAIT_SECONDS:g} s have passed. One in which the host took more than "
-    f"{DISTURBED * 100:g} % of the machine, or after which a core is not quiet, is repeated: twice at most, a short "
-    f"one for {REPEATING_SECONDS:g} s. The least disturbed counts, whatever it measured."
+    f"{DISTURBED * 100:g} % of the machine is repeated, twice at most, and a short one after which a core is not "
+    f"quiet, for {REPEATING_SECONDS:g} s. The least disturbed counts, whatever it measured."
 )
 
 
@@ -107,8 +107,8 @@ def say(text: str) -> None:
 def repeat_disturbed(measure: Callable[[], Found], *, cores: Set[int] = frozenset()) -> Found:
     """Measure once, and again while the host disturbed it; return the least disturbed one, however much that was.
 
-    cores: those that must be quiet, where it is bound to some. It is disturbed by CPU time that went to others, and by
-    a core that is slow after it. A short one is tried longer.
+    cores: those that must be quiet, where it is bound to some. It is disturbed by CPU time that went to others, and, if
+    it is short, by a core that is slow after it.
     """
     began, tried = time.monotonic(), list[tuple[float, float, Found]]()
     while True:
@@ -116,8 +116,8 @@ def repeat_disturbed(measure: Callable[[], Found], *, cores: Set[int] = frozense
         found = measure()
         slowed = CORE_SPEED.slowed(cores=cores)
         tried.append((max(found.stolen / DISTURBED, slowed / SLOWED), slowed, found))
-        is_short = CORE_SPEED.is_started and time.monotonic() - began < REPEATING_SECONDS
-        if tried[-1][0] <= 1 or (len(tried) > MAX_REPEATS and not is_short):
+        is_stolen = found.stolen > DISTURBED and len(tried) <= MAX_REPEATS
+        if not is_stolen and (slowed <= SLOWED or time.monotonic() - began > REPEATING_SECONDS):
             break
         say(f"  the host took {found.stolen:.1%} of the machine, a core was slower by {slowed:.0%}: once more")
     _, slowed, found = min(tried, key=lambda each: each[0])
