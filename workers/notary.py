@@ -226,7 +226,8 @@ class Notary:
     def _go_on(self, cursor: Cursor, *, read_to: int, last: int, oldest: int, failed: list[int]) -> None:
         """Note up to which number nothing is missing of any SKU, so that the next step begins there."""
         if self._horizon is not None and oldest >= self._horizon[1]:
-            read_to, self._horizon = max(read_to, self._horizon[0]), None
+            # No further than this step has read: the one that set the horizon may have read more and published nothing.
+            read_to, self._horizon = max(read_to, min(self._horizon[0], last)), None
         if self._horizon is None and last > read_to:
             cursor.execute("SELECT pg_current_xact_id()::text::bigint")
             self._horizon = (last, int(cursor.fetchone()[0]))

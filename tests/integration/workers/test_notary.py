@@ -737,6 +737,29 @@ def test_past_sales_cost_a_step_nothing_and_still_count(new_sku: Callable[[], st
     assert told(first)[-2:] == [("stock", "-3", "elsewhere"), ("ended", "refunded")]
 
 
+def test_what_a_step_read_whose_commit_failed_is_read_again(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next step reads less, by which all that the first one read has become visible."""
+    card = make_sale(new_sku(), units=4)
+    notary = publish()
+    names = road.queue(card, "ann", "bob", "eve", "dan")
+    road.settle_line(card)
+    pay(*names)
+
+    def fail(_point: str) -> None:
+        raise DatabaseError("the connection broke")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("workers.notary.fault_point", fail)
+        broken.setattr("workers.notary.MAX_CHANGES", 2)
+        with pytest.raises(DatabaseError, match="broke"):
+            notary.work_once()
+    publish(notary)
+    assert verifier_of(card).replay.faults == {}
+    assert [kind for kind, *_ in told(card)].count("ended") == 4
+
+
 def retire_unread(card: SaleCard, *names: str) -> None:
     """Settle the line, pay for `names`, and retire the sale, while no notary works."""
     road.settle_line(card)
