@@ -243,11 +243,12 @@ class Board:
         """Return whom to look at now: all that run or soon will, and of those that are over and rest the next few.
 
         One whose opening was moved far away is looked at on if anybody was let in before: they wait, hold or paid.
+        Whether so is seen by one look, and by one more after it was primed.
         """
         now = clocks.seconds()
         near = []
         for entry in self._by_slug.values():
-            if entry.opens <= now + SOON_SECONDS or entry.has_requests():
+            if entry.opens <= now + SOON_SECONDS or entry.has_requests() or entry.is_due:
                 near.append(entry)
             elif entry.figures is not None and entry.see(None, moment=time.monotonic()):
                 self._publish(entry)  # what was last seen would be shown for hours; the database knows it better
@@ -294,6 +295,7 @@ class Board:
             await asyncio.sleep(REFRESH_SECONDS)
         finally:
             self._priming.discard(entry.card.sale_id)
+            entry.is_due = True
 
     def _prime_fresh(self, card: SaleCard) -> None:
         # The card in memory may be a second old; the database's own figures are what Redis must get.

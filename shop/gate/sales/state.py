@@ -26,6 +26,7 @@ class SaleEntry:
         self.shown = 0
         self.use(card)
         self.seen_at = 0.0
+        self.is_due = True  # one look, however far its opening is, says whether anybody was let in
         # What is answered from memory when there is no room: code, head and body, of the look at this moment.
         self.refusal: tuple[str, Head, bytes]
         self.refused_at = -1.0
@@ -64,7 +65,7 @@ class SaleEntry:
         )
         self.shown += figures is not None and (before is None or figures.version != before.version)
         self.figures = figures
-        self.seen_at = moment
+        self.seen_at, self.is_due = moment, False
         if figures is not None:
             self._sample = measure(self._sample, decided=figures.decided, at=moment)
         return changed

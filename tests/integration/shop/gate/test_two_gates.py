@@ -192,3 +192,38 @@ def test_who_was_let_in_is_told_their_place_after_the_opening_was_moved_away(
     alone = gate.ask(token)
     assert (alone[0], alone[1]["opens_at"]) == (425, early[1]["opens_at"])
     gate.close()
+
+
+def test_a_gate_that_starts_after_the_opening_was_moved_away_knows_who_was_let_in(
+    new_sku: Callable[[], str], loop: asyncio.Runner
+) -> None:
+    """Also when Redis has lost their ordinals: who waits or holds was let in."""
+    card = make_sale(new_sku(), units=2)
+    first = Gate(card, loop)
+    _, token = issue_buyer()
+    name = first.ask(token)[1]["request_id"]
+    road.settle_line(card)
+    first.close()
+    later = replace(card, opens_at=card.opens_at + timedelta(days=1))
+    road.rewrite_sale(card, opens_us=round(later.opens_at.timestamp() * 1e6))
+    gate = Gate(later, loop)
+    (entry,) = gate._board.entries()
+    assert gate._board._choose() == [entry]
+    gate.look()
+    assert gate._board._choose() == [entry]
+    assert entry.figures is not None
+    entry.see(entry.figures._replace(admitted=0), moment=entry.seen_at)
+    status, body = gate.ask(token)
+    assert (status, body["request_id"], body["state"]) == (200, name, "held")
+    gate.close()
+
+
+def test_a_far_sale_without_requests_is_looked_at_once(new_sku: Callable[[], str], loop: asyncio.Runner) -> None:
+    """The control: after that only when it was primed, which a look at an emptied Redis leads to."""
+    gate = Gate(make_sale(new_sku(), units=2, opens_in_seconds=86_400, closes_in_seconds=90_000), loop)
+    board, (entry,) = gate._board, gate._board.entries()
+    gate.look()
+    assert (board._choose(), entry.is_due) == ([], False)
+    loop.run(board._prime(entry))
+    assert board._choose() == [entry]
+    gate.close()
