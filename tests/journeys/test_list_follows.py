@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Route, expect
 
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard, prime_sale
@@ -152,3 +152,58 @@ def test_a_look_that_fails_changes_nothing(open_sale: MakeSale, visit: OpenVisit
     assert "Open now" in card_of(buyer, card).inner_text()
     buyer.context.set_offline(False)
     shows(buyer, card, "Coming up")
+
+
+# The next look of the page fails: there is no answer, or its body breaks off after the headers came.
+FAIL_ONCE = """(how) => {
+  const fetched = window.fetch;
+  window.fetch = async (...asked) => {
+    window.fetch = fetched;
+    if (how === "no answer") throw new TypeError(how);
+    const answer = await fetched(...asked);
+    answer.text = async () => { throw new TypeError(how); };
+    return answer;
+  };
+}"""
+
+
+@pytest.mark.parametrize("how", ["no answer", "broken off"])
+def test_a_look_that_failed_is_made_again_by_itself(
+    how: str, open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller
+) -> None:
+    """Nobody touches the page, and the page of the answer that broke off does not count as seen."""
+    card, buyer = open_sale(units=5, opens_in_seconds=60), visit()
+    see_list(card, buyer)
+    postpone(card, whole_shop)
+    buyer.page.evaluate(FAIL_ONCE, how)
+    looked = looks_of(buyer)
+    shows(buyer, card, "Open now")
+    shows(buyer, card, "Coming up")
+    assert len(looked) == (1 if how == "no answer" else 2)
+
+
+def without_clock(route: Route) -> None:
+    """Answer a visit of the list as if nothing was coming."""
+    if not route.request.is_navigation_request():
+        return route.continue_()
+    answer = route.fetch()
+    return route.fulfill(response=answer, body=re.sub(' data-clock-url="[^"]*"', "", answer.text()))
+
+
+def test_a_countdown_that_is_put_in_goes_by_the_server(
+    open_sale: MakeSale, visit: OpenVisit, whole_shop: Caller
+) -> None:
+    """Nothing was coming when the list was loaded, so it had no clock to ask."""
+    card, buyer = open_sale(units=5), visit()
+    buyer.context.route(PATH, without_clock)
+    see_list(card, buyer, "Open now")
+    asked: list[str] = []
+    buyer.page.on("request", lambda ask: asked.append(ask.url) if "/api/v1/sales/" in ask.url else None)
+    buyer.page.clock.run_for(LOOKS_MS)
+    leave_and_come_back(buyer)
+    assert not asked
+    postpone(card, whole_shop)
+    buyer.page.clock.run_for(LOOKS_MS)
+    leave_and_come_back(buyer)
+    shows(buyer, card, "Coming up")
+    wait_until(lambda: buyer.page.title() and asked, what="the clock was asked", timeout_seconds=PATIENCE_MS / 1000)

@@ -29,8 +29,9 @@ async function sample(url) {
   offset = at - (asked + roundTrip / 2);
 }
 
+let url; // of the server's clock: in the page, or in what was put into it
 async function synchronise() {
-  const url = document.documentElement.dataset.clockUrl;
+  url = document.querySelector("[data-clock-url]")?.dataset.clockUrl;
   if (!url) return;
   bestRoundTrip = Infinity;
   for (let i = 0; i < SAMPLES; i += 1) {
@@ -101,12 +102,13 @@ function localise() {
 // A timer that was put in without the shop's own text is filled in at once: until the next tick it would not be visible.
 document.addEventListener("parts-replaced", () => {
   localise();
+  if (!url) synchronise();
   if (begun && document.querySelector("[data-until]:empty")) show();
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) synchronise(); });
 addEventListener("pageshow", (event) => { if (event.persisted) synchronise(); });
 addEventListener("online", synchronise);
 localise();
-if (document.documentElement.dataset.clockUrl) setTimeout(begin, MAX_WAIT_MS);
-else begin();
 synchronise();
+if (url) setTimeout(begin, MAX_WAIT_MS);
+else begin();

@@ -13,6 +13,7 @@ export async function fresh(part) {
   if (!response.ok) throw new Error(response.status);
   const name = response.headers.get("ETag");
   if (name && name === tag) return null;
+  const text = await response.text(); // which may break off: then this page was not seen
   tag = name ?? "";
-  return new DOMParser().parseFromString(await response.text(), "text/html").querySelector(part);
+  return new DOMParser().parseFromString(text, "text/html").querySelector(part);
 }

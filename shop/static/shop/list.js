@@ -6,9 +6,11 @@ import { forget, fresh } from "./fresh.js";
 
 const REST_MS = 5_000; // who changes tabs all the time asks no more often than this
 const [SOONEST_MS, LATEST_MS] = [1_000, 5_000]; // all who watch an opening must not ask in the same instant
+const REST_AFTER_FAILURES_MS = 60_000;
 const list = document.querySelector("[data-list]");
 let timer = 0;
 let lookedAt = -Infinity;
+let failures = 0;
 let isDue = false; // a look that could not be made, or whose answer could not be shown
 
 const isUsed = () => Boolean(list.querySelector(":focus-visible"));
@@ -24,13 +26,17 @@ async function look() {
   lookedAt = performance.now();
   try {
     const found = await fresh("[data-list]");
+    failures = 0;
     if (!found) return;
     isDue = isUsed();
     if (isDue) return forget();
     list.replaceChildren(...found.childNodes);
+    list.dataset.clockUrl = found.dataset.clockUrl ?? "";
     document.dispatchEvent(new Event("parts-replaced"));
   } catch {
     isDue = true; // what is shown stays
+    failures += 1;
+    again(Math.min(LATEST_MS * 2 ** failures, REST_AFTER_FAILURES_MS) * (0.5 + Math.random()));
   }
 }
 
