@@ -162,6 +162,9 @@ class SaleForm(TermsForm):
         # Errors of the field: without them PostgreSQL would be asked about a range that ends before it begins.
         if opens and closes and closes <= opens:
             self.add_error("closes_at", gettext("The sale must close after it opens."))
+        elif closes and ended is None and closes <= clocks.now():
+            # A slip of the year: once it is saved, nobody could correct it.
+            self.add_error("closes_at", gettext("The sale would be over at once."))
         elif opens and closes and closes - opens > MAX_WINDOW:
             text = gettext("A sale is open for at most %(n)d days: Redis keeps its whole line for as long.")
             text %= {"n": MAX_WINDOW.days}

@@ -131,6 +131,7 @@ def test_a_list_price_left_empty_is_the_price(manager: Client, new_sku: Callable
         ("line_capacity", {"line_capacity": 2_000_000_000}),
         ("closes_at", {"closes_at_0": "2100-01-01"}),
         ("closes_at", {"closes_at_0": "2020-01-01"}),
+        ("closes_at", {"opens_at_0": "2020-01-01", "closes_at_0": "2020-01-02"}),
         ("opens_at", {"opens_at_1": "soon"}),
         ("tagline", {"tagline": "x" * 400}),
         ("title_zh", {"title_zh": "x" * 400}),
