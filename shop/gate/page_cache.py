@@ -31,6 +31,8 @@ from shop.web.views import NO_TOKEN, TICKET_COOKIE
 log = structlog.get_logger(__name__)
 
 SALE_PATH = re.compile(r"/sales/([-\w]{1,60})/", re.ASCII)
+# Of the pages that give a token to a reader who has none.
+TOKEN_PATH = re.compile(r"/sales/[-\w]{1,60}/(?:(?:pass|email)/)?", re.ASCII)
 # The moment in the page, put in again for every reader: the page's clock begins with it.
 MOMENT = re.compile(rb'data-server-ms="(\d+)"')
 # A page in a sale that moves is made again this often at most; a new state is shown at once.

@@ -21,7 +21,7 @@ from shop.access.rush import RUSHES
 from shop.buyers import issue_buyer, set_cookie_header
 from shop.client_address import Origin, origin_of
 from shop.gate import metrics
-from shop.gate.page_cache import SALE_PATH, FrontPages, is_shared, send_page
+from shop.gate.page_cache import SALE_PATH, TOKEN_PATH, FrontPages, is_shared, send_page
 from shop.gate.pages import Pages
 from shop.gate.passes import Passes
 from shop.gate.purchase import Purchases
@@ -139,11 +139,10 @@ class Gate:
             if path.startswith(API):
                 await self._route_api(path[len(API) :].split("/"), scope, receive, send)
             elif not await self._front.answer(scope, headers_of(scope), send):
-                if SALE_PATH.fullmatch(path):
-                    if scope["method"] == "POST":
-                        counting_refusals(limit)(self._asks, origin_of_scope(scope))
-                    else:
-                        scope = self._front.counted(scope)
+                if scope["method"] == "POST" and SALE_PATH.fullmatch(path):
+                    counting_refusals(limit)(self._asks, origin_of_scope(scope))
+                elif TOKEN_PATH.fullmatch(path):
+                    scope = self._front.counted(scope)
                 await self._behind(scope, receive, send)
         except Exception as error:
             reply = AwaitedReply()

@@ -5,7 +5,6 @@ and leaves the proof in a cookie of the sale's page. Never keeps an address.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from functools import partial
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
@@ -23,7 +22,7 @@ from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.web.languages import language_of
 from shop.web.sale_presenter import milliseconds
-from shop.web.views import EMAIL_COOKIE, cookies_of, new_token, page, set_cookie, show
+from shop.web.views import EMAIL_COOKIE, cookies_of, page, set_cookie, show, token_to_give
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -35,8 +34,7 @@ def email_page(request: HttpRequest, *, slug: str) -> HttpResponse:
         email_codes.refuse_unasked(card)
     except FairdropError:
         return HttpResponseRedirect(reverse("sale", args=[slug]))
-    issue = partial(new_token, network_of(client_address(request)))
-    token = buyers.cookie_to_set(cookies_of(request), issue=issue)
+    token = token_to_give(request)
     buyer = buyers.verify_token(token or buyers.token_sent(cookies_of(request)))
     address = request.POST.get("address", "").strip()[: MAX_ADDRESS_LENGTH + 1]
     error, proof = None, None

@@ -17,7 +17,7 @@ from shop.access import waiting
 from shop.client_address import client_address, network_of
 from shop.models import Sale
 from shop.sales import catalogue
-from shop.web.views import PASS_COOKIE, cookies_of, page, set_cookie, show
+from shop.web.views import PASS_COOKIE, cookies_of, page, set_cookie, show, token_to_give
 
 # Keeps, on this page's path, when the wait began.
 WAIT_COOKIE = "wait"
@@ -32,7 +32,7 @@ def pass_page(request: HttpRequest, *, slug: str) -> HttpResponse:
     address = reverse("sale", args=[slug])
     if card.pass_mode == Sale.PassMode.NEVER or card.retired_at or card.state_at(clocks.now()) == "closed":
         return HttpResponseRedirect(address)
-    token = buyers.cookie_to_set(cookies_of(request))
+    token = token_to_give(request)
     buyer = buyers.verify_token(token or buyers.token_sent(cookies_of(request)))
     wait = request.COOKIES.get(WAIT_COOKIE, "")
     left = waiting.seconds_left(wait, card, buyer=buyer)

@@ -216,9 +216,7 @@ def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
     """
     card = catalogue.find_sale(slug)
     network = network_of(client_address(request))
-    gives = request.method == "POST" or NO_TOKEN not in request.headers
-    issue = functools.partial(new_token, network) if gives else str
-    was, token = buyers.token_sent(cookies_of(request)), buyers.cookie_to_set(cookies_of(request), issue=issue)
+    was, token = buyers.token_sent(cookies_of(request)), token_to_give(request)
     try:
         buyer = buyers.verify_token(token or was)
     except Unauthenticated as error:
@@ -232,9 +230,17 @@ def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
     return response
 
 
-def new_token(network: str) -> str:
-    """Return the token of a new buyer in `network`."""
-    return buyers.issue_buyer(network)[1]
+def token_to_give(request: HttpRequest) -> str:
+    """Return the token that a page gives its reader: '' for who keeps theirs, or where too many went to their network.
+
+    One of a new buyer names the network, by which it can be revoked.
+    """
+
+    def issue() -> str:
+        given = NO_TOKEN not in request.headers
+        return buyers.issue_buyer(network_of(client_address(request)))[1] if given else ""
+
+    return buyers.cookie_to_set(cookies_of(request), issue=issue)
 
 
 def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str, mark: str) -> HttpResponse:

@@ -146,3 +146,49 @@ def test_a_browser_that_cannot_make_one_is_led_to_the_wait(guarded_sale: MakeSal
     ann.page.locator("[data-wait] a").click()
     ann.page.wait_for_url("**/pass/")
     ann.sees(READY["en-GB"])
+
+
+def test_a_challenge_that_ended_while_the_phone_slept_is_followed_by_another_one(
+    guarded_sale: MakeSale, person: OpenVisit
+) -> None:
+    card, ann = guarded_sale(), person()
+    refused: list[str] = []
+
+    def refuse_once(route: Route) -> None:
+        if refused:
+            return route.continue_()
+        refused.append(route.request.url)
+        return route.fulfill(status=403, json={"code": "pass_required", "detail": "This challenge has ended."})
+
+    ann.page.route("**/passes", refuse_once)
+    ann.see_sale(card)
+    ann.sees(READY["en-GB"])
+    ann.faults.clear()  # the console has the 403
+    ann.page.locator("form.buy button").click()
+    ann.page.wait_for_url("**/requests/**")
+    assert len(refused) == 1
+
+
+def test_who_could_make_none_makes_one_when_their_press_was_refused(guarded_sale: MakeSale, person: OpenVisit) -> None:
+    card, ann = guarded_sale(), person()
+    ann.page.route("**/passes", lambda route: route.fulfill(status=403, json={"code": "pass_required"}))
+    ann.see_sale(card)
+    ann.sees("Your browser cannot make a pass.")
+    ann.page.unroute("**/passes")
+    ann.page.locator("form.buy button").click()
+    ann.sees("A pass is needed here")
+    ann.sees(READY["en-GB"])
+    ann.faults.clear()  # the console has each 403
+    ann.page.locator("form.buy button").click()
+    ann.page.wait_for_url("**/requests/**")
+
+
+def test_a_fast_clock_makes_no_pass_after_pass(guarded_sale: MakeSale, person: OpenVisit) -> None:
+    card, ann = guarded_sale(opens_in_seconds=900, closes_in_seconds=3_600), person()
+    asked: list[str] = []
+    ann.page.on("request", lambda request: asked.append(request.url) if "/challenge" in request.url else None)
+    ann.page.add_init_script("const at = Date.now; Date.now = () => at() + 3600000;")
+    ann.see_sale(card)
+    ann.sees(READY["en-GB"])
+    ann.page.wait_for_timeout(3_000)
+    assert len(asked) == 1

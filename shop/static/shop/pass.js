@@ -50,7 +50,8 @@ async function call(path, body) {
       response = await fetch(box().dataset.pass + path, { ...(body ? post : {}), signal: AbortSignal.timeout(ANSWER_MS) });
       if (response.ok) return await response.json();
     } catch { /* no answer: once more */ }
-    if (response && response.status !== 429 && response.status < 500) return null;
+    // 401: the page has no token yet, and its next look brings one.
+    if (response && ![401, 429].includes(response.status) && response.status < 500) return null;
     const seconds = Number(response?.headers.get("Retry-After")) || 0;
     await pause(Math.max(1000 * seconds, Math.min(MAX_PAUSE_MS, 500 * 2 ** tries) * (0.5 + Math.random())));
   }
@@ -71,10 +72,12 @@ function solve(challenge) {
   });
 }
 
-async function make() {
+// A challenge ends while a phone sleeps: then another one is solved.
+async function make(mayEnd = true) {
   const challenge = await call("/challenge");
   const solution = challenge && await solve(challenge);
-  return solution ? call("/passes", { payload: btoa(JSON.stringify({ challenge, solution })) }) : null;
+  const made = solution && await call("/passes", { payload: btoa(JSON.stringify({ challenge, solution })) });
+  return made || (solution && mayEnd ? make(false) : null);
 }
 
 async function get() {
@@ -86,7 +89,9 @@ async function get() {
   [isMaking, given, hasFailed] = [false, made, !made];
   keep();
   show(made ? "ready" : "failed");
-  if (made) look();
+  clearTimeout(timer);
+  // Not at once: to a clock that is fast each pass is over, and the next one too.
+  if (made) timer = setTimeout(look, RENEW_MS);
   if (made && isHeld) document.querySelector("form.buy")?.requestSubmit(document.querySelector("form.buy button"));
   isHeld = false;
 }
@@ -120,7 +125,7 @@ document.addEventListener("submit", (event) => {
 document.addEventListener("parts-replaced", () => {
   if (box() && "refused" in box().dataset) {
     delete box().dataset.refused;
-    given = null;
+    [given, hasFailed] = [null, false];
     keep();
   }
   show();

@@ -60,6 +60,17 @@ def test_an_address_gets_so_many_tokens_and_is_told_when_to_come_again(
         assert web.call("POST", "/api/v1/buyers", headers=THERE).status == 201
 
 
+@pytest.mark.parametrize("page", ["", "pass/", "email/"])
+def test_a_page_that_gives_a_token_counts_as_a_call_for_one(
+    page: str, process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
+) -> None:
+    with web_with(process_environment, tmp_path, new_sku, RATE_OF_BUYERS=RATE) as (web, card):
+        Sale.objects.filter(pk=card.sale_id).update(pass_mode="always", email_mode="always")
+        found = [web.call("GET", f"/sales/{card.slug}/{page}?of=django", headers=HERE) for _ in range(AT_ONCE + 2)]
+        assert ["set-cookie" in answer.headers for answer in found] == [True] * AT_ONCE + [False] * 2
+        assert "set-cookie" in web.call("GET", f"/sales/{card.slug}/{page}", headers=THERE).headers
+
+
 def test_this_machine_is_counted_as_any_other(
     process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
 ) -> None:

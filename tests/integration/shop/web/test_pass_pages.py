@@ -9,8 +9,11 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 
 from shop.access import waiting
+from shop.buyers import COOKIE_NAME, mark_in
+from shop.client_address import network_mark, network_of
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
+from shop.web.views import NO_TOKEN
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 
@@ -95,6 +98,14 @@ def test_a_browser_that_looks_again_is_counted_once(card: SaleCard) -> None:
     look(browser, card)
     with override_settings(PASS_WAIT_SECONDS=0):
         assert {look(browser, card).status_code for _ in range(2 * waiting.MAX_OF_A_NETWORK)} == {200}
+
+
+def test_its_token_names_the_network_by_which_it_can_be_revoked(card: SaleCard) -> None:
+    token = look(Client(), card).cookies[COOKIE_NAME].value
+    assert mark_in(token) == network_mark(network_of(HERE)) != ""
+    # Where too many went to a network, the gate says so, and the page gives none.
+    none = Client().get(f"/sales/{card.slug}/pass/", headers={NO_TOKEN: "1"}, REMOTE_ADDR=HERE)
+    assert (none.status_code, COOKIE_NAME in none.cookies) == (401, False)
 
 
 def test_a_sale_that_asks_for_none_sends_back_to_it(card: SaleCard) -> None:
