@@ -4,7 +4,9 @@ Never lets a worker judge: one process sees the whole, the master or the only on
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import sys
 import time
 from dataclasses import astuple
@@ -72,6 +74,7 @@ class FloodRun:
         events.test_stopping.add_listener(self.on_test_stopping)
         events.test_stop.add_listener(self.on_test_stop)
         events.quitting.add_listener(self.on_quitting)
+        events.quit.add_listener(self.on_quit)
 
     # Preparation
 
@@ -333,3 +336,14 @@ class FloodRun:
             environment.runner.stop()
         # A runner that somebody else is stopping does nothing when it is told to.
         self.on_test_stop(environment)
+
+    def on_quit(self, exit_code: int, **_: Any) -> None:
+        """End the process at once, when all is written: gevent may abort an interpreter that takes itself apart.
+
+        Then a flood with a green verdict would end as if it were broken. Files of --csv are closed after this.
+        """
+        if self._environment is not None and not self._environment.parsed_options.csv_prefix:
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(exit_code)

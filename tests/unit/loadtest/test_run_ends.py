@@ -287,3 +287,35 @@ def test_an_interrupt_is_heard_when_the_tests_are_a_background_job(tmp_path: Pat
         signal.signal(signal.SIGINT, before)
     assert "KeyboardInterrupt" in done.stderr
     assert done.returncode == NO_VERDICT, done.stdout + done.stderr
+
+
+LEAVES = """
+import atexit
+from types import SimpleNamespace as Thing
+from loadtest.run.hooks import FloodRun
+
+class LastOfAll:
+    def __del__(self):
+        print("taken apart", flush=True)
+
+kept, run = LastOfAll(), FloodRun()
+atexit.register(print, "at exit")
+run._environment = Thing(parsed_options=Thing(csv_prefix=CSV))
+run.on_quit(exit_code=3)
+print("Locust goes on")
+raise SystemExit(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("csv", "code", "said"),
+    [(None, 3, ["at exit"]), ("figures", 4, ["Locust goes on", "at exit", "taken apart"])],
+    ids=["as it is", "the control: with files of --csv to be closed"],
+)
+def test_a_run_that_is_over_leaves_before_the_interpreter_is_taken_apart(
+    csv: str | None, code: int, said: list[str]
+) -> None:
+    """There gevent may abort it, and the code would not be that of the verdict."""
+    scene = LEAVES.replace("CSV", repr(csv))
+    done = subprocess.run([sys.executable, "-c", scene], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.split("\n")[:-1]) == (code, said), done.stderr
