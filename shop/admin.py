@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy
 from django_otp.plugins.otp_static.models import StaticDevice
 from django_otp.plugins.otp_totp.models import TOTPDevice
-from post_office.admin import EmailAdmin, LogInline, get_message_preview, requeue
+from post_office.admin import EmailAdmin, LogInline, get_message_preview
 from post_office.models import Attachment, Email, EmailTemplate
 
 from inventory.exceptions import Unavailable
@@ -54,22 +54,22 @@ COPIED = ("title", "title_zh", *TERMS, *OF_THE_SALE)
 
 # Its authors left these unmarked.
 get_message_preview.short_description = gettext_lazy("Message")
-requeue.short_description = gettext_lazy("Requeue selected emails")
 EmailAdmin.truncated_message_id.short_description = gettext_lazy("Message-ID")
 
 
 @admin.register(Email)
 class MailAdmin(EmailAdmin):  # type: ignore[misc]
-    """The mails, to look at; without the files that none of them has."""
+    """The mails, to look at alone: an order's *Send the link* sends one again, and is written down.
+
+    Its author's page sends by GET, before it writes what the rights of a web process do not let it write.
+    """
 
     inlines = (LogInline,)
+    actions = ()
+    change_form_template = "admin/change_form.html"  # without a button to send
 
-    def resend(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """As its author's, with a message that a reader of Chinese reads too."""
-        answer: HttpResponse = super().resend(request, pk)
-        list(messages.get_messages(request))
-        messages.info(request, gettext("The mail was sent again."))
-        return answer
+    def has_change_permission(self, _request: HttpRequest, _mail: Email | None = None) -> bool:
+        return False
 
 
 def makes_products(user: AbstractBaseUser | AnonymousUser) -> bool:

@@ -10,10 +10,16 @@ from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, Permission, User
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext
 
+from shop.accounts import sessions
+from shop.accounts.factor_steps import page
+from shop.accounts.forms import PasswordAgain
 from shop.names.changes import TellsChanges
 from shop.names.sentences import in_words
+
+ASKED = "asked_again"  # in what the page sends that asks for the password; their own forms have passwords, too
 
 
 class RightsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
@@ -27,14 +33,38 @@ def _with_rights(field: Any, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "form_class": RightsField} if field.related_model is Permission else options
 
 
-class StaffAdmin(TellsChanges, UserAdmin):  # type: ignore[type-arg]
+class PasswordFirst(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Asks for the reader's password again before a form that decides who may log in, and what they may do.
+
+    Without it a session that was left open could give itself another account, or any account another password.
+    """
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
+        return self._ask(request) or super().changeform_view(request, *args, **named)
+
+    def _ask(self, request: HttpRequest) -> HttpResponse | None:
+        """Return a page that asks, or leads back here; None when it was given, or when the reader may only look."""
+        may_write = self.has_change_permission(request) or self.has_add_permission(request)
+        if not may_write or sessions.has_fresh_password(request.session):
+            return None
+        form = PasswordAgain(request, request.POST if ASKED in request.POST else None)
+        if form.is_valid():
+            return HttpResponseRedirect(request.get_full_path())
+        context = {**admin.site.each_context(request), "title": self.opts.verbose_name_plural, "asked": ASKED}
+        return page(request, "password_again", context, form=form, act=gettext("Continue"))
+
+
+class StaffAdmin(PasswordFirst, TellsChanges, UserAdmin):  # type: ignore[type-arg]
     """Django's own, with its rights in words."""
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        return self._ask(request) or super().user_change_password(request, id, form_url)
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **options: Any) -> Any:
         return super().formfield_for_manytomany(db_field, request, **_with_rights(db_field, options))  # type: ignore[arg-type]
 
 
-class RoleAdmin(TellsChanges, GroupAdmin):
+class RoleAdmin(PasswordFirst, TellsChanges, GroupAdmin):
     """Django's own, with its rights in words."""
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest | None = None, **options: Any) -> Any:

@@ -5,11 +5,13 @@ Never lets a half logged-in person do more than show or enrol the second factor,
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import update_wrapper
 from typing import Any
 
 from django.contrib import admin, auth
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, URLResolver, path, reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
@@ -17,7 +19,7 @@ from django.views.decorators.cache import never_cache
 
 from shop.accounts import factor_pages, passkey_pages, second_factor, sessions
 from shop.accounts.act_log import AccountAct, note
-from shop.accounts.forms import StaffLoginForm
+from shop.accounts.forms import StaffLoginForm, check_password_again
 from shop.web.languages import LANGUAGES, in_language_of, language_of
 
 View = Callable[..., HttpResponse]
@@ -86,7 +88,12 @@ class StaffSite(admin.AdminSite):
         return in_language_of(request, lambda: super(StaffSite, self).login(request, extra_context))
 
     def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        """As Django's, and written down."""
+        """As Django's, and written down. Guesses at the old password are counted as those of a password given again."""
+        if request.method == "POST":
+            with suppress(ValidationError):  # Django's form says so as well
+                check_password_again(request, request.POST.get("old_password", ""))
+            if getattr(request, "axes_locked_out", False):
+                return HttpResponse(status=429)  # django-axes has the page
         response = super().password_change(request, extra_context)
         if request.method == "POST" and response.status_code == 302:
             note(AccountAct.PASSWORD_CHANGED, actor=request.user.get_username(), request=request)

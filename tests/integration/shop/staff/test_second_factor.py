@@ -372,9 +372,24 @@ def test_a_new_password_is_in_the_log(enrolled: Enrolled) -> None:
     new = f"another-{token_hex(8)}"
     form = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
     assert enrolled.browser.post("/admin/password_change/", form | {"old_password": "a guess"}).status_code == 200
-    assert acts_of(enrolled.user)[-1] == "enrolled"
+    assert acts_of(enrolled.user)[-2:] == ["enrolled", "login_failed"]
     assert enrolled.browser.post("/admin/password_change/", form).status_code == 302
-    assert acts_of(enrolled.user)[-1] == "password_changed"
+    assert acts_of(enrolled.user)[-2:] == ["password_again", "password_changed"]
+
+
+def test_guesses_at_the_old_password_are_counted_as_any(enrolled: Enrolled) -> None:
+    """A form whose new passwords differ would say of any number of guesses whether they are right."""
+    guess = {"new_password1": "one", "new_password2": "another"}
+    found = [
+        enrolled.browser.post("/admin/password_change/", guess | {"old_password": f"guess {number}"}).status_code
+        for number in range(settings.AXES_FAILURE_LIMIT + 1)
+    ]
+    assert found == [200] * (settings.AXES_FAILURE_LIMIT - 1) + [429] * 2
+    new = f"another-{token_hex(8)}"
+    right = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
+    assert enrolled.browser.post("/admin/password_change/", right).status_code == 429
+    enrolled.user.refresh_from_db()
+    assert enrolled.user.check_password(PASSWORD)
 
 
 def test_an_account_that_is_no_staff_is_in_the_log_too(user: User) -> None:
@@ -392,6 +407,7 @@ def test_guesses_while_an_account_is_locked_do_not_fill_the_log(user: User) -> N
 
 def test_what_forms_of_the_admin_do_is_in_the_log(enrolled: Enrolled, new_sku: Callable[[], str]) -> None:
     name = f"role-{token_hex(4)}"
+    enrolled.browser.post("/admin/auth/group/add/", {"asked_again": "1", "password": PASSWORD})
     enrolled.browser.post("/admin/auth/group/add/", {"name": name})
     found = StaffAct.objects.filter(actor=enrolled.user.username, act="form").first()
     assert found

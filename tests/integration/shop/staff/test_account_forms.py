@@ -1,0 +1,84 @@
+"""A session that was left open on a desk decides neither who may log in, nor what they may do, and sends no mail.
+Uses the real servers.
+"""
+
+from __future__ import annotations
+
+from secrets import token_hex
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core import mail
+from django.test import Client
+from django.urls import reverse
+from post_office.models import Email
+
+from shop.accounts import sessions
+from tests.support.staff import browser_of, new_user
+
+pytestmark = pytest.mark.usefixtures("shop_database")
+PASSWORD = f"The-right-one-{token_hex(8)}"
+
+
+@pytest.fixture
+def left_open() -> Client:
+    """The browser of a superuser who has logged in, and has not given the password again."""
+    user = new_user()
+    user.set_password(PASSWORD)
+    user.save()
+    browser = browser_of(user=user)
+    session = browser.session
+    del session[sessions.PASSWORD_AT]
+    session.save()
+    return browser
+
+
+def test_a_password_is_set_after_the_own_one_was_given_again(left_open: Client) -> None:
+    person, new = new_user("viewer"), f"Another-{token_hex(8)}"
+    path = reverse("admin:auth_user_password_change", args=[person.pk])
+    form = {"usable_password": "true", "password1": new, "password2": new}
+    asked = left_open.post(path, form)
+    assert (asked.status_code, b"Your password, again" in asked.content) == (200, True)
+    person.refresh_from_db()
+    assert not person.check_password(new)
+    wrong = left_open.post(path, {"asked_again": "1", "password": "a guess"})
+    assert (wrong.status_code, b"This is not your password." in wrong.content) == (200, True)
+    right = left_open.post(path, {"asked_again": "1", "password": PASSWORD})
+    assert (right.status_code, right["Location"]) == (302, path)
+    # The control: now it is.
+    assert left_open.post(path, form).status_code == 302
+    person.refresh_from_db()
+    assert person.check_password(new)
+
+
+def test_the_forms_of_accounts_and_roles_ask_for_it_too(left_open: Client) -> None:
+    name, word = f"intruder-{token_hex(4)}", f"Long-and-{token_hex(8)}"
+    form = {"username": name, "usable_password": "true", "password1": word, "password2": word}
+    person, role = new_user("viewer"), Group.objects.get(name="viewer")
+    paths = [
+        reverse("admin:auth_user_add"),
+        reverse("admin:auth_user_change", args=[person.pk]),
+        reverse("admin:auth_group_change", args=[role.pk]),
+    ]
+    for path in paths:
+        assert b"Your password, again" in left_open.get(path).content
+        assert b"Your password, again" in left_open.post(path, form | {"name": "viewer"}).content
+    assert not User.objects.filter(username=name).exists()
+    # The control: given once, none of them asks.
+    left_open.post(paths[0], {"asked_again": "1", "password": PASSWORD})
+    assert all(b"Your password, again" not in left_open.get(path).content for path in paths)
+    assert left_open.post(paths[0], form).status_code == 302
+    assert User.objects.filter(username=name).exists()
+
+
+def test_no_page_of_a_mail_sends_it() -> None:
+    letter = Email.objects.create(from_email="a@example.com", to=["b@example.com"], subject="Hello", message="Text")
+    browser = browser_of()
+    assert browser.get(f"/admin/post_office/email/{letter.pk}/resend/").status_code == 403
+    page = browser.get(reverse("admin:post_office_email_change", args=[letter.pk]))
+    assert (page.status_code, b"resend" in page.content, b'name="_save"' in page.content) == (200, False, False)
+    requeue = {"action": "requeue", "_selected_action": [letter.pk]}
+    browser.post(reverse("admin:post_office_email_changelist"), requeue)
+    letter.refresh_from_db()
+    assert (letter.status, mail.outbox) == (None, [])
+    letter.delete()
