@@ -28,6 +28,8 @@ MAX_A_ROUND = 5_000
 # Most rounds look at what ended lately: before a vacuum the index keeps the entries of all holds that have ended.
 RECENT_SECONDS = 60
 WHOLE_SWEEP_SECONDS = 30.0
+# After holds could not be ended, however long ago their time was.
+AGAIN_SECONDS = 1.0
 
 
 class Expirer:
@@ -63,6 +65,8 @@ class Expirer:
             log.exception("holds not ended", action="expire_failed", sku=sku)
             self.close()
         self._failed.add(sku)
+        # The rounds that look at what ended lately would not see these: the next whole one comes soon.
+        self._swept_whole_at = min(self._swept_whole_at, time.monotonic() + AGAIN_SECONDS - WHOLE_SWEEP_SECONDS)
         return 0
 
     def _put_off(self, error: psycopg.Error, *, sku: str = "") -> None:

@@ -21,7 +21,7 @@ from inventory.locks.arguments import MAX_SECONDS, checked_client, checked_flag,
 from inventory.locks.base import AnyLock, ExtendMode
 from inventory.locks.lease import Hold
 from inventory.locks.statistics import STATISTICS
-from inventory.locks.token import new_nonce
+from inventory.locks.token import new_nonce, new_token
 from inventory.locks.watchdog import WATCHDOG
 from inventory.redis import Argument, Client, keys, run_script
 
@@ -126,6 +126,8 @@ class Redlock(AnyLock):
         abandoned[0] = True
         self.end_hold()
         self._release_everywhere()
+        # A late answer to this try, or to its release, must not take away what the next one is given.
+        self.token = new_token()
         return False
 
     def extend(self, milliseconds: int, *, mode: ExtendMode = "set") -> bool:

@@ -80,8 +80,10 @@ class Retirement:
         retired = Sale.objects.filter(retired_at__isnull=False, stock__sku__in=known)
         skus = set(retired.order_by().values_list("stock__sku", flat=True))
         last = self._forgotten_sku
-        for sku in sorted(skus, key=lambda sku: (sku <= last, sku)):
-            self._throttle()
-            self._forgotten_sku = sku
-            self._forget(sku)
-        forgetting.note_skus(self._client, list(skus_on_sale()))
+        try:
+            for sku in sorted(skus, key=lambda sku: (sku <= last, sku)):
+                self._throttle()
+                self._forgotten_sku = sku
+                self._forget(sku)
+        finally:  # a shard of a Cluster that is away keeps no other's SKU off the list
+            forgetting.note_skus(self._client, list(skus_on_sale()))

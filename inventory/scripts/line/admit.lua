@@ -96,7 +96,9 @@ elseif reopens then
     reopens = string.format('%.0f', now_us + tonumber(ARGV[5]))
     redis.call('HSET', KEYS[2], 'reopens_us', reopens)
   end
-  if now_us < tonumber(reopens) then admissible = 0 end
+  -- What lies further ahead than that was written by a clock that was ahead of this one.
+  local left_us = tonumber(reopens) - now_us
+  if left_us > 0 and left_us <= tonumber(ARGV[5]) then admissible = 0 end
 end
 local last_seq = tonumber(stock[4] or '0')
 local takes_standby = {}

@@ -83,7 +83,9 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
 
 def test_one_holder_and_nothing_left_behind(nodes: Nodes) -> None:
     ann, bob = nodes.lock(), nodes.lock()
+    tried_with = bob.token
     assert (ann.acquire(), bob.acquire()) == (True, False)
+    assert bob.token != tried_with  # what late answers to that try give back is not what the next one is given
     assert ann.is_locking(remote=True)
     assert set(nodes.holders()) == {ann.token}
     assert ann.extend(50_000)

@@ -385,6 +385,18 @@ def test_nobody_is_let_in_while_a_process_may_remember_the_line_as_full(
     assert codes[-1] == (Code.LINE_FULL if delay_us else Code.ADMITTED)
 
 
+@pytest.mark.parametrize(("ahead_us", "code"), [(3_600_000_000, Code.ADMITTED), (9_000_000, Code.LINE_FULL)])
+def test_a_clock_that_went_back_keeps_no_line_shut(
+    card: SaleCard, ahead_us: int, code: Code, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reopened by a clock an hour ahead. The control is a moment within the delay."""
+    monkeypatch.setattr(admission, "REOPENING_US", 10_000_000)
+    ((seconds, micros),) = redis.run_commands(redis.connect(), [("TIME",)])
+    reopens = int(seconds) * 1_000_000 + int(micros) + ahead_us
+    assert run(("HSET", keys.stock(card.sku), "reopens_us", reopens)) is not None
+    assert admit(card, ask(card, "ann"))[0].code == code
+
+
 def test_a_line_that_is_sold_out_to_the_last_unit_opens_late_as_well(
     card: SaleCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
