@@ -145,14 +145,17 @@ def close_sale(card: SaleCard) -> None:
 
 
 def let_holds_end(*request_ids: str, seconds_ago: float = 0.001) -> None:
-    """Let so much time have passed since holds began that they are over; nobody has ended them yet."""
+    """Let so much time have passed since holds began that they are over; nobody has ended them yet.
+
+    One that somebody ends in this moment stays as it is: its end would be moved behind the moment in its history.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """UPDATE shop_order
                SET hold_expires_at = past.moment,
                    decided_at = decided_at - coalesce(hold_expires_at - past.moment, interval '0')
                FROM (SELECT clock_timestamp() - make_interval(secs => %s) AS moment) AS past
-               WHERE request_id = ANY(%s)""",
+               WHERE request_id = ANY(%s) AND state = 'held'""",
             [seconds_ago, list(request_ids)],
         )
 
