@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -42,14 +42,22 @@ class PasswordFirst(admin.ModelAdmin):  # type: ignore[type-arg]
     def changeform_view(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
         return self._ask(request) or super().changeform_view(request, *args, **named)
 
+    def delete_view(self, request: HttpRequest, *args: Any, **named: Any) -> HttpResponse:
+        return self._ask(request) or super().delete_view(request, *args, **named)
+
     def _ask(self, request: HttpRequest) -> HttpResponse | None:
         """Return a page that asks, or leads back here; None when it was given, or when the reader may only look."""
-        may_write = self.has_change_permission(request) or self.has_add_permission(request)
-        if not may_write or sessions.has_fresh_password(request.session):
+        rights = (self.has_add_permission, self.has_change_permission, self.has_delete_permission)
+        if not any(may(request) for may in rights):
             return None
+        if sessions.has_fresh_password(request.session):
+            # The page's own answer, sent twice: as the form of an account it would be one with nothing ticked.
+            return HttpResponseRedirect(request.get_full_path()) if ASKED in request.POST else None
         form = PasswordAgain(request, request.POST if ASKED in request.POST else None)
         if form.is_valid():
             return HttpResponseRedirect(request.get_full_path())
+        if request.method == "POST" and ASKED not in request.POST:
+            messages.warning(request, gettext("Nothing was saved: it is too long ago that you gave your password."))
         context = {**admin.site.each_context(request), "title": self.opts.verbose_name_plural, "asked": ASKED}
         return page(request, "password_again", context, form=form, act=gettext("Continue"))
 

@@ -39,13 +39,16 @@ def test_a_password_is_set_after_the_own_one_was_given_again(left_open: Client) 
     form = {"usable_password": "true", "password1": new, "password2": new}
     asked = left_open.post(path, form)
     assert (asked.status_code, b"Your password, again" in asked.content) == (200, True)
+    assert b"Nothing was saved" in asked.content
     person.refresh_from_db()
     assert not person.check_password(new)
     wrong = left_open.post(path, {"asked_again": "1", "password": "a guess"})
     assert (wrong.status_code, b"This is not your password." in wrong.content) == (200, True)
     right = left_open.post(path, {"asked_again": "1", "password": PASSWORD})
     assert (right.status_code, right["Location"]) == (302, path)
-    # The control: now it is.
+    # Sent twice, it is no form of that page.
+    assert left_open.post(path, {"asked_again": "1", "password": PASSWORD}).status_code == 302
+    # The control: now it is set.
     assert left_open.post(path, form).status_code == 302
     person.refresh_from_db()
     assert person.check_password(new)
@@ -59,10 +62,13 @@ def test_the_forms_of_accounts_and_roles_ask_for_it_too(left_open: Client) -> No
         reverse("admin:auth_user_add"),
         reverse("admin:auth_user_change", args=[person.pk]),
         reverse("admin:auth_group_change", args=[role.pk]),
+        reverse("admin:auth_user_delete", args=[person.pk]),
+        reverse("admin:auth_group_delete", args=[role.pk]),
     ]
     for path in paths:
         assert b"Your password, again" in left_open.get(path).content
-        assert b"Your password, again" in left_open.post(path, form | {"name": "viewer"}).content
+        assert b"Your password, again" in left_open.post(path, form | {"name": "viewer", "post": "yes"}).content
+    assert User.objects.filter(pk=person.pk).exists()
     assert not User.objects.filter(username=name).exists()
     # The control: given once, none of them asks.
     left_open.post(paths[0], {"asked_again": "1", "password": PASSWORD})
