@@ -192,3 +192,19 @@ def test_a_fast_clock_makes_no_pass_after_pass(guarded_sale: MakeSale, person: O
     ann.sees(READY["en-GB"])
     ann.page.wait_for_timeout(3_000)
     assert len(asked) == 1
+
+
+def test_who_is_given_no_challenge_is_not_kept_from_pressing(guarded_sale: MakeSale, person: OpenVisit) -> None:
+    """A token that cannot be verified any more is replaced by a press alone, so presses must go out."""
+    card, ann = guarded_sale(), person()
+    ann.page.route("**/challenge", lambda route: route.fulfill(status=401, json={"code": "unauthenticated"}))
+    ann.see_sale(card)
+    ann.page.locator("form.buy button").click()
+    ann.sees("Your browser cannot make a pass.")
+    ann.page.unroute("**/challenge")
+    ann.page.locator("form.buy button").click()
+    ann.sees("A pass is needed here")
+    ann.sees(READY["en-GB"])
+    ann.faults.clear()  # the console has each 401 and 403
+    ann.page.locator("form.buy button").click()
+    ann.page.wait_for_url("**/requests/**")

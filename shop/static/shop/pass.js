@@ -50,8 +50,9 @@ async function call(path, body) {
       response = await fetch(box().dataset.pass + path, { ...(body ? post : {}), signal: AbortSignal.timeout(ANSWER_MS) });
       if (response.ok) return await response.json();
     } catch { /* no answer: once more */ }
-    // 401: the page has no token yet, and its next look brings one.
-    if (response && ![401, 429].includes(response.status) && response.status < 500) return null;
+    // 401: the page's next look may bring a token; if not, a press does.
+    const isSoon = response?.status === 401 && !isHeld && tries < 4;
+    if (response && !isSoon && response.status !== 429 && response.status < 500) return null;
     const seconds = Number(response?.headers.get("Retry-After")) || 0;
     await pause(Math.max(1000 * seconds, Math.min(MAX_PAUSE_MS, 500 * 2 ** tries) * (0.5 + Math.random())));
   }
