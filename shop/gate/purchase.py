@@ -275,7 +275,7 @@ class Purchases:
         if ticket:
             return self._late.find(reply, _counted(self._restore(asked, ticket)), headers)
         # An opening may have been moved after somebody was let in: then the line tells them apart from who is early.
-        if entry.opens_in_seconds() > EARLY_SECONDS and not entry.has_requests():
+        if entry.opens_in_seconds() > EARLY_SECONDS and not (entry.figures and entry.figures.admitted):
             raise not_open(opens_at=card.opens_at, now=clocks.now())
         if card.retired_at is not None:
             return self._late.find(reply, _counted(self._look_up(asked)), headers)
