@@ -65,6 +65,7 @@ class FloodRun:
         self.last = web_tab.LastRun()
         self._workers_left = 0
         self._workers = 1
+        self._exit_code: int | None = None
 
     def listen_to(self, events: Any) -> None:
         """Register for everything this class reacts to."""
@@ -75,6 +76,8 @@ class FloodRun:
         events.test_stop.add_listener(self.on_test_stop)
         events.quitting.add_listener(self.on_quitting)
         events.quit.add_listener(self.on_quit)
+        # The first that is registered is called last: after what Locust registers for its end.
+        atexit.register(self.leave)
 
     # Preparation
 
@@ -338,12 +341,16 @@ class FloodRun:
         self.on_test_stop(environment)
 
     def on_quit(self, exit_code: int, **_: Any) -> None:
+        """Note the code with which the process leaves, once Locust has closed its files."""
+        self._exit_code = exit_code
+
+    def leave(self) -> None:
         """End the process at once, when all is written: gevent may abort an interpreter that takes itself apart.
 
-        Then a flood with a green verdict would end as if it were broken. Files of --csv are closed after this.
+        Then a flood with a green verdict would end as if it were broken.
         """
-        if self._environment is not None and not self._environment.parsed_options.csv_prefix:
-            atexit._run_exitfuncs()
+        if self._exit_code is not None:
+            logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(exit_code)
+            os._exit(self._exit_code)

@@ -291,31 +291,40 @@ def test_an_interrupt_is_heard_when_the_tests_are_a_background_job(tmp_path: Pat
 
 LEAVES = """
 import atexit
-from types import SimpleNamespace as Thing
 from loadtest.run.hooks import FloodRun
+
+class Event:
+    def add_listener(self, listener):
+        self.fire = listener
+
+class Events:
+    def __getattr__(self, name):
+        self.__dict__[name] = event = Event()
+        return event
 
 class LastOfAll:
     def __del__(self):
         print("taken apart", flush=True)
 
-kept, run = LastOfAll(), FloodRun()
+kept, run, events = LastOfAll(), FloodRun(), Events()
+run.listen_to(events)
 atexit.register(print, "at exit")
-run._environment = Thing(parsed_options=Thing(csv_prefix=CSV))
-run.on_quit(exit_code=3)
-print("Locust goes on")
+if QUITS:
+    events.quit.fire(exit_code=3)
+print("closed")
 raise SystemExit(4)
 """
 
 
 @pytest.mark.parametrize(
-    ("csv", "code", "said"),
-    [(None, 3, ["at exit"]), ("figures", 4, ["Locust goes on", "at exit", "taken apart"])],
-    ids=["as it is", "the control: with files of --csv to be closed"],
+    ("quits", "code", "said"),
+    [(True, 3, ["closed", "at exit"]), (False, 4, ["closed", "at exit", "taken apart"])],
+    ids=["as it is", "the control: Locust has not quit"],
 )
 def test_a_run_that_is_over_leaves_before_the_interpreter_is_taken_apart(
-    csv: str | None, code: int, said: list[str]
+    quits: bool, code: int, said: list[str]
 ) -> None:
-    """There gevent may abort it, and the code would not be that of the verdict."""
-    scene = LEAVES.replace("CSV", repr(csv))
+    """There gevent may abort it, and the code would not be that of the verdict. What others do at the end is done."""
+    scene = LEAVES.replace("QUITS", repr(quits))
     done = subprocess.run([sys.executable, "-c", scene], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.split("\n")[:-1]) == (code, said), done.stderr
