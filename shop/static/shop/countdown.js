@@ -29,7 +29,7 @@ async function sample(url) {
   offset = at - (asked + roundTrip / 2);
 }
 
-let url; // of the server's clock: in the page, or in what was put into it
+let url; // of the server's clock
 async function synchronise() {
   url = document.querySelector("[data-clock-url]")?.dataset.clockUrl;
   if (!url) return;
@@ -99,7 +99,7 @@ function localise() {
   }
 }
 
-// A timer that was put in without the shop's own text is filled in at once: until the next tick it would not be visible.
+// A timer that was put in empty is filled in at once: it would be hidden until the next tick.
 document.addEventListener("parts-replaced", () => {
   localise();
   if (!url) synchronise();
