@@ -4,9 +4,7 @@ Never lets a worker judge: one process sees the whole, the master or the only on
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import sys
 import time
 from dataclasses import astuple
@@ -26,6 +24,7 @@ from loadtest.record.tickets import clear_tickets
 from loadtest.run import books as closing
 from loadtest.run import web_tab
 from loadtest.run.companions import end_with_parent, measure_load
+from loadtest.run.exit_code import leave_with_code
 from loadtest.run.hands import choose_hands, kinds_that_come
 from loadtest.run.watching import end_unjudged, end_watch, watch
 from loadtest.shop_api import ShopApi, ShopError, check_host
@@ -65,7 +64,6 @@ class FloodRun:
         self.last = web_tab.LastRun()
         self._workers_left = 0
         self._workers = 1
-        self._exit_code: int | None = None
 
     def listen_to(self, events: Any) -> None:
         """Register for everything this class reacts to."""
@@ -75,9 +73,7 @@ class FloodRun:
         events.test_stopping.add_listener(self.on_test_stopping)
         events.test_stop.add_listener(self.on_test_stop)
         events.quitting.add_listener(self.on_quitting)
-        events.quit.add_listener(self.on_quit)
-        # The first that is registered is called last: after what Locust registers for its end.
-        atexit.register(self.leave)
+        leave_with_code(events)
 
     # Preparation
 
@@ -339,18 +335,3 @@ class FloodRun:
             environment.runner.stop()
         # A runner that somebody else is stopping does nothing when it is told to.
         self.on_test_stop(environment)
-
-    def on_quit(self, exit_code: int, **_: Any) -> None:
-        """Note the code with which the process leaves, once Locust has closed its files."""
-        self._exit_code = exit_code
-
-    def leave(self) -> None:
-        """End the process at once, when all is written: gevent may abort an interpreter that takes itself apart.
-
-        Then a flood with a green verdict would end as if it were broken.
-        """
-        if self._exit_code is not None:
-            logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(self._exit_code)

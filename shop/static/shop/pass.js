@@ -74,11 +74,11 @@ function solve(challenge) {
 }
 
 // A challenge ends while a phone sleeps: then another one is solved.
-async function make(mayEnd = true) {
+async function make(isFirst = true) {
   const challenge = await call("/challenge");
   const solution = challenge && await solve(challenge);
   const made = solution && await call("/passes", { payload: btoa(JSON.stringify({ challenge, solution })) });
-  return made || (solution && mayEnd ? make(false) : null);
+  return made || (solution && isFirst ? make(false) : null);
 }
 
 async function get() {

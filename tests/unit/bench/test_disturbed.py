@@ -37,7 +37,8 @@ def repeated(
         taken.append(next(left))
         return Measurement(taken[-1])
 
-    return [*taken, found.stolen] if (found := repeat_disturbed(measure)) else []
+    found = repeat_disturbed(measure)
+    return [*taken, found.stolen]
 
 
 @pytest.mark.parametrize(
