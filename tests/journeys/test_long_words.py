@@ -6,6 +6,7 @@ style.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,19 @@ def without_rules(buyer: Visit) -> None:
         )
 
 
+def web_shows(web: Caller, path: str, word: str) -> bool:
+    return word in web.get(path).body.decode()
+
+
 def describe(card: SaleCard, word: str, web: Caller) -> None:
-    """Give the sale texts that have no place to break, and wait until its page shows them."""
+    """Give the sale texts that have no place to break, and wait until its page and the list show them.
+
+    The web process reads each of the two by itself, so one may still be old when the other is not.
+    """
     Sale.objects.filter(pk=card.sale_id).update(title=word)
     Product.objects.filter(slug=card.sku).update(tagline=ADDRESS, description="x" * 200)
-    wait_until(lambda: word in web.get(f"/sales/{card.slug}/").body.decode(), timeout_seconds=PATIENCE_MS / 1000)
+    for path in (f"/sales/{card.slug}/", "/"):
+        wait_until(partial(web_shows, web, path, word), timeout_seconds=PATIENCE_MS / 1000)
 
 
 def too_wide(buyer: Visit) -> list[int]:
