@@ -2,7 +2,7 @@
 Never changes what was sold, when, at which price and in which order: orders, history, ledger and audit stay right.
 
 What is personal stands on the models (`personal`). Of a sale that is not retired its line knows the buyer's id, which
-says nothing about anybody but makes a retry the same request: it is forgotten after the sale was retired.
+says nothing about anybody but makes a retry the same request: it is forgotten after all their sales were retired.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from inventory.fault_injection import fault_point
 from inventory.line.reading import known_skus
 from inventory.line.repair import record_pages
 from inventory.records import buyer_in, record_or_none
-from shop.models import Contact, DeliveryAddress, Order, OrderEvent, Payment, StaffAct
+from shop.models import Contact, DeliveryAddress, Order, OrderEvent, Payment, Sale, StaffAct
 from shop.orders import deliveries, email_codes, mails, ticket_links
 from shop.orders.numbers import order_number, read_order_number
 
@@ -32,7 +32,7 @@ INTERNAL = {"id", "sale", "order", "told_event", "is_over"}
 
 
 class Forgotten(NamedTuple):
-    """What was forgotten. orders: how many; kept_in: sales that are not retired, and still know the buyer's id."""
+    """What was forgotten. orders: how many; kept_in: sales of theirs that are not retired, so that their id stays."""
 
     orders: int
     kept_in: list[str]
@@ -60,13 +60,14 @@ def export_buyer(buyer: str) -> dict[str, Any]:
 def forget_buyer(buyer: str, *, actor: str, reason: str) -> Forgotten:
     """Delete a buyer's addresses, mails, links and marks, and put an id that says nothing in their place.
 
-    In one transaction: a process that dies has forgotten nothing, and running it again ends it. reason: goes into the
-    log of acts, so it must not name the person. Raises RedisUnavailable.
+    The id stays in all orders as long as one sale of theirs is not retired: each of their numbers leads to all of it
+    when it is run again. In one transaction: a process that dies has forgotten nothing, and running it again ends it.
+    reason: goes into the log of acts, so it must not name the person. Raises RedisUnavailable.
     """
-    waiting = [each["request_id"] for each in _waiting(buyer)]
+    waiting = list(_waiting(buyer))
     with transaction.atomic():
         orders = list(Order.objects.filter(buyer=buyer).select_related("sale").order_by("pk"))
-        for name in [*(each.request_id for each in orders), *waiting]:
+        for name in [*(each.request_id for each in orders), *(each["request_id"] for each in waiting)]:
             deliveries.forget_address(name)
             mails.forget_address(name)
             ticket_links.replace_link(name)
@@ -74,11 +75,13 @@ def forget_buyer(buyer: str, *, actor: str, reason: str) -> Forgotten:
         email_codes.mails_of(buyer).delete()
         Payment.objects.filter(order__buyer=buyer).exclude(card="").update(card="")
         Order.objects.filter(buyer=buyer).exclude(network="").update(network="")
-        stand_in = FORGOTTEN + secrets.token_urlsafe(12)
-        Order.objects.filter(buyer=buyer, sale__retired_at__isnull=False).update(buyer=stand_in)
+        known_to = {*(each.sale.slug for each in orders), *(each["sale"] for each in waiting)}
+        kept_in = Sale.objects.filter(slug__in=known_to, retired_at__isnull=True).order_by("slug")
+        if not kept_in.exists():
+            Order.objects.filter(buyer=buyer).update(buyer=FORGOTTEN + secrets.token_urlsafe(12))
         detail = f"orders of a buyer: {len(orders)}"
         StaffAct.objects.create(sale=None, act="forget_buyer", actor=actor, reason=reason, detail=detail)
-    return Forgotten(len(orders), sorted({each.sale.slug for each in orders if each.sale.retired_at is None}))
+        return Forgotten(len(orders), list(kept_in.values_list("slug", flat=True)))
 
 
 def _order(order: Order) -> dict[str, Any]:
@@ -119,4 +122,5 @@ def _waiting(buyer: str) -> Iterator[dict[str, Any]]:
             for name, text in page.items():
                 record = record_or_none(text) if buyer_in(text) == buyer else None
                 if record is not None and not Order.objects.filter(request_id=name).exists():
-                    yield {"request_id": name, "state": str(record.state), "quantity": record.quantity}
+                    sale = Sale.objects.filter(pk=record.sale_id).values_list("slug", flat=True).first()
+                    yield {"request_id": name, "sale": sale, "state": record.state.value, "quantity": record.quantity}

@@ -15,7 +15,7 @@ from shop.orders.personal_data import export_buyer, find_buyer, forget_buyer
 
 
 class Command(BaseCommand):
-    help = "Delete addresses, mails and links of the buyer of an order, and their id in orders of retired sales."
+    help = "Delete addresses, mails and links of the buyer of an order, and their id once all their sales are retired."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("number", help="the number of one of their orders, such as FD-1042-7")
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         self.stdout.write(f"Forgotten: addresses, mails and links of {done.orders} orders.")
         if done.kept_in:
             sales = ", ".join(done.kept_in)
-            self.stdout.write(f"Not retired yet, so their id stays there: {sales}. Run this again after they are.")
+            self.stdout.write(f"Not retired yet, so their id stays: {sales}. Run this again after they are.")
 
 
 def summary_of(kept: dict[str, Any]) -> str:

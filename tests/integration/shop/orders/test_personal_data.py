@@ -307,6 +307,23 @@ def test_of_one_who_was_forgotten_only_the_order_is_counted(card: SaleCard, ada:
     ]  # fmt: skip
 
 
+def test_each_number_leads_to_all_orders_until_the_last_sale_is_retired(
+    card: SaleCard, new_sku: Callable[[], str], ada: Person
+) -> None:
+    """Their id stays in a retired sale, too, as long as they wait in another: one run ends it, with either number."""
+    first, live = buy(card, ada), make_sale(new_sku(), units=4, limit=3)
+    over(card)
+    waiting = ask_again(live, ada)
+    assert f"their id stays: {live.slug}." in forget(first)  # who only waits there is not forgotten either
+    assert Order.objects.get(request_id=first).buyer == ada.buyer
+    road.settle_line(live)
+    pay(waiting)
+    assert f"their id stays: {live.slug}." in forget(waiting)
+    over(live)
+    assert "their id stays" not in forget(first)
+    assert tables_with(ada.buyer) == set()
+
+
 def test_forgetting_is_whole_or_nothing(card: SaleCard, ada: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     name = buy(card, ada)
     over(card)
