@@ -49,6 +49,12 @@ SELECT p.id, coalesce(EXISTS (SELECT FROM shop_orderevent e WHERE e.order_id = o
                       false)
 FROM page p LEFT JOIN shop_order o ON o.request_id = p.request_id ORDER BY p.id
 """
+# A mail that waits and speaks of a hold, the only kind of an order that has a time, is late once its buyer has paid.
+LATE = """
+UPDATE post_office_email m SET expires_at = statement_timestamp() FROM shop_order o
+WHERE m.status = ANY(%(waiting)s) AND m.expires_at > statement_timestamp()
+  AND o.request_id = m.headers ->> %(header)s AND o.state <> 'held'
+"""
 
 
 @cache
@@ -147,6 +153,8 @@ def queue_news(contact_id: int) -> int:
         # Changes of one order never overlap, so their ids rise in the order in which they were committed.
         events = list(OrderEvent.objects.filter(order=order, id__gt=contact.told_event).order_by("id"))
         news = [NEWS[State(event.to_state)] for event in events if event.to_state in NEWS]
+        if order.state != State.HELD:
+            news = [kind for kind in news if kind != NEWS[State.HELD]]
         if not contact.is_warned and _is_nearly_over(order):
             contact.is_warned = True
             news.append("warning")
@@ -156,6 +164,12 @@ def queue_news(contact_id: int) -> int:
         _note_told(contact, events[-1] if events else None)
         contact.save(update_fields=["told_event", "is_over", "is_warned"])
     return len(news)
+
+
+def drop_late_mails() -> None:
+    """End the mails that wait and tell of a hold which was paid or given back meanwhile."""
+    with connection.cursor() as cursor:
+        cursor.execute(LATE, {"waiting": [STATUS.queued, STATUS.requeued], "header": REQUEST_HEADER})
 
 
 def _note_told(contact: Contact, last: OrderEvent | None) -> None:

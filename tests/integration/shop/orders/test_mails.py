@@ -124,13 +124,38 @@ def test_each_change_that_matters_is_told_once(new_card: Callable[..., SaleCard]
 
 
 def test_several_changes_before_a_look_are_told_one_by_one(new_card: Callable[..., SaleCard]) -> None:
+    """All but the hold: once it is paid, nobody is asked to pay any more."""
     card = new_card()
     reader = Reader(card)
     reader.give()
     road.settle_line(card)
     pay(reader.request_id)
+    refunds.refund_order(reader.request_id, actor="anna", reason="broken")
     tell_all()
-    assert reader.subjects == [LINK, TURN, PAID]
+    assert reader.subjects == [LINK, PAID, REFUNDED]
+
+
+@pytest.mark.parametrize("status", [STATUS.queued, STATUS.requeued])
+@pytest.mark.parametrize(("way", "sent"), [("paid", False), ("given back", False), ("held", True)])
+def test_who_has_paid_or_given_back_is_not_asked_to_pay_by_a_mail_that_waited(
+    new_card: Callable[..., SaleCard], way: str, sent: bool, status: int
+) -> None:
+    """Also one that was tried once, while the mail server was away. The control: who still holds gets it."""
+    card = new_card()
+    reader = Reader(card)
+    reader.give()
+    tell_all()
+    road.settle_line(card)
+    (contact,) = Contact.objects.all()
+    assert mails.queue_news(contact.pk) == 1
+    Email.objects.filter(subject=TURN).update(status=status)
+    if way == "paid":
+        pay(reader.request_id)
+    elif way == "given back":
+        holds.cancel(reader.request_id, buyer=reader.buyer)
+    tell_all()
+    turn = Email.objects.get(subject=TURN)
+    assert (turn.status == STATUS.sent) is sent
 
 
 def test_a_buyer_without_an_address_gets_no_row_and_no_mail(new_card: Callable[..., SaleCard]) -> None:
