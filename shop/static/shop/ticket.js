@@ -43,7 +43,7 @@ async function restore() {
   if (restoring) return;
   restoring = true;
   try {
-    const kept = localStorage.getItem(KEPT + ticket.dataset.id) || ticket.dataset.proof;
+    const kept = ticket.dataset.proof || localStorage.getItem(KEPT + ticket.dataset.id);
     const response = await fetch("/api/v1/tickets/restore", {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ticket: kept }),
       signal: AbortSignal.timeout(8000),
