@@ -239,6 +239,19 @@ def test_only_the_shop_reaches_the_stores() -> None:
     assert [name for name in reaching - OURS if SERVICES[name].get("ports")] == []
 
 
+def test_no_port_is_published_on_ipv6() -> None:
+    """The networks are IPv4 only: who comes by IPv6 would come from Docker's own address, all at the same one."""
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert [port for port in published if not re.match(r"(\$\{\w+:-)?\d+\.\d+\.\d+\.\d+}?:", port)] == []
+    assert len(published) > 3
+
+
+def test_how_many_run_is_kept_by_the_environment() -> None:
+    """`up` without `--scale` goes back to what the file says."""
+    replicas = {name: SERVICES[name]["deploy"]["replicas"] for name in ("web", "settler")}
+    assert replicas == {"web": "${WEB_PROCESSES:-1}", "settler": "${SETTLER_PROCESSES:-2}"}
+
+
 def test_each_kind_of_process_logs_in_to_both_stores_as_itself() -> None:
     for service in {*KINDS, "sandbox"}:
         kind = {"sandbox": "payments"}.get(service, service)
