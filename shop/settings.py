@@ -35,7 +35,17 @@ ENVIRONMENT = env.str("FAIRDROP_ENV", default="development")
 if ENVIRONMENT not in ("production", "development", "test"):
     raise ImproperlyConfigured(f"FAIRDROP_ENV must be production, development or test, not {ENVIRONMENT!r}")
 PRODUCTION = ENVIRONMENT == "production"
-DEBUG = env.bool("DEBUG", default=False)
+
+
+def flag(name: str, *, default: bool) -> bool:
+    """Return a setting that is on or off; blank is the default. A word that is neither must switch nothing off."""
+    word = env.str(name, default="").strip().lower()
+    if word not in {"", *env.BOOLEAN_TRUE_STRINGS, "false", "off", "n", "no", "0"}:
+        raise ImproperlyConfigured(f"{name} must be true or false, not {word!r}")
+    return word in env.BOOLEAN_TRUE_STRINGS if word else default
+
+
+DEBUG = flag("DEBUG", default=False)
 
 
 def development_secret() -> str:
@@ -67,7 +77,7 @@ SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 TOKEN_KEYS = [key for key in secret("FAIRDROP_TOKEN_KEYS", fallback=f"{SECRET_KEY}:tokens").split(",") if key]
 # Keys of the public logs of sales (shop/salelog/notes.py), the one that signs first; all others are known.
 LOG_KEYS: list[str] = env.list("FAIRDROP_LOG_KEYS", default=[])
-SALE_LOG = env.bool("FAIRDROP_SALE_LOG", default=bool(LOG_KEYS) or not PRODUCTION)
+SALE_LOG = flag("FAIRDROP_SALE_LOG", default=bool(LOG_KEYS) or not PRODUCTION)
 if SALE_LOG and not LOG_KEYS and not PRODUCTION:
     seed = base64.urlsafe_b64encode(hashlib.sha256(f"{SECRET_KEY}:log".encode()).digest()).rstrip(b"=").decode()
     LOG_KEYS = [f"2026-01-01T00:00:00Z={seed}"]
@@ -80,7 +90,7 @@ ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=LOCAL_HOSTS)
 # Origins that may make unsafe calls with the buyer cookie, alongside the shop's own host.
 TRUSTED_ORIGINS: list[str] = env.list("FAIRDROP_TRUSTED_ORIGINS", default=[])
 CSRF_TRUSTED_ORIGINS = TRUSTED_ORIGINS
-BEHIND_TLS = env.bool("FAIRDROP_BEHIND_TLS", default=PRODUCTION)
+BEHIND_TLS = flag("FAIRDROP_BEHIND_TLS", default=PRODUCTION)
 # Where the world reaches this shop, e.g. https://shop.example; empty: where the call in hand came in.
 PUBLIC_URL = env.str("FAIRDROP_PUBLIC_URL", default="").rstrip("/")
 
@@ -102,7 +112,7 @@ NAMED_PROVIDERS: list[str] = env.list("FAIRDROP_PAYMENT_PROVIDERS", default=[]) 
 PAYMENT_PROVIDERS = {name: path for name, _, path in (each.partition("=") for each in NAMED_PROVIDERS)}
 # The built-in provider that takes no money: fit for demos and tests.
 SANDBOX_IN_USE = SANDBOX in PAYMENT_PROVIDERS.values()
-SANDBOX_ALLOWED = env.bool("FAIRDROP_SANDBOX_ALLOWED", default=not PRODUCTION)
+SANDBOX_ALLOWED = flag("FAIRDROP_SANDBOX_ALLOWED", default=not PRODUCTION)
 SANDBOX_SECRET = secret("FAIRDROP_SANDBOX_SECRET", fallback=f"{SECRET_KEY}:sandbox")
 # How badly it behaves, for tests: words of shop/sandbox/provider.py.
 SANDBOX_MISCHIEF: list[str] = env.list("FAIRDROP_SANDBOX_MISCHIEF", default=[])
@@ -265,7 +275,7 @@ AXES_LOCKOUT_CALLABLE = "shop.web.errors.locked_out"
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
 # Whether staff must show a code of their authenticator as well as the password; in production they must by default.
-STAFF_SECOND_FACTOR = env.bool("FAIRDROP_STAFF_SECOND_FACTOR", default=PRODUCTION)
+STAFF_SECOND_FACTOR = flag("FAIRDROP_STAFF_SECOND_FACTOR", default=PRODUCTION)
 OTP_TOTP_ISSUER = "Fairdrop"
 # A session of staff ends so long after the login, and so long after it was last used; only staff have sessions.
 STAFF_SESSION_SECONDS = 3600 * env.int("FAIRDROP_STAFF_SESSION_HOURS", default=12)
@@ -446,7 +456,7 @@ if PRODUCTION and not BEHIND_TLS:
     # Only on this machine, or production has not started: without TLS none of these can be on.
     SILENCED_SYSTEM_CHECKS = ["security.W004", "security.W008", "security.W012", "security.W016"]
 if BEHIND_TLS:
-    SECURE_SSL_REDIRECT = env.bool("FAIRDROP_SSL_REDIRECT", default=True)
+    SECURE_SSL_REDIRECT = flag("FAIRDROP_SSL_REDIRECT", default=True)
     SECURE_HSTS_SECONDS = env.int("FAIRDROP_HSTS_SECONDS", default=31_536_000)
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True

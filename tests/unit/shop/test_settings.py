@@ -368,6 +368,7 @@ print(settings.STAFF_SECOND_FACTOR, settings.STAFF_SESSION_SECONDS, settings.SES
     [
         ({}, "True 43200 3600"),
         ({"FAIRDROP_STAFF_SECOND_FACTOR": "false"}, "False 43200 3600"),
+        ({"FAIRDROP_STAFF_SECOND_FACTOR": ""}, "True 43200 3600"),
         ({"FAIRDROP_ENV": "development"}, "False 43200 3600"),
         ({"FAIRDROP_ENV": "development", "FAIRDROP_STAFF_SECOND_FACTOR": "true"}, "True 43200 3600"),
         ({"FAIRDROP_STAFF_SESSION_HOURS": "1", "FAIRDROP_STAFF_IDLE_MINUTES": "5"}, "True 3600 300"),
@@ -377,6 +378,13 @@ def test_production_asks_for_a_second_factor_unless_it_is_switched_off(
     tmp_path: Path, changes: dict[str, str], shown: str
 ) -> None:
     assert start(tmp_path, "-c", SHOW_STAFF, **changes).stdout.strip() == shown
+
+
+@pytest.mark.parametrize("word", ["enabled", "ture", "2"])
+def test_a_word_that_is_neither_true_nor_false_switches_nothing_off(tmp_path: Path, word: str) -> None:
+    started = start(tmp_path, FAIRDROP_STAFF_SECOND_FACTOR=word)
+    assert started.returncode
+    assert f"FAIRDROP_STAFF_SECOND_FACTOR must be true or false, not '{word}'" in started.stderr
 
 
 @pytest.mark.parametrize("name", ["FAIRDROP_STAFF_SESSION_HOURS", "FAIRDROP_STAFF_IDLE_MINUTES"])
