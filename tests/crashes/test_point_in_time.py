@@ -41,6 +41,31 @@ def test_the_database_comes_back_as_of_a_moment(rehearsal: Rehearsal) -> None:
     rehearsal.ask("INSERT INTO told VALUES ('since')")  # it takes writes again
 
 
+def test_a_moment_of_an_earlier_restore_bounds_no_later_one(rehearsal: Rehearsal) -> None:
+    moment = back_up(rehearsal)
+    rehearsal.store.kill()
+    rehearsal.restore(moment=moment)
+    (first,) = rehearsal.bases
+    first.rename(first.with_name("base-2026-01-01-0300"))  # the name of the next has its minute
+    rehearsal.back_up()
+    rehearsal.ask("INSERT INTO told VALUES ('since')")
+    rehearsal.archive()
+    rehearsal.store.kill()
+    rehearsal.restore()
+    assert rows(rehearsal) == "after the base backup, since"
+
+
+def test_a_second_try_may_go_further_than_the_first(rehearsal: Rehearsal) -> None:
+    moment = back_up(rehearsal)
+    rehearsal.store.kill()
+    rehearsal.restore(moment=moment)
+    rehearsal.clear_first_try()
+    rehearsal.restore()
+    assert rows(rehearsal) == "after the base backup, after the moment"
+    rehearsal.ask("INSERT INTO told VALUES ('since')")
+    rehearsal.archive()  # under names that the first try had used
+
+
 def test_without_the_archive_what_came_after_the_base_backup_is_lost(rehearsal: Rehearsal) -> None:
     """The control."""
     back_up(rehearsal)

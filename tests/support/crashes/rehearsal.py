@@ -118,15 +118,20 @@ class Rehearsal(Postgres):
         last = self.ask("SELECT pg_walfile_name(pg_switch_wal())")
         wait_until(lambda: (self.backup / "wal" / str(last)).exists(), what="the last segment is archived")
 
+    def clear_first_try(self) -> None:
+        """Stop the server, and move what it archived since it was restored out of the archive."""
+        self.archive()
+        self.store.stop()
+        self.run("\n".join(block("sh", holding="first-try")))
+
     def restore(self, *, moment: str = "") -> None:
         """Lose the data folder of a killed server, and restore it up to a moment, or as far as the archive goes."""
-        self.data.rename(self.folder / "lost")
+        self.data.rename(self.folder / f"lost-{len(list(self.folder.glob('lost-*')))}")
         for line in block("sh", holding="recovery.signal"):
             self.run(line)
         with (self.data / "postgresql.auto.conf").open("a") as settings:
             for line in block("ini", holding="restore_command"):
-                if moment or not line.startswith("recovery_target_time"):
-                    settings.write(self.told(re.sub(r"'2026[^']*'", f"'{moment}'", line)) + "\n")
+                settings.write(self.told(re.sub(r"'2026[^']*'", f"'{moment}'", line)) + "\n")
         self.own(self.data)
         self.store.start_again()
         self.wait_until_promoted()
