@@ -23,6 +23,7 @@ from inventory.telemetry import traces
 from inventory.telemetry.measures import HOLD, Histogram
 from shop.models import Order, Payment, PaymentNotice
 from shop.orders.holds import Changes, catch_up, publish
+from shop.orders.personal_data import FORGOTTEN
 from shop.payments import tries
 from shop.payments.providers import Notice, provider
 from shop.payments.refunds import refund_now, take_refund
@@ -119,7 +120,7 @@ def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     declined card too many and the provider does not answer to end its page: sent again, it is asked again.
     """
     target = find_target(notice, provider_name=provider_name)
-    if notice.card:
+    if notice.card and not target.buyer.startswith(FORGOTTEN):
         Payment.objects.filter(reference=notice.reference, card="").update(card=notice.card)
     name = target.request_id
     with bound_contextvars(payment=notice.reference, request=name), traces.spans("pay", [name]) as spans:

@@ -26,6 +26,8 @@ from shop.access import emails
 from shop.models import Contact, Order, Payment, Sale, StaffAct
 from shop.orders import deliveries, mails, personal_data, ticket_links
 from shop.orders.numbers import order_number
+from shop.payments import notices
+from shop.payments.providers import Notice
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.staff import retiring
@@ -322,6 +324,22 @@ def test_each_number_leads_to_all_orders_until_the_last_sale_is_retired(
     over(live)
     assert "their id stays" not in forget(first)
     assert tables_with(ada.buyer) == set()
+
+
+def hear_late(name: str) -> str:
+    """Let an event of a charge come after all others; return the mark of a card that is kept then."""
+    paid = Payment.objects.get(order__request_id=name)
+    notice = Notice(token_hex(8), "captured", paid.reference, paid.amount, paid.currency, card="fingerprint")
+    notices.take_notice(notice, provider_name="sandbox")
+    return Payment.objects.values_list("card", flat=True).get(pk=paid.pk)
+
+
+def test_a_late_event_brings_no_mark_of_a_card_back(card: SaleCard, ada: Person) -> None:
+    """The control: of a buyer who was not forgotten the mark is kept."""
+    name, other = buy(card, ada), Order.objects.get(sale_id=card.sale_id, buyer=OTHER).request_id
+    over(card)
+    forget(name)
+    assert (hear_late(name), hear_late(other)) == ("", "fingerprint")
 
 
 def test_forgetting_is_whole_or_nothing(card: SaleCard, ada: Person, monkeypatch: pytest.MonkeyPatch) -> None:
