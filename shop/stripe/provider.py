@@ -90,7 +90,10 @@ class Stripe:
                 made = client.v1.refunds.create({"payment_intent": intent}, {"idempotency_key": key})
             except stripe.InvalidRequestError as error:
                 # Keys are forgotten after a day; a refund is not.
-                if error.code != "charge_already_refunded":
+                if error.code == "charge_disputed":
+                    # The bank decides over this money: Stripe never lets us give it back, so asking again ends nothing.
+                    log.error("the buyer's bank has taken this money", action="refund_disputed", reference=reference)
+                elif error.code != "charge_already_refunded":
                     raise
                 return
         if made.status in ("failed", "canceled"):

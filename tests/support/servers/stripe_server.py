@@ -155,6 +155,8 @@ class StripeServer(ThreadingHTTPServer):
 
     def create_refund(self, _: list[str], wish: Object) -> Object:
         charge = self.charges[self.intents[wish["payment_intent"]]["latest_charge"]]
+        if charge["disputed"]:
+            raise Refused(400, "invalid_request_error", "This charge has been disputed.", code="charge_disputed")
         if charge["refunded"]:
             raise Refused(
                 400, "invalid_request_error", "Charge has already been refunded.", code="charge_already_refunded"

@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
+from structlog.testing import capture_logs
 
 from inventory.exceptions import InvalidRequest, NotPayable, Unavailable
 from inventory.states import Reason
@@ -146,6 +147,18 @@ def test_a_refund_by_staff_and_again(card: SaleCard, stripe: StripeServer) -> No
     Stripe().refund(reference)
     assert len(stripe.refunds) == 1
     assert_books_balance(card)
+
+
+def test_money_that_a_bank_has_taken_is_owed_to_nobody(card: SaleCard, stripe: StripeServer) -> None:
+    """Stripe refunds no disputed charge: asked for ever, it would keep the sale from being retired."""
+    name = paid(card, stripe)
+    reference = payment_of(name).reference
+    (charge,) = stripe.charges.values()
+    charge["disputed"] = True
+    with capture_logs() as entries:
+        refunds.refund_order(name, actor="anna", reason="disputed; the goods came back")
+    assert [each["reference"] for each in entries if each.get("action") == "refund_disputed"] == [reference]
+    assert (state_of(name), payment_state(payment_of(name)), stripe.refunds) == ("refunded", "refunded", {})
 
 
 def test_a_refund_that_stripe_failed_at_is_made_by_the_next_try(card: SaleCard, stripe: StripeServer) -> None:
