@@ -153,8 +153,9 @@ class SaleForm(TermsForm):
 
     def _check_window(self, data: dict[str, Any]) -> None:
         opens, closes = data.get("opens_at"), data.get("closes_at")
-        ended = None if self.instance._state.adding else self.initial.get("closes_at")
-        if closes and ended and ended <= clocks.now() and closes > ended:
+        ended, now = None if self.instance._state.adding else self.initial.get("closes_at"), clocks.now()
+        is_over = ended is not None and ended <= now
+        if closes and ended and is_over and closes > ended:
             # Those who waited were told so, and so was the public log: no word is taken back.
             text = gettext("This sale is over, and its buyers were told so. Duplicate it instead.")
             self.add_error("closes_at", text)
@@ -162,9 +163,9 @@ class SaleForm(TermsForm):
         # Errors of the field: without them PostgreSQL would be asked about a range that ends before it begins.
         if opens and closes and closes <= opens:
             self.add_error("closes_at", gettext("The sale must close after it opens."))
-        elif closes and ended is None and closes <= clocks.now():
-            # A slip of the year: once it is saved, nobody could correct it.
-            self.add_error("closes_at", gettext("The sale would be over at once."))
+        elif closes and closes <= now and not is_over and not (ended and closes == ended.replace(microsecond=0)):
+            # A slip of the year: once it is saved, nobody could correct it. The form shows no microseconds.
+            self.add_error("closes_at", gettext("The sale would be over at once. To end one that runs, use Close."))
         elif opens and closes and closes - opens > MAX_WINDOW:
             text = gettext("A sale is open for at most %(n)d days: Redis keeps its whole line for as long.")
             text %= {"n": MAX_WINDOW.days}

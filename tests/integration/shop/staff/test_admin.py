@@ -5,7 +5,7 @@ Uses the real servers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from secrets import token_hex
 from typing import Any
 
@@ -182,6 +182,30 @@ def test_a_sale_that_closes_before_it_opens_is_refused_with_a_sentence(
     assert list(Sale.objects.filter(stock=sale.stock).values_list("opens_at", "closes_at")) == [
         (sale.opens_at, sale.closes_at)
     ]
+
+
+def closing(sale: Sale, closes: datetime, **changes: Any) -> dict[str, Any]:
+    """Return what the form of `sale` sends with another end; the rest of its window is as it was."""
+    moments = {"opens_at": sale.opens_at, "closes_at": closes}
+    dates = {f"{name}_0": moment.date() for name, moment in moments.items()}
+    times = {f"{name}_1": moment.strftime("%H:%M:%S") for name, moment in moments.items()}
+    return form_of(seen_version=sale.revision, **dates, **times, **changes)
+
+
+def test_the_form_ends_no_sale_that_is_not_over(staff: Client, make_sale: Callable[[], Sale]) -> None:
+    sale, path = make_sale(), "/admin/shop/sale/{}/change/".format
+    answer = staff.post(path(sale.pk), closing(sale, timezone.now() - timedelta(minutes=1)))
+    (said,) = answer.context["adminform"].form.errors["closes_at"]
+    assert said == "The sale would be over at once. To end one that runs, use Close."
+    assert Sale.objects.get(pk=sale.pk).closes_at == sale.closes_at
+    # The controls: an earlier end that is still to come, and a sale that is over and keeps its end.
+    sooner = timezone.now() + timedelta(minutes=1)
+    assert staff.post(path(sale.pk), closing(sale, sooner)).status_code == 302
+    over = make_sale()
+    Sale.objects.filter(pk=over.pk).update(closes_at=timezone.now() - timedelta(seconds=1))
+    over.refresh_from_db()
+    assert staff.post(path(over.pk), closing(over, over.closes_at, title="Silk kite")).status_code == 302
+    assert Sale.objects.get(pk=over.pk).title == "Silk kite"
 
 
 def test_the_control_without_that_look_a_constraint_of_the_database_is_named(
