@@ -447,7 +447,8 @@ CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SECURE = BEHIND_TLS
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
-DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+# The largest form is that of a cluster of orders: a field for each. Its body is bounded by the size above.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 1000
 DATA_UPLOAD_MAX_NUMBER_FILES = 2
 # The largest call that the gate takes, from staff only and for a picture; it is in memory as a whole, and so is its
 # file: nothing goes to a disk as it came.

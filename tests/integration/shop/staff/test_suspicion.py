@@ -4,9 +4,11 @@ gives money and units back, and the public log says why in a word. Real servers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.conf import settings
@@ -28,7 +30,7 @@ from shop.payments.providers import Notice
 from shop.salelog.words import VOIDED
 from shop.sales.catalogue import SaleCard
 from shop.staff.lists.bulk_acts import BulkReason
-from shop.staff.suspicion.clusters import BURST_MS, Cluster, Kind, find_clusters, unknown_networks
+from shop.staff.suspicion.clusters import BURST_MS, MAX_ORDERS, Cluster, Kind, find_clusters, unknown_networks
 from tests.support.road import ask, settle_line
 from tests.support.sale_logs import checked
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay
@@ -216,3 +218,18 @@ def test_marks_go_with_their_time_and_nothing_else_changes(card: SaleCard) -> No
         order.refresh_from_db()
         payment.refresh_from_db()
         assert (order.network, payment.card, order.state) == (mark, fingerprint, "held")
+
+
+def test_the_largest_cluster_can_be_voided_as_its_page_sends_it(new_sku: Callable[[], str]) -> None:
+    card = make_sale(new_sku(), units=MAX_ORDERS, line_capacity=MAX_ORDERS)
+    bought(card, *((HOME, f"pupil-{number}") for number in range(MAX_ORDERS)))
+    manager = browser_of("manager")
+    form = manager.get(page(card)).content.decode().split('<details class="cluster">')[1].split("</form>")[0]
+    boxes = re.findall(r'name="orders" value="(\d+)" checked', form)
+    assert len(boxes) == MAX_ORDERS
+    # With the longest ids: Django counts the fields, and bounds the body.
+    sent = [("csrfmiddlewaretoken", "t" * 64), *(("orders", each.rjust(18, "0")) for each in boxes)]
+    path, kind = reverse("admin:shop_order_bulk", args=["void"]), "application/x-www-form-urlencoded"
+    answer = manager.post(path, urlencode(sent), content_type=kind)
+    assert answer.status_code == 200
+    assert len(answer.context["plan"].able) == MAX_ORDERS
