@@ -151,8 +151,17 @@ def catch_up(order: Order) -> None:
     publish(Changes(stock.sku, StockFigures(stock.available, stock.held, stock.sold, stock.version), records))
 
 
-def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = Reason.CANCELLED_BY_BUYER) -> State:
+def cancel(
+    request_id: str,
+    *,
+    buyer: str,
+    actor: str = "buyer",
+    reason: str = Reason.CANCELLED_BY_BUYER,
+    again_ok: bool = True,
+) -> State:
     """Give up `buyer`'s hold, or their place in line; return the state after it. Safe to repeat.
+
+    again_ok: False for staff, whose act it must be: NotPayable when a call before this one did it.
 
     Raises RequestNotFound (also for another buyer's), NotPayable when it is paid or over, Unavailable; LineNotTold
     when it is done and must be asked again.
@@ -164,24 +173,29 @@ def cancel(request_id: str, *, buyer: str, actor: str = "buyer", reason: str = R
         order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
     if order is None or order.buyer != buyer:
         raise RequestNotFound
+    changes = _cancel_hold(order, actor=actor, reason=reason)
+    if changes.changed:
+        publish(changes)
+        return State.CANCELLED
+    order = Order.objects.select_related("sale__stock").get(pk=order.pk)
+    if again_ok:  # staff read the database, buyers the line
+        if order.state == State.CANCELLED:
+            return State.CANCELLED
+        catch_up(order)
+    raise NotPayable(f"this request is {order.state.replace('_', ' ')}; there is nothing to cancel")
+
+
+def _cancel_hold(order: Order, *, actor: str, reason: str) -> Changes:
     with transaction.atomic(), connection.cursor() as cursor:
-        changes = end_holds(
+        return end_holds(
             cursor,
             sku=order.sale.stock.sku,
-            request_ids=[request_id],
+            request_ids=[order.request_id],
             state=State.CANCELLED,
             actor=actor,
             reason=reason,
             due_only=False,
         )
-    if changes.changed:
-        publish(changes)
-        return State.CANCELLED
-    order = Order.objects.select_related("sale__stock").get(pk=order.pk)
-    if order.state != State.CANCELLED:
-        catch_up(order)
-        raise NotPayable(f"this request is {order.state.replace('_', ' ')}; there is nothing to cancel")
-    return State.CANCELLED
 
 
 def _leave_line(request_id: str, *, buyer: str, actor: str) -> bool:

@@ -38,7 +38,7 @@ class OrderAct(NamedTuple):
 def cancel_order(order: Order, *, actor: str, reason: str) -> str:
     """End a hold before its time; its units are free at once. Raises NotPayable, Unavailable."""
     with suppress(LineNotTold):  # as with a refund: it is done, and staff read the database
-        holds.cancel(order.request_id, buyer=order.buyer, actor=actor, reason=reason)
+        holds.cancel(order.request_id, buyer=order.buyer, actor=actor, reason=reason, again_ok=False)
     return gettext("its units are free")
 
 

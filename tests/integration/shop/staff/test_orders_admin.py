@@ -7,11 +7,14 @@ from collections.abc import Callable
 import pytest
 from django.urls import reverse
 
+from inventory.exceptions import NotPayable
 from inventory.models import Stock, StockMovement
 from shop.models import Order, OrderEvent, StaffAct
+from shop.orders import holds
 from shop.orders.numbers import order_number, read_order_number
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
+from shop.staff.lists.order_acts import do_act
 from tests.support import paying, road
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay
 from tests.support.staff import browser_of, count_queries
@@ -113,6 +116,18 @@ def test_a_cancelled_hold_is_free_for_the_next(card: SaleCard) -> None:
     assert (act.act, act.reason) == ("cancel_order", "asked for by phone")
     assert Stock.objects.get(sku=card.sku).available == 3
     assert_books_balance(card)
+
+
+@pytest.mark.parametrize("name", ["cancel", "void"])
+def test_a_hold_that_its_buyer_gave_up_meanwhile_is_nobodys_act(card: SaleCard, name: str) -> None:
+    """The order was read a moment before. The control is the test above: a hold that is still there is cancelled."""
+    (order,) = held(card, "ann")
+    assert holds.cancel(order.request_id, buyer=order.buyer) == "cancelled"
+    with pytest.raises(NotPayable, match="this request is cancelled"):
+        do_act(order, name, actor="anna", reason="a test")
+    assert not StaffAct.objects.filter(sale_id=card.sale_id).exists()
+    assert OrderEvent.objects.filter(order=order).last().actor == "buyer"
+    assert holds.cancel(order.request_id, buyer=order.buyer) == "cancelled"  # the buyer may repeat it
 
 
 def test_a_page_that_is_behind_is_told_so(card: SaleCard) -> None:
