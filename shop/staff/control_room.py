@@ -133,6 +133,9 @@ class ControlRoom(SaleActs, SaleList, SuspicionPage, AuditPage):
                 )  # fmt: skip
             except FairdropError as refused:
                 error = in_words(refused.detail)
+                sale.stock.refresh_from_db()  # shown again, with the count that a second press may build on
+                form.data = shown = request.POST.copy()
+                shown["seen_total"] = str(sale.stock.total)
             else:
                 self.message_user(request, f"{gettext(act.title)}: {told}.", level=messages.SUCCESS)
                 return HttpResponseRedirect(reverse("admin:shop_sale_room", args=[sale.pk]))
@@ -203,8 +206,15 @@ def _form(request: HttpRequest, sale: Sale, act: Act) -> ActForm:
         letters = [(each.request_id, _letter_label(each)) for each in _letters(sale)]
     if act.asks == "lock" and (lock := _lock(sale)) is not None:
         token = lock.token or ""
-    network = request.GET.get("network", "")
-    return ActForm(request, act._replace(reason_required=True), data, letters=letters, token=token, network=network)
+    return ActForm(
+        request,
+        act._replace(reason_required=True),
+        data,
+        letters=letters,
+        token=token,
+        seen_total=sale.stock.total,
+        network=request.GET.get("network", ""),
+    )
 
 
 def _letters(sale: Sale) -> list[dead_letters.DeadLetter]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -328,6 +329,28 @@ def test_a_stale_form_is_refused_and_explained(manager: Client, card: SaleCard) 
     again = manager.post(act_of(card, "restock"), {**form, "seen_act": answer.context["seen_act"]})
     assert again.status_code == 302
     assert Stock.objects.get(sku=card.sku).available == 8
+
+
+def test_one_delivery_is_not_counted_by_two_sales_of_its_sku(manager: Client, card: SaleCard) -> None:
+    first = Sale.objects.get(pk=card.sale_id)
+    window = {"opens_at": first.closes_at, "closes_at": first.closes_at + timedelta(hours=1)}
+    second = Sale.objects.create(
+        slug=f"{card.sku}-2", product=first.product, stock=first.stock, title="Paper kite", price=15, **window
+    )
+    address = reverse("admin:shop_sale_room_act", args=[second.pk, "restock"])
+    page = manager.get(address).context
+    seen = {"seen_act": page["seen_act"], "seen_total": page["form"]["seen_total"].value()}
+    form = {"reason": REASON, "units": 5, **seen}
+    do(browser_of("manager"), card, "restock", units=5)
+    answer = manager.post(address, form)
+    assert answer.status_code == 409
+    assert "was changed after you had looked" in answer.content.decode()
+    assert Stock.objects.get(sku=card.sku).total == 8
+    # It is shown again with the count as it is, so it may be confirmed once more.
+    shown = re.search(r'name="seen_total" value="(\d+)"', answer.content.decode())
+    assert shown is not None
+    assert manager.post(address, {**form, "seen_total": shown[1]}).status_code == 302
+    assert Stock.objects.get(sku=card.sku).total == 13
 
 
 def test_a_form_that_is_sent_twice_acts_once(manager: Client, card: SaleCard) -> None:
