@@ -1,5 +1,5 @@
-"""Every act of staff on a sale: what it means, what it asks for, which right it needs; and the forms that ask.
-Never changes a sale itself: every act is a service.
+"""Every act of staff on a sale: what it means, what it asks for, which right it needs; the forms that ask; and how one
+is done, alone and only on what its form had shown. Never changes a sale itself: every act is a service.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
 from django.utils.translation import gettext_noop as _
 
-from inventory.exceptions import FairdropError
+from inventory.exceptions import FairdropError, InvalidRequest
+from inventory.postgres import TwoKeyAdvisoryLock
 from shop.accounts.forms import PasswordAgain
-from shop.models import Sale
+from shop.models import Sale, StaffAct
 from shop.names.sentences import in_words
 from shop.staff import line_actions, retiring, sale_control
+from shop.staff.lists.one_press import alone
 
 
 class Act(NamedTuple):
@@ -154,6 +157,38 @@ def may(user: AbstractBaseUser | AnonymousUser, act: Act) -> bool:
     return bool(user.has_perm(act.permission))  # type: ignore[union-attr]
 
 
+def newest_act(sale: Sale) -> StaffAct | None:
+    """Return what was last done to `sale`."""
+    return StaffAct.objects.filter(sale=sale).first()
+
+
+def run_act(
+    sale: Sale, act: Act, *, user: AbstractBaseUser | AnonymousUser, seen_act: int, values: dict[str, Any]
+) -> str:
+    """Do `act` and say what came of it. seen_act: id of the newest act when the form was made, 0 for none.
+
+    Raises PermissionDenied, InvalidRequest when something was done since then, and what the service raises.
+    """
+    if not may(user, act):
+        raise PermissionDenied
+    with alone(TwoKeyAdvisoryLock.CONTROL_ROOM, sale.pk, what=gettext("another act on this sale")):
+        newest = newest_act(sale)
+        if newest is not None and newest.pk != seen_act:
+            at = timezone.localtime(newest.at).strftime("%H:%M:%S")
+            text = gettext(
+                "%(actor)s did “%(act)s” at %(time)s, after this form was made, so nothing was done now. "
+                "Look at the sale again; if it is still right, confirm once more."
+            )
+            raise InvalidRequest(text % {"actor": newest.actor, "act": gettext(newest.act), "time": at})
+        told = act.service(sale.slug, actor=user.get_username(), **values)
+    return told if isinstance(told, str) else gettext("done")
+
+
+def read_number(text: str | None) -> int:
+    """Return the number that a hidden field brings, 0 for none."""
+    return int(text) if text and text.isdecimal() else 0
+
+
 class ActForm(PasswordAgain):
     """Reason and, where it matters, units, letters, the lock's holder or the password again, of one act."""
 
@@ -250,7 +285,7 @@ def _ask(
         "title": gettext(act.title),
         "act": act,
         "action": name,
-        "sales": queryset.select_related("stock"),
+        "sales": _shown(request, queryset),
         "form": form,
         "checkbox": ACTION_CHECKBOX_NAME,
         "opts": model_admin.opts,
@@ -258,9 +293,16 @@ def _ask(
     return TemplateResponse(request, "admin/shop/sale/act.html", context)
 
 
+def _shown(request: HttpRequest, queryset: QuerySet[Sale]) -> list[tuple[Sale, str]]:
+    """Return each sale with its newest act, as the page says it: that of the first page when a form is shown again."""
+    sales = queryset.select_related("stock").annotate(newest=Max("acts__pk"))
+    return [(each, request.POST.get(f"seen_act_{each.pk}", str(each.newest or 0))) for each in sales]
+
+
 def _do(model_admin: Any, request: HttpRequest, sale: Sale, *, act: Act, values: dict[str, Any]) -> None:
+    seen = read_number(request.POST.get(f"seen_act_{sale.pk}"))
     try:
-        act.service(sale.slug, actor=request.user.get_username(), **values)
+        run_act(sale, act, user=request.user, seen_act=seen, values=values)
     except FairdropError as error:
         model_admin.message_user(request, f"{sale.slug}: {in_words(error.detail)}", level=messages.ERROR)
     else:

@@ -23,9 +23,8 @@ from inventory.line import dead_letters
 from inventory.locks.report import LockReport, report_locks
 from shop.models import Sale
 from shop.names.sentences import in_words
-from shop.staff.actions import ROOM_ACTS, Act, ActForm, SaleActs, may
+from shop.staff.actions import ROOM_ACTS, Act, ActForm, SaleActs, may, newest_act, read_number, run_act
 from shop.staff.audit_page import AuditPage
-from shop.staff.control_room_acts import newest_act, run_act
 from shop.staff.lists.sale_list import SaleList
 from shop.staff.readings import MAX_LETTERS, read_room
 from shop.staff.room import history, words
@@ -128,7 +127,7 @@ class ControlRoom(SaleActs, SaleList, SuspicionPage, AuditPage):
         if request.method == "POST" and form.is_valid():
             try:
                 told = run_act(
-                    sale, act, user=request.user, seen_act=_number(request.POST.get("seen_act")),
+                    sale, act, user=request.user, seen_act=read_number(request.POST.get("seen_act")),
                     values=form.cleaned_data,
                 )  # fmt: skip
             except FairdropError as refused:
@@ -235,7 +234,3 @@ def _lock(sale: Sale) -> LockReport | None:
         return report_locks(redis.connect(), [sale.stock.sku])[0]
     except RedisUnavailable:
         return None
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0

@@ -5,6 +5,7 @@ Uses the real servers.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -63,7 +64,9 @@ def told(card: SaleCard, names: list[str]) -> list[State]:
 def press(staff: Client, card: SaleCard, action: str, **fields: Any) -> Any:
     """Choose an admin action for a sale, and confirm it when fields are given."""
     data = {"action": action, "_selected_action": card.sale_id, **fields}
-    if "units" in fields:  # what the page says in a hidden field
+    if fields:  # what the page says in hidden fields
+        newest = StaffAct.objects.filter(sale_id=card.sale_id).first()
+        data[f"seen_act_{card.sale_id}"] = newest.pk if newest else 0
         data["seen_total"] = Stock.objects.get(sku=card.sku).total
     return staff.post("/admin/shop/sale/", data | ({"confirm": "yes"} if fields else {}), follow=True)
 
@@ -207,6 +210,31 @@ def test_the_admin_asks_before_it_acts(staff: Client, card: SaleCard) -> None:
     sale = Sale.objects.get(pk=card.sale_id)
     assert (sale.operator_state, sale.pause_reason) == ("paused", "a fault at packing")
     assert StaffAct.objects.get(sale=sale).actor.startswith("superuser-")
+
+
+def test_of_several_sales_one_that_somebody_paused_again_stays_paused(
+    staff: Client, card: SaleCard, new_sku: Callable[[], str]
+) -> None:
+    other = make_sale(new_sku(), units=1)
+    for each in (card, other):
+        sale_control.pause(each.slug, actor="anna", reason="a fault at packing")
+
+    def post(**fields: Any) -> str:
+        chosen = {"action": "resume", "_selected_action": [card.sale_id, other.sale_id], **fields}
+        return str(staff.post("/admin/shop/sale/", chosen, follow=True).content.decode())
+
+    def seen_in(page: str) -> dict[str, str]:
+        return dict(re.findall(r'name="(seen_act_\d+)" value="(\d+)"', page))
+
+    seen = seen_in(post())
+    sale_control.resume(card.slug, actor="olga")
+    sale_control.pause(card.slug, actor="olga", reason="another fault")
+    # Shown again for a reason that is too long, it does not know more than it had shown.
+    assert seen_in(post(confirm="yes", reason="x" * 201, **seen)) == seen
+    page = post(confirm="yes", reason="", **seen)
+    assert f"{card.slug}: Olga did “pause” at" in page
+    states = dict(Sale.objects.filter(pk__in=[card.sale_id, other.sale_id]).values_list("slug", "operator_state"))
+    assert states == {card.slug: "paused", other.slug: "on"}
 
 
 def test_the_admin_restocks_and_says_what_it_refuses(staff: Client, card: SaleCard) -> None:

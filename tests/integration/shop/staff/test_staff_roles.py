@@ -13,7 +13,7 @@ from django.urls import reverse
 from shop.models import Order, StaffAct
 from shop.orders import mails
 from shop.sales.catalogue import SaleCard
-from shop.staff import control_room, control_room_acts
+from shop.staff import actions, control_room
 from shop.staff.actions import ACTS, ROOM_ACTS
 from shop.staff.orders import ORDER_ACTS
 from tests.support import road
@@ -100,7 +100,7 @@ def test_who_has_no_role_sees_no_room_and_no_stock(card: SaleCard) -> None:
 
 def test_it_is_the_right_that_refuses(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: with the check switched off a viewer pauses the sale."""
-    for module in (control_room, control_room_acts):
+    for module in (control_room, actions):
         monkeypatch.setattr(module, "may", lambda _user, _act: True)
     assert browser_of("viewer").post(act_of(card, "pause"), VALUES).status_code == 302
     assert StaffAct.objects.get(sale_id=card.sale_id).act == "pause"
