@@ -190,6 +190,10 @@ def decide_twice(leaves: Leaves) -> Leaves:
     return [*leaves, {**leaves[where(leaves, "decided", outcome="held")], "at": leaves[-1]["at"]}]
 
 
+def publish_nothing(leaves: Leaves) -> Leaves:
+    return leaves[:0]
+
+
 def go_back(leaves: Leaves) -> Leaves:
     return leaves[: len(leaves) // 2]
 
@@ -313,6 +317,7 @@ TAMPERINGS = (
     Tampering("somebody is decided during a pause", decide_in_a_pause, "pause"),
     Tampering("somebody is never answered", never_answer, "answered"),
     Tampering("somebody is decided twice", decide_twice, "life"),
+    Tampering("nothing is published", publish_nothing, "life"),
     Tampering("an old checkpoint is served again", go_back, "kept", True, "only a longer checkpoint shows it"),
     Tampering("the log forks after its database was restored", fork, "kept", True, KEPT),
     Tampering("two people are shown two logs", show_another_view, "kept", True,

@@ -285,6 +285,7 @@ class Replay:
 
     def finish(self, now_us: int) -> None:
         """Judge what only the end shows."""
+        self.expect("life", self.is_open, "the log is empty")
         passed = [name for name, each in self.places.items() if each["state"] == "waits" and self.is_passed(each)]
         self.expect("order", not passed, f"{len(passed)} were passed over, the first {passed[:1]}")
         self.expect("format", self.at <= now_us + SKEW_US, "the last leaf is of a time to come")

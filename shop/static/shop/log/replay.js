@@ -268,6 +268,7 @@ export class Replay {
 
   // Judges what only the end shows. nowUs: µs since 1970.
   finish(nowUs) {
+    this.expect("life", this.isOpen, () => "the log is empty");
     const passed = [...this.places].filter(([, each]) => each.state === "waits" && !each.mayBeLate && this.#isPassed(each));
     this.expect("order", !passed.length, () => `${passed.length} were passed over, the first ${passed[0][0]}`);
     this.expect("format", this.at <= nowUs + SKEW_US, () => "the last leaf is of a time to come");
