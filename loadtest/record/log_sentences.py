@@ -4,6 +4,7 @@ Never verifies anything: it only tells a sentence that is in order from one that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +15,9 @@ LOGS_FILE = "public_logs.txt"
 CHECKED = "An independent script has checked the public log of "
 # A shop that publishes no keys for logs has none.
 HOLDS, NO_LOG = "every rule holds.", "has no public log."
+# Of a sale that goes on nobody can say yet whether all are answered.
+HOLDS_BUT = "every rule holds, but for {} (not judged)."
+ENDS = re.compile(rf".*({re.escape(HOLDS)}|{re.escape(HOLDS_BUT).replace(re.escape('{}'), '[a-z_ ]+')})")
 
 
 def write_sentences(folder: Path, sentences: Iterable[str]) -> None:
@@ -29,4 +33,5 @@ def read_sentences(folder: Path) -> list[str] | None:
 
 def is_in_order(sentence: str) -> bool:
     """Say whether the log of this sentence holds, or there is none to hold."""
-    return (sentence.startswith(CHECKED) and sentence.endswith(HOLDS)) or sentence.partition(" ")[2] == NO_LOG
+    is_checked = sentence.startswith(CHECKED) and ENDS.fullmatch(sentence) is not None
+    return is_checked or sentence.partition(" ")[2] == NO_LOG

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from loadtest.record.log_sentences import CHECKED, HOLDS, NO_LOG
+from loadtest.record.log_sentences import CHECKED, HOLDS, HOLDS_BUT, NO_LOG
 from loadtest.record.tickets import read_tickets
 from loadtest.shop_api import NotThere, ShopApi, ShopError
 from loadtest.verify.verify_sale import Verifier
@@ -41,18 +41,19 @@ def check_log(api: ShopApi, slug: str, *, audit: dict[str, Any] | None, folder: 
         while _is_behind(verifier, decided, is_begun=is_begun) and time.monotonic() < deadline:
             time.sleep(TICK_SECONDS)
             is_begun = _read_on(verifier)
+        if not is_begun:
+            return f"{slug} has no public log, and the shop publishes keys for logs: does its notary run?"
+        verifier.finish(time.time_ns() // 1000)
     except (ShopError, ValueError, KeyError, TypeError) as error:
         return f"The public log of {slug} cannot be read: {error}"
-    if not is_begun:
-        return f"{slug} has no public log, and the shop publishes keys for logs: does its notary run?"
-    verifier.replay.finish(time.time_ns() // 1000)
     faults = [f"{rule}: {found[0]}" for rule, found in verifier.replay.faults.items()]
     if _decided(verifier) < decided:
         faults.append(f"{_decided(verifier):,} of {decided:,} decisions are published")
     read = f"{verifier.replay.size:,} leaves, {len(verifier.replay.places):,} places, {tickets:,} tickets"
     if faults:
         return f"The public log of {slug} ({read}) does not hold: {'; '.join(faults)}"
-    return f"{CHECKED}{slug}: {read}, {HOLDS}"
+    left = " and ".join(verifier.replay.unjudged)
+    return f"{CHECKED}{slug}: {read}, {HOLDS_BUT.format(left) if left else HOLDS}"
 
 
 def _read_on(verifier: Verifier) -> bool:

@@ -81,10 +81,12 @@ def _text(raw: bytes) -> str:
 
 
 class SignedLog:
-    """What a shop serves of one log. checkpoint: by default the one of these leaves."""
+    """What a shop serves of one log. checkpoint: by default the one of these leaves. ends: when the sale does."""
 
-    def __init__(self, texts: Sequence[bytes], *, checkpoint: str | None = None) -> None:
-        self._texts = texts
+    def __init__(
+        self, texts: Sequence[bytes], *, checkpoint: str | None = None, ends: str = "2999-01-01T00:00:00Z"
+    ) -> None:
+        self._texts, self._ends = texts, ends
         self._checkpoint = checkpoint or checkpoint_of(texts)
 
     def get(self, path: str) -> bytes:
@@ -93,6 +95,8 @@ class SignedLog:
             public = KEY.public_key().public_bytes_raw()
             key = urlsafe_b64encode(public).rstrip(b"=").decode()
             return json.dumps([{"key": sha256(public).hexdigest()[:8], "public": key}]).encode()
+        if path.endswith(f"/sales/{SLUG}"):
+            return json.dumps({"closes_at": self._ends}).encode()
         if path.endswith("/checkpoint"):
             return self._checkpoint.encode()
         number = int(path.partition("/entries/")[2].partition(".p/")[0].replace("/", "").replace("x", ""))

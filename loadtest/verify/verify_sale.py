@@ -17,6 +17,7 @@ from base64 import b64decode, b64encode, urlsafe_b64decode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache, reduce
 from hashlib import sha256
 from http.client import HTTPException
@@ -144,7 +145,7 @@ class Replay:
         # Ordinal, or the request of one from before places were counted → what a ticket says of it, who has it.
         self.tickets, self.given = dict[int | str, Leaf](), dict[int | str, str]()
         self.unjudged = dict[str, list[str]]()  # rule → why it is not judged yet
-        self.size = self.at = self.ordinal = self.seq = self.free = self.held = self.closed_at = 0
+        self.size = self.at = self.ordinal = self.seq = self.free = self.held = self.closed_at = self.ends_at = 0
         self.is_open = self.is_paused = self.is_changed = False
 
     def expect(self, rule: str, is_true: bool, text: str) -> None:
@@ -292,6 +293,8 @@ class Replay:
         self.expect("admitted", not self.too_late or self.is_changed, f"{self.too_late} came after the end of the sale")
         waits = [name for name in self.places if self.state(name) in ("waits", "back")]
         is_over = 0 < self.closed_at < now_us - PATIENCE_US
+        is_hidden = not self.closed_at and 0 < self.ends_at < now_us - PATIENCE_US - SKEW_US
+        self.expect("answered", not is_hidden, "by its own address the sale has ended, and the log hides it")
         self.expect("answered", not (is_over and waits), f"{len(waits)} had no answer, the first {waits[:1]}")
         self.unjudged = {} if is_over else {"answered": ["not judged yet: the sale was not over two minutes ago"]}
         for key, said in [each for each in self.tickets.items() if each[0] not in self.given]:
@@ -382,6 +385,13 @@ class Verifier:
         replay.expect("tree", size < replay.size or root == replay.root(), "the leaves have another root")
         self.note, self.kept[size] = note, self.kept.get(size, root)  # all of it was checked
 
+    def finish(self, now_us: int) -> None:
+        """Judge what only the end shows; when the sale ends, the shop says to all who buy. A copy of a log cannot."""
+        with suppress(OSError, HTTPException, ValueError, LookupError, TypeError):
+            ends = json.loads(self.get(self.log.removesuffix("/log")))["closes_at"]
+            self.replay.ends_at = int(datetime.fromisoformat(ends).timestamp() * 1_000_000)
+        self.replay.finish(now_us)
+
 
 def run(
     verifier: Verifier, *, keep: Path | None = None, follow: bool = False, ticket: Path | None = None,
@@ -402,7 +412,7 @@ def run(
             time.sleep(1)
             verifier.read_keys()  # they may be rotated meanwhile
             verifier.round()
-    verifier.replay.finish(time.time_ns() // 1000)
+    verifier.finish(time.time_ns() // 1000)
     report(verifier)
     if keep and not verifier.replay.faults:
         keep.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,8 @@ PACKAGES = ("inventory", "shop", "workers", "loadtest")
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "requirements")
 OLDEST_SETUPTOOLS = 77  # as in pyproject.toml
 CHECKED_LOG = re.compile(
-    r"An independent script has checked the public log of ([\w-]+): .*, [1-9][\d,]* tickets, every rule holds\."
+    r"An independent script has checked the public log of ([\w-]+): .*, [1-9][\d,]* tickets, every rule holds, "
+    r"but for answered \(not judged\)\."  # the sale goes on
 )
 INCONCLUSIVE = "This run proves nothing: inconclusive."
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from loadtest.verify import verify_sale
-from loadtest.verify.__main__ import all_tickets, judge, recorded
+from loadtest.verify.__main__ import all_tickets, judge, recorded, running
 from loadtest.verify.signed_log import SLUG, SignedLog, checkpoint_of, tickets_of, write
 from loadtest.verify.tamperings import Leaves, change_price, oversell
 from loadtest.verify.verify_sale import RULES, Verifier, main, run
@@ -216,3 +217,25 @@ def test_who_follows_a_log_is_stopped_by_the_first_fault(
     assert printed.count("no fault") == 1
     assert f"✗ {RULES[rule]}" in printed
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("leaves", "ended_minutes_ago", "code"),
+    [(running(recorded()), 8, 1), (running(recorded()), 6, 0), (running(recorded()), -8, 0), (recorded(), 8, 0)],
+    ids=["the end is never published", "it may be late, or a clock wrong", "the sale goes on", "it is published"],
+)
+def test_an_end_that_the_log_does_not_tell_is_named(
+    leaves: Leaves, ended_minutes_ago: int, code: int, server: LogServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Or nobody would ever ask whether all are answered: `closed` is a leaf that the shop has to publish."""
+    ends = datetime.now(UTC) - timedelta(minutes=ended_minutes_ago)
+    server.log = SignedLog(write(leaves), ends=ends.isoformat())
+    assert main([server.sale]) == code
+    mark = "✗" if code else "✓" if leaves == recorded() else "–"
+    assert f"{mark} {RULES['answered']}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ends", ["", "soon"])
+def test_a_copy_of_a_log_is_checked_though_nobody_says_when_its_sale_ends(ends: str, server: LogServer) -> None:
+    server.log = SignedLog(TEXTS, ends=ends)
+    assert main([server.sale]) == 0

@@ -58,6 +58,13 @@ def test_a_ticket_says_what_the_answer_says(web: Caller, shown_sale: MakeSale) -
     assert (again.status, part_of(again.json()["ticket"], 1)) == (200, part_of(answer["ticket"], 1))
 
 
+def test_a_stranger_reads_outside_the_log_when_a_sale_ends(web: Caller, shown_sale: MakeSale) -> None:
+    card = shown_sale(units=1)
+    verifier = Verifier(lambda path: web.get(path).body, card.slug)
+    verifier.finish(1)
+    assert abs(verifier.replay.ends_at - card.closes_at.timestamp() * 1_000_000) <= 1_000_000
+
+
 def test_many_at_once_have_one_signature_a_batch(web: Caller, shown_sale: MakeSale) -> None:
     card = shown_sale(units=200)
     buyers = [web.new_buyer() for _ in range(40)]
