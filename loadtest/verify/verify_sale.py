@@ -140,6 +140,7 @@ class Replay:
         self.turns = self.furthest = 0  # how many were given, and up to where the line was decided
         self.live = Counter[str]()  # holder → units held or paid
         self.voided, self.refused = Counter[str](), Counter[str]()  # reason → orders, requests
+        self.gone = Counter[str]()  # outcome → requests; of those who left: passed, after one behind them was decided
         self.too_late = ""  # the first whose place is from after the end
         self.terms, self.lost, self.restored = dict[int, Leaf](), list[list[int]](), set[str]()
         # Ordinal, or the request of one from before places were counted → what a ticket says of it, who has it.
@@ -238,6 +239,7 @@ class Replay:
             return
         place = self.places[name]
         self.refused.update([reason] if outcome == "refused" else [])
+        self.gone.update([outcome, *["passed"] * (outcome == "left" and self.is_passed(place))])
         if is_decided and state == "waits" and not (outcome == "refused" and REASONS.get(reason)):
             self.check_turn(name, place, outcome)
         self.standing.pop(name, None)
@@ -435,10 +437,15 @@ def report(verifier: Verifier) -> None:
     if verifier.saw:
         print(f"  {'✗ not all who cosigned' if 'kept' in replay.faults else '✓ all who cosigned'} have seen this log")
     print(f"  – refused: {dict(replay.refused) or 'nobody'}")
+    passed = f"of these {replay.gone['passed']:,} after somebody behind them was decided"
+    print(f"  – left the line: {replay.gone['left']:,}, {passed}; gave up a hold: {replay.gone['cancelled']:,}")
+    for key in replay.tickets:
+        print(f"  – your place {key}, by the log: {replay.state(replay.given.get(key, ''))}")
     print(f"  – voided by the shop before shipping: {dict(+replay.voided) or 'nothing'}")
     lost = sum(last - first + 1 for first, last in replay.lost)
     back = f"{len(replay.restored):,} brought back, {replay.counts['requeued']:,} put back in line"
-    print(f"  – declared, and to be believed: {lost:,} places lost or never given, {back}")
+    late = [*map(replay.state, replay.places)].count("late")  # they waited at a loss
+    print(f"  – declared, and to be believed: {lost:,} places lost or never given, {back}; {late:,} never answered")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,7 +18,7 @@ import pytest
 from loadtest.verify import verify_sale
 from loadtest.verify.__main__ import all_tickets, judge, recorded, running
 from loadtest.verify.signed_log import SLUG, SignedLog, checkpoint_of, tickets_of, write
-from loadtest.verify.tamperings import Leaves, change_price, oversell
+from loadtest.verify.tamperings import Leaves, change_price, favour_behind_a_shield, oversell
 from loadtest.verify.verify_sale import RULES, Verifier, main, run
 
 PATIENCE_SECONDS = 120
@@ -239,3 +239,40 @@ def test_an_end_that_the_log_does_not_tell_is_named(
 def test_a_copy_of_a_log_is_checked_though_nobody_says_when_its_sale_ends(ends: str, server: LogServer) -> None:
     server.log = SignedLog(TEXTS, ends=ends)
     assert main([server.sale]) == 0
+
+
+def test_who_left_is_counted_and_the_ticket_shows_what_is_said_of_its_place(
+    server: LogServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The control is the sale as it was, in which nobody left after somebody behind them was decided."""
+    leaves, tickets = recorded(), all_tickets(recorded())
+    (gone,) = (leaf["request"] for leaf in leaves if leaf.get("outcome") == "left")
+    at = next(
+        n for n, leaf in enumerate(leaf for leaf in leaves if leaf["kind"] == "admitted") if leaf["request"] == gone
+    )
+    file = tmp_path / "ticket"
+    file.write_text(tickets[at])
+    cancelled = sum(leaf.get("outcome") == "cancelled" for leaf in leaves)
+    main([server.sale, "--ticket", str(file)])
+    said = capsys.readouterr().out
+    assert "left the line: 1, of these 0 after" in said
+    assert f"gave up a hold: {cancelled}\n" in said
+    assert f"your place {at + 1}, by the log: left\n" in said
+    server.log = SignedLog(write(favour_behind_a_shield(recorded())))
+    main([server.sale])
+    assert "left the line: 2, of these 1 after" in capsys.readouterr().out
+
+
+def test_who_waited_at_a_loss_and_was_never_answered_is_counted(
+    server: LogServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leaves = running(recorded())
+    waits = len({leaf["request"] for leaf in leaves if leaf["kind"] == "admitted"}) - len(
+        {leaf["request"] for leaf in leaves if leaf["kind"] in ("decided", "ended")}
+    )
+    last = max(leaf["ordinal"] for leaf in leaves if leaf["kind"] == "admitted")
+    loss = {"kind": "recovered", "lost": [[last + 1, last + 9]], "restored": [], "at": leaves[-1]["at"]}
+    server.log = SignedLog(write([*leaves, loss]))
+    assert main([server.sale]) == 0
+    assert f"0 put back in line; {waits} never answered\n" in capsys.readouterr().out
+    assert waits > 0
