@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     except (NothingToJudge, ShopError, UnknownExpectation) as error:
         print(error, file=sys.stderr)
         return NOTHING_TO_JUDGE
-    verdict = judge_folder(options.folders[0], history=history, books=books, facts=facts)
+    verdict = judge_folder(*options.folders, history=history, books=books, facts=facts)
     print(as_json(verdict) if options.json else render(asdict(verdict), colour=sys.stdout.isatty()))
     return HOLDS if verdict.ok else BROKEN
 

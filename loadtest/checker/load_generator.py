@@ -75,22 +75,26 @@ def clear_load(folder: Path) -> None:
         path.unlink()
 
 
-def read_load(folder: Path) -> OwnLoad | None:
-    """Sum a run's files up; None for a record that was made before there were any."""
-    records = _records(folder)
-    if not records:
+def read_load(*folders: Path, is_planned: bool = False) -> OwnLoad | None:
+    """Sum a run's files up, of each machine; None where there are none, for a run without a plan of arrivals.
+
+    is_planned: the run's own waits depend on what its processes could do, so each must have said how busy it was.
+    """
+    processes: list[ProcessLoad] = []
+    missing: set[str] = set()
+    for folder in folders:
+        records = _records(folder)
+        processes += [_process(name, record) for name, record in records.items()]
+        missing |= {path.stem.removeprefix(HISTORY_PREFIX) for path in history_files(folder)} - set(records)
+    if not processes and not (is_planned and missing):
         return None
-    processes = [
-        ProcessLoad(
-            name,
-            busiest_share([(int(at), int(cpu), float(late)) for at, cpu, late in record["samples"]]),
-            max((float(late) for *_, late in record["samples"]), default=0.0),
-        )
-        for name, record in records.items()
-    ]
-    wanted = {path.stem.removeprefix(HISTORY_PREFIX) for path in history_files(folder)}
-    share = max(process.cpu_share for process in processes)
-    return OwnLoad(share, share > VOID_SHARE, processes, sorted(wanted - set(records)))
+    share = max((process.cpu_share for process in processes), default=0.0)
+    return OwnLoad(share, share > VOID_SHARE, processes, sorted(missing))
+
+
+def _process(name: str, record: dict[str, Any]) -> ProcessLoad:
+    samples = [(int(at), int(cpu), float(late)) for at, cpu, late in record["samples"]]
+    return ProcessLoad(name, busiest_share(samples), max((late for *_, late in samples), default=0.0))
 
 
 def load_generator(history: History, load: OwnLoad) -> Iterator[Fault]:

@@ -91,7 +91,7 @@ def _figures(verdict: dict[str, Any]) -> list[str]:
         wait = verdict[name]
         figures = f"p50 {wait['p50_ms']:>8,.1f} ms   p99 {wait['p99_ms']:>8,.1f} ms   max {wait['max_ms']:>8,.1f} ms"
         lines.append(f"{label:<17} {figures}   ({wait['count']:,})")
-    if load := verdict.get("load"):
+    if (load := verdict.get("load")) and load["processes"]:
         void = ": these waits are VOID, they are its own as well as the shop's" if load["void"] else ""
         lines.append(f"The load generator's busiest process used {load['cpu_share']:.0%} of a core{void}")
     return lines

@@ -221,15 +221,19 @@ def as_json(verdict: Verdict) -> str:
 
 def judge_folder(
     folder: Path,
-    *,
+    *others: Path,
     history: History | None = None,
     books: dict[str, dict[str, Any]] | None = None,
     facts: RunFacts | None = None,
 ) -> Verdict:
-    """Judge the record and the audits kept in a folder, or what is given instead; write verdict.json alongside them."""
+    """Judge the record and the audits kept in a folder, or what is given instead; write verdict.json alongside them.
+
+    others: folders of further machines, with their records alone.
+    """
     books = json.loads((folder / AUDIT_FILE).read_text()) if books is None else books
-    history = history or read_history(folder)
+    history = history or read_history(folder, *others)
     facts = facts or read_run(folder)
-    verdict = judge(history, books, facts=facts, load=read_load(folder), logs=read_sentences(folder))
+    load = read_load(folder, *others, is_planned=any(operation.planned_ns for operation in history.operations))
+    verdict = judge(history, books, facts=facts, load=load, logs=read_sentences(folder))
     write_whole(folder / VERDICT_FILE, as_json(verdict))
     return verdict

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from loadtest.checker.load_generator import (
+    FILE_PREFIX,
     NS,
     LoadMeter,
     OwnLoad,
@@ -17,7 +19,7 @@ from loadtest.checker.load_generator import (
     read_load,
 )
 from loadtest.checker.table import render
-from loadtest.checker.verdict import judge
+from loadtest.checker.verdict import judge, judge_folder
 from loadtest.record.history import FAIL, History, HistoryWriter, Operation
 
 PLANNED = Operation(kind="ask", sale="a", began_ns=1, planned_ns=1, outcome=FAIL, status=409, code="sold_out")
@@ -88,3 +90,36 @@ def test_what_a_process_writes_is_read_again_and_a_silent_one_is_named(tmp_path:
     assert [fault.detail for fault in load_generator(History([], [], 1), load)] == [
         "silent did not say how busy it was"
     ]
+
+
+def write_process(folder: Path, name: str, operation: Operation, *, busy: float | None) -> None:
+    """Write what one process keeps; busy: the share of a core it says it used, None for one that says nothing."""
+    with HistoryWriter(folder, process_name=name) as history:
+        history.add(operation)
+    if busy is not None:
+        record = {"clock": name, "begins_ns": 0, "samples": samples(*[busy] * 30)}
+        (folder / f"{FILE_PREFIX}{name}.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("busy", "faults"),
+    [(0.2, []), (0.99, ["VOID: second was busy at 99% of a core, more than 90%"]),
+     (None, ["second did not say how busy it was"])],
+)  # fmt: skip
+def test_each_machine_says_in_its_own_folder_how_busy_it_was(
+    busy: float | None, faults: list[str], tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    write_process(here, "first", PLANNED, busy=0.2)
+    write_process(there, "second", PLANNED, busy=busy)
+    verdict = judge_folder(here, there, books={})
+    assert [check.details for check in verdict.checks if check.name == "load generator"] == [faults]
+
+
+def test_a_planned_run_whose_load_nobody_measured_is_named(tmp_path: Path) -> None:
+    """The control: without a plan nothing depends on it, and the check is left out."""
+    for operation, told in ((PLANNED, [["silent did not say how busy it was"]]), (UNPLANNED, [])):
+        write_process(tmp_path, "silent", operation, busy=None)
+        verdict = judge_folder(tmp_path, books={"a": {}})
+        assert [check.details for check in verdict.checks if check.name == "load generator"] == told
+        assert "busiest process" not in render(asdict(verdict))
