@@ -21,7 +21,7 @@ from inventory.models import Stock, StockMovement
 from shop.models import Order, Product, Sale
 from shop.sales import catalogue
 from shop.staff.sale_form import SaleForm
-from tests.support.staff import count_queries
+from tests.support.staff import browser_of, count_queries
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -286,3 +286,20 @@ def test_the_stock_page_costs_the_same_for_one_movement_and_for_sixty(
     queries_of(staff, f"/admin/inventory/stock/{one.pk}/change/")
     few = queries_of(staff, f"/admin/inventory/stock/{one.pk}/change/")
     assert queries_of(staff, f"/admin/inventory/stock/{sixty.pk}/change/") == few
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ({"request_key__startswith": "a"}, 400),
+        ({"email_list__contains": "a"}, 400),
+        ({"stock__sku": "a"}, 400),
+        ({"switch__exact": "paused"}, 200),
+        ({"opens_at__gte": "2020-01-01 00:00:00+00:00", "opens_at__lt": "2030-01-01 00:00:00+00:00"}, 200),
+        ({"opens_at__year": "2026", "opens_at__month": "1", "opens_at__day": "2"}, 200),
+        ({"retired_at__isempty": "1"}, 200),
+        ({"q": "kite", "o": "1"}, 200),
+    ],
+)
+def test_the_list_of_sales_is_asked_by_its_filters_alone(query: dict[str, str], status: int) -> None:
+    assert browser_of("viewer").get("/admin/shop/sale/", query).status_code == status
