@@ -4,7 +4,7 @@ Never decides which request is next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -50,6 +50,12 @@ FROM shop_order WHERE request_id = ANY(%(request_ids)s::text[])
 
 
 EVER_SECONDS = 10**9
+# Writes down who acted, in the transaction of the act itself, which holds the lock of the stock.
+Note = Callable[[], None]
+
+
+def no_note() -> None:
+    """Write nothing down: nobody but the buyer acts."""
 
 
 class Changes(NamedTuple):
@@ -158,10 +164,12 @@ def cancel(
     actor: str = "buyer",
     reason: str = Reason.CANCELLED_BY_BUYER,
     again_ok: bool = True,
+    note: Note = no_note,
 ) -> State:
     """Give up `buyer`'s hold, or their place in line; return the state after it. Safe to repeat.
 
     again_ok: False for staff, whose act it must be: NotPayable when a call before this one did it.
+    note: called in the transaction that ends the hold.
 
     Raises RequestNotFound (also for another buyer's), NotPayable when it is paid or over, Unavailable; LineNotTold
     when it is done and must be asked again.
@@ -173,7 +181,7 @@ def cancel(
         order = Order.objects.select_related("sale__stock").filter(request_id=request_id).first()
     if order is None or order.buyer != buyer:
         raise RequestNotFound
-    changes = _cancel_hold(order, actor=actor, reason=reason)
+    changes = _cancel_hold(order, actor=actor, reason=reason, note=note)
     if changes.changed:
         publish(changes)
         return State.CANCELLED
@@ -185,9 +193,9 @@ def cancel(
     raise NotPayable(f"this request is {order.state.replace('_', ' ')}; there is nothing to cancel")
 
 
-def _cancel_hold(order: Order, *, actor: str, reason: str) -> Changes:
+def _cancel_hold(order: Order, *, actor: str, reason: str, note: Note) -> Changes:
     with transaction.atomic(), connection.cursor() as cursor:
-        return end_holds(
+        changes = end_holds(
             cursor,
             sku=order.sale.stock.sku,
             request_ids=[order.request_id],
@@ -196,6 +204,9 @@ def _cancel_hold(order: Order, *, actor: str, reason: str) -> Changes:
             reason=reason,
             due_only=False,
         )
+        if changes.changed:
+            note()
+    return changes
 
 
 def _leave_line(request_id: str, *, buyer: str, actor: str) -> bool:

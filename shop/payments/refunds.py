@@ -17,17 +17,18 @@ from inventory.postgres import Cursor
 from inventory.states import Reason, State
 from inventory.telemetry.measures import RETRIES
 from shop.models import Payment
-from shop.orders.holds import Changes, publish
+from shop.orders.holds import Changes, Note, no_note, publish
 from shop.payments.providers import Notice, provider
 from shop.payments.rows import OPEN_STATES, Locked, NoticeResult, change_order, change_payment, lock, settled, sku_of
 
 log = structlog.get_logger(__name__)
 
 
-def refund_order(request_id: str, *, actor: str, reason: str, ask_now: bool = True) -> None:
+def refund_order(request_id: str, *, actor: str, reason: str, ask_now: bool = True, note: Note = no_note) -> None:
     """Give a paid order's money back and make its units free again, for staff. Raises NotPayable.
 
     ask_now: ask the provider for the money before this returns; else the payments worker asks, as for every refund due.
+    note: called in the transaction that makes the refund due.
     """
     payment = Payment.objects.filter(order__request_id=request_id, state=Payment.State.CAPTURED).first()
     if payment is None:
@@ -40,6 +41,7 @@ def refund_order(request_id: str, *, actor: str, reason: str, ask_now: bool = Tr
             raise NotPayable("this request is no longer paid")
         change_payment(cursor, payment.reference, Payment.State.REFUND_DUE, reason=reason)
         changes = _take_goods_back(cursor, found, sku=sku, stock=stock, actor=actor, reason=reason)
+        note()
     if ask_now:
         with bound_contextvars(request=request_id):
             refund_now(payment.reference)

@@ -17,6 +17,7 @@ from inventory.states import State
 from shop.accounts.forms import PasswordAgain
 from shop.models import Order, Payment, StaffAct
 from shop.orders import deliveries, holds, mails
+from shop.orders.holds import Note
 from shop.orders.numbers import order_number
 from shop.payments import refunds
 
@@ -35,19 +36,19 @@ class OrderAct(NamedTuple):
     asks_password: bool = False
 
 
-def cancel_order(order: Order, *, actor: str, reason: str) -> str:
+def cancel_order(order: Order, *, actor: str, reason: str, note: Note) -> str:
     """End a hold before its time; its units are free at once. Raises NotPayable, Unavailable."""
     with suppress(LineNotTold):  # as with a refund: it is done, and staff read the database
-        holds.cancel(order.request_id, buyer=order.buyer, actor=actor, reason=reason, again_ok=False)
+        holds.cancel(order.request_id, buyer=order.buyer, actor=actor, reason=reason, again_ok=False, note=note)
     return gettext("its units are free")
 
 
-def refund_order(order: Order, *, actor: str, reason: str, ask_now: bool = True) -> str:
+def refund_order(order: Order, *, actor: str, reason: str, note: Note, ask_now: bool = True) -> str:
     """Give the money back and make the units free; say how far the money has come. Raises NotPayable, Unavailable.
 
     ask_now: ask the provider at once; else the payments worker does, a few seconds later.
     """
-    refunds.refund_order(order.request_id, actor=actor, reason=reason, ask_now=ask_now)
+    refunds.refund_order(order.request_id, actor=actor, reason=reason, ask_now=ask_now, note=note)
     if not ask_now:
         return gettext("its units are free, and the provider is asked for the money within seconds")
     if Payment.objects.filter(order=order, state=Payment.State.REFUND_DUE).exists():
@@ -55,23 +56,25 @@ def refund_order(order: Order, *, actor: str, reason: str, ask_now: bool = True)
     return gettext("its units are free and the money went back")
 
 
-def void_order(order: Order, *, actor: str, reason: str, ask_now: bool = True) -> str:
+def void_order(order: Order, *, actor: str, reason: str, note: Note, ask_now: bool = True) -> str:
     """Refund a paid order, or end a hold; its units go to the next in line. Raises NotPayable, Unavailable."""
     if order.state == State.PAID:
-        return refund_order(order, actor=actor, reason=reason, ask_now=ask_now)
-    return cancel_order(order, actor=actor, reason=reason)
+        return refund_order(order, actor=actor, reason=reason, note=note, ask_now=ask_now)
+    return cancel_order(order, actor=actor, reason=reason, note=note)
 
 
-def send_link(order: Order, *, actor: str, reason: str) -> str:
+def send_link(order: Order, *, actor: str, reason: str, note: Note) -> str:
     """Send the secret link again, to the address that is kept and to no other. Raises InvalidRequest without one."""
     mails.send_link_again(order)
+    note()
     return gettext("queued for the address that its buyer gave")
 
 
-def delete_address(order: Order, *, actor: str, reason: str) -> str:
+def delete_address(order: Order, *, actor: str, reason: str, note: Note) -> str:
     """Delete the addresses of an order's buyer, and the mails to them."""
     mails.forget_address(order.request_id)
     deliveries.forget_address(order.request_id)
+    note()
     return gettext("no address is kept")
 
 
@@ -130,7 +133,7 @@ class ReasonForm(PasswordAgain):
 
 
 def do_act(order: Order, name: str, *, actor: str, reason: str, **more: Any) -> str:
-    """Act, and add it to what staff did to the sale; the order's own history is written with the act itself.
+    """Act, and add it to what staff did to the sale: with a hold or money in one transaction, as the order's history.
 
     more: what only some services take. Returns what came of it. Raises InvalidRequest when the order is not in the
     state that its page had shown; else as the service.
@@ -139,8 +142,9 @@ def do_act(order: Order, name: str, *, actor: str, reason: str, **more: Any) -> 
     if act.states and order.state not in act.states:
         text = gettext("this order is %(state)s by now; nothing was done")
         raise InvalidRequest(text % {"state": gettext(order.state.replace("_", " "))})
-    told = act.service(order, actor=actor, reason=reason, **more)
-    StaffAct.objects.create(
-        sale=order.sale, act=f"{name}_order", actor=actor, reason=reason, detail=order_number(order.pk)
-    )
-    return told
+
+    def note() -> None:
+        number = order_number(order.pk)
+        StaffAct.objects.create(sale=order.sale, act=f"{name}_order", actor=actor, reason=reason, detail=number)
+
+    return act.service(order, actor=actor, reason=reason, note=note, **more)

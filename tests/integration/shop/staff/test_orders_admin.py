@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.urls import reverse
 
 from inventory.exceptions import NotPayable
 from inventory.models import Stock, StockMovement
-from shop.models import Order, OrderEvent, StaffAct
+from shop.models import Order, OrderEvent, Payment, StaffAct
 from shop.orders import holds
 from shop.orders.numbers import order_number, read_order_number
+from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from shop.staff.lists.order_acts import do_act
@@ -128,6 +131,41 @@ def test_a_hold_that_its_buyer_gave_up_meanwhile_is_nobodys_act(card: SaleCard, 
     assert not StaffAct.objects.filter(sale_id=card.sale_id).exists()
     assert OrderEvent.objects.filter(order=order).last().actor == "buyer"
     assert holds.cancel(order.request_id, buyer=order.buyer) == "cancelled"  # the buyer may repeat it
+
+
+def test_an_act_that_cannot_be_recorded_is_not_done(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, paid = held(card, "ann", "bob")
+    pay(paid.request_id)
+
+    def busy(**_values: Any) -> None:
+        raise OperationalError("the row is locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StaffAct.objects, "create", busy)
+        for order, name in ((waits, "cancel"), (paid, "refund")):
+            order.refresh_from_db()
+            with pytest.raises(OperationalError):
+                do_act(order, name, actor="anna", reason="a test")
+    for order, state in ((waits, "held"), (paid, "paid")):
+        order.refresh_from_db()
+        assert order.state == state
+    assert Payment.objects.get(order=paid).state == Payment.State.CAPTURED
+    assert_books_balance(card)
+
+
+def test_a_refund_whose_call_of_the_provider_dies_has_its_act(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    (order,) = held(card, "ann")
+    pay(order.request_id)
+    order.refresh_from_db()
+
+    def die(_reference: str) -> bool:
+        raise RuntimeError("the process ends here")
+
+    monkeypatch.setattr(refunds, "ask_refund", die)
+    with pytest.raises(RuntimeError):
+        do_act(order, "refund", actor="anna", reason="a test")
+    assert Payment.objects.get(order=order).state == Payment.State.REFUND_DUE
+    assert StaffAct.objects.get(sale_id=card.sale_id).act == "refund_order"
 
 
 def test_a_page_that_is_behind_is_told_so(card: SaleCard) -> None:
