@@ -24,7 +24,7 @@ from inventory.redis.keys import SKU_PATTERN
 from shop.accounts import sessions
 from shop.accounts.forms import PasswordAgain, check_password_again
 from shop.models import HAS_WINDOW, Product, Sale
-from shop.staff.setup.pictures import UploadField, check_picture, path_field
+from shop.staff.setup.pictures import CHANGED_MEANWHILE, UploadField, check_picture, path_field
 from shop.staff.setup.terms import BOUNDS, HELP, LABELS, TermsForm, check_price
 
 MAX_WINDOW = timedelta(days=366)
@@ -140,11 +140,7 @@ class SaleForm(TermsForm):
             raise forms.ValidationError(gettext("This sale is retired; nothing about it can be changed."))
         if not self.instance._state.adding:
             if data.get("seen_version") != self.instance.revision:
-                text = gettext(
-                    "This sale was changed after you had opened this page, so nothing was saved. "
-                    "Load the page again and look at the new values first."
-                )
-                raise forms.ValidationError(text)
+                raise forms.ValidationError(gettext(CHANGED_MEANWHILE))
         elif product := data.get("product"):
             self.instance.stock = product.stock
         if self.instance.stock_id and self.instance.operator_state != Sale.OperatorState.CLOSED:

@@ -6,21 +6,29 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import PermissionDenied
+from django.forms.models import model_to_dict
 from django.http import HttpRequest, HttpResponse
 from django.utils.text import format_lazy
 from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext_noop as _
 
 from shop.models import Product
 from shop.names.changes import TellsChanges
 from shop.pictures.encoding import MAX_FILE_BYTES, encode_picture
 from shop.pictures.keeping import forget_picture, is_kept, name_picture, settle_picture
 from shop.web.sale_presenter import picture_url
+
+CHANGED_MEANWHILE = _(
+    "This was changed after you had opened this page, so nothing was saved. "
+    "Load the page again and look at the new values first."
+)
 
 
 def may_upload(request: HttpRequest) -> HttpResponse:
@@ -112,12 +120,25 @@ class ProductForm(forms.ModelForm):  # type: ignore[type-arg]
 
     upload = UploadField()
     picture = path_field()
+    seen = forms.CharField(label=gettext_lazy("Version"), widget=forms.HiddenInput, required=False)
 
     class Meta:
         labels = {
             "tagline_zh": gettext_lazy("Tagline in Chinese"),
             "description_zh": gettext_lazy("Description in Chinese"),
         }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        values = sorted((name, str(value)) for name, value in model_to_dict(self.instance).items())
+        self.initial["seen"] = sha256(repr(values).encode()).hexdigest()
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse to take back what somebody else saved meanwhile: the row is locked, and has another digest."""
+        data = super().clean() or self.cleaned_data
+        if not self.instance._state.adding and data.get("seen") != self.initial["seen"]:
+            raise forms.ValidationError(gettext(CHANGED_MEANWHILE))
+        return data
 
     def clean_picture(self) -> str:
         """Return the path. Raises ValidationError when no page could show it."""
@@ -154,7 +175,7 @@ class ProductAdmin(TellsChanges, PictureAdmin):
     form = ProductForm
     fields = (
         "slug", "title", "tagline", "tagline_zh", "description", "description_zh", "upload", "picture", "list_price",
-        "stock",
+        "stock", "seen",
     )  # fmt: skip
     list_display = ("title", "slug", "stock", "list_price")
     list_select_related = ("stock",)

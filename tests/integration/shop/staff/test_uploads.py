@@ -66,13 +66,16 @@ def kept(product: Product) -> Image.Image:
         return Image.open(BytesIO(file.read()))
 
 
-def product_form(product: Product, **changes: Any) -> dict[str, Any]:
-    return {"slug": product.slug, "title": product.title, "list_price": "20", "picture": product.picture, **changes}
+def product_form(client: Client, product: Product, **changes: Any) -> dict[str, Any]:
+    """Return what the form of a product sends that is opened now."""
+    page = client.get(f"/admin/shop/product/{product.pk}/change/")
+    values = {"slug": product.slug, "title": product.title, "list_price": "20", "picture": product.picture}
+    return values | {"seen": page.context["adminform"].form["seen"].value()} | changes
 
 
 def change(client: Client, product: Product, **changes: Any) -> HttpResponse:
     """Send the form of a product."""
-    return client.post(f"/admin/shop/product/{product.pk}/change/", product_form(product, **changes))
+    return client.post(f"/admin/shop/product/{product.pk}/change/", product_form(client, product, **changes))
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -279,10 +282,23 @@ def test_a_storage_that_refuses_leaves_the_picture_from_before(new_sku: Callable
     with override_settings(MEDIA_ROOT=str(media / product.picture)):  # a file: nothing can be written below it
         answer = client.post(
             f"/admin/shop/product/{product.pk}/change/",
-            product_form(product, title="Silk kite", upload=SimpleUploadedFile("a.png", picture())),
+            product_form(client, product, title="Silk kite", upload=SimpleUploadedFile("a.png", picture())),
             follow=True,
         )
     assert "the picture could not be kept" in answer.content.decode()
     product.refresh_from_db()
     assert product.title == "Silk kite"
     assert files_in(media) == [product.picture]
+
+
+def test_a_form_that_lay_open_takes_no_edit_and_no_picture_back(new_sku: Callable[[], str], media: Path) -> None:
+    client, card = browser_of(), make_sale(new_sku(), units=1)
+    product = Product.objects.get(slug=card.sku)
+    stale = product_form(client, product, tagline="Six cups")
+    file = SimpleUploadedFile("kite.png", picture())
+    assert change(browser_of(), product, title="Silk kite", upload=file).status_code == 302
+    answer = client.post(f"/admin/shop/product/{product.pk}/change/", stale)
+    assert "This was changed after you had opened this page" in answer.content.decode()
+    product.refresh_from_db()
+    assert (product.title, product.tagline, files_in(media)) == ("Silk kite", "", [product.picture])
+    assert change(client, product, tagline="Six cups").status_code == 302  # the control: opened again, it is saved

@@ -17,6 +17,7 @@ from shop.models import Product
 from shop.sales.catalogue import SaleCard
 from shop.web import sale_presenter
 from shop.web.sale_presenter import picture_url
+from tests.integration.shop.staff.test_uploads import product_form
 from tests.support.shopkeeping import make_sale
 from tests.support.staff import browser_of
 
@@ -92,7 +93,7 @@ def test_a_right_picture_is_shown_on_every_page(storage: str, sale: SaleCard) ->
 def test_the_form_refuses_a_picture_that_does_not_exist(storage: str, sale: SaleCard) -> None:
     product, staff = Product.objects.get(slug=sale.sku), browser_of()
     for picture in WRONG:
-        form = {"slug": product.slug, "title": "Silk kite", "list_price": "20.00", "picture": picture}
+        form = product_form(staff, product, title="Silk kite", picture=picture)
         answer = staff.post(f"/admin/shop/product/{product.pk}/change/", form)
         assert answer.status_code == 200, picture
         assert "There is no picture at" in answer.content.decode()
@@ -101,9 +102,9 @@ def test_the_form_refuses_a_picture_that_does_not_exist(storage: str, sale: Sale
 
 @pytest.mark.parametrize("picture", ["", PICTURE])
 def test_the_form_takes_a_picture_that_exists_and_none(storage: str, sale: SaleCard, picture: str) -> None:
-    product = Product.objects.get(slug=sale.sku)
-    form = {"slug": product.slug, "title": "Silk kite", "list_price": "20.00", "picture": picture}
-    assert browser_of().post(f"/admin/shop/product/{product.pk}/change/", form).status_code == 302
+    product, staff = Product.objects.get(slug=sale.sku), browser_of()
+    form = product_form(staff, product, title="Silk kite", picture=picture)
+    assert staff.post(f"/admin/shop/product/{product.pk}/change/", form).status_code == 302
     assert Product.objects.get(pk=product.pk).picture == picture
 
 
