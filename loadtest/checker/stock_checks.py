@@ -4,15 +4,18 @@ Never asks anybody and never trusts a counter of the load generator.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from loadtest.checker.answer_checks import hold_ended_twice, told_wrongly
-from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, BuyerRecord, ToldPlace
+from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, AskedWish, BuyerRecord, ToldPlace
 from loadtest.checker.case import Case, Check, Fault, in_line, listed
 from loadtest.checker.intervals import units_at_once
 from loadtest.checker.order_checks import out_of_order
 from loadtest.checker.run_checks import inconclusive, unexpected
+from loadtest.record.history import FAIL, Operation
 from loadtest.users.contract import NONE_LEFT, NOT_FOUND
 
 
@@ -93,7 +96,8 @@ def from_nowhere(case: Case) -> Iterator[Fault]:
 
 
 def undersold(case: Case) -> Iterator[Fault]:
-    """Nobody was told "sold out" while units stayed free to the end."""
+    """Nobody was told "sold out" while units stayed free to the end, or at the door while they had to be free."""
+    yield from _shut_too_early(case)
     free = case.count("available")
     if not case.has_books or free <= 0:
         return
@@ -109,6 +113,39 @@ def undersold(case: Case) -> Iterator[Fault]:
         if free - later >= quantity:
             yield Fault(f"{free} units are free, and somebody was sent away who wanted {quantity}", free)
             return
+
+
+def _shut_too_early(case: Case) -> Iterator[Fault]:
+    """Find who was told at the door that nothing is left while all who may have been ahead wanted less than was free.
+
+    What came back or was loaded meanwhile only adds to that. Left out: a run that does not know what was free at first,
+    or whose record lacks somebody who was let in.
+    """
+    counts, wishes = case.before.get("counts", {}), [w for w in case.record.wishes if w.may_have_been_admitted]
+    if "available" not in counts or in_line(case.before) > 0:
+        return
+    if case.grown("decided") + in_line(case.after) > len(wishes):
+        return
+    free = int(counts["available"]) + min(0, case.grown("total"))
+    told = [ask for ask in case.record.asks if ask.outcome == FAIL and ask.code in NONE_LEFT]
+    too_early = sum(ahead + ask.quantity <= free for ask, ahead in zip(told, _ahead_of(told, wishes), strict=True))
+    if too_early:
+        yield Fault(
+            f"{too_early} times somebody was told at the door that nothing is left, while units were", too_early
+        )
+
+
+def _ahead_of(asks: Iterable[Operation], wishes: Iterable[AskedWish]) -> Iterator[int]:
+    """Yield of each ask for how many units others may have been let in before its end; of another clock all may."""
+    begun: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for wish in wishes:
+        begun[wish.asks[0].clock].append((wish.could_begin_ns, wish.quantity))
+    times = {clock: sorted(began_ns for began_ns, _ in found) for clock, found in begun.items()}
+    claimed = {clock: [0, *accumulate(units for _, units in sorted(found))] for clock, found in begun.items()}
+    everything = sum(units[-1] for units in claimed.values())
+    for ask in asks:
+        units = claimed.get(ask.clock, [0])
+        yield everything - units[-1] + units[bisect_left(times.get(ask.clock, []), ask.ended_ns)]
 
 
 def _sent_away(record: BuyerRecord) -> Iterator[tuple[str, int, int]]:

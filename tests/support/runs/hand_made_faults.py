@@ -213,6 +213,12 @@ def a_unit_left(run: Run) -> None:
     run.after.update(available=1, sold=2)
 
 
+def sent_away_too_early(run: Run) -> None:
+    """b9 was told at the door that nothing is left before anybody had asked; all was sold in the end."""
+    told = run.add("ask", "b9", outcome=FAIL, status=409, code="sold_out", click="first")
+    told.began_ns, told.ended_ns = 1, 2
+
+
 def still_held(run: Run) -> None:
     """A hold that nobody paid never ended."""
     run.rewrite("r7", was="paid", now="held")
@@ -404,6 +410,7 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (new_twice, {"told wrongly": 1}),
     (refused_after_admission, {"told wrongly": 1}),
     (a_unit_left, {"undersold": 1}),
+    (sent_away_too_early, {"undersold": 1}),
     (still_held, {"unaccounted": 1}),
     (a_unit_gone, {"unaccounted": 1}),
     (sold_to_nobody, {"unaccounted": 1}),

@@ -31,6 +31,7 @@ from tests.support.runs.hand_made_faults import (
     nobody_paid_late,
     one_unit_too_many,
     overtaken,
+    sent_away_too_early,
     sold_to_nobody,
 )
 from tests.support.runs.hand_made_runs import MS, SALE, SECOND, Run, write_books, write_machine
@@ -200,7 +201,7 @@ def test_clicks_on_their_way_at_the_same_time_may_stand_in_any_order() -> None:
 
 def test_a_refusal_before_admission_does_not_date_the_wish() -> None:
     run = Run()
-    early = replace(run.of("r3", "ask")[0], began_ns=1, ended_ns=2, outcome=FAIL, status=409, code="sold_out")
+    early = replace(run.of("r3", "ask")[0], began_ns=1, ended_ns=2, outcome=FAIL, status=429, code="rate_limited")
     run.operations.insert(0, replace(early, request_id="", seq=0, state=""))
     overtaken(run)
     assert run.faults() == {"out of order": 1}
@@ -222,6 +223,36 @@ def test_units_that_came_back_after_everybody_was_sent_away_are_no_undersell() -
     run.of("r7", "pay")[0].state = "held"
     run.after.update(available=1, sold=2)
     assert run.faults() == {}
+
+
+def unanswered_asks(run: Run) -> None:
+    """Let three more have asked before b9, whose answers were lost."""
+    for number in (11, 12, 13):
+        lost = run.add("ask", f"b{number}", outcome=UNKNOWN, click="first")
+        lost.began_ns = lost.ended_ns = 1
+        run.add("ask", f"b{number}", outcome=FAIL, status=410, code="sale_closed", click="retry")
+
+
+DOUBTS: dict[str, Callable[[Run], object]] = {
+    "answers that were lost": unanswered_asks,
+    "others asked at once": lambda run: [setattr(run.of(f"r{n}", "ask")[0], "began_ns", 1) for n in (1, 2, 3)],
+    "a clock that says nothing of theirs": lambda run: setattr(run.operations[-1], "clock", "there"),
+    "more was wanted than there is": lambda run: setattr(run.operations[-1], "quantity", 4),
+    "units that staff took away": lambda run: run.book["before"]["counts"].update(total=6),
+    "units that were sold before": lambda run: run.book["before"]["counts"].update(available=0),
+    "a line from before": lambda run: run.book["before"]["counts"].update(waiting=1),
+    "nobody looked before": lambda run: run.book.update(before=None),
+    "one whom no record has": lambda run: run.after.update(decided=8),
+}
+
+
+@pytest.mark.parametrize("put_in", DOUBTS.values(), ids=DOUBTS)
+def test_who_was_sent_away_at_the_door_was_so_rightly_where_there_is_a_doubt(put_in: Callable[[Run], object]) -> None:
+    run = Run()
+    sent_away_too_early(run)
+    assert run.faults() == {"undersold": 1}  # the control
+    put_in(run)
+    assert "undersold" not in run.faults()
 
 
 def test_a_unit_sold_to_somebody_who_never_got_an_answer_is_accounted_for() -> None:
