@@ -1,5 +1,5 @@
 """manage.py audit [SLUG …] [--sale SLUG] [--json] [--thorough] [--watch]: checks every invariant of the sales named,
-or of all. Never repairs anything. Exit code 0 only if all of them hold.
+or of all. Never repairs anything. Exit code 0 only if there is a sale and all of them hold.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Command(BaseCommand):
         slugs = [*options["slugs"], *options["sale"]] or list(
             Sale.objects.order_by("slug").values_list("slug", flat=True)
         )
+        if not slugs:  # the wrong database, or one that was not restored yet: nothing was proven
+            raise CommandError("there is no sale to audit")
         if options["watch"]:
             broken = self.watch(
                 slugs, as_lines=options["json"], thorough=options["thorough"], every_seconds=options["every"]

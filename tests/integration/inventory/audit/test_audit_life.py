@@ -193,6 +193,13 @@ def test_the_command_shows_the_same(card: SaleCard) -> None:
     assert "I15  ✗ 1 units queued at rest" in out.getvalue()
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["as text", "as JSON"])
+def test_no_sale_at_all_is_no_proof(shop_database: None, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    monkeypatch.setattr(command.Sale, "objects", Sale.objects.none())
+    with pytest.raises(CommandError, match="there is no sale to audit"):
+        call_command("audit", *options)
+
+
 def test_the_command_watches_until_it_is_stopped(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
