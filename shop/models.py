@@ -591,8 +591,12 @@ class PaymentNotice(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["provider", "event_id"], name="payment_notice_once")]
-        # The size of what was declined: a notice of money is not in it.
-        indexes = [models.Index(fields=["reference"], condition=OF_DECLINED_CARD, name="payment_notice_declined")]
+        indexes = [
+            # The size of what was declined: a notice of money is not in it.
+            models.Index(fields=["reference"], condition=OF_DECLINED_CARD, name="payment_notice_declined"),
+            # For the timeline of an order, which shows every notice.
+            models.Index(fields=["reference"], name="payment_notice_by_reference"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.reference}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection, transaction
 from django.urls import reverse
 
 from inventory.exceptions import NotPayable
@@ -18,7 +18,9 @@ from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from shop.staff.lists.order_acts import do_act
+from shop.staff.orders import timeline
 from tests.support import paying, road
+from tests.support.query_plans import rows_scanned
 from tests.support.shopkeeping import assert_books_balance, make_sale, pay
 from tests.support.staff import browser_of, count_queries
 
@@ -220,3 +222,26 @@ def test_the_ledger_is_read_only_and_costs_the_same_for_few_and_many(card: SaleC
     for number in range(60):
         sale_control.restock(card.slug, units=1, actor="test", reason=str(number))
     assert count_queries(lambda: browser.get(LEDGER, {"q": card.sku})) == few
+
+
+OLD_NOTICES = 30_000
+OLD = """
+INSERT INTO shop_paymentnotice (provider, event_id, kind, reference, result)
+SELECT 'sandbox', 'old-' || no, 'captured', 'old-' || no, 'paid' FROM generate_series(1, %s) AS no
+"""
+
+
+def test_the_notices_of_other_orders_are_not_read(card: SaleCard) -> None:
+    (order,) = held(card, "ann")
+    pay(order.request_id)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(OLD, [OLD_NOTICES])
+        cursor.execute("ANALYZE shop_paymentnotice")
+        before = rows_scanned("shop_paymentnotice")
+        assert "notice: captured" in [moment.what for moment in timeline(order)]
+        assert rows_scanned("shop_paymentnotice") == before
+        # The control: the same page without the index.
+        cursor.execute("DROP INDEX payment_notice_by_reference")
+        timeline(order)
+        assert rows_scanned("shop_paymentnotice") >= before + OLD_NOTICES
+        transaction.set_rollback(True)
