@@ -49,7 +49,7 @@ orders AS MATERIALIZED (
     FROM inventory_decision WHERE stock_id = %(stock_id)s),
 changes AS MATERIALIZED (
     SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at,
-           to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out,
+           actor <> '{AFTER_RESTORE}' AS in_sale, to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out,
            (from_state, to_state) = ('held', 'expired') AND actor <> '{AFTER_RESTORE}' AS lapsed
     FROM inventory_change WHERE stock_id = %(stock_id)s),
 moves AS MATERIALIZED (
@@ -156,11 +156,25 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
         _told("i5", "' is '", STANDS, "'; it moved: '", MOVED),
     ),
     (
+        # Then: whenever units were taken, by the limit of the order that took them. Only of buyers whose orders
+        # together come to more than one of their limits, because a running sum of everybody's takes long.
         "I7",
         "nobody has more than the limit",
-        """SELECT buyer || ' has ' || sum(quantity) || ' of sale ' || sale_id || ', the limit is ' || max(buyer_limit)
-           FROM orders WHERE state IN ('held', 'paid')
-           GROUP BY sale_id, buyer HAVING sum(quantity) > max(buyer_limit) LIMIT 1""",
+        f"""SELECT coalesce(
+               (SELECT buyer || ' has ' || sum(quantity) || ' of sale ' || sale_id || ', the limit is '
+                       || max(buyer_limit)
+                FROM orders WHERE state IN ('held', 'paid')
+                GROUP BY sale_id, buyer HAVING sum(quantity) > max(buyer_limit) LIMIT 1),
+               (SELECT buyer || ' had ' || units || ' of sale ' || sale_id || ' when ' || request_id || ' took '
+                       || quantity || ', the limit was ' || buyer_limit
+                FROM (SELECT *, sum(-freed) OVER (PARTITION BY sale_id, buyer ORDER BY change_no
+                                                  ROWS UNBOUNDED PRECEDING) AS units
+                      FROM (SELECT change_no, request_id, in_sale, {units_freed()} AS freed FROM changes) AS moved
+                      JOIN orders USING (request_id)
+                      WHERE freed <> 0 AND (sale_id, buyer) IN (
+                          SELECT sale_id, buyer FROM orders WHERE hold_expires_at IS NOT NULL
+                          GROUP BY sale_id, buyer HAVING sum(quantity) > min(buyer_limit))) AS running
+                WHERE freed < 0 AND in_sale AND units > buyer_limit ORDER BY change_no LIMIT 1))""",  # noqa: S608
     ),
     (
         "I8",

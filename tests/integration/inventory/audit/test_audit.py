@@ -138,6 +138,21 @@ DAMAGE: dict[str, tuple[str, str, list[str]]] = {
         "gus has 3",
         rewritten_orders(SET_ORDER.format("buyer = 'gus'", "%(bob)s")),
     ),
+    "one unit more under a lower limit": (
+        "I7",
+        "bob had 2 of sale %(sale_id)s when extra-1 took 1, the limit was 1",
+        [
+            ORDER.format(state="'held'", count=1),
+            *rewritten_orders(SET_ORDER.format("buyer = 'bob'", "'extra-1'")),
+            MOVE_EXTRA.format(count=1),
+            "UPDATE inventory_stock SET available = available - 1, held = held + 1 WHERE id = %(stock_id)s",
+        ],
+    ),
+    "three units at once where two are allowed, one of which lapsed": (
+        "I7",
+        "gus had 3 of sale %(sale_id)s when {dan} took 1, the limit was 2",
+        rewritten_orders(SET_ORDER.format("buyer = 'gus'", "%(dan)s")),
+    ),
     "an order at another price than its version of the terms": (
         "I23",
         "{ann}",
@@ -388,7 +403,7 @@ def test_damage_to_the_books_is_named(card: SaleCard, what: str) -> None:
     number, culprit, damage = DAMAGE[what]
     found, names = broken_after(card, damage)
     assert list(found) == [number], found
-    assert culprit.format(**names) in found[number]
+    assert culprit.format(**names).replace("%(sale_id)s", str(card.sale_id)) in found[number]
     assert audit_sale(card.slug)["ok"]  # the damage was rolled back
 
 
@@ -408,6 +423,15 @@ def test_a_hold_may_be_given_up_before_its_end_but_not_lapse(
     ann = Order.objects.get(sale_id=card.sale_id, buyer="ann").request_id
     lapse_early(ann, actor=actor, state=state)
     assert [each["id"] for each in audit_sale(card.slug)["invariants"] if not each["ok"]] == expected
+
+
+def test_what_came_back_after_a_restore_breaks_no_limit(card: SaleCard) -> None:
+    """What had ended is brought back as held, alongside what its buyer took afterwards, and ended again."""
+    lapsed = DAMAGE["three units at once where two are allowed, one of which lapsed"][2]
+    restored = rewritten_history(
+        f"UPDATE shop_orderevent SET actor = '{AFTER_RESTORE}' WHERE order_id = %(dan_no)s"  # noqa: S608
+    )
+    assert broken_after(card, [*lapsed, *restored])[0] == {}
 
 
 def test_every_invariant_of_the_database_has_its_control(card: SaleCard) -> None:

@@ -29,7 +29,7 @@ from shop.sales.audit import audit_sale, scope_of
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.integration.inventory.audit.test_audit import expire
-from tests.support.road import ask, forget, own_connection, queue, run, settle_line
+from tests.support.road import admit, ask, forget, own_connection, queue, run, settle_line
 from tests.support.shopkeeping import make_sale, pay
 from workers.management.commands import audit as command
 
@@ -117,6 +117,27 @@ def test_the_audit_is_green_after_every_act(card: SaleCard) -> None:
     assert counts["available"] + counts["held"] + counts["sold"] == counts["total"]
     states = set(Order.objects.filter(sale_id=card.sale_id).values_list("state", flat=True))
     assert states == {"held", "paid", "cancelled", "refunded", "sold_out"}
+
+
+def test_a_limit_that_was_lowered_makes_nobody_a_cheat(new_sku: Callable[[], str]) -> None:
+    """A late payment takes its unit again under the limit of its order, which is above the present one."""
+    card = make_sale(new_sku(), units=4, limit=3)
+    first, second, third = (ask(card, "ann", key=key) for key in ("first", "second", "third"))
+    admit(card, first, second)
+    settle_line(card)
+    late = capture(first.request_id)
+    expire(first.request_id)
+    sale_control.change_terms(card.slug, per_buyer_limit=2, **STAFF)
+    assert broken(card) == []
+    admit(card, third)
+    settle_line(card)
+    assert late() == "paid"
+    assert sorted(Order.objects.filter(sale_id=card.sale_id).values_list("state", flat=True)) == [
+        "held",
+        "held",
+        "paid",
+    ]
+    assert broken(card) == []
 
 
 def test_who_waits_is_counted_as_told_so(card: SaleCard) -> None:
