@@ -38,6 +38,11 @@ FLAWS = {
                             OR refunded_no < greatest(ended_no, late_no))""",
     "i14": "orders > 1",
 }
+# The sales of a SKU are read before, and the numbers of their orders come first: without nested loops a join looks up
+# nothing by index, and each audit would read all orders that there are.
+SALES = "SELECT sale_id FROM inventory_line WHERE stock_id = %(stock_id)s"
+OF_SKU = "sale_id = ANY(%(sale_ids)s)"
+OF_ORDERS = "order_id BETWEEN (SELECT first FROM numbers) AND (SELECT last FROM numbers)"
 # Read once, looked at by many: the orders, history, movements and payments of one SKU.
 # flaws: all that the four say of one request is added up, not joined, so that no plan can go wrong, and judged.
 # edges: its changes as bits; marks: its movements by kind; money: payments kept + 256 × payments given back or due.
@@ -46,19 +51,20 @@ WITH stock AS MATERIALIZED (SELECT * FROM inventory_stock WHERE id = %(stock_id)
 orders AS MATERIALIZED (
     SELECT decided_no, request_id, sale_id, buyer, quantity, buyer_limit, seq, state, in_turn, hold_expires_at,
            decided_at, changed_at, sale_id = %(sale_id)s AS here, in_order, terms_broken, stood_by
-    FROM inventory_decision WHERE stock_id = %(stock_id)s),
+    FROM inventory_decision WHERE {OF_SKU}),
+numbers AS MATERIALIZED (SELECT min(decided_no) AS first, max(decided_no) AS last FROM orders),
 changes AS MATERIALIZED (
     SELECT change_no, request_id, quantity, {bit_of_change()} AS bit, at,
            actor <> '{AFTER_RESTORE}' AS in_sale, to_state = 'sold_out' AND actor <> '{AFTER_RESTORE}' AS sold_out,
            (from_state, to_state) = ('held', 'expired') AND actor <> '{AFTER_RESTORE}' AS lapsed
-    FROM inventory_change WHERE stock_id = %(stock_id)s),
+    FROM inventory_change WHERE {OF_SKU} AND {OF_ORDERS}),
 moves AS MATERIALIZED (
     SELECT id, kind, {mark_of_movement()} AS mark, delta, request_id, fence, actor, reason, created_at
     FROM inventory_stockmovement WHERE stock_id = %(stock_id)s),
 payments AS MATERIALIZED (
     SELECT request_id, reference, state, amount, currency, changed_at, created_at, provider,
            (amount, currency) = (due, due_currency) AS agreed
-    FROM inventory_payment WHERE stock_id = %(stock_id)s),
+    FROM inventory_payment WHERE {OF_SKU} AND {OF_ORDERS}),
 tally AS MATERIALIZED (
     SELECT coalesce(sum(quantity) FILTER (WHERE state = 'held'), 0) AS held,
            coalesce(sum(quantity) FILTER (WHERE state = 'paid'), 0) AS sold,
@@ -108,7 +114,8 @@ STANDS = """coalesce((SELECT string_agg(state || ' with ' || quantity || ' units
 MOVED = """coalesce((SELECT string_agg(kind || ' ' || delta, ', ' ORDER BY id) FROM moves m
                     WHERE m.request_id = flaws.{0}), 'nothing')"""
 HISTORY = """coalesce((SELECT string_agg(from_state || ' → ' || to_state, ', ' ORDER BY change_no)
-                      FROM inventory_change c WHERE c.request_id = flaws.{0}), 'none')"""
+                      FROM inventory_change c WHERE c.request_id = flaws.{0} AND c.order_id = ANY(ARRAY(
+                          SELECT decided_no FROM orders o WHERE o.request_id = flaws.{0}))), 'none')"""
 PAID = """coalesce((SELECT string_agg(state || ' ' || amount || ' ' || currency, ', ') FROM payments p
                    WHERE p.request_id = flaws.{0}), 'nothing')"""
 

@@ -14,7 +14,7 @@ from inventory import redis
 from inventory.audit import line as audit_line
 from inventory.audit import records
 from inventory.audit.finding import Finding
-from inventory.audit.queries import QUERIES, statement
+from inventory.audit.queries import QUERIES, SALES, statement
 from inventory.line.snapshot import LineLook
 from inventory.postgres import Cursor
 
@@ -110,10 +110,12 @@ def _report(findings: list[Finding], counts: dict[str, int | None]) -> dict[str,
 
 
 def read_books(cursor: Cursor, scope: Scope) -> Books:
-    """Run every query of the database in the caller's transaction, as one statement."""
+    """Run every query of the database in the caller's transaction, as one statement behind the SKU's sales."""
     guards = (*GUARDS, *scope.guards)
+    cursor.execute(SALES, {"stock_id": scope.stock_id})
     values = {
         "stock_id": scope.stock_id,
+        "sale_ids": [sale_id for (sale_id,) in cursor.fetchall()],
         "sale_id": scope.sale_id,
         "hold_grace": HOLD_GRACE_SECONDS,
         "refund_grace": REFUND_GRACE_SECONDS,

@@ -15,8 +15,11 @@ def pages_read(query: QuerySet[Any, Any]) -> int:
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
-def rows_scanned(table: str) -> int:
-    """Return how many rows of a table the transaction so far has read without an index."""
+def rows_read(*tables: str) -> int:
+    """Return how many rows of tables the transaction so far has read, by index or not."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = %s", [table])
+        cursor.execute(
+            "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables WHERE relname = ANY(%s)",
+            [list(tables)],
+        )
         return int(cursor.fetchone()[0])

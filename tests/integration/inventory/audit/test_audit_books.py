@@ -7,9 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.db import connection, transaction
 
+from inventory.audit import queries
+from inventory.audit.run import read_books
 from loadtest.bench.harness.fixtures import LATE, REFUNDED, fill_books
 from shop.sales.audit import audit_sale
+from tests.support.query_plans import rows_read
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 ORDERS = 2_000
@@ -27,3 +31,49 @@ def test_the_books_are_filled_and_sound(new_sku: Callable[[], str]) -> None:
     }  # fmt: skip
     assert counts["decided"] == counts["admitted"] == ORDERS
     assert counts["available"] + counts["held"] + counts["sold"] == counts["total"]
+
+
+SMALL, OTHERS = 1_000, 20_000
+TABLES = ("shop_order", "shop_orderevent", "shop_payment")
+# Orders of another sale, with their history (by a trigger), and a payment each.
+OTHER_ORDERS = """
+INSERT INTO shop_order (request_id, sale_id, buyer, buyer_limit, quantity, seq, state, reason, unit_price, currency)
+SELECT 'other-' || no, %(sale_id)s, 'buyer-' || no, 1, 1, no, 'sold_out', '', 1, 'EUR'
+FROM generate_series(1, %(orders)s) AS no
+"""
+OTHER_PAYMENTS = """
+INSERT INTO shop_payment (order_id, provider, reference, amount, currency, state, reason)
+SELECT id, 'sandbox', 'of-' || request_id, 1, 'EUR', 'declined', '' FROM shop_order WHERE sale_id = %(sale_id)s
+"""
+
+
+@pytest.mark.parametrize("is_analyzed", [False, True], ids=["old statistics", "fresh statistics"])
+def test_the_orders_of_other_sales_are_not_read(new_sku: Callable[[], str], is_analyzed: bool) -> None:
+    books, other = (fill_books(new_sku(), orders=SMALL) for _ in range(2))
+    with transaction.atomic(), connection.cursor() as cursor:
+        for statement in (OTHER_ORDERS, OTHER_PAYMENTS):
+            cursor.execute(statement, {"sale_id": other.scope.sale_id, "orders": OTHERS})
+        if is_analyzed:
+            cursor.execute(f"ANALYZE {', '.join(TABLES)}")
+        before = rows_read(*TABLES)
+        assert [each for each in read_books(cursor, books.scope).findings if not each.ok] == []
+        # Orders are read for themselves, their history and their payments.
+        assert rows_read(*TABLES) - before < 10 * SMALL
+        transaction.set_rollback(True)
+
+
+def test_without_their_numbers_every_order_would_be_read(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: the statement as a join of the stock's sales with all orders."""
+    books, other = (fill_books(new_sku(), orders=SMALL) for _ in range(2))
+    joined = queries.BOOKS.replace(queries.OF_SKU, "stock_id = %(stock_id)s").replace(queries.OF_ORDERS, "true")
+    assert joined != queries.BOOKS
+    monkeypatch.setattr(queries, "BOOKS", joined)
+    with transaction.atomic(), connection.cursor() as cursor:
+        for statement in (OTHER_ORDERS, OTHER_PAYMENTS):
+            cursor.execute(statement, {"sale_id": other.scope.sale_id, "orders": OTHERS})
+        before = rows_read(*TABLES)
+        read_books(cursor, books.scope)
+        assert rows_read(*TABLES) - before > 3 * OTHERS
+        transaction.set_rollback(True)
