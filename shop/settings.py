@@ -143,7 +143,7 @@ EMAIL_TIMEOUT = 10
 MAILS_PER_SECOND = env.int("FAIRDROP_MAILS_PER_SECOND", default=100)
 if not 1 <= MAILS_PER_SECOND <= 1000:
     raise ImproperlyConfigured("FAIRDROP_MAILS_PER_SECOND must be from 1 to 1000")
-# Sent again every two minutes for a day and a half, should the mail server be away; refused for good, five times.
+# Sent again every two minutes for a day and a half, should the mail server be away.
 POST_OFFICE = {
     "BATCH_SIZE": MAILS_PER_SECOND,  # the mailer sends one batch a second
     "THREADS_PER_PROCESS": 4,

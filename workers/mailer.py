@@ -51,7 +51,7 @@ class Mailer:
         queued = self._queue_news(over=False, limit=OPEN_A_LOOK) + self._queue_news(over=True, limit=OVER_A_LOOK)
         if not mail.get_queued().exists():
             return queued
-        mails.drop_idle_mails()
+        mails.drop_late_mails()
         fault_point("before_mail")
         sent, failed, put_off = mail.send_queued()
         for outcome, count in {"sent": sent, "failed": failed, "put_off": put_off}.items():

@@ -55,14 +55,6 @@ UPDATE post_office_email m SET expires_at = statement_timestamp() FROM shop_orde
 WHERE m.status = ANY(%(waiting)s) AND m.expires_at > statement_timestamp()
   AND o.request_id = m.headers ->> %(header)s AND o.state <> 'held'
 """
-# One that a mail server refuses for good (5xx) is tried so often, in case the fault is the server's, and then no more.
-MAX_REFUSALS = 5
-REFUSED = """
-UPDATE post_office_email m SET status = %(failed)s
-WHERE m.status = %(requeued)s AND m.number_of_retries >= %(most)s
-  AND EXISTS (SELECT FROM post_office_log l WHERE l.email_id = m.id AND l.exception_type = 'SMTPRecipientsRefused'
-              AND l.message ~ '[(]5[0-9][0-9], ')
-"""
 
 
 @cache
@@ -174,12 +166,9 @@ def queue_news(contact_id: int) -> int:
     return len(news)
 
 
-def drop_idle_mails() -> None:
-    """End the mails that wait and tell of a hold which was paid or given back meanwhile, or whose address no server
-    takes: asked too often, it would take the shop for a sender of spam.
-    """
+def drop_late_mails() -> None:
+    """End the mails that wait and tell of a hold which was paid or given back meanwhile."""
     with connection.cursor() as cursor:
-        cursor.execute(REFUSED, {"failed": STATUS.failed, "requeued": STATUS.requeued, "most": MAX_REFUSALS})
         cursor.execute(LATE, {"waiting": [STATUS.queued, STATUS.requeued], "header": REQUEST_HEADER})
 
 

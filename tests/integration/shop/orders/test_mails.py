@@ -345,26 +345,6 @@ def test_a_mail_whose_acceptance_was_lost_is_sent_again_under_the_same_id(
     assert server.taken[0]["Message-ID"] == reader.last.message_id
 
 
-@pytest.mark.parametrize(("refusals", "status"), [(4, STATUS.requeued), (5, STATUS.failed)])
-def test_an_address_that_is_refused_for_good_is_tried_five_times(
-    new_card: Callable[..., SaleCard], process_environment: dict[str, str], tmp_path: Path, refusals: int, status: int
-) -> None:
-    """Another mail, which is sent after it was looked at, says when that has happened."""
-    card = new_card()
-    reader, other = Reader(card), Reader(card)
-    reader.give("nobody@shop.example")
-    command = [sys.executable, "manage.py", "run_worker", "mailer"]
-    with mail_server() as server:
-        server.refused.add("nobody@shop.example")
-        environment = {**process_environment, "FAIRDROP_MAIL_URL": server.url}
-        with running_process("mailer", command, environment=environment, folder=tmp_path):
-            wait_until(lambda: reader.last.status == STATUS.requeued, what="it was refused once")
-            Email.objects.filter(pk=reader.last.pk).update(number_of_retries=refusals)
-            other.give()
-            wait_until(lambda: other.last.status == STATUS.sent, what="another is sent")
-        assert reader.last.status == status
-
-
 def test_an_address_given_while_a_change_commits_misses_nothing(new_card: Callable[..., SaleCard]) -> None:
     card = new_card()
     reader = Reader(card)
