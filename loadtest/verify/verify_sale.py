@@ -296,7 +296,7 @@ class Replay:
         waits = [name for name in self.places if self.state(name) in ("waits", "back")]
         is_over = 0 < self.closed_at < now_us - PATIENCE_US
         is_hidden = not self.closed_at and 0 < self.ends_at < now_us - PATIENCE_US - SKEW_US
-        self.expect("answered", not is_hidden, "by its own address the sale has ended, and the log hides it")
+        self.expect("answered", not is_hidden, "by its own address the sale has ended, and the log does not say so")
         self.expect("answered", not (is_over and waits), f"{len(waits)} had no answer, the first {waits[:1]}")
         self.unjudged = {} if is_over else {"answered": ["not judged yet: the sale was not over two minutes ago"]}
         for key, said in [each for each in self.tickets.items() if each[0] not in self.given]:
@@ -445,7 +445,7 @@ def report(verifier: Verifier) -> None:
     lost = sum(last - first + 1 for first, last in replay.lost)
     back = f"{len(replay.restored):,} brought back, {replay.counts['requeued']:,} put back in line"
     late = [*map(replay.state, replay.places)].count("late")  # they waited at a loss
-    print(f"  – declared, and to be believed: {lost:,} places lost or never given, {back}; {late:,} never answered")
+    print(f"  – declared, and to be believed: {lost:,} places lost or never given, {back}; {late:,} not answered")
 
 
 def main(arguments: list[str] | None = None) -> int:

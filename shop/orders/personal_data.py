@@ -78,7 +78,9 @@ def forget_buyer(buyer: str, *, actor: str, reason: str) -> Forgotten:
         known_to = {*(each.sale.slug for each in orders), *(each["sale"] for each in waiting)}
         kept_in = Sale.objects.filter(slug__in=known_to, retired_at__isnull=True).order_by("slug")
         if not kept_in.exists():
-            Order.objects.filter(buyer=buyer).update(buyer=FORGOTTEN + secrets.token_urlsafe(12))
+            # An order that came in meanwhile keeps its buyer, who can pay it.
+            retired = Order.objects.filter(buyer=buyer, sale__retired_at__isnull=False)
+            retired.update(buyer=FORGOTTEN + secrets.token_urlsafe(12))
         detail = f"orders of a buyer: {len(orders)}"
         StaffAct.objects.create(sale=None, act="forget_buyer", actor=actor, reason=reason, detail=detail)
         return Forgotten(len(orders), list(kept_in.values_list("slug", flat=True)))

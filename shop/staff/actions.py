@@ -12,7 +12,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
-from django.db.models import Max, QuerySet
+from django.db.models import Max, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -26,6 +26,7 @@ from shop.models import Sale, StaffAct
 from shop.names.sentences import in_words
 from shop.staff import line_actions, retiring, sale_control
 from shop.staff.lists.one_press import alone
+from shop.staff.lists.order_acts import ON_ORDERS
 
 
 class Act(NamedTuple):
@@ -158,8 +159,8 @@ def may(user: AbstractBaseUser | AnonymousUser, act: Act) -> bool:
 
 
 def newest_act(sale: Sale) -> StaffAct | None:
-    """Return what was last done to `sale`."""
-    return StaffAct.objects.filter(sale=sale).first()
+    """Return what was last done to `sale`; acts on its orders change nothing that its forms show."""
+    return StaffAct.objects.filter(sale=sale).exclude(act__endswith=ON_ORDERS).first()
 
 
 def run_act(
@@ -295,7 +296,7 @@ def _ask(
 
 def _shown(request: HttpRequest, queryset: QuerySet[Sale]) -> list[tuple[Sale, str]]:
     """Return each sale with its newest act, as the page says it: that of the first page when a form is shown again."""
-    sales = queryset.select_related("stock").annotate(newest=Max("acts__pk"))
+    sales = queryset.select_related("stock").annotate(newest=Max("acts__pk", filter=~Q(acts__act__endswith=ON_ORDERS)))
     return [(each, request.POST.get(f"seen_act_{each.pk}", str(each.newest or 0))) for each in sales]
 
 

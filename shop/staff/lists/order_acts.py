@@ -21,6 +21,9 @@ from shop.orders.holds import Note
 from shop.orders.numbers import order_number
 from shop.payments import refunds
 
+# Ends the name of each act in the log of acts.
+ON_ORDERS = "_order"
+
 
 class OrderAct(NamedTuple):
     """One act: its service, name and meaning, the states an order must be in (none: any), and the right it needs.
@@ -145,6 +148,6 @@ def do_act(order: Order, name: str, *, actor: str, reason: str, **more: Any) -> 
 
     def note() -> None:
         number = order_number(order.pk)
-        StaffAct.objects.create(sale=order.sale, act=f"{name}_order", actor=actor, reason=reason, detail=number)
+        StaffAct.objects.create(sale=order.sale, act=name + ON_ORDERS, actor=actor, reason=reason, detail=number)
 
     return act.service(order, actor=actor, reason=reason, note=note, **more)

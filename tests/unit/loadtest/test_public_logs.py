@@ -17,7 +17,7 @@ from loadtest.report import write_report
 from loadtest.report.words import BAD, sentence_of
 from loadtest.run import books, public_logs
 from loadtest.run.public_logs import check_log
-from loadtest.shop_api import NotThere, ShopApi
+from loadtest.shop_api import NotThere, ShopApi, ShopError
 from loadtest.verify.__main__ import all_tickets, recorded
 from loadtest.verify.signed_log import SLUG, SignedLog, write
 from loadtest.verify.tamperings import Leaves, drop_place, replace_winner
@@ -67,11 +67,24 @@ class TornShop(Shop):
         self.fetch = lambda path: whole(path)[:-100] if "/tile/entries/" in path else whole(path)
 
 
+class BusyShop(Shop):
+    """Serves its log, and does not say when the sale ends."""
+
+    def __init__(self, leaves: Leaves) -> None:
+        super().__init__(leaves)
+        self._whole, self.fetch = self.fetch, self.fetch_log
+
+    def fetch_log(self, path: str) -> bytes:
+        if path.endswith(f"/sales/{SLUG}"):
+            raise ShopError("503")
+        return self._whole(path)
+
+
 @pytest.mark.parametrize(
     ("shop", "lost", "is_whole"),
-    [(Shop(recorded()), 0, True), (Shop(drop_place(recorded())), 0, False), (Shop(recorded()), 1, False),
+    [(Shop(recorded()), 0, True), (BusyShop(recorded()), 0, True), (Shop(drop_place(recorded())), 0, False), (Shop(recorded()), 1, False),
      (TornShop(recorded()), 0, False)],
-    ids=["whole", "a place is missing", "a decision is missing", "torn"],
+    ids=["whole", "busy", "a place is missing", "a decision is missing", "torn"],
 )  # fmt: skip
 def test_a_log_that_lacks_anything_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shop: Shop, *, lost: int, is_whole: bool

@@ -274,5 +274,5 @@ def test_who_waited_at_a_loss_and_was_never_answered_is_counted(
     loss = {"kind": "recovered", "lost": [[last + 1, last + 9]], "restored": [], "at": leaves[-1]["at"]}
     server.log = SignedLog(write([*leaves, loss]))
     assert main([server.sale]) == 0
-    assert f"0 put back in line; {waits} never answered\n" in capsys.readouterr().out
+    assert f"0 put back in line; {waits} not answered\n" in capsys.readouterr().out
     assert waits > 0

@@ -231,6 +231,8 @@ def test_of_several_sales_one_that_somebody_paused_again_stays_paused(
     sale_control.pause(card.slug, actor="olga", reason="another fault")
     # Shown again for a reason that is too long, it does not know more than it had shown.
     assert seen_in(post(confirm="yes", reason="x" * 201, **seen)) == seen
+    # An act on an order of the other one changes nothing that the form had shown.
+    StaffAct.objects.create(sale_id=other.sale_id, act="mail_order", actor="olga")
     page = post(confirm="yes", reason="", **seen)
     assert f"{card.slug[1:]}: olga did “pause” at" in page  # a message begins with a capital letter
     states = dict(Sale.objects.filter(pk__in=[card.sale_id, other.sale_id]).values_list("slug", "operator_state"))
