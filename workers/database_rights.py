@@ -40,6 +40,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "inventory_change": ("web reconciler", "", "", ""),
     "inventory_payment": ("web reconciler", "", "", ""),
     "inventory_line": ("web reconciler", "", "", ""),
+    "inventory_load": ("web reconciler", "", "", ""),
     "shop_product": (ALL, "web", "web", "web"),
     # Inserting an order locks its sale against deletion, which needs the right to update some column of it.
     "shop_sale": (ALL, "web", "web settler(ordinal_base) reconciler(ordinal_base retired_at)", ""),

@@ -61,6 +61,7 @@ changes AS MATERIALIZED (
 moves AS MATERIALIZED (
     SELECT id, kind, {mark_of_movement()} AS mark, delta, request_id, fence, actor, reason, created_at
     FROM inventory_stockmovement WHERE stock_id = %(stock_id)s),
+loads AS MATERIALIZED (SELECT number, change FROM inventory_load WHERE stock_id = %(stock_id)s),
 payments AS MATERIALIZED (
     SELECT request_id, reference, state, amount, currency, changed_at, created_at, provider,
            (amount, currency) = (due, due_currency) AS agreed
@@ -204,20 +205,23 @@ QUERIES: tuple[tuple[str, str, str], ...] = (
                 WHERE judged AND seq < before LIMIT 1))""",
     ),
     (
-        # History is written under the stock's lock, decisions and ends alike, so its running sum is what was free at
-        # each decision. Loads and adjustments leave no history: the clock says which came before.
+        # History, loads and adjustments are numbered in one row under the stock's lock, so their running sum is what
+        # was free at each decision. The oldest loads have no number: the clock says which changes came before them.
         "I9",
         "nobody was told sold out while a unit was free for them",
-        f"""SELECT request_id || ' wanted ' || quantity || ', ' || freed + loaded || ' were free' FROM (
-                SELECT request_id, quantity, freed, coalesce(l.units[width_bucket(at, l.moments)], 0) AS loaded
-                FROM (SELECT request_id, quantity, sold_out, at,
-                             sum({units_freed()}) OVER (ORDER BY change_no ROWS UNBOUNDED PRECEDING) AS freed
-                      FROM changes WHERE change_no <= (SELECT max(change_no) FROM changes WHERE sold_out)) AS running,
-                     (SELECT array_agg(created_at ORDER BY id) AS moments, array_agg(units ORDER BY id) AS units
-                      FROM (SELECT id, created_at, sum(delta) OVER (ORDER BY id) AS units FROM moves
-                            WHERE kind IN ('load', 'adjust')) AS each) AS l
-                WHERE sold_out) AS told
-            WHERE quantity <= freed + loaded LIMIT 1""",  # noqa: S608
+        f"""SELECT request_id || ' wanted ' || quantity || ', ' || free || ' were free' FROM (
+                SELECT request_id, quantity, sold_out,
+                       sum(freed) OVER (ORDER BY number, is_load ROWS UNBOUNDED PRECEDING) AS free
+                FROM (SELECT change_no AS number, false AS is_load, request_id, quantity, sold_out,
+                             {units_freed()} AS freed
+                      FROM changes WHERE change_no <= (SELECT max(change_no) FROM changes WHERE sold_out)
+                      UNION ALL SELECT number, true, NULL, NULL, false, change FROM loads
+                      UNION ALL SELECT coalesce((SELECT max(change_no) FROM changes WHERE at < m.created_at), 0), true,
+                                       NULL, NULL, false, delta
+                                FROM (SELECT created_at, delta, row_number() OVER (ORDER BY id DESC) AS place
+                                      FROM moves WHERE kind IN ('load', 'adjust')) AS m
+                                WHERE place > (SELECT count(*) FROM loads)) AS units) AS told
+            WHERE sold_out AND quantity <= free LIMIT 1""",  # noqa: S608
     ),
     (
         "I10",

@@ -28,7 +28,7 @@ from shop.sales import catalogue
 from shop.sales.audit import audit_sale, scope_of
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
-from tests.integration.inventory.audit.test_audit import expire
+from tests.integration.inventory.audit.test_audit import ORDER, SET_MOVE, broken_after, expire, off, rewritten_moves
 from tests.support.road import admit, ask, forget, own_connection, queue, run, settle_line
 from tests.support.shopkeeping import make_sale, pay
 from workers.management.commands import audit as command
@@ -193,6 +193,39 @@ def test_a_restock_that_waited_for_its_turn_makes_no_liar_of_the_settler(card: S
         ledger.load_stock(cursor, sku=card.sku, units=1, actor="staff", reason="late")
     assert Order.objects.get(request_id=names[2]).state == "sold_out"
     assert [each["id"] for each in broken(card) if each["id"] != "I21"] == []
+
+
+TOLD_SOLD_OUT = ORDER.format(state="'sold_out'", count=1)
+LAST = "id = (SELECT max(id) FROM inventory_stockmovement WHERE stock_id = %(stock_id)s)"
+LIE = {"I9": "extra-1 wanted 1, 1 were free"}
+NUMBER_LOST = "DELETE FROM salelog_lineevent WHERE stock_id = %(stock_id)s AND number <= {}"
+
+
+def sold_out_and_restocked(card: SaleCard) -> None:
+    """Tell cat that both units are sold; then bring one more."""
+    names = queue(card, "ann", "bob", "cat")
+    settle_line(card)
+    pay(*names[:2])
+    settle_line(card)
+    sale_control.restock(card.slug, units=1, **STAFF)
+
+
+def test_a_step_of_the_clock_makes_no_liar_and_hides_none(card: SaleCard) -> None:
+    sold_out_and_restocked(card)
+    early, late = (
+        rewritten_moves(SET_MOVE.format(f"created_at = created_at + interval '{step}'", LAST))
+        for step in ("-1 hour", "1 hour")
+    )
+    assert broken_after(card, early)[0] == {}
+    assert broken_after(card, [*late, TOLD_SOLD_OUT])[0] == LIE
+
+
+@pytest.mark.parametrize("lost", ["(SELECT min(number) FROM inventory_load WHERE stock_id = %(stock_id)s)", "1e15"])
+def test_what_was_loaded_before_there_were_numbers_is_put_in_by_the_clock(card: SaleCard, lost: str) -> None:
+    sold_out_and_restocked(card)
+    unnumbered = off("salelog_lineevent", "line_events_never_change", NUMBER_LOST.format(lost))
+    assert broken_after(card, unnumbered)[0] == {}
+    assert broken_after(card, [*unnumbered, TOLD_SOLD_OUT])[0] == LIE
 
 
 def test_an_expired_hold_is_free_for_the_next(card: SaleCard) -> None:
