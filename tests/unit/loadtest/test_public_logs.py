@@ -82,8 +82,8 @@ class BusyShop(Shop):
 
 @pytest.mark.parametrize(
     ("shop", "lost", "is_whole"),
-    [(Shop(recorded()), 0, True), (BusyShop(recorded()), 0, True), (Shop(drop_place(recorded())), 0, False), (Shop(recorded()), 1, False),
-     (TornShop(recorded()), 0, False)],
+    [(Shop(recorded()), 0, True), (BusyShop(recorded()), 0, True), (Shop(drop_place(recorded())), 0, False),
+     (Shop(recorded()), 1, False), (TornShop(recorded()), 0, False)],
     ids=["whole", "busy", "a place is missing", "a decision is missing", "torn"],
 )  # fmt: skip
 def test_a_log_that_lacks_anything_is_named(
