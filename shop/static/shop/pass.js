@@ -10,6 +10,7 @@ const offset = Number(document.documentElement.dataset.serverMs) - performance.n
 // A kept page has an old moment in it: too early costs nothing, too late does.
 const now = () => Math.max(Date.now(), offset + performance.now());
 let given = null, isMaking = false, hasFailed = false, isHeld = false, timer = 0, share = 0, said = "";
+let madeAt = -Infinity;
 
 const box = () => document.querySelector("[data-pass]");
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
@@ -90,9 +91,8 @@ async function get() {
   [isMaking, given, hasFailed] = [false, made, !made];
   keep();
   show(made ? "ready" : "failed");
-  clearTimeout(timer);
-  // Not at once: to a clock that is fast each pass is over, and the next one too.
-  if (made) timer = setTimeout(look, RENEW_MS);
+  madeAt = performance.now();
+  look();
   if (made && isHeld) document.querySelector("form.buy")?.requestSubmit(document.querySelector("form.buy button"));
   isHeld = false;
 }
@@ -100,7 +100,9 @@ async function get() {
 function look() {
   clearTimeout(timer);
   if (!box() || hasFailed || isMaking) return;
-  const left = given ? Date.parse(given.expires_at) - RENEW_MS - now() : 0;
+  // To a clock that is fast each pass is over, and the next one too: none is made right after another.
+  const rest = madeAt + RENEW_MS - performance.now();
+  const left = given ? Math.max(Date.parse(given.expires_at) - RENEW_MS - now(), rest) : 0;
   const early = Number(box().dataset.opens) - LEAD_MS - now();
   if (left > 0) show("ready");
   else if (early > 0) show("soon");
