@@ -42,12 +42,13 @@ def press_offline(buyer: Visit, card: SaleCard) -> None:
 
 
 def open_new_tab(buyer: Visit) -> None:
-    """Close the page and open an empty one in the same browser, with its network back: a page that is opened without
-    one may go on without for a moment.
+    """Close the page and open one in the same browser that has loaded the list, with its network back: a page that is
+    opened without one may go on without for a moment, and a script that is fetched in it never runs.
     """
     buyer.page.close()
     buyer.context.set_offline(False)
     buyer.page = buyer.context.new_page()
+    buyer.go("/")
 
 
 def ends_on_ticket(buyer: Visit) -> None:
