@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from inventory.audit import queries
 from inventory.audit.run import read_books
+from inventory.postgres import Cursor
 from loadtest.bench.harness.fixtures import LATE, REFUNDED, fill_books
 from shop.sales.audit import audit_sale
 from tests.support.query_plans import rows_read
@@ -31,6 +32,25 @@ def test_the_books_are_filled_and_sound(new_sku: Callable[[], str]) -> None:
     }  # fmt: skip
     assert counts["decided"] == counts["admitted"] == ORDERS
     assert counts["available"] + counts["held"] + counts["sold"] == counts["total"]
+
+
+def test_an_audit_may_take_longer_than_other_statements(new_sku: Callable[[], str]) -> None:
+    """A sale with 700,000 orders took more than 15 s on a slow machine, and its audit had no answer."""
+    books = fill_books(new_sku(), orders=SMALL)
+    with connection.cursor() as cursor:
+        cursor.execute("SET statement_timeout = '15s'")
+        with transaction.atomic():
+            read_books(cursor, books.scope)
+            assert shown(cursor) == "2min"
+        assert shown(cursor) == "15s"
+        cursor.execute("RESET statement_timeout")
+
+
+def shown(cursor: Cursor) -> str:
+    """Return how long a statement may take now."""
+    cursor.execute("SHOW statement_timeout")
+    (found,) = cursor.fetchone()
+    return str(found)
 
 
 SMALL, OTHERS = 1_000, 20_000
