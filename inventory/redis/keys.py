@@ -152,9 +152,9 @@ def queue_dead_letter_notes(name: str) -> str:
     return f"fd:{{{name}}}:queue:deadnotes"
 
 
-def queue_pop_reply(name: str, *, call: str) -> str:
-    """string, what one pop was given, so that a re-sent one is given the same. Lives a minute."""
-    return f"fd:{{{name}}}:queue:pop:{call}"
+def queue_reply(name: str, *, method: str, call: str) -> str:
+    """string, what one enqueue or pop was given, so that a re-sent one is given the same. Lives a minute."""
+    return f"fd:{{{name}}}:queue:{method}:{call}"
 
 
 def lock(name: str) -> str:

@@ -76,6 +76,15 @@ def test_enqueue(road: Road, queue: Queue) -> None:
     assert counted(queue, enqueued=11)
 
 
+def test_enqueue_again_when_its_task_was_worked_meanwhile(queue: Queue) -> None:
+    """A caller that was told nothing calls again by the same name; without it the task is queued again."""
+    first = queue.enqueue("task", call="mine")
+    assert [task.task_id for task in queue.pop(1)] == ["task"]
+    assert queue.enqueue("task", call="mine") == first
+    assert lies(queue) == (0, 0)
+    assert [answer.code for answer in queue.enqueue("task", call="another")] == ["new"]
+
+
 def test_enqueue_with_back_pressure(road: Road) -> None:
     """What fitted the first time fits the second time: the queue's own tasks do not crowd themselves out."""
     queue = Queue(road.client, road.card.sku, max_depth=len(TASKS))

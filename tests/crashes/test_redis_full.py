@@ -5,17 +5,20 @@ A Valkey of its own with a small maxmemory that never evicts. Control: the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from django.test import override_settings
 
 from inventory import redis
 from inventory.audit import line
 from inventory.exceptions import MemoryFull, RedisUnavailable
+from inventory.locks.lock import Lock
+from inventory.queues.queue import Queue
 from inventory.redis import client as redis_client
 from inventory.redis import memory
 from shop.models import Order, Sale
@@ -155,19 +158,42 @@ def press(web: Caller, card: SaleCard, buyer: Buyer) -> Answer:
     return web.call("POST", f"/sales/{card.slug}/", body=body, headers=headers)
 
 
+@contextmanager
+def without_flags(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Send every script without its first line."""
+    whole = redis_client.script_text
+    with monkeypatch.context() as patched:
+        patched.setattr(redis_client, "script_text", lambda name: whole(name).removeprefix(FLAG))
+        redis_client.script_digest.cache_clear()
+        yield
+    redis_client.script_digest.cache_clear()
+
+
 def test_without_the_flag_nothing_drains(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: the same line, the same server, the scripts without their first line."""
-    whole = redis_client.script_text
-    monkeypatch.setattr(redis_client, "script_text", lambda name: whole(name).removeprefix(FLAG))
-    redis_client.script_digest.cache_clear()
-    try:
-        with pytest.raises(RedisUnavailable):
-            road.settle_line(shop.card)
-    finally:
-        redis_client.script_digest.cache_clear()
+    with without_flags(monkeypatch), pytest.raises(RedisUnavailable):
+        road.settle_line(shop.card)
     # It may be refused at its first script, or at the one that tells what was decided.
     look = line.look(redis.connect(), shop.card.sku)
     assert look.waiting + look.in_flight == BUYERS
+
+
+@pytest.mark.parametrize("has_flag", [True, False], ids=["as it is", "the control: without the flag"])
+def test_a_queue_is_worked_to_its_end_on_a_full_server(
+    has_flag: bool, valkey: OwnStore, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with override_settings(REDIS_URL=valkey.url):
+        client = redis.connect()
+    queue = Queue(client, new_sku())
+    queue.enqueue([f"task-{number}" for number in range(BUYERS)])
+    with Lock(client, queue.name, ttl_ms=road.LOCK_TTL_MS) as lock:
+        client.config_set("maxmemory", "1mb")  # less than it uses
+        if not has_flag:
+            with without_flags(monkeypatch), pytest.raises(RedisUnavailable):
+                queue.take(token=lock.token, call=1, batch=BUYERS)
+            return
+        handed = queue.take(token=lock.token, call=1, batch=BUYERS)
+        assert queue.settle([name for name, _ in handed.tasks], token=lock.token) == BUYERS
 
 
 def test_below_nine_tenths_a_server_is_not_full_and_without_a_limit_never() -> None:

@@ -46,7 +46,8 @@ local fence = math.max(tonumber(redis.call('GET', KEYS[3]) or '0'), tonumber(ARG
 redis.call('SET', KEYS[3], string.format('%.0f', fence), 'PX', ARGV[13])
 local in_flight = redis.call('ZCARD', KEYS[4])
 if not stock[1] and tonumber(ARGV[14]) > 0 then
-  redis.call('HSET', KEYS[2], 'decide_from_us', string.format('%.0f', tonumber(now) + tonumber(ARGV[14])))
+  local from_us = string.format('%.0f', tonumber(now) + tonumber(ARGV[14]))
+  redis.call('HSET', KEYS[2], 'decide_from_us', from_us, 'decide_grace_us', ARGV[14])
 end
 if in_flight + redis.call('ZCARD', KEYS[5]) == 0 then redis.call('HSET', KEYS[2], 'queued', 0) end
 local written = 0

@@ -19,7 +19,7 @@ for i, id in ipairs(ARGV) do
     local rank = redis.call('ZRANK', KEYS[1], id)
     if rank then position = in_flight + rank + 1
     else position = (redis.call('ZRANK', KEYS[2], id) or -1) + 1 end
-    if letter == 'q' and (all_wait or tonumber(string.match(record, '^%a|(%d+)')) <= waited_to) then
+    if letter == 'q' and (all_wait or tonumber(string.match(record, '^%a|(%d+)') or '0') <= waited_to) then
       record = 'w' .. string.sub(record, 2)
     end
   end

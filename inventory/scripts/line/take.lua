@@ -22,7 +22,11 @@
 -- Shared: head_waits
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
-local decide_from_us = tonumber(redis.call('HGET', KEYS[5], 'decide_from_us') or '0')
+-- After a loss: the moment before which nobody is decided, and how far ahead it was when it was written. What lies further
+-- ahead than that was written by a clock that was ahead of this one.
+local grace = redis.call('HMGET', KEYS[5], 'decide_from_us', 'decide_grace_us')
+local waits_us = tonumber(grace[1] or '0') - now_us
+local decides = waits_us <= 0 or (grace[2] and waits_us > tonumber(grace[2]))
 local states = {}
 local function state_of(sale)
   if not states[sale] then
@@ -49,7 +53,7 @@ end
 -- Return up to `count` requests from the front of the line that can be decided now, with their scores.
 local function decidable(count)
   local ids, scores, records = {}, {}, {}
-  if now_us < decide_from_us then return ids, scores, records end
+  if not decides then return ids, scores, records end
   local figures = redis.call('HMGET', KEYS[5], 'available', 'held')
   local available, held = tonumber(figures[1] or '0'), tonumber(figures[2] or '0')
 
@@ -108,7 +112,7 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return -1 end
 
 local function take_from_line()
   local ids, scores, records = decidable(tonumber(ARGV[3]))
-  if #ids == 0 and ARGV[6] == '1' and now_us >= decide_from_us then
+  if #ids == 0 and ARGV[6] == '1' and decides then
     local found = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     if found[1] then ids, scores, records = {found[1]}, {found[2]}, {redis.call('HGET', KEYS[4], found[1]) or ''} end
   end

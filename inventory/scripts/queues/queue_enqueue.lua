@@ -1,10 +1,14 @@
 -- Put tasks into a queue, in the order given; one that it has already is left where it is.
--- KEYS  1 waiting   2 in flight   3 dead letters   4 records   5 state
--- ARGV  1 most tasks that may wait or be in flight   2 delay in µs   then for each task: id, payload   (at most 1,000)
+-- KEYS  1 waiting   2 in flight   3 dead letters   4 records   5 state   6 reply of this call
+-- ARGV  1 most tasks that may wait or be in flight   2 delay in µs   3 how long the reply is kept, in ms
+--       then for each task: id, payload   (at most 1,000)
 -- Returns a flat list of texts, two a task: 'new', 'present' or 'full', and when it is due in µs ('' when full).
--- Stays true: an id lies in one place only, with one record, so a re-sent call changes nothing (S12); at equal delay
--- who came first is due first; TIME of the server is the only clock, and it never seems to go back (Q13).
-local first, each = 3, 2
+-- Stays true: an id lies in one place only, with one record (S12); a call re-sent while its reply is kept gets that
+-- reply and changes nothing, also when its tasks were worked meanwhile; at equal delay who came first is due first;
+-- TIME of the server is the only clock, and it never seems to go back (Q13).
+local given = redis.call('GET', KEYS[6])
+if given then return cjson.decode(given) end
+local first, each = 4, 2
 local count = (#ARGV - first + 1) / each
 local ids = {}
 for i = 1, count do ids[i] = ARGV[first + (i - 1) * each] end
@@ -35,5 +39,6 @@ if added > 0 then
   redis.call('ZADD', KEYS[1], unpack(members))
   redis.call('HSET', KEYS[4], unpack(records))
   redis.call('HSET', KEYS[5], 'last_us', string.format('%.0f', last_us), 'enqueued', tonumber(state[2] or '0') + added)
+  redis.call('SET', KEYS[6], cjson.encode(answer), 'PX', ARGV[3])
 end
 return answer

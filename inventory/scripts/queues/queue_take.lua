@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Hand out the next batch of a queue to the holder of its lock: what is in flight first, only then what is due.
 -- KEYS  1 lock   2 waiting   3 in flight   4 records   5 state   6 hand outs   7 dead letters   8 dead letter notes
 -- ARGV  1 token   2 call number of this token   3 batch size (at most 1,000)   4 most hand-outs of one task

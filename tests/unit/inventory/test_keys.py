@@ -25,7 +25,7 @@ SKUS = st.from_regex(keys.SKU_PATTERN, fullmatch=True)
 
 def all_keys(sku: str) -> dict[str, str]:
     """Return every key of `sku` by the name of its function."""
-    arguments = {"queue_pop_reply": {"call": "c"}}
+    arguments = {"queue_reply": {"method": "pop", "call": "c"}}
     return {name: function(sku, **arguments.get(name, {})) for name, function in OF_A_SKU.items()}
 
 

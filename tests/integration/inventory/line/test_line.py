@@ -382,9 +382,10 @@ def test_a_look_at_the_line_tells_every_place(card: SaleCard) -> None:
     lock.release()
 
 
-def test_a_damaged_record_keeps_nobody_else_from_an_answer(card: SaleCard) -> None:
+@pytest.mark.parametrize("record", ["damaged", "q", "q|"])
+def test_a_damaged_record_keeps_nobody_else_from_an_answer(record: str, card: SaleCard) -> None:
     names = queue(card, "ann", "bob", "eve")
-    run(("HSET", keys.records(card.sku), names[1], "damaged"))
+    run(("HSET", keys.records(card.sku), names[1], record))
     first, damaged, last = reading.places(redis.connect(), card.sku, names)
     assert damaged is None
     assert [place and place.position for place in (first, last)] == [1, 3]
