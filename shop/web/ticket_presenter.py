@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext
 
-from inventory.states import TOO_LATE, WAITING_STATES, Reason, State
+from inventory.states import TOO_LATE, WAITING_STATES, PauseReason, Reason, State
 from shop.orders.status import eta_range_seconds, is_out_of_reach
 from shop.orders.ticket_links import qr_code
 from shop.web.sale_presenter import SaleFace, clock, grouped, milliseconds, money
@@ -87,6 +87,11 @@ class TicketFace:
         if self.ticket.state == State.HELD and ends is not None:
             return math.ceil((ends - self.now).total_seconds()) + 2
         return 0
+
+    @property
+    def own_pause_reason(self) -> str:
+        """What the API may give as the reason, in English: ticket.js shows its translation, which the page carries."""
+        return PauseReason.AFTER_RESTORE
 
     @property
     def position(self) -> str:

@@ -87,6 +87,16 @@ def test_two_units_are_spoken_of_as_two(locale: str, open_sale: MakeSale, visit:
     assert_books_balance(card)
 
 
+def test_a_browser_without_time_limits_for_its_calls_buys_and_pays(open_sale: MakeSale, visit: OpenVisit) -> None:
+    """Those of 2022 and before have no AbortSignal.timeout."""
+    card, buyer = open_sale(units=1), visit()
+    buyer.page.add_init_script("delete AbortSignal.timeout;")
+    buyer.get_one(card)
+    buyer.pay()
+    buyer.sees_state("paid")
+    assert buyer.page.evaluate("AbortSignal.timeout") is None
+
+
 def test_a_double_click_is_one_request(open_sale: MakeSale, visit: OpenVisit) -> None:
     card, buyer = open_sale(units=5, limit=3), visit()
     buyer.see_sale(card)

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import pytest
 from playwright.sync_api import Browser, Request, Response, Route, expect
 
+from inventory.states import PauseReason
 from shop.models import Order
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
@@ -125,6 +126,15 @@ def test_staff_pause_and_resume_while_buyers_watch(open_sale: MakeSale, visit: O
     expect(waiter.page.get_by_text("A fault at packing.")).to_be_hidden()
     looker.page.clock.run_for(SALE_LOOKS_MS)
     expect(looker.page.get_by_role("button", name="Join the line")).to_be_visible()
+
+
+def test_a_reason_of_the_shop_itself_stays_in_the_language_of_the_page(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, waiter = open_sale(units=1), visit(locale="zh-CN")
+    take_all(card)
+    waiter.wait_in_line(card)
+    sale_control.pause(card.slug, actor="anna", reason=PauseReason.AFTER_RESTORE)
+    waiter.sees("我们刚从备份恢复了账目")
+    assert PauseReason.AFTER_RESTORE not in waiter.page.locator("[data-reason]").inner_text()
 
 
 def test_a_restock_wakes_the_waitlist(open_sale: MakeSale, visit: OpenVisit) -> None:

@@ -67,6 +67,19 @@ def pause_and_resume(card: SaleCard, buyer: Visit) -> None:
     look(buyer, "open")
 
 
+def test_the_form_comes_back_after_a_pause_for_one_whose_focus_is_on_a_link(
+    open_sale: MakeSale, visit: OpenVisit
+) -> None:
+    card, buyer = open_sale(units=5, limit=4), visit()
+    choose_three(card, buyer)
+    sale_control.pause(card.slug, actor="anna", reason="A fault at packing.")
+    look(buyer, "paused")
+    buyer.page.locator("[data-live=buy] a").focus()
+    sale_control.resume(card.slug, actor="anna")
+    look(buyer, "open")
+    expect(buyer.page.locator(BUTTON)).to_be_enabled()
+
+
 @in_both_looks
 def test_it_outlives_a_pause(open_sale: MakeSale, visit: OpenVisit, terms: dict[str, object]) -> None:
     card, buyer = open_sale(units=5, limit=4), visit(**terms)

@@ -144,11 +144,14 @@ def test_the_button_is_in_view_when_the_moment_comes(open_sale: MakeSale, visit:
     expect(buyer.page.locator(COUNTDOWN)).to_be_hidden()
 
 
-def test_the_button_is_in_view_when_staff_open_the_sale(open_sale: MakeSale, visit: OpenVisit) -> None:
+@pytest.mark.parametrize("focused", ["body", QUANTITY])
+def test_the_button_is_in_view_when_staff_open_the_sale(focused: str, open_sale: MakeSale, visit: OpenVisit) -> None:
+    """Also for somebody who has just chosen how many: a form whose button is not open yet may be replaced."""
     card, buyer = open_sale(units=5, limit=4, opens_in_seconds=600), visit()
     buyer.page.clock.install()
     buyer.see_sale(card)
     expect(buyer.page.get_by_role("button", name="Not open yet")).to_be_disabled()
+    buyer.page.locator(focused).focus()
     sale_control.open_now(card.slug, actor="anna")
     buyer.page.clock.run_for(LOOKS_MS)
     expect(buyer.page.get_by_role("button", name="Get mine")).to_be_enabled()

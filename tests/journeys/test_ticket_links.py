@@ -79,6 +79,25 @@ def test_a_waiting_ticket_on_another_device_follows_its_turn(open_sale: MakeSale
     assert other.page.evaluate("window.stayed")
 
 
+def test_what_is_open_and_in_focus_stays_while_the_place_moves(open_sale: MakeSale, visit: OpenVisit) -> None:
+    """A ticket opened by its link asks for its whole page each time."""
+    card, ahead, buyer, other = open_sale(units=1), visit(), visit(), visit()
+    take_all(card)
+    ahead.wait_in_line(card)
+    buyer.wait_in_line(card)
+    other.page.goto(show_link(buyer))
+    expect(other.page.locator("[data-place]")).to_have_text("2")
+    other.page.locator(".acts summary").click()
+    leave = other.page.get_by_role("button", name="Leave the line for good")
+    leave.focus()
+    ahead.page.locator(".acts summary").click()
+    ahead.press("Leave the line for good")
+    expect(other.page.locator("[data-place]")).to_have_text("1")
+    expect(leave).to_be_focused()
+    alert = other.page.get_by_role("button", name="Alert me when it is mine")
+    expect(alert).to_be_visible()
+
+
 @pytest.mark.parametrize("viewport", [PHONE, DESKTOP])
 def test_without_script_the_link_is_text_and_works(
     open_sale: MakeSale, visit: OpenVisit, viewport: dict[str, int]

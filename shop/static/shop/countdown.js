@@ -3,7 +3,7 @@
 const LANGUAGE = document.documentElement.lang;
 const SAMPLES = 5;
 const MAX_WAIT_MS = 1500;
-// A kept page has an old moment in it: nothing is counted from it before the server has said what time it is.
+// A kept page has an old moment in it: nothing is counted from it before the server has told the time.
 let offset = Number(document.documentElement.dataset.serverMs) - performance.now();
 let bestRoundTrip = Infinity;
 
@@ -64,8 +64,7 @@ function show() {
       if ("inTitle" in timer.dataset && left > 0) document.title = document.title.replace(timer.textContent, text);
       timer.textContent = text;
     }
-    if (!timer.dataset.when) timer.hidden = false;
-    else if (!timer.done && left > 0) timer.hidden = false;
+    if (!timer.dataset.when || (!timer.done && left > 0)) timer.hidden = false;
     if (timer.getAttribute("role") === "timer") announce(timer, left);
     if (left <= 0 && !timer.done) reached(timer);
     // The opening is seldom at a whole second: look again exactly then.

@@ -9,7 +9,7 @@ export function forget() {
 
 // Returns null when it is the page of the last answer, and when it has no such part; fails when there is no answer.
 export async function fresh(part) {
-  const response = await fetch(location.pathname, { cache: "no-cache", signal: AbortSignal.timeout(8000) });
+  const response = await fetch(location.pathname, { cache: "no-cache", signal: AbortSignal.timeout?.(8000) });
   if (!response.ok) throw new Error(response.status);
   const name = response.headers.get("ETag");
   if (name && name === tag) return null;

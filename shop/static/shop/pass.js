@@ -48,7 +48,7 @@ async function call(path, body) {
     let response = null;
     try {
       const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-      response = await fetch(box().dataset.pass + path, { ...(body ? post : {}), signal: AbortSignal.timeout(ANSWER_MS) });
+      response = await fetch(box().dataset.pass + path, { ...(body ? post : {}), signal: AbortSignal.timeout?.(ANSWER_MS) });
       if (response.ok) return await response.json();
     } catch { /* no answer: once more */ }
     // 401: the page's next look may bring a token; if not, a press does.

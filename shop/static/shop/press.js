@@ -59,7 +59,7 @@ async function send() {
   try {
     response = await fetch(mine.action, {
       method: "POST", body: new URLSearchParams(mine.body), headers: { Accept: "application/json" },
-      signal: AbortSignal.timeout(ANSWER_MS),
+      signal: AbortSignal.timeout?.(ANSWER_MS),
     });
     text = await response.text();
   } catch { /* then there is no answer */ }

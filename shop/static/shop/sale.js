@@ -45,7 +45,9 @@ function put(found) {
     const name = part.dataset.live;
     const here = sale.querySelector(`[data-live="${name}"]`);
     if (!here || (shown.get(name) === part.innerHTML && state === before)) continue;
-    const busy = here.contains(document.activeElement) || here.querySelector("[aria-disabled]");
+    // A form whose button is not open yet, and a link, are in nobody's use.
+    const busy = here.querySelector("form.buy button:not([disabled])")
+      && (here.contains(document.activeElement) || here.querySelector("[aria-disabled]"));
     // A sale that was postponed takes its button back from anybody.
     if (name === "buy" && (state === before || (busy && state !== "scheduled"))) continue;
     shown.set(name, part.innerHTML);

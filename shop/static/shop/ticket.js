@@ -1,5 +1,5 @@
 // Follows this ticket live: server-sent events, and polling when they do not come. Keeps the signed ticket in the
-// browser and shows it when the server has lost the place. What is typed and not sent stays. Never moves the place.
+// browser and shows it when the server has lost the place. What is typed and not sent stays.
 
 const MAX_PAUSE_MS = 30_000;
 const QUIET_MS = 25_000; // a stream may be dead without a word: then we ask
@@ -27,6 +27,9 @@ const find = (name) => ticket.querySelector(`[data-${name}]`);
 const say = (text) => { announcement.textContent = text; };
 const waits = (state) => state === "queued" || state === "waitlisted" || state === "standby";
 const hide = (element, hidden) => { if (element) element.hidden = hidden; };
+const get = (address) => fetch(address, { cache: "no-store", signal: AbortSignal.timeout?.(8000) });
+const refused = (response) => fail(Number(response.headers.get("Retry-After")));
+const wake = () => { if (Number(ticket.dataset.pollAfterMs) > 0) again(0); };
 const markTab = () => { if (document.hidden) icon.href = ticket.dataset.icon; }; // until its reader looks at it
 
 // The signed ticket outlives the page, the tab and the server's memory.
@@ -34,7 +37,7 @@ function keep() {
   const name = KEPT + ticket.dataset.id;
   try {
     if (ticket.dataset.proof) localStorage.setItem(name, ticket.dataset.proof);
-    else for (const each of [name, BEGAN + ticket.dataset.id, ALERT + ticket.dataset.id]) localStorage.removeItem(each);
+    else for (const each of [KEPT, BEGAN, ALERT]) localStorage.removeItem(each + ticket.dataset.id);
     if (find("alert") && localStorage.getItem(ALERT + ticket.dataset.id)) import("./alert.js").catch(() => {});
   } catch { /* a browser that keeps nothing still has its cookie */ }
 }
@@ -46,9 +49,9 @@ async function restore() {
     const kept = ticket.dataset.proof || localStorage.getItem(KEPT + ticket.dataset.id);
     const response = await fetch("/api/v1/tickets/restore", {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ticket: kept }),
-      signal: AbortSignal.timeout(8000),
+      signal: AbortSignal.timeout?.(8000),
     });
-    if (!response.ok) return fail(Number(response.headers.get("Retry-After")));
+    if (!response.ok) return refused(response);
     show(await response.json());
   } catch {
     fail(0);
@@ -76,7 +79,7 @@ function showWay(position) {
 function showPlace(answer) {
   const place = find("place");
   hide(find("placed"), !answer.position);
-  hide(find("unplaced"), Boolean(answer.position));
+  hide(find("unplaced"), answer.position);
   if (!answer.position) return;
   place.textContent = answer.position.toLocaleString(LANGUAGE);
   document.title = `${place.textContent} · ${ticket.dataset.title}`;
@@ -89,14 +92,15 @@ function showPlace(answer) {
 }
 
 function showHopes(answer) {
-  const eta = find("eta");
-  const range = answer.pause_reason === null ? answer.eta_range_seconds : null;
+  const [eta, reason] = [find("eta"), find("reason")];
+  const why = answer.pause_reason;
+  const range = why === null && answer.eta_range_seconds;
   eta.textContent = range
     ? eta.dataset.range.replace("{low}", rough(range[0], eta.dataset)).replace("{high}", rough(range[1], eta.dataset))
     : eta.dataset.unknown;
   hide(find("beyond"), !answer.out_of_reach);
-  hide(find("paused"), answer.pause_reason === null);
-  if (answer.pause_reason !== null) find("reason").textContent = answer.pause_reason;
+  hide(find("paused"), why === null);
+  if (why) reason.textContent = why === reason.dataset.known ? reason.dataset.said : why;
   for (const name of ["holds", "standby-holds"]) find(name).textContent = answer.holds_ahead ?? "";
   hide(find("some-held"), !answer.holds_ahead);
   hide(find("none-held"), answer.holds_ahead !== 0);
@@ -125,7 +129,7 @@ function show(answer) {
     showPlace(answer);
     showHopes(answer);
   } else if (answer.state === "sold_out" && waits(before) && before !== "standby") {
-    // A crowd is told this in the same instant: each loads the page, which says why, when the crowd has gone.
+    // A crowd is told this in the same instant: each loads the page, which says why, a little later.
     showState("sold_out");
     document.title = ticket.dataset.title;
     close();
@@ -154,16 +158,24 @@ function putBack() {
 // Focus moves only when it is yours, and not from a field that is typed in.
 function put(fresh, title) {
   const before = ticket.dataset.state;
-  const active = ticket.contains(document.activeElement) && document.activeElement.matches(FIELDS) && document.activeElement;
-  const { selectionStart: start, selectionEnd: end } = active || {};
+  document.title = title;
+  if (waits(before) && fresh.dataset.state === before) { // only texts change: what is open stays open
+    const parts = ticket.querySelectorAll(".part");
+    fresh.querySelectorAll(".part").forEach((part, at) => parts[at].replaceWith(part));
+    Object.assign(ticket.dataset, fresh.dataset);
+    return void document.dispatchEvent(new Event("parts-replaced"));
+  }
+  const focused = document.activeElement;
+  const active = ticket.contains(focused) && focused.matches(FIELDS) && focused;
+  const { selectionStart, selectionEnd } = active || {};
   ticket.replaceWith(fresh);
   ticket = fresh;
-  document.title = title;
   document.dispatchEvent(new Event("parts-replaced"));
   const field = active && touched.get(nameOf(active));
-  const isThere = Boolean(field?.isConnected);
+  const isThere = field?.isConnected;
   if (isThere) field.focus({ preventScroll: true });
-  if (isThere && Number.isInteger(start)) field.setSelectionRange(start, end); // an e-mail address has no such places
+  // An e-mail address has no such places.
+  if (isThere && Number.isInteger(selectionStart)) field.setSelectionRange(selectionStart, selectionEnd);
   if (ticket.dataset.state === before && before !== "sold_out") return;
   markTab();
   say(ticket.querySelector("h1").textContent.trim());
@@ -173,8 +185,8 @@ function put(fresh, title) {
 // Puts the page's ticket in as it is now; one that is the same stays.
 async function load() {
   try {
-    const response = await fetch(location.pathname, { cache: "no-store", signal: AbortSignal.timeout(8000) });
-    if (!response.ok) return fail(Number(response.headers.get("Retry-After")));
+    const response = await get(location.pathname);
+    if (!response.ok) return refused(response);
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const fresh = page.querySelector("[data-ticket]");
     if (!fresh) return void location.reload();
@@ -200,7 +212,7 @@ async function ask() {
   askedAt = performance.now();
   if (!url) return void load(); // opened by a secret link: only the page knows this browser
   try {
-    const response = await fetch(url, { cache: "no-store", signal: AbortSignal.timeout(8000) });
+    const response = await get(url);
     if (response.ok) {
       const answer = await response.json();
       // A ticket that shows a payment under way learns of its end from the page.
@@ -208,7 +220,7 @@ async function ask() {
       return show(answer);
     }
     if (response.status === 404 && (await response.json()).restore) return void restore();
-    fail(Number(response.headers.get("Retry-After")));
+    refused(response);
   } catch {
     fail(0);
   }
@@ -226,8 +238,7 @@ function close() {
 }
 
 function follow() {
-  if (!url || stream || !waits(ticket.dataset.state) || !("EventSource" in window)) return;
-  if (performance.now() < reopenAt) return;
+  if (!url || stream || !waits(ticket.dataset.state) || performance.now() < reopenAt) return;
   stream = new EventSource(`${url}/events`);
   stream.onopen = () => { refusals = 0; };
   stream.onmessage = (event) => show(JSON.parse(event.data));
@@ -257,10 +268,10 @@ function begin() {
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) return;
   icon.href = PLAIN_ICON;
-  if (Number(ticket.dataset.pollAfterMs) > 0) again(0);
+  wake();
 });
 addEventListener("offline", () => { if (Number(ticket.dataset.pollAfterMs) > 0) fail(0); });
-addEventListener("online", () => { if (Number(ticket.dataset.pollAfterMs) > 0) again(0); });
+addEventListener("online", wake);
 addEventListener("pageshow", (event) => { if (event.persisted) load(); });
 for (const event of ["focusin", "input"]) document.addEventListener(event, ({ target }) => {
   if (target.matches(FIELDS) && ticket.contains(target)) touched.set(nameOf(target), target);

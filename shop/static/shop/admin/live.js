@@ -16,7 +16,7 @@ export function watch({ address, show, say }) {
     try {
       const answer = await fetch(address(), {
         headers: { Accept: "application/json" },
-        signal: AbortSignal.timeout(GIVE_UP_MS),
+        signal: AbortSignal.timeout?.(GIVE_UP_MS),
       });
       if (answer.redirected || answer.status === 403) {
         say(words.signedOut);

@@ -29,8 +29,7 @@ export function readKeys(list) {
   return Object.fromEntries(keys);
 }
 
-// Those that sign or have signed: the first signs, and one newer than it does not sign yet. Until it does, a web process
-// may not list it.
+// Those that sign or have signed: the first signs, one newer does not yet, and not every process lists it.
 export const usedKeys = (list) => readKeys(list.filter(({ from }) => !(from > list[0].from)));
 
 // Whether each of the keys `before` is among `now`, unchanged.

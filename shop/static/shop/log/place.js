@@ -28,10 +28,9 @@ function show(what = shown) {
   for (const part of here.querySelectorAll("[data-part]")) part.hidden = part.dataset.part !== shown.part;
   for (const why of here.querySelectorAll("[data-why]")) why.hidden = why.dataset.why !== shown.why;
   if (shown.ordinal) {
-    // How many ordinals were lost, and how many places there are, is the shop's word; the page of the log counts them.
-    const isBefore = ([, last]) => last < shown.ordinal;
-    const lost = JSON.parse(here.dataset.gaps).filter(isBefore).map(([first, last]) => last - first + 1);
-    const place = lost.reduce((rest, each) => rest - each, shown.ordinal);
+    // What was lost, and how many there are, is the shop's word; the log's page counts.
+    const lost = JSON.parse(here.dataset.gaps).filter(([, last]) => last < shown.ordinal);
+    const place = lost.reduce((rest, [first, last]) => rest - (last - first + 1), shown.ordinal);
     here.querySelector("[data-log-place]").textContent = place.toLocaleString(LANGUAGE);
     here.querySelector("[data-log-all]").textContent = Math.max(place, here.dataset.all).toLocaleString(LANGUAGE);
   }
@@ -40,7 +39,7 @@ function show(what = shown) {
 // What breaks on the way is no word of the shop: it is asked again.
 async function get(path) {
   try {
-    const response = await fetch(path, { cache: "no-cache", signal: AbortSignal.timeout(8000) });
+    const response = await fetch(path, { cache: "no-cache", signal: AbortSignal.timeout?.(8000) });
     const bytes = new Uint8Array(await response.arrayBuffer());
     if (response.status < 500 && response.status !== 429) return { status: response.status, bytes };
   } catch { /* as below */ }
