@@ -35,6 +35,7 @@ NO_ROW = 0
 EARLY_SECONDS = 2.0
 # So many wrong codes one network may send in one sale and so many seconds.
 MAX_GUESSES, GUESS_SECONDS = 50, 600
+FEWER = "This request used its code for fewer units. Ask for as many as before."
 NOT_GOOD = "This is not a code for this sale, or it has been used up. Nothing was asked for."
 # The answers of the admission script that say that something was not shown.
 NOT_SHOWN = (Code.PASS_REQUIRED, Code.CODE_REQUIRED, Code.EMAIL_REQUIRED)
@@ -73,8 +74,8 @@ def check(text: str, card: SaleCard, *, request_id: str, quantity: int, network:
     # Well before the opening the line lets nobody in, and once it is everybody's none is needed: nothing is counted.
     if not text or (card.opens_at - now).total_seconds() > EARLY_SECONDS or card.is_public(now):
         return lacking(sent, card, CodeRequired())
-    if CodeUse.objects.filter(request_id=request_id, code__sale_id=card.sale_id).exists():
-        return sent
+    if (is_enough := _used_for(quantity, card, request_id=request_id)) is not None:
+        return sent if is_enough else lacking(sent, card, CodeRequired(FEWER))
     guesses = f"guesses:{card.sale_id}:{network}"
     if (counts.get(guesses) or 0) >= MAX_GUESSES:
         raise GuessesLimited
@@ -97,6 +98,13 @@ def _let_another_in(entry: str, card: SaleCard, *, request_id: str) -> bool:
     return reading.let_in_by(redis.connect(), card.sku, sale_id=card.sale_id, entry=entry) not in ("", request_id)
 
 
+def _used_for(quantity: int, card: SaleCard, *, request_id: str) -> bool | None:
+    """Say whether what a request has used of a code is enough for `quantity`; None when it has used none."""
+    uses = CodeUse.objects.filter(request_id=request_id, code__sale_id=card.sale_id)
+    found = uses.values_list("uses", "code__counts_units").first()
+    return None if found is None else found[0] >= quantity or not found[1]
+
+
 def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:
     """Count a use of the code `text` for a request; say False, and count nothing, when it is none or has too few left.
 
@@ -114,7 +122,7 @@ def _use(text: str, card: SaleCard, *, request_id: str, quantity: int) -> bool:
                 return False
             CodeUse.objects.create(code_id=pk, request_id=request_id, uses=uses)
     except IntegrityError:
-        return CodeUse.objects.filter(request_id=request_id, code__sale_id=card.sale_id).exists()
+        return bool(_used_for(quantity, card, request_id=request_id))
     return True
 
 

@@ -99,6 +99,21 @@ def test_a_code_for_some_requests_and_one_for_some_units(web: Caller, make: Make
     assert left(card) == [0, 0]
 
 
+def test_a_press_that_was_refused_may_not_ask_for_more_than_its_code_was_used_for(web: Caller, make: MakeSale) -> None:
+    """Its key keeps the use; the controls: as many as before, and a code that counts requests."""
+    card, ann, bob = make(), web.new_buyer(), web.new_buyer()
+    (one_unit,), (one_request,) = new_codes(card, counts_units=True), new_codes(card)
+    for buyer, code in ((ann, one_unit), (bob, one_request)):
+        body = json.dumps({"quantity": 1, "code": code, "terms_version": 999_999})
+        refused = web.call("POST", f"/api/v1/sales/{card.slug}/requests", body=body, headers={**JSON, **buyer.headers})
+        assert refused.status == 400
+    assert left(card) == [0, 0]
+    assert_refused(press(web, card, ann, one_unit, quantity=2))
+    assert press(web, card, ann, one_unit).status == 202
+    assert press(web, card, ann, quantity=2).status == 422
+    assert press(web, card, bob, one_request, quantity=2).status == 202
+
+
 BAD = (None, "", "rubbish", "0" * 12, "x" * 40, "\u0000", "é" * 12, "' OR 1=1 --", "%s")
 
 
