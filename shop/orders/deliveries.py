@@ -1,5 +1,5 @@
 """Keeps where the goods of a request go, apart from its order, and deletes it when it is not needed any more.
-Never logs what it keeps, and never keeps an address of an order that is neither held nor paid.
+Never logs what it keeps, and never keeps an address of an order that is neither held nor paid, nor may be paid late.
 
 An address is given and changed while the order is held, and for CHANGED_FOR after it was paid; deleted at any time.
 """
@@ -18,18 +18,21 @@ from django.utils import timezone
 from inventory.exceptions import NotPayable, RequestNotFound
 from inventory.records import sale_id_of
 from inventory.states import State
-from shop.models import DeliveryAddress, Order, Sale
+from shop.models import LAST_CAPTURE, DeliveryAddress, Order, Sale
 
 # Longer than a typing error goes unnoticed, shorter than a parcel takes to leave.
 CHANGED_FOR = timedelta(hours=24)
 FIELDS = ("name", "lines", "postcode", "city", "country")
 SENT_TO = (State.HELD, State.PAID)
 MAX_DELETED = 1_000
+# A hold that is over may still be paid for, by a payment that was begun before.
 DELETE_DELIVERIES = """
 DELETE FROM shop_deliveryaddress WHERE id IN (
     SELECT id FROM shop_deliveryaddress d
     WHERE changed_at < now() - make_interval(days => %(days)s) OR EXISTS (
-        SELECT FROM shop_order o WHERE o.request_id = d.request_id AND o.state <> ALL(%(sent_to)s))
+        SELECT FROM shop_order o WHERE o.request_id = d.request_id AND o.state <> ALL(%(sent_to)s) AND NOT EXISTS (
+            SELECT FROM shop_payment p WHERE p.order_id = o.id AND o.state = 'expired'
+            AND (p.state = 'pending' OR p.state = 'declined' AND p.changed_at - p.created_at < %(last_capture)s)))
     ORDER BY id LIMIT %(limit)s)
 """
 DELETE_CONTACTS = """
@@ -97,7 +100,10 @@ def delete_old() -> tuple[int, int]:
 
     Those of deliveries go with the order's hold or payment too, whatever their age.
     """
-    values = {"days": settings.KEEP_ADDRESSES_DAYS, "sent_to": list(SENT_TO), "limit": MAX_DELETED}
+    values = {
+        "days": settings.KEEP_ADDRESSES_DAYS, "sent_to": list(SENT_TO), "limit": MAX_DELETED,
+        "last_capture": LAST_CAPTURE,
+    }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(DELETE_DELIVERIES, values)
         deliveries = cursor.rowcount

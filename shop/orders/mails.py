@@ -78,6 +78,8 @@ def keep_address(request_id: str, address: str, *, language: str, root: str) -> 
         validate_email(address)
     except ValidationError:
         raise InvalidRequest("this is not an e-mail address") from None
+    if address.startswith('"'):  # allowed by the standard, and what sends the mails would take it apart
+        raise InvalidRequest("this is not an e-mail address")
     if len(address) > MAX_ADDRESS_LENGTH:
         raise InvalidRequest(f"an e-mail address has at most {MAX_ADDRESS_LENGTH} characters")
     with transaction.atomic():

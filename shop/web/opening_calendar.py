@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_safe
 
 from inventory.exceptions import SaleNotFound
@@ -19,6 +20,9 @@ from shop.sales.catalogue import SaleCard
 from shop.web.languages import language_of
 from shop.web.views import page
 
+RULE = gettext_noop(
+    "First come, first served: your place is given the moment you press the button, by the server's clock."
+)
 LENGTH, REMINDER = timedelta(minutes=15), timedelta(minutes=-5)
 
 
@@ -40,22 +44,29 @@ def calendar_of(card: SaleCard, *, address: str) -> bytes:
     """Return the file. address: of the sale's page; with it the appointment keeps its identity."""
     from icalendar import Alarm, Calendar, Event  # here: it takes a fifth of a second, and most processes never need it
 
-    summary = _("%(title)s: the drop opens") % {"title": card.shown_title}
-    rule = _("First come, first served: your place is given the moment you press the button, by the server's clock.")
-    reminder = Alarm.new()
-    reminder.add("action", "DISPLAY")
-    reminder.add("trigger", REMINDER)
-    reminder.add("description", summary)
-    opening = Event.new(
-        uid=address,
-        summary=summary,
-        description=rule,
-        url=address,
-        start=card.opens_at,
-        end=card.opens_at + LENGTH,
-        stamp=timezone.now(),
-        subcomponents=[reminder],
-    )
-    calendar = Calendar.new(prodid="-//Fairdrop//opening//EN", uid=address, method="PUBLISH", subcomponents=[opening])
+    openings = [(address, card.opens_at, _("%(title)s: the drop opens"))]
+    if card.public_at is not None:
+        first = _("%(title)s: opens for those who may buy first")
+        openings = [(address, card.opens_at, first), (f"{address}#public", card.public_at, openings[0][2])]
+    events = []
+    for uid, start, words in openings:
+        summary = words % {"title": card.shown_title}
+        reminder = Alarm.new()
+        reminder.add("action", "DISPLAY")
+        reminder.add("trigger", REMINDER)
+        reminder.add("description", summary)
+        events.append(
+            Event.new(
+                uid=uid,
+                summary=summary,
+                description=_(RULE),
+                url=address,
+                start=start,
+                end=start + LENGTH,
+                stamp=timezone.now(),
+                subcomponents=[reminder],
+            )
+        )
+    calendar = Calendar.new(prodid="-//Fairdrop//opening//EN", uid=address, method="PUBLISH", subcomponents=events)
     text: bytes = calendar.to_ical()
     return text

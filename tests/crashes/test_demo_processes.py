@@ -26,6 +26,7 @@ from tests.support.crashes.demo_run import (
 from tests.support.http_calls import Caller
 from tests.support.waiting import Timed, assert_quickest_within, timed, wait_until
 from workers.demo import run as demo
+from workers.demo.guard import DemoRefused, refuse_busy_port
 from workers.embedded.server import free_port
 
 WEB, SETTLER, VALKEY, POSTGRES = "workers run_web", "run_worker settler", "valkey-server|redis-server", "postgres -D"
@@ -182,6 +183,21 @@ def _successor(run: DemoRun, pattern: str, killed: psutil.Process) -> psutil.Pro
     except (StopIteration, psutil.NoSuchProcess):
         return None
     return child if child.pid != killed.pid else None
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65536, 70_000])
+def test_a_port_that_is_none_is_refused(port: int) -> None:
+    with pytest.raises(DemoRefused, match="from 1 to 65535"):
+        refuse_busy_port(port)
+
+
+def test_a_port_of_root_s_is_not_said_to_be_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bind(_self: object, _address: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("workers.demo.guard.socket.socket", type("Probe", (socket.socket,), {"bind": bind}))
+    with pytest.raises(DemoRefused, match="Only root may use port 80"):
+        refuse_busy_port(80)
 
 
 def test_a_busy_port_is_one_sentence() -> None:

@@ -40,11 +40,15 @@ def only_one(lock_path: Path) -> Iterator[None]:
 
 
 def refuse_busy_port(port: int) -> None:
-    """Raise DemoRefused when somebody listens on `port` of the loopback."""
+    """Raise DemoRefused when somebody listens on `port` of the loopback, or it is none that this user may have."""
+    if not 1 <= port <= 65535:
+        raise DemoRefused(f"PORT must be from 1 to 65535, and is {port}.")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
+        except PermissionError as error:
+            raise DemoRefused(f"Only root may use port {port}: choose one with `make demo PORT=8000`.") from error
         except OSError as error:
             raise DemoRefused(
                 f"Port {port} is busy: choose another one with `make demo PORT={port + 1 if port < 65535 else 8000}`."

@@ -18,13 +18,14 @@ from django.utils import timezone
 from structlog.testing import capture_logs
 
 from shop import buyers
-from shop.models import Contact, DeliveryAddress, Order, OrderEvent, Sale, StaffAct
+from shop.models import LAST_CAPTURE, Contact, DeliveryAddress, Order, OrderEvent, Payment, Sale, StaffAct
 from shop.orders import deliveries, holds, mails, ticket_links
 from shop.orders.deliveries import FIELDS
 from shop.payments import refunds
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from tests.support import road
+from tests.support.paying import begin
 from tests.support.shopkeeping import make_sale, pay, rewrite
 from tests.support.staff import browser_of
 from workers.reconciler.retention import Retention
@@ -321,6 +322,21 @@ def test_addresses_go_when_their_time_is_over(card: SaleCard, settings: Any) -> 
     assert over.kept == ADA
     assert Retention().work_once() >= 1
     assert over.kept is None
+
+
+def test_the_address_of_a_hold_that_is_over_stays_while_a_payment_for_it_may_come(card: SaleCard) -> None:
+    """Its goods would have nowhere to go. The controls: one that nobody began to pay, one whose payment is too old."""
+    paying, idle, late = Recipient(card), Recipient(card), Recipient(card)
+    for each in (paying, idle, late):
+        each.send()
+    for each in (paying, late):
+        begin(each.request_id)
+    long_ago = {"state": "declined", "created_at": timezone.now() - LAST_CAPTURE - timedelta(minutes=1)}
+    Payment.objects.filter(order__request_id=late.request_id).update(**long_ago)
+    for each in (paying, idle, late):
+        rewrite(each.request_id, state="expired")
+    assert Retention().work_once() >= 2
+    assert [each.kept for each in (paying, idle, late)] == [ADA, None, None]
 
 
 def test_many_are_deleted_in_several_rounds(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:

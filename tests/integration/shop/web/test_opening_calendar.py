@@ -45,6 +45,16 @@ def test_the_file_says_when_and_where(card: SaleCard, language: str, word: str) 
     assert max(map(len, answer.content.split(b"\r\n"))) <= 75
 
 
+@pytest.mark.parametrize(("language", "word"), [("en", "for those who may buy first"), ("zh-CN", "名单内的人先开售")])
+def test_a_sale_with_a_list_has_an_opening_for_each(card: SaleCard, language: str, word: str) -> None:
+    Sale.objects.filter(pk=card.sale_id).update(public_at=card.opens_at + timedelta(minutes=30))
+    text = Client().get(f"/sales/{card.slug}/opening.ics", headers={"accept-language": language}).content
+    first, second = events(text)
+    assert (word in first["summary"], word in second["summary"]) == (True, False)
+    assert second.start - first.start == timedelta(minutes=30)
+    assert second.uid == f"{first.uid}#public"
+
+
 def test_a_moved_opening_is_the_same_appointment(card: SaleCard) -> None:
     def event() -> Calendar:
         return events(Client().get(f"/sales/{card.slug}/opening.ics").content)[0]
