@@ -9,22 +9,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import structlog
 from django.conf import settings
 
-from inventory.exceptions import (
-    CodeRequired,
-    FairdropError,
-    InvalidRequest,
-    LineFull,
-    MemoryFull,
-    SaleNotPrimed,
-    SoldOut,
-    Unavailable,
-)
+from inventory.exceptions import CodeRequired, FairdropError, LineFull, MemoryFull, SaleNotPrimed, SoldOut, Unavailable
 from inventory.line import admission
 from inventory.line.admission import Answer, Ask, Code, SaleLine
 from inventory.records import Ticket, request_id
@@ -43,10 +33,11 @@ from shop.gate.sales.state import SaleEntry
 from shop.gate.server.coalescer import Coalescer
 from shop.gate.server.rates import Rates
 from shop.gate.server.threads import ThreadPool
-from shop.http import buyer_of, check_json_content_type, read_json_object, token_in
+from shop.gate.wish import read_idempotency_key, read_wish
+from shop.http import buyer_of, check_json_content_type, token_in
 from shop.models import Sale
 from shop.orders.refusals import full_retry_seconds, not_open, refusal
-from shop.orders.requests import ASKS, MAX_KEY_LENGTH, MAX_UNITS
+from shop.orders.requests import ASKS
 from shop.orders.restoring import restore_asked
 from shop.orders.status import poll_after_ms
 from shop.replies import (
@@ -72,7 +63,6 @@ log = structlog.get_logger(__name__)
 
 # Before this much is left we refuse early comers ourselves; Redis, whose clock decides, sees only the last moment.
 EARLY_SECONDS = 2.0
-MAX_VERSION = 2**53
 # To look a member of an enumeration up costs more than the comparison.
 ADMITTED, ON_STANDBY = int(Code.ADMITTED), int(Code.ON_STANDBY)
 # Of a named tuple and all its fields in order: without the lookups of a call it costs less than half.
@@ -84,57 +74,6 @@ SOLD_OUT = problem_answer(SoldOut())
 LINE_FULL = LineFull()
 ASK_SECONDS = Histogram("fairdrop_ask_seconds", "From a purchase to what the line said of it", bounds=ANSWER)
 TERMS_CODES = (Code.TERMS_CHANGED, Code.TERMS_UNKNOWN)
-
-
-class Wish(NamedTuple):
-    """What a body asks for. terms_version: of the terms that were shown, 0 when none is named; ticket: '' for none.
-
-    standby: without room in the line, wait on standby for what comes back. code: the access code, '' for none.
-    """
-
-    quantity: int
-    terms_version: int = 0
-    ticket: str = ""
-    standby: bool = False
-    code: str = ""
-
-
-@lru_cache(maxsize=256)
-def read_wish(body: bytes) -> Wish:
-    """Return what `body` asks for: "quantity" from 1 to 1000, perhaps "terms_version", "ticket", "standby", "code".
-
-    Raises InvalidRequest. Cached: a sale's bodies are the same few bytes thousands of times over. Errors are not kept.
-    """
-    wish = read_json_object(body)
-    unknown = sorted(wish.keys() - set(Wish._fields))
-    if unknown:
-        raise InvalidRequest(f"unknown field: {unknown[0][:40]!a}")
-    quantity, version = wish.get("quantity"), wish.get("terms_version", 0)
-    if type(quantity) is not int or not 1 <= quantity <= MAX_UNITS:
-        raise InvalidRequest(f"quantity must be a whole number from 1 to {MAX_UNITS}")
-    if type(version) is not int or ("terms_version" in wish and not 1 <= version < MAX_VERSION):
-        raise InvalidRequest("terms_version must be one that this sale has had")
-    ticket = wish.get("ticket", "")
-    if not isinstance(ticket, str) or ("ticket" in wish and not ticket):
-        raise InvalidRequest("ticket must be a text")
-    standby = wish.get("standby", False)
-    if type(standby) is not bool:
-        raise InvalidRequest("standby must be true or false")
-    code = wish.get("code", "")
-    if not isinstance(code, str) or len(code) > codes.MAX_TYPED:
-        raise InvalidRequest(f"code must be a text of at most {codes.MAX_TYPED} characters")
-    return Wish(quantity, version, ticket, standby, code)
-
-
-def read_idempotency_key(headers: Headers) -> str:
-    """Return the Idempotency-Key, '' when there is none. Raises InvalidRequest when it is too long or not printable."""
-    raw = headers.get(b"idempotency-key")
-    if raw is None:
-        return ""
-    text = raw.decode("latin-1")
-    if not 1 <= len(text) <= MAX_KEY_LENGTH or not text.isascii() or not text.isprintable():
-        raise InvalidRequest(f"Idempotency-Key must be 1 to {MAX_KEY_LENGTH} printable ASCII characters")
-    return text
 
 
 def _refuse_from_memory(reply: Reply, entry: SaleEntry) -> None:
