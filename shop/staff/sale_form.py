@@ -150,8 +150,11 @@ class SaleForm(TermsForm):
     def _check_window(self, data: dict[str, Any]) -> None:
         opens, closes = data.get("opens_at"), data.get("closes_at")
         ended, now = None if self.instance._state.adding else self.initial.get("closes_at"), clocks.now()
-        is_over = ended is not None and ended <= now
-        if closes and ended and is_over and closes > ended:
+        # The form shows no microseconds.
+        is_same = ended is not None and closes in (ended, ended.replace(microsecond=0))
+        if is_same:
+            data["closes_at"] = closes = ended
+        elif closes and ended and ended <= now:
             # Those who waited were told so, and so was the public log: no word is taken back.
             text = gettext("This sale is over, and its buyers were told so. Duplicate it instead.")
             self.add_error("closes_at", text)
@@ -159,8 +162,8 @@ class SaleForm(TermsForm):
         # Errors of the field: without them PostgreSQL would be asked about a range that ends before it begins.
         if opens and closes and closes <= opens:
             self.add_error("closes_at", gettext("The sale must close after it opens."))
-        elif closes and closes <= now and not is_over and not (ended and closes == ended.replace(microsecond=0)):
-            # A slip of the year: once it is saved, nobody could correct it. The form shows no microseconds.
+        elif closes and closes <= now and not is_same:
+            # A slip of the year: once it is saved, nobody could correct it.
             self.add_error("closes_at", gettext("The sale would be over at once. To end one that runs, use Close."))
         elif opens and closes and closes - opens > MAX_WINDOW:
             text = gettext("A sale is open for at most %(n)d days: Redis keeps its whole line for as long.")

@@ -208,6 +208,20 @@ def test_the_form_ends_no_sale_that_is_not_over(staff: Client, make_sale: Callab
     assert Sale.objects.get(pk=over.pk).title == "Silk kite"
 
 
+def test_the_end_of_a_sale_that_is_over_stays(staff: Client, make_sale: Callable[[], Sale]) -> None:
+    over = make_sale()
+    path, ended = f"/admin/shop/sale/{over.pk}/change/", timezone.now() - timedelta(minutes=30)
+    Sale.objects.filter(pk=over.pk).update(closes_at=ended)
+    over.refresh_from_db()
+    for closes in (ended - timedelta(minutes=1), ended + timedelta(minutes=1)):
+        (said,) = staff.post(path, closing(over, closes)).context["adminform"].form.errors["closes_at"]
+        assert said == "This sale is over, and its buyers were told so. Duplicate it instead."
+    # The control: with the end that the form shows it is saved, and keeps its microseconds.
+    assert staff.post(path, closing(over, ended, title="Silk kite")).status_code == 302
+    over.refresh_from_db()
+    assert (over.title, over.closes_at) == ("Silk kite", ended)
+
+
 def test_the_control_without_that_look_a_constraint_of_the_database_is_named(
     staff: Client, make_sale: Callable[[], Sale], monkeypatch: pytest.MonkeyPatch
 ) -> None:
