@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from django.utils.text import Truncator
 from django.utils.translation import gettext
 
 from inventory import reconcile_requests, redis
@@ -103,4 +104,5 @@ def _note(sale: Sale, act: str, *, actor: str, reason: str, detail: str) -> None
     """Write an act down before it happens: Redis is in no transaction, and what was not written must not be done."""
     if not actor:
         raise InvalidRequest("actor must be named")
-    StaffAct.objects.create(sale=sale, act=act, actor=actor, reason=reason, detail=detail[:MAX_DETAIL_LENGTH])
+    told = Truncator(detail).chars(MAX_DETAIL_LENGTH)  # one that does not fit says so: it ends with "…"
+    StaffAct.objects.create(sale=sale, act=act, actor=actor, reason=reason, detail=told)

@@ -21,7 +21,7 @@ from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.redis import keys
 from shop.models import Sale, StaffAct
 from shop.sales.catalogue import SaleCard
-from shop.staff import control_room, readings
+from shop.staff import control_room, line_actions, readings
 from shop.staff.actions import ROOM_ACTS
 from shop.staff.room import speed
 from shop.staff.shared_reading import shared
@@ -294,6 +294,16 @@ def test_dead_letters_go_back_or_go(manager: Client, card: SaleCard) -> None:
     do(manager, card, "discard", letters=[other])
     assert run(("ZCARD", keys.dead_letters(card.sku))) == [0]
     assert_books_balance(card)
+
+
+def test_an_act_on_more_letters_than_it_can_name_says_so(card: SaleCard) -> None:
+    """The control: one that names them all."""
+    few, many = ["a-letter"], [f"letter-{number:030}" for number in range(9)]
+    for letters in (few, many):
+        line_actions.retry_letters(card.slug, letters=letters, actor="olga", reason=REASON)
+    cut, whole = StaffAct.objects.filter(sale_id=card.sale_id).values_list("detail", flat=True)
+    assert whole == "1: a-letter"
+    assert cut == f"9: {' '.join(many)}"[:199] + "…"
 
 
 def test_a_form_without_a_reason_or_units_changes_nothing(manager: Client, card: SaleCard) -> None:
