@@ -10,6 +10,7 @@ that the reader has not taken.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
@@ -52,6 +53,8 @@ class Refused(Exception):
 
 # Method, target, headers by lower-case name, and the address at the other end of the connection.
 FindsHotCall: TypeAlias = Callable[[bytes, bytes, Headers, str], HotCall | None]
+# An absolute target whose path is empty stands for "/", but uvicorn takes none without a path.
+NO_PATH = re.compile(rb"\A(https?://[^/?#]+)(?=[?#]|\Z)")
 # What a callback may raise because of what was sent; anything else is a mistake of ours.
 REFUSALS = (Refused, httptools.HttpParserError)
 
@@ -310,7 +313,7 @@ class GateProtocol(HttpToolsProtocol):
     def _begin_ordinary(self, headers: Headers) -> None:
         """Hand the message to uvicorn. Raises Refused for one that must be refused."""
         self._check_head(headers)
-        url, pairs = self.url, self.headers
+        url, pairs = NO_PATH.sub(rb"\1/", self.url), self.headers
         super().on_message_begin()
         self.url = url
         self.headers.extend(pairs)

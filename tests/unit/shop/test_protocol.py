@@ -459,6 +459,15 @@ def test_a_target_that_is_no_path_is_refused(shared: Running, target: bytes) -> 
     assert statuses(shared.talk(b"OPTIONS %b HTTP/1.1\r\n%b\r\n" % (target, HOST), ends=False)) == [400]
 
 
+@pytest.mark.parametrize(("target", "body"), [(b"", b"  "), (b"?n=1", b" n=1 "), (b"/x?http://b", b"x http://b ")])
+def test_an_absolute_target_without_a_path_is_the_root(
+    shared: Running, target: bytes, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = shared.talk(b"GET http://shop:80%b HTTP/1.1\r\n%b\r\n" % (target, HOST))
+    assert (statuses(answer), bodies(answer)) == ([200], [body])
+    assert [line for line in caplog.records if line.exc_info] == []
+
+
 def test_a_refusal_comes_after_what_is_owed(web: Running) -> None:
     with web.connect() as connection:
         connection.sendall(get("/held?1") + get("/slow?2") + b"NOT HTTP\r\n\r\n")
