@@ -156,6 +156,16 @@ class PictureAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         encode_first(request)
         return super().changeform_view(request, *args, **named)
 
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return Django's; for somebody who may only look, without what the form alone has: it has nothing to show."""
+        found: Any = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return found
+        return [
+            (name, {**more, "fields": [each for each in more["fields"] if hasattr(self.model, each)]})
+            for name, more in found
+        ]
+
     def keep_picture(
         self, request: HttpRequest, product: Product, *, form: forms.ModelForm[Any], before: str = ""
     ) -> None:

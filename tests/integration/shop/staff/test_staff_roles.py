@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.urls import reverse
 
-from shop.models import Order, StaffAct
+from shop.models import Order, Sale, StaffAct
 from shop.orders import mails
 from shop.sales.catalogue import SaleCard
 from shop.staff import actions, control_room
@@ -142,6 +142,15 @@ def test_only_managers_set_up_sales(card: SaleCard, role: str) -> None:
     assert browser.get(f"/admin/shop/sale/{card.sale_id}/change/").status_code == 200
     saved = browser.post(f"/admin/shop/sale/{card.sale_id}/change/", {"title": "Mine"})
     assert saved.status_code == (200 if role == "manager" else 403)  # 200: the form says what is missing
+
+
+def test_who_may_only_look_sees_no_empty_row_of_what_the_form_alone_has(card: SaleCard) -> None:
+    product = Sale.objects.get(pk=card.sale_id).product_id
+    for address in (f"/admin/shop/sale/{card.sale_id}/change/", f"/admin/shop/product/{product}/change/"):
+        seen, changed = (browser_of(role).get(address).content.decode() for role in ("viewer", "manager"))
+        assert [name for name in ("field-seen", "field-upload", "keep_terms_as") if name in seen] == []
+        assert "field-title" in seen
+        assert "field-seen" in changed  # the control
 
 
 def test_no_role_may_write_the_books() -> None:
