@@ -4,13 +4,14 @@ Decides nothing: what a right lets somebody do stands with what asks for it.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, Permission, User
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.utils.translation import gettext
 
 from shop.accounts import sessions
@@ -20,6 +21,7 @@ from shop.names.changes import TellsChanges
 from shop.names.sentences import in_words
 
 ASKED = "asked_again"  # in what the page sends that asks for the password; their own forms have passwords, too
+NEVER_KEPT = re.compile(rf"csrfmiddlewaretoken|{ASKED}|.*(password|code).*")
 
 
 class RightsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
@@ -27,6 +29,23 @@ class RightsField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]
 
     def label_from_instance(self, right: Permission) -> str:
         return f"{right.content_type} | {in_words(right.name)}"
+
+
+def _kept(request: HttpRequest) -> QueryDict:
+    """Return what the reader has filled in, but for passwords and codes."""
+    kept = request.POST.copy()
+    for name in filter(NEVER_KEPT.fullmatch, request.POST):
+        del kept[name]
+    return kept
+
+
+def _go_on(request: HttpRequest) -> HttpResponse | None:
+    """Let the form that was filled in be sent now; without one lead back to its page."""
+    kept = _kept(request)
+    if not kept:
+        return HttpResponseRedirect(request.get_full_path())
+    request.POST = kept  # type: ignore[assignment]
+    return None
 
 
 def _with_rights(field: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -50,16 +69,15 @@ class PasswordFirst(admin.ModelAdmin):  # type: ignore[type-arg]
         rights = (self.has_add_permission, self.has_change_permission, self.has_delete_permission)
         if not any(may(request) for may in rights):
             return None
-        if sessions.has_fresh_password(request.session):
-            # The page's own answer, sent twice: as the form of an account it would be one with nothing ticked.
-            return HttpResponseRedirect(request.get_full_path()) if ASKED in request.POST else None
+        if sessions.has_fresh_password(request.session) and ASKED not in request.POST:
+            return None
         form = PasswordAgain(request, request.POST if ASKED in request.POST else None)
         if form.is_valid():
-            return HttpResponseRedirect(request.get_full_path())
+            return _go_on(request)
         if request.method == "POST" and ASKED not in request.POST:
             messages.warning(request, gettext("Nothing was saved: it is too long ago that you gave your password."))
         context = {**admin.site.each_context(request), "title": self.opts.verbose_name_plural, "asked": ASKED}
-        return page(request, "password_again", context, form=form, act=gettext("Continue"))
+        return page(request, "password_again", context, form=form, kept=_kept(request), act=gettext("Continue"))
 
 
 class StaffAdmin(PasswordFirst, TellsChanges, UserAdmin):  # type: ignore[type-arg]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from secrets import token_hex
 
 import pytest
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.core import mail
 from django.test import Client
 from django.urls import reverse
@@ -75,6 +75,28 @@ def test_the_forms_of_accounts_and_roles_ask_for_it_too(left_open: Client) -> No
     assert all(b"Your password, again" not in left_open.get(path).content for path in paths)
     assert left_open.post(paths[0], form).status_code == 302
     assert User.objects.filter(username=name).exists()
+
+
+def test_what_was_filled_in_is_kept_while_the_password_is_asked_for(left_open: Client) -> None:
+    """But for passwords: those are typed once more."""
+    name, word, again = f"intern-{token_hex(4)}", f"Long-and-{token_hex(8)}", {"asked_again": "1"}
+    person = {"username": name, "_save": "Save"}
+    add = reverse("admin:auth_user_add")
+    asked = left_open.post(add, person | {"usable_password": "true", "password1": word, "password2": word})
+    assert (asked.context["kept"].dict(), word in asked.content.decode()) == (person, False)
+    wrong = left_open.post(add, person | again | {"password": "a guess"})
+    assert f'<input type="hidden" name="username" value="{name}">' in wrong.content.decode()
+    # A form without a password of its own is saved by the press that gives the reader's.
+    role = Group.objects.create(name=f"role-{token_hex(4)}")
+    rights = [str(pk) for pk in Permission.objects.values_list("pk", flat=True)[:2]]
+    change, form = reverse("admin:auth_group_change", args=[role.pk]), {"name": f"{role.name}-b", "permissions": rights}
+    assert dict(left_open.post(change, form).context["kept"].lists()) == {**form, "name": [form["name"]]}
+    assert left_open.post(change, form | again | {"password": PASSWORD}).status_code == 302
+    role.refresh_from_db()
+    assert (role.name, role.permissions.count()) == (form["name"], 2)
+    right = left_open.post(add, person | again)
+    assert (right.status_code, right.context["adminform"].form["username"].value()) == (200, name)
+    assert not User.objects.filter(username=name).exists()
 
 
 def test_no_page_of_a_mail_sends_it() -> None:
