@@ -10,15 +10,17 @@ from datetime import timedelta
 from secrets import token_hex
 
 import pytest
+from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.test.utils import override_settings
 
 from inventory.exceptions import PaymentsLimited, Unavailable
 from inventory.states import Reason
 from shop.models import Order, Payment, PaymentNotice
-from shop.payments import recovery
+from shop.payments import recovery, tries
 from shop.sales.catalogue import SaleCard
 from tests.support.paying import hold, payment_state, state_of
+from tests.support.query_plans import rows_read
 from tests.support.servers.stripe_server import Refused, StripeServer
 from tests.support.shopkeeping import assert_books_balance, make_sale
 from tests.support.staff import browser_of
@@ -140,3 +142,27 @@ def test_too_many_cards_of_a_buyer_end_all_pages_of_theirs(
     with pytest.raises(PaymentsLimited):
         begin(names[0], buyer=buyer)
     assert [state_of(name) for name in names] == ["held"] * 2
+
+
+OLD_NOTICES = 30_000
+OLD = """
+INSERT INTO shop_paymentnotice (provider, event_id, kind, reference, result)
+SELECT 'sandbox', 'old-' || no, 'card_declined', 'old-' || no, 'card declined' FROM generate_series(1, %s) AS no
+"""
+
+
+def test_the_count_reads_no_notice_of_another_payment(buyer: str, card: SaleCard, stripe: StripeServer) -> None:
+    name = hold_for(buyer, card)
+    hear(stripe.decline(payment_of(name).reference))
+    order = Order.objects.get(request_id=name)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(OLD, [OLD_NOTICES])
+        cursor.execute("ANALYZE shop_paymentnotice, shop_payment, shop_order")
+        before = rows_read("shop_paymentnotice")
+        assert tries.count(order) == (1, 1)
+        assert rows_read("shop_paymentnotice") < before + 10
+        # The control: the same count without the only index by reference.
+        cursor.execute("DROP INDEX payment_notice_by_reference")
+        tries.count(order)
+        assert rows_read("shop_paymentnotice") >= before + OLD_NOTICES
+        transaction.set_rollback(True)
