@@ -65,7 +65,7 @@ class Collected:
     """A charge of which a provider has something to say, for a shop that has lost its own row of it."""
 
     notice: Notice
-    return_url: str  # as the charge had it: it names the request
+    return_url: str  # as the charge had it: it names the request; "" of one that was only found by its refund
     begun_at: datetime
 
 
@@ -103,6 +103,7 @@ class Provider(Protocol):
     def collected_since(self, moment: datetime) -> Iterator[Collected]:
         """Yield every charge begun since `moment` that was captured, declined or refunded, with its last news.
 
+        A provider that can name others that were refunded since adds them. It may say the same twice.
         For a database that was restored from a backup; after this look_up and refund know each of them.
         """
 

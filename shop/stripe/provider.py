@@ -131,7 +131,10 @@ class Stripe:
         return None
 
     def collected_since(self, moment: datetime) -> Iterator[Collected]:
-        """Yield each session of ours that was paid, or given back since; its name is kept again."""
+        """Yield each session of ours that was paid, or given back since; its name is kept again.
+
+        Then each charge that was given back since, however long ago its session was begun.
+        """
         wish: SessionListParams = {
             "created": {"gte": int(moment.timestamp())},
             "limit": 100,
@@ -147,6 +150,7 @@ class Stripe:
                     CheckoutSession.objects.get_or_create(reference=notice.reference)
                     _keep(notice.reference, session["id"])
                     yield Collected(notice, session["success_url"], datetime.fromtimestamp(session["created"], UTC))
+            yield from _refunded_since(client, moment)
 
     def read_notice(self, headers: Mapping[str, str], body: bytes) -> Notice | None:
         """Return the notice in an event that Stripe signed."""
@@ -182,6 +186,15 @@ def session_of(charge: Charge) -> SessionCreateParams:
         "success_url": ticket,
         "cancel_url": ticket,
     }
+
+
+def _refunded_since(client: stripe.StripeClient, moment: datetime) -> Iterator[Collected]:
+    since = int(moment.timestamp())
+    found = client.v1.refunds.list({"created": {"gte": since}, "limit": 100, "expand": ["data.charge"]})
+    for each in found.auto_paging_iter():
+        charge = each.to_dict()["charge"] or {}
+        if charge.get("refunded") and (notice := refunded(charge)) is not None:
+            yield Collected(notice, "", datetime.fromtimestamp(charge["created"], UTC))
 
 
 def _page_of(session: stripe.checkout.Session) -> str:

@@ -20,7 +20,7 @@ import typing_extensions
 from jsonschema import Draft202012Validator
 from stripe._error_object import ErrorObject
 from stripe._request_options import RequestOptions
-from stripe.params import RefundCreateParams
+from stripe.params import RefundCreateParams, RefundListParams
 from stripe.params.checkout import (
     SessionCreateParams,
     SessionExpireParams,
@@ -35,6 +35,7 @@ REQUESTS = {
     "GET /v1/checkout/sessions/*": SessionRetrieveParams,
     "POST /v1/checkout/sessions/*/expire": SessionExpireParams,
     "POST /v1/refunds": RefundCreateParams,
+    "GET /v1/refunds": RefundListParams,
 }
 OBJECTS = {
     "checkout.session": stripe.checkout.Session,

@@ -171,6 +171,13 @@ class StripeServer(ThreadingHTTPServer):
         self.refunds[refund["id"]] = refund
         return refund
 
+    def list_refunds(self, _: list[str], wish: Object) -> Object:
+        """Return all at once, the newest first."""
+        found = [each for each in self.refunds.values() if each["created"] >= int(wish["created"]["gte"])][::-1]
+        if wish.get("expand") == ["data.charge"]:
+            found = [each | {"charge": self.charges[each["charge"]]} for each in found]
+        return {"object": "list", "url": "/v1/refunds", "has_more": False, "data": found}
+
     def session_of(self, reference: str) -> Object:
         """Return the one session of a payment of the shop's."""
         (session,) = [each for each in self.sessions.values() if each["client_reference_id"] == reference]
@@ -223,6 +230,7 @@ ACTS: dict[str, Callable[[StripeServer, list[str], Object], Object]] = {
     "GET /v1/checkout/sessions/*": StripeServer.find_session,
     "POST /v1/checkout/sessions/*/expire": StripeServer.expire_session,
     "POST /v1/refunds": StripeServer.create_refund,
+    "GET /v1/refunds": StripeServer.list_refunds,
 }
 
 

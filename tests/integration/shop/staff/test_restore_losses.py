@@ -368,6 +368,21 @@ def test_stripe_is_asked_for_sessions_begun_since_then_only(sold: Sold, stripe: 
     assert {each.notice.reference for each in found} == set(sold.paid[:2])
 
 
+def test_a_refund_is_found_however_old_its_charge_is(card: SaleCard, stripe: StripeServer) -> None:
+    """The control: before the refund nothing is said of a charge that is so old."""
+    (name,) = paying.hold(card, buyers=1)
+    begin(name)
+    reference = payment_of(name).reference
+    hear(stripe.pay(reference))
+    stripe.session_of(reference)["created"] -= 9 * 86_400
+    assert list(Stripe().collected_since(long_ago())) == []
+    Stripe().refund(reference)
+    for _ in range(2):
+        charges.settle_charges(long_ago())
+        assert (paying.state_of(name), payment_of(name).state) == ("refunded", "refunded")
+    assert_books_balance(card)
+
+
 def test_sessions_whose_names_were_lost_can_be_looked_up_and_given_back_afterwards(
     sold: Sold, stripe: StripeServer
 ) -> None:
