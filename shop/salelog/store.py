@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
+from django.db import connection
 from django.db.models import Q
 
 from inventory.exceptions import FairdropError, RequestNotFound, SaleNotFound
@@ -172,7 +173,8 @@ def _grow(cursor: Cursor, log: SaleLog, state: LogState, texts: Sequence[bytes],
     levels, numbers, widths, datas, ordinals = map(list, zip(*rows, strict=True))
     values = {"sale_id": log.sale_id, "levels": levels, "numbers": numbers, "widths": widths, "ordinals": ordinals}
     # Bound by the server and in binary form: as text, a step's tiles would be a statement of megabytes to be parsed.
-    psycopg.Cursor(cursor.connection).execute(SAVE_TILES, {**values, "datas": datas})
+    with connection.wrap_database_errors:  # what this cursor raises has not passed through Django's
+        psycopg.Cursor(cursor.connection).execute(SAVE_TILES, {**values, "datas": datas})
     known = {(level, log.size >> (WIDTH_BITS * (level + 1))): tile for level, tile in edge.items()}
 
     def read(level: int, number: int) -> bytes:

@@ -760,6 +760,20 @@ def test_what_a_step_read_whose_commit_failed_is_read_again(
     assert [kind for kind, *_ in told(card)].count("ended") == 4
 
 
+def test_a_database_that_refuses_the_tiles_does_not_end_the_notary(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loop waits after an error of Django's. The tiles have a cursor of the driver's own, and errors of its own."""
+    road.queue(card, "ann")
+    notary = Notary(redis.connect())
+    with monkeypatch.context() as broken:
+        broken.setattr("shop.salelog.store.SAVE_TILES", "SELECT 1 / 0")
+        with pytest.raises(DatabaseError, match="division by zero"):
+            publish(notary)
+    publish(notary)
+    checked(card)
+
+
 def retire_unread(card: SaleCard, *names: str) -> None:
     """Settle the line, pay for `names`, and retire the sale, while no notary works."""
     road.settle_line(card)
