@@ -42,6 +42,7 @@ REASONS = (
     _("this is not an e-mail address"), _("an e-mail address has at most 254 characters"),
     _("an e-mail address with quotes or of a machine's number is not taken"),
     _("suspected_fraud"), _("our_mistake"), _("being handed on"), _("the database is away or busy"),
+    _("a fault of the program, which is in its log"),
     _("brought_back"),
 )  # fmt: skip
 # Why the shop itself paused a sale.

@@ -1,5 +1,5 @@
 """Compares the SKUs that staff asked for, at once and whether or not their time has come; tells what was found.
-Never raises what the database raised: the next round goes on. A stop leaves the rest to the next process.
+Never stops at a SKU that fails: staff are told so. A stop leaves the rest to the next process.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from django.db import Error as DatabaseError
 
 from inventory import reconcile_requests
 from inventory.exceptions import RedisUnavailable
+from inventory.fault_injection import FaultRaised
 from inventory.redis import Client, shards_of
 from inventory.telemetry.measures import note_store_errors
 from workers.process_loop import Stopped
@@ -40,23 +41,30 @@ def _compare_asked(reconciler: Reconciler, client: Client) -> int:
     for sku, each in reconcile_requests.waiting(client).items():
         reconcile_requests.answer(client, sku, state=reconcile_requests.RUNNING, actor=each["actor"])
         try:
-            drifts = reconciler.compare(sku, sale_ids=skus_on_sale().get(sku, SkuOnSale([], 0)).sale_ids)
+            drifts, state, detail = _compare(reconciler, sku)
         except Stopped:
             reconcile_requests.ask(client, sku, actor=each["actor"])
             raise
-        except DatabaseError as error:
-            note_store_errors("postgresql")
-            log.warning("database away or busy", action="reconcile_retry", sku=sku, error=str(error))
-            reconcile_requests.answer(
-                client, sku, state=reconcile_requests.FAILED, actor=each["actor"], detail="the database is away or busy"
-            )
-            continue
-        log_drifts(drifts)
         found += len(drifts)
-        reconcile_requests.answer(
-            client, sku, state=reconcile_requests.DONE, actor=each["actor"], detail=summary(drifts)
-        )
+        reconcile_requests.answer(client, sku, state=state, actor=each["actor"], detail=detail)
     return found
+
+
+def _compare(reconciler: Reconciler, sku: str) -> tuple[list[Drift], str, str]:
+    """Compare one SKU; return what was found, how it ended, and that in words for staff."""
+    try:
+        drifts = reconciler.compare(sku, sale_ids=skus_on_sale().get(sku, SkuOnSale([], 0)).sale_ids)
+    except (RedisUnavailable, Stopped, FaultRaised):
+        raise
+    except DatabaseError as error:
+        note_store_errors("postgresql")
+        log.warning("database away or busy", action="reconcile_retry", sku=sku, error=str(error))
+        return [], reconcile_requests.FAILED, "the database is away or busy"
+    except Exception:  # it would end the next process, which is asked the same, too
+        log.exception("not compared", action="reconcile_failed", sku=sku)
+        return [], reconcile_requests.FAILED, "a fault of the program, which is in its log"
+    log_drifts(drifts)
+    return drifts, reconcile_requests.DONE, summary(drifts)
 
 
 def summary(drifts: list[Drift]) -> str:

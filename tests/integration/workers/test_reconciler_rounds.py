@@ -120,6 +120,19 @@ def test_what_staff_asked_for_is_left_to_the_next_one_by_a_stop(
     assert reconcile_requests.last(client, card.sku)["actor"] == "anna"
 
 
+def test_a_damaged_one_keeps_no_other_that_staff_asked_for_back(cards: list[SaleCard]) -> None:
+    """The process goes on, and staff are told; a request that stayed would end the next process by the same error."""
+    client, (bad, good, _) = redis.connect(), cards
+    road.run(("HSET", keys.live_units(bad.sku), "1:ann", "many"))
+    for card in (bad, good):
+        reconcile_requests.ask(client, card.sku, actor="anna")
+    compare_asked(Reconciler(client, stopping=lambda: False), client)
+    told = [reconcile_requests.last(client, card.sku) or {} for card in (bad, good)]
+    assert [each["state"] for each in told] == [reconcile_requests.FAILED, reconcile_requests.DONE]
+    assert told[0]["detail"] == "a fault of the program, which is in its log"
+    road.run(("HDEL", keys.live_units(bad.sku), "1:ann"))
+
+
 def test_it_says_that_it_lives_between_all_steps(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> None:
     said, pages = [], []
     monkeypatch.setattr(repair, "record_pages", lambda *_: (pages.append(len(said)) or {} for _ in range(5)))
