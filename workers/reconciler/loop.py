@@ -21,7 +21,7 @@ from inventory.line.repair import Standing
 from inventory.redis import Client, shards_of
 from workers.process_loop import Stopped
 from workers.reconciler.books import SkuOnSale, check_books, skus_on_sale
-from workers.reconciler.pace import Comparison, Step, seconds_between_rounds
+from workers.reconciler.pace import ROUND_SECONDS, Comparison, Step, seconds_between_rounds
 from workers.reconciler.report import ALARM, FOUND, REPAIRED, Drift, log_drifts
 from workers.reconciler.requests import PLACED_UNKNOWN, settle_suspects, suspects
 from workers.reconciler.retention import Retention
@@ -38,6 +38,8 @@ BUSY_SECONDS = 3.0
 REST_SECONDS = 60.0
 # An alarm that stays is told again after so long.
 ALARM_AGAIN_SECONDS = 300.0
+# So long after it was told an alarm is open: one that stays is found once a round, and told again then.
+ALARM_OPEN_SECONDS = ALARM_AGAIN_SECONDS + ROUND_SECONDS
 
 
 class Reconciler:
@@ -143,7 +145,8 @@ class Reconciler:
     @property
     def open_alarms(self) -> int:
         """How many differences that somebody must look at were found lately."""
-        return len(self._alarmed)
+        oldest = time.monotonic() - ALARM_OPEN_SECONDS
+        return sum(told > oldest for told in self._alarmed.values())
 
     def _news(self, drifts: Sequence[Drift]) -> list[Drift]:
         """Return `drifts` without the alarms that were told a short while ago."""
@@ -152,7 +155,7 @@ class Reconciler:
             each for each in drifts
             if each.done != ALARM or now - self._alarmed.get(each[:3], float("-inf")) >= ALARM_AGAIN_SECONDS
         ]  # fmt: skip
-        kept = {key: told for key, told in self._alarmed.items() if now - told < ALARM_AGAIN_SECONDS}
+        kept = {key: told for key, told in self._alarmed.items() if now - told < ALARM_OPEN_SECONDS}
         self._alarmed = kept | {each[:3]: now for each in news if each.done == ALARM}
         return news
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -23,6 +24,7 @@ from workers.reconciler import books as reconcile_books
 from workers.reconciler import loop, pace
 from workers.reconciler.loop import Reconciler
 from workers.reconciler.pace import seconds_between_rounds
+from workers.reconciler.report import ALARM, Drift
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 
@@ -216,3 +218,20 @@ def test_a_comparison_that_an_error_broke_off_begins_again_soon(
 @pytest.mark.parametrize(("extent", "seconds"), [(0, 60), (100_000, 60), (400_000, 200), (10_000_000, 540)])
 def test_the_more_there_is_the_longer_is_the_rest_between_two_rounds(extent: int, seconds: int) -> None:
     assert seconds_between_rounds(extent, min_seconds=60) == seconds
+
+
+@pytest.mark.parametrize("is_on_sale", [True, False], ids=["a long comparison goes on", "its last sale is retired"])
+def test_an_alarm_is_open_from_one_round_to_the_next_and_not_for_ever(
+    is_on_sale: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told once, then found no more: by the pages until the comparison comes to it again, or because nobody looks."""
+    watcher, moment = watcher_of(), [0.0]
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    watcher._news([Drift("record_ahead", "lamp", "ann", "", ALARM)])
+    end, open_alarms = loop.ALARM_AGAIN_SECONDS + pace.ROUND_SECONDS, []
+    for seconds in (0, end - 1, end):
+        moment[0] = seconds
+        if is_on_sale:
+            watcher._news([])
+        open_alarms.append(watcher.open_alarms)
+    assert open_alarms == [1, 1, 0]
