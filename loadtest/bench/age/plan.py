@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from loadtest.bench.age.past import CAPTURED, DECLINED
 from loadtest.bench.age.shops import LOOKS
-from loadtest.bench.harness.report import filled
 
 WARM_UP_SECONDS = 1.0
 
@@ -61,22 +60,24 @@ METHOD = (
     "process, a settler, an expirer, a reconciler and a payments worker. All of them and the load generator share all "
     "cores; while one shop is measured the other one is idle, but for the last two measurements.",
     "The old shop has {past_sales:,} retired sales, each of a SKU of its own, with {past_orders:,} orders, "
-    "{past_payments:,} payments ({captured:.0%} captured, {declined:.0%} declined, the others never collected), their "
+    "{past_payments:,} payments "
+    f"({CAPTURED:.0%} captured, {DECLINED:.0%} declined, the others never collected), their "
     "history and movements. Orders and payments are written by COPY. Then VACUUM ANALYZE, as autovacuum has done long "
     "before. Both shops have one sale with plenty and one that is sold out.",
-    "{pairs} pairs of rounds of {seconds:g} s after {warm_up:g} s of warm-up, one of each shop, now the one first and "
+    "{pairs} pairs of rounds of {seconds:g} s "
+    f"after {WARM_UP_SECONDS:g} s of warm-up, one of each shop, now the one first and "
     "now the other. {asks_per_second} purchases a second at an even pace; any answer but 202 fails the run. Of each "
     "pair the ratio is taken; the figure is the median of the ratios.",
     "Ask to decision: from the moment Redis gave the place to the moment another connection sees the order committed; "
     "it looks every 2 ms. The wait for the 202 is printed on its own. CPU per purchase: all processes and stores of "
     "the shop, over the orders committed in the round; those looks are a part of it, in both shops.",
     "Idle: CPU time of each process of the old shop over {idle_seconds:g} s after each pair; the median of the pairs.",
-    "Looks: the workers' own functions, {looks} times after each round, in a process alongside them; bounded is the "
+    f"Looks: the workers' own functions, {LOOKS} times after each round, in a process alongside them; bounded is the "
     "median, the slowest is printed. Of the payments worker: its three queries for what is to be asked, without making "
     "their text, which costs the same whatever the past, and without asking. List of sales: median of 50 requests on "
     "one connection. My tickets, after the rounds: the same, for a buyer who has more orders than its page shows. "
     "Metrics with {metrics_sales:,} live sales: the CPU time in which a web process, and a reconciler, writes its "
-    "page, {looks} times; those sales are made in memory and in no store, the median is bounded.",
+    f"page, {LOOKS} times; those sales are made in memory and in no store, the median is bounded.",
     "Sold out from memory: the workers are stopped, because they run scripts too. Buyers fill the last room of a sale; "
     "that Redis counts script calls meanwhile is the control. Then strangers ask, and every script call that Redis "
     "counts is an answer that was not from memory.",
@@ -94,8 +95,3 @@ METHOD = (
     "whose ends are spread over {ending_seconds:g} s: late is the moment of the change, by the database's clock, less "
     "the end of the hold.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan, captured=CAPTURED, declined=DECLINED, warm_up=WARM_UP_SECONDS, looks=LOOKS)

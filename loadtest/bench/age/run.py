@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from loadtest.bench.age import metrics_pages, past, shops
 from loadtest.bench.age.ends import Ends, measure_ends
-from loadtest.bench.age.plan import FULL, QUICK, WARM_UP_SECONDS, Plan, method_of
+from loadtest.bench.age.plan import FULL, METHOD, QUICK, WARM_UP_SECONDS, Plan
 from loadtest.bench.age.processes import WORKERS, AgeShop, shop_of
 from loadtest.bench.age.report import OLD, YOUNG, AgeRound, Large, Results, figures_of, samples_of
 from loadtest.bench.gate.admission import ADMITTED, REFUSED
@@ -244,6 +244,6 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
 )

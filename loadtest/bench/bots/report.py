@@ -22,7 +22,7 @@ from loadtest.bench.bots.crowd import (
 from loadtest.bench.bots.openings import ALL, CODES, DEFAULTS, NONE, OPENINGS, PASSES, Defence
 from loadtest.bench.bots.proofs import CHECKED, MADE, WORKING_SECONDS, PassCosts
 from loadtest.bench.harness.charts import bars
-from loadtest.bench.harness.report import Comparison, Figure, filled
+from loadtest.bench.harness.report import Comparison, Figure
 
 MAX_ROBBER_PER_CENT = 5
 MAX_REFUSED_PER_CENT = 1
@@ -82,18 +82,19 @@ UNSOLVED = (
 )
 METHOD = (
     "{units} units, one a buyer, in a sale that is open when the first press comes. {people:,} people press after a "
-    "reaction time from a lognormal distribution (median {median:g} s, sigma {sigma:g}, none after {last:g} s). "
+    "reaction time from a lognormal distribution "
+    f"(median {REACTION_MEDIAN_SECONDS:g} s, sigma {REACTION_SIGMA:g}, none after {LAST_SECONDS:g} s). "
     "{shared_per_cent} % of them share {shared_addresses} addresses, as many each; each other has address and network "
     "of its own. Nobody who is refused comes again.",
     "Every robber has {tokens:,} tokens from before the opening. One address sends all its presses within "
     "{one_address_seconds:g} s, the others within {robber_seconds:g} s: from 250 addresses of one network, or in turn "
     "from {networks} networks, which are those of the solver and of the guesser too. Hold and release is one address: "
     "it gives back all that it holds when the people have gone, and again what it then gets.",
-    "The solver has one core, or two, for {working:,} s before the opening, for so long a pass can be worked for and "
-    "still be good. What one pass costs is measured: three are solved as ALTCHA's library does, and handed in. The lab "
-    "then signs as many as that allows, and one for each of the people, who have solved theirs during the countdown; a "
-    "program in a faster language pays less than these CPU seconds. What passes cost the shop is measured alone: "
-    "{made:,} challenges made and one solution checked {checked:,} times, by the CPU time of the process.",
+    f"The solver has one core, or two, for {WORKING_SECONDS:,} s before the opening, for so long a pass can be worked "
+    "for and still be good. What one pass costs is measured: three are solved as ALTCHA's library does, and handed in. "
+    "The lab then signs as many as that allows, and one for each of the people, who have solved theirs during the "
+    "countdown; a program in a faster language pays less than these CPU seconds. What passes cost the shop is measured "
+    f"alone: {MADE:,} challenges made and one solution checked {CHECKED:,} times, by the CPU time of the process.",
     "A sale with codes has as many codes as units. {robber_codes} are the robber's, the others are with people drawn "
     "by lot, and who has none is told so: that is no refusal by a limit. The guesser has none, and makes one up for "
     "each press. CPU s counts the proofs alone: to send the presses takes a second of one core.",
@@ -101,7 +102,7 @@ METHOD = (
     "and robber are a process each. A unit that is held at the end was got. {rounds} openings a row, each with other "
     "people; medians. Of the bounded figures the worst opening counts; of refusals the mean, for they are rare. Told "
     "to come again is 503. Added wait: over that of an opening without robber and defences; below 0 is noise.",
-    "Then each defence is attacked alone, by {attack_presses} presses one after the other, and once more with that "
+    f"Then each defence is attacked alone, by {PRESSES} presses one after the other, and once more with that "
     "defence switched off (a mutant, of the tests' settings alone): it must hold, and without it all must be let in.",
     "Addresses are simulated: the processes send X-Forwarded-For, and the shop trusts them as its proxy.",
 )
@@ -263,19 +264,4 @@ def attacks_of(played: Sequence[PlayedAttack]) -> Comparison:
         head=ATTACK_HEAD,
         rows=rows,
         note="## What stays unsolved\n\n" + "\n".join(f"- {line}" for line in UNSOLVED),
-    )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(
-        METHOD,
-        plan,
-        attack_presses=PRESSES,
-        median=REACTION_MEDIAN_SECONDS,
-        sigma=REACTION_SIGMA,
-        last=LAST_SECONDS,
-        working=WORKING_SECONDS,
-        made=MADE,
-        checked=CHECKED,
     )

@@ -20,13 +20,13 @@ from loadtest.bench.bots.crowd import FULL, QUICK, Plan, Press, Robber, people_o
 from loadtest.bench.bots.openings import OPENINGS, PASS, Defence
 from loadtest.bench.bots.proofs import Armed, costs_of_passes, with_codes, with_passes
 from loadtest.bench.bots.report import (
+    METHOD,
     BotRound,
     attacks_of,
     comparison_of,
     figures_of,
     figures_of_attacks,
     figures_of_passes,
-    method_of,
     picture_of,
 )
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
@@ -212,7 +212,7 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop", "altcha"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
     picture="Units that people got against each robber, with each set of defences; the same numbers stand in the table",
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.harness.report import filled
-
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
@@ -75,8 +73,3 @@ METHOD = (
     "that shop. The n-th decision in PostgreSQL is compared with the n-th press, and times are those of the whole "
     "opening: {speed_up} times what was measured. What a network, a proxy or a hundred processes add is not in it.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan)

@@ -5,7 +5,7 @@ Needs Django to be set up.
 from __future__ import annotations
 
 from loadtest.bench.capacity.opening import BUYERS, opening_figures, predicted_decisions, scaled_moments
-from loadtest.bench.capacity.plan import DEPLOYMENTS, FULL, QUICK, Plan, method_of
+from loadtest.bench.capacity.plan import DEPLOYMENTS, FULL, METHOD, QUICK, Plan
 from loadtest.bench.capacity.report import Round, figures_of, predict, samples_of
 from loadtest.bench.capacity.shops import replay_opening, run_deployment
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
@@ -63,6 +63,6 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
 )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.harness.report import filled
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """seconds of selling without end; of the sell-out: units, buyers, and the most seconds it may take.
 
-    undecided: with more buyers accepted and undecided than this, nobody clicks; repeated: share of double clicks.
+    undecided: with more buyers accepted and undecided than this, nobody clicks; twice_every: of so many wishes one is
+    clicked twice.
     """
 
     seconds: float = 8.0
@@ -21,7 +20,7 @@ class Plan:
     sold_out_seconds: float = 10.0
     connections: int = 256
     undecided: int = 2_000
-    repeated: float = 0.25
+    twice_every: int = 4
     units: int = 1_000_000
     seed: int = 20_251
 
@@ -31,7 +30,7 @@ QUICK = Plan(seconds=1.5, warm_up_seconds=0.5, sold_out_units=50, sold_out_buyer
 METHOD = (
     "One after the other in one run on one machine, with the same PostgreSQL (fsync on), the same Valkey (appendfsync "
     "always) and the same crowd, all on the same cores, nothing bound. The crowd is an epoll loop of our own with one "
-    "request in flight on each of {connections} kept-alive connections; every {double}th wish is clicked twice at "
+    "request in flight on each of {connections} kept-alive connections; every {twice_every}th wish is clicked twice at "
     "once; who is told 503 asks again after a tenth of a second.",
     "Rivals are served by granian over WSGI, two workers with as many threads as suit each best of 2, 4 and 8, by "
     "Django without any middleware but one, with lasting connections and no health checks: they are given more than "
@@ -47,8 +46,3 @@ METHOD = (
     "Oversold: orders above the units. Lost: wishes that were accepted and that nobody ever decided. Undersold: units "
     "that nobody has although somebody was told sold out.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan, double=round(1 / plan.repeated))

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from inventory.redis import connect, run_commands
 from loadtest.bench.compare.crowd import ACCEPTED, BUSY, SOLD_OUT, CompareCrowd, CompareVisit, Payloads, make_payloads
-from loadtest.bench.compare.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.compare.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.compare.report import (
     Result,
     Selling,
@@ -185,7 +185,9 @@ def waits_of(waits: Sequence[float]) -> Waits:
 
 
 def _payloads(seller: Seller, sale: str, started: Running, *, count: int, plan: Plan) -> Payloads:
-    return make_payloads(seller.address(sale), port=started.port, count=count, repeated=plan.repeated, seed=plan.seed)
+    return make_payloads(
+        seller.address(sale), port=started.port, count=count, repeated=1 / plan.twice_every, seed=plan.seed
+    )
 
 
 def _unforeseen(seller: Seller, visit: CompareVisit) -> list[str]:
@@ -203,7 +205,7 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop", "rq"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
     picture="Bars of each way to sell: orders settled a second, wrong units, waits and CPU",
 )

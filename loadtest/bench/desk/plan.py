@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.harness.report import filled
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -33,8 +31,3 @@ METHOD = (
     "whose sales are made to have ended long ago, as the reconciler does, step by step; its rests are left out.",
     "What bounds it: the reader, the web process and PostgreSQL share the machine's cores.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan)

@@ -18,7 +18,7 @@ from django.test import Client
 from django.utils import timezone
 
 from loadtest.bench.age.past import PAST, write_past
-from loadtest.bench.desk.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.desk.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.desk.report import Results, figures_of
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
@@ -162,6 +162,6 @@ BENCHMARK = Benchmark(
     packages=("django", "granian"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
 )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from loadtest.bench.gate.admission import AdmissionPlan
 from loadtest.bench.harness.benchmark import REPEATED
-from loadtest.bench.harness.report import filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +41,19 @@ QUICK = Plan(
 )
 METHOD = (
     "Everything in one run on one machine; the load comes from an epoll loop of our own, one request in flight on each "
-    "of {connections} kept-alive connections, every request by a buyer never seen before, from a network of its own; "
-    "any answer but 202 and 503 fails the run, and more than one 503 in a thousand answers.",
+    "of {admission.connections} kept-alive connections, every request by a buyer never seen before, from a network of "
+    "its own; any answer but 202 and 503 fails the run, and more than one 503 in a thousand answers.",
     REPEATED,
     "Admission: each server (one worker) is bound to one core, the loader and Valkey to another. "
-    "{rounds} rounds of {seconds:g} s a side in turns, every second round backwards, warm-up not counted; figures are "
-    "medians, ratios are of this run.",
+    "{admission.rounds} rounds of {admission.seconds:g} s a side in turns, every second round backwards, warm-up not "
+    "counted; figures are medians, ratios are of this run.",
     "Two gates: the same with two processes, which share that core. A lone ask: the same loader with one connection.",
     "Waits for one replica: the gate with FAIRDROP_REDIS_REPLICAS=1 on a Valkey of its own, whose replica shares the "
     "core with it and the loader, and has every write on disk as well.",
     "Unmarked: the gate without headers for browsers, ids, metrics and traces. No line is written for an ask, so "
     "hiding secrets in lines costs it nothing.",
     "With limits and without: the gate with its defaults, and one that counts no calls by address, for a sale that "
-    "counts no units by network; {pairs} pairs of {pair_seconds:g} s, the middle of their ratios.",
+    "counts no units by network; {pairs.rounds} pairs of {pairs.seconds:g} s, the middle of their ratios.",
     "No-op: an ASGI application on granian, the server of before, that reads the body and answers 202. "
     "Plain view: Django over WSGI with the shop's own middleware, doing the same admission with one script call.",
     "Settlement alone: the line is filled by the admission script, then the real settler empties it; one order a "
@@ -66,17 +65,3 @@ METHOD = (
     "bytes of it are for its network, which its record names and whose units are counted; here each buyer has a "
     "network of their own, and those who share one need less.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    turns, pairs = plan.admission, plan.pairs
-    return filled(
-        METHOD,
-        plan,
-        connections=turns.connections,
-        rounds=turns.rounds,
-        seconds=turns.seconds,
-        pairs=pairs.rounds,
-        pair_seconds=pairs.seconds,
-    )

@@ -14,7 +14,7 @@ from inventory.redis import connect
 from loadtest.bench.gate import admission
 from loadtest.bench.gate.admission import Contender, Turn, measure_in_turns, pin, two_cores
 from loadtest.bench.gate.end_to_end import Road, travel
-from loadtest.bench.gate.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.gate.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.gate.report import (
     LONE,
     LONE_REPLICATED,
@@ -213,6 +213,6 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
 )

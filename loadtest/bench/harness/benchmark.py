@@ -86,7 +86,7 @@ class Findings:
 class Benchmark(Generic[Plan]):
     """One benchmark. command: the make target; packages: whose versions its page names; picture: what the chart shows.
 
-    method: how it measures, in sentences, with the numbers of a plan.
+    method: how it measures, in sentences that name numbers of a plan.
     """
 
     title: str
@@ -94,7 +94,7 @@ class Benchmark(Generic[Plan]):
     packages: Sequence[str]
     full: Plan
     quick: Plan
-    method: Callable[[Plan], Sequence[str]]
+    method: Sequence[str]
     measure: Callable[[BenchmarkRun[Plan]], Findings]
     picture: str = ""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Stores, say
 from loadtest.bench.harness.core_speed import CORE_SPEED
-from loadtest.bench.harness.report import Report, as_json, markdown, sentence, table
+from loadtest.bench.harness.report import Report, as_json, filled, markdown, sentence, table
 from loadtest.bench.load.loop import LoadFailed
 from workers.embedded.child_process import adopt_orphans
 from workers.embedded.places import PASS
@@ -71,7 +71,7 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
         quick=quick,
         figures=found.figures,
         facts={"Hardware": hardware | CORE_SPEED.facts(), **facts, **found.facts},
-        method=benchmark.method(plan),
+        method=filled(benchmark.method, plan),
         samples=found.samples,
         faults=found.faults,
         comparisons=found.comparisons,

@@ -7,11 +7,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from dataclasses import KW_ONLY, asdict, dataclass, field
+from typing import Any
 
 HEAD = ("figure", "measured", "unit", "floor", "aim", "")
 LIMIT = "÷ limit"
@@ -76,10 +73,9 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else float("nan")
 
 
-def filled(method: Sequence[str], plan: DataclassInstance, **more: object) -> list[str]:
-    """Return the sentences of a method with every number of `plan`, by its name, and of `more`."""
-    numbers = {each.name: getattr(plan, each.name) for each in fields(plan)}
-    return [line.format(**numbers | more) for line in method]
+def filled(method: Sequence[str], plan: object) -> list[str]:
+    """Return the sentences of a method with every number of `plan`, by its name."""
+    return [line.format(**vars(plan)) for line in method]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.harness.report import filled
 from loadtest.bench.locks_queue.lock_sides import FAIR, POTTERY, RAW, REDIS_LOCK, REDIS_PY, REDIS_PY_FAST, UNFAIR
 from loadtest.bench.locks_queue.queue_sides import DRAMATIQ, HUEY, OURS, OURS_APART, RIVALS, RQ, SAQ
 from loadtest.bench.locks_queue.queue_sides import RAW as RAW_QUEUE
@@ -96,8 +95,3 @@ QUEUE_FACTS = {
     SAQ: ("one by one, 20 at a time", "one by one, 10 at a time", "is swept after its timeout"),
     RAW_QUEUE: ("100 in a command", "100 in a command", "is lost"),
 }
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan)

@@ -12,7 +12,7 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, 
 from loadtest.bench.harness.report import number
 from loadtest.bench.load.subprocesses import Hand, hands_of
 from loadtest.bench.locks_queue.lock_sides import RAW, load_lock
-from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, FULL, LOCKS, QUEUES, QUICK, Plan, method_of
+from loadtest.bench.locks_queue.plan import CROWDED_LOCKS, FULL, LOCKS, METHOD, QUEUES, QUICK, Plan
 from loadtest.bench.locks_queue.queue_sides import OURS_APART, load_queue
 from loadtest.bench.locks_queue.report import (
     Results,
@@ -167,7 +167,7 @@ BENCHMARK = Benchmark(
     packages=("redis", "hiredis", "python-redis-lock", "pottery", "rq", "huey", "dramatiq", "saq"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
     picture="Bars of every lock and queue alongside ours",
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.harness.report import filled
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -42,8 +40,3 @@ METHOD = (
     "has all, after the last event. Once more at {paced_per_second:,} asks a second, evenly.",
     "What bounds it: browser, verifier, loader and all processes of the shop share the machine's cores.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan)

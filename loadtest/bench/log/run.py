@@ -16,7 +16,7 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, 
 from loadtest.bench.harness.fixtures import make_fixture
 from loadtest.bench.harness.servers import GATE, serving
 from loadtest.bench.load.loop import HOST, LoadFailed
-from loadtest.bench.log.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.log.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.log.report import Results, figures_of, road_figures
 from loadtest.bench.log.road import measure_road
 from loadtest.bench.log.written import write_log, write_orders
@@ -111,6 +111,6 @@ BENCHMARK = Benchmark(
     packages=("django", "cryptography", "granian"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
 )

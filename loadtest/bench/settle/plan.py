@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadtest.bench.harness.benchmark import REPEATED
-from loadtest.bench.harness.report import filled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +59,3 @@ METHOD = (
     "limit: every order, line of history and movement of that sale counted once, by a statement a table.",
     "Afterwards the audit of every sale that was measured must find nothing.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan)

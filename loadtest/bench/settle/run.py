@@ -16,7 +16,7 @@ from loadtest.bench.harness.fixtures import Fixture, faults_of, fill_books, make
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.settle import expiry as expiry_alone
 from loadtest.bench.settle.payments import PaymentWaits, measure_payments
-from loadtest.bench.settle.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.settle.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.settle.report import Results, figures_of, picture_of, samples_of
 
 
@@ -121,7 +121,7 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
     picture="Bars of each measurement alongside its limit",
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from loadtest.bench.capacity.plan import Deployment, Plan
-from loadtest.bench.harness.report import filled
 
 SHOP = Deployment(masters=3)
 # As many pairs forwards as backwards: the shop grows slower with each order, and that must fall on both sides alike.
@@ -22,13 +21,9 @@ METHOD = (
     "{connections} connections ask for units of the SKUs on the other two shards, one request in flight on each, every "
     "request by a buyer never seen before; any answer but 202 and 503 fails the run. Admissions are answers with 202; "
     "decisions are orders decided in PostgreSQL within the window.",
-    "In both windows somebody also asks for a SKU of the shard that goes away, {knocks} times a second at most. While "
+    "In both windows somebody also asks for a SKU of the shard that goes away, "
+    f"{KNOCKS_PER_SECOND} times a second at most. While "
     "it is frozen every answer to that must be 503, else it was not away, and the run fails.",
     "Of each pair the ratio is taken; the figure is the median of the ratios. Afterwards the audit of every sale must "
     "find nothing.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan, knocks=KNOCKS_PER_SECOND)

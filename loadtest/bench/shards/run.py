@@ -35,7 +35,7 @@ from loadtest.bench.harness.machine import Stolen
 from loadtest.bench.harness.servers import call
 from loadtest.bench.load.loader import UNAVAILABLE
 from loadtest.bench.load.loop import LoadFailed
-from loadtest.bench.shards.plan import FULL, KNOCKS_PER_SECOND, QUICK, SHOP, method_of
+from loadtest.bench.shards.plan import FULL, KNOCKS_PER_SECOND, METHOD, QUICK, SHOP
 from loadtest.bench.shards.report import AWAY, WHOLE, Window, figures_of, samples_of
 from shop.buyers import issue_buyer
 from workers.embedded.child_process import ChildProcess
@@ -161,6 +161,6 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
 )

@@ -39,6 +39,16 @@ class Scale:
     at_length: int = 10_000
     rounds: int = 3
 
+    @property
+    def most_skus(self) -> int:
+        """The most SKUs at once."""
+        return max(self.skus)
+
+    @property
+    def longest_line(self) -> int:
+        """How many wait at most."""
+        return max(self.lines)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from loadtest.bench.gate.admission import AdmissionPlan
 from loadtest.bench.harness.benchmark import REPEATED
-from loadtest.bench.harness.report import filled
 from loadtest.bench.shop.costs import Scale
 from loadtest.bench.shop.overload import Pressure
 
@@ -93,9 +92,9 @@ METHOD = (
     "{pressure.overload_seconds:g} s, {pressure.calm:g} × again for {pressure.after_seconds:g} s on the same "
     "connections. Goodput: orders decided in PostgreSQL within the overload. Normal again: from then on the p99 of "
     "every second is within {pressure.tolerance:g} × of what it was before.",
-    "Cost: {scale.spread_over:,} purchases spread evenly over 1 to {max_skus} SKUs, each SKU a fresh one, "
+    "Cost: {scale.spread_over:,} purchases spread evenly over 1 to {scale.most_skus} SKUs, each SKU a fresh one, "
     "{scale.rounds} rounds; and {scale.at_length:,} purchases at the end and the front of a line in which 1,000 to "
-    "{longest_line:,} wait, on its way up and again on its way down, begun when Redis does not rewrite its file. "
+    "{scale.longest_line:,} wait, on its way up and again on its way down, begun when Redis does not rewrite its file. "
     "Admission by its script, then the real settler; CPU time of PostgreSQL, Valkey and the settler together. Memory: "
     "what Valkey says its keys of the SKU use, over the requests in them. ± is half of the range over the middle of "
     "the range.",
@@ -103,8 +102,3 @@ METHOD = (
     "(spike), or from a second before the first click until all is decided (overload), over the answers.",
     "Afterwards the audit of every sale that was measured must find nothing.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan, max_skus=max(plan.scale.skus), longest_line=max(plan.scale.lines))

@@ -29,7 +29,7 @@ from loadtest.bench.harness.servers import GATE, NOOP, RunningShop, running_shop
 from loadtest.bench.load.arrivals import allow_connections
 from loadtest.bench.shop.costs import measure_costs
 from loadtest.bench.shop.overload import measure_overload
-from loadtest.bench.shop.plan import FULL, QUICK, Plan, method_of
+from loadtest.bench.shop.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.shop.report import Limits, Results, figures_of
 from loadtest.bench.shop.spike import ADMITTED, REFUSED, Opening, Spike, measure_spike
 from loadtest.bench.shop.tables import comparisons_of, picture_of
@@ -203,7 +203,7 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
     picture="Curves of the knee, of every second around the overload, and of the cost of a purchase",
 )

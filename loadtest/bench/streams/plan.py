@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from loadtest.bench.harness.report import filled
-
 # The line moves while it is measured, so that every stream has news: units come in and go to the first who wait.
 RESTOCK_SECONDS = 0.25
 PAGE_CONNECTIONS = 64
@@ -32,7 +30,8 @@ METHOD = (
     "One web process on one core; Valkey with every write on disk, PostgreSQL, a settler, the loader and the readers "
     "share the others.",
     "{streams:,} buyers wait in one line and follow it, one stream each. {asks_per_second} purchases a second are "
-    "asked in the same sale at an even pace over {connections} connections; every {restock:g} s a unit comes in, so "
+    "asked in the same sale at an even pace over {connections} connections; "
+    f"every {RESTOCK_SECONDS:g} s a unit comes in, so "
     "all places move.",
     "{pairs} pairs of rounds of {seconds:g} s, one without streams and one with them, right after each other, now the "
     "one first and now the other. Of each pair the ratio is taken; the figure is the median of the ratios, so that "
@@ -49,11 +48,7 @@ METHOD = (
     "Retention: {cleaning_pairs} more pairs, alone and alongside a reconciler that has {old_rows:,} old mails and as "
     "many old acts to delete, and as many buyers of a past sale to forget; what it compares meanwhile is a part of its "
     "cost. A round in which nothing was left to delete or to forget ends the run as failed.",
-    "Sale page: the same page to a reader without cookies over {pages} connections, as fast as one process answers; "
+    f"Sale page: the same page to a reader without cookies over {PAGE_CONNECTIONS} connections, as fast as one process "
+    "answers; "
     "alongside it the page rendered by Django for a reader who has a ticket.",
 )
-
-
-def method_of(plan: Plan) -> list[str]:
-    """Return the method in sentences, with the numbers of this run."""
-    return filled(METHOD, plan, restock=RESTOCK_SECONDS, pages=PAGE_CONNECTIONS)

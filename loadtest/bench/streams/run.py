@@ -24,7 +24,7 @@ from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.load.payloads import BODY, address, fresh_payloads, get
 from loadtest.bench.streams.cleaning import cleaning, write_past_buyers
 from loadtest.bench.streams.mails import mailing
-from loadtest.bench.streams.plan import FULL, PAGE_CONNECTIONS, QUICK, RESTOCK_SECONDS, Plan, method_of
+from loadtest.bench.streams.plan import FULL, METHOD, PAGE_CONNECTIONS, QUICK, RESTOCK_SECONDS, Plan
 from loadtest.bench.streams.readers import SPARE_HANDLES, Counts, raise_handle_limit, reading
 from loadtest.bench.streams.report import PurchaseRound, Results, figures_of, picture_of, samples_of
 from shop.buyers import issue_buyer
@@ -192,7 +192,7 @@ BENCHMARK = Benchmark(
     packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,
-    method=method_of,
+    method=METHOD,
     measure=measure,
     picture="Bars of purchases alongside streams and without, and of the sale page's rate",
 )

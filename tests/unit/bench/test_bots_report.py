@@ -22,13 +22,14 @@ from loadtest.bench.bots.crowd import (
 from loadtest.bench.bots.openings import CODES, DEFAULTS, NONE, OPENINGS, PASSES, Defence
 from loadtest.bench.bots.proofs import WORKING_SECONDS, PassCosts, passes_of
 from loadtest.bench.bots.report import (
+    METHOD,
     BotRound,
     comparison_of,
     figures_of,
     figures_of_passes,
-    method_of,
     picture_of,
 )
+from loadtest.bench.harness.report import filled
 
 PLAN = Plan()
 KEPT = BotRound(
@@ -126,4 +127,4 @@ def test_the_table_and_the_chart_have_every_opening() -> None:
     assert len(table.rows) == len(found)
     assert {len(row) for row in table.rows} == {len(table.head)}
     assert picture_of(found).count("<rect") == len(found)
-    assert "200 units" in method_of(PLAN)[0]
+    assert "200 units" in filled(METHOD, PLAN)[0]

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from loadtest.bench.harness.report import Figure, quantile
+from loadtest.bench.harness.report import Figure, filled, quantile
 from loadtest.bench.load.loader import Pace
-from loadtest.bench.settle.plan import FULL, QUICK, method_of
+from loadtest.bench.settle.plan import FULL, METHOD, QUICK
 from loadtest.bench.settle.report import audit_figures, expiry_figures, payment_figures, settlement_figures
 
 GOOD = [10.0] * 98
@@ -54,6 +54,6 @@ def test_a_pace_is_even_and_catches_up_a_moment_only() -> None:
 
 def test_the_method_names_the_numbers_of_its_run() -> None:
     for plan in (FULL, QUICK):
-        text = " ".join(method_of(plan))
+        text = " ".join(filled(METHOD, plan))
         assert f"{plan.settled:,} requests" in text
         assert "{" not in text

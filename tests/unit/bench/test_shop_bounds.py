@@ -25,7 +25,7 @@ from loadtest.bench.gate.end_to_end import Road
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.charts import Curve, curves
 from loadtest.bench.harness.fixtures import Fixture
-from loadtest.bench.harness.report import Figure, missed
+from loadtest.bench.harness.report import Figure, filled, missed
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.load.payloads import address
 from loadtest.bench.shop import plan as shop_plan
@@ -279,7 +279,7 @@ def test_figures_are_held_against_their_limit() -> None:
 
 def test_the_method_names_the_numbers_of_its_run() -> None:
     for plan in (shop_plan.FULL, shop_plan.QUICK):
-        text = " ".join(shop_plan.method_of(plan))
+        text = " ".join(filled(shop_plan.METHOD, plan))
         assert f"{plan.buyers:,} buyers" in text
         assert "{" not in text
 
