@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from loadtest.bench.age.past import CAPTURED, DECLINED
 from loadtest.bench.age.shops import LOOKS
+from loadtest.bench.load.loader import LoadWindow, asks_needed
 
 WARM_UP_SECONDS = 1.0
 
@@ -33,6 +34,16 @@ class Plan:
     asks_per_second: int = 200
     metrics_sales: int = 1_000
     longest_round_seconds: float = 900.0
+
+    @property
+    def window(self) -> LoadWindow:
+        """How purchases are asked for in a round."""
+        return LoadWindow(seconds=self.seconds, warm_up_seconds=WARM_UP_SECONDS, connections=16)
+
+    @property
+    def asks(self) -> int:
+        """How many requests are enough for a round."""
+        return asks_needed(per_second=self.asks_per_second, window=self.window)
 
 
 FULL = Plan()

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from loadtest.bench.age import metrics_pages, past, shops
 from loadtest.bench.age.ends import Ends, measure_ends
-from loadtest.bench.age.plan import FULL, METHOD, QUICK, WARM_UP_SECONDS, Plan
+from loadtest.bench.age.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.age.processes import WORKERS, AgeShop, shop_of
 from loadtest.bench.age.report import OLD, YOUNG, AgeRound, Large, Results, figures_of, samples_of
 from loadtest.bench.gate.admission import ADMITTED, REFUSED
@@ -20,12 +20,11 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.harness.servers import call
-from loadtest.bench.load.loader import Load, Loader, Pace
+from loadtest.bench.load.loader import Load, ask_evenly
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 from shop.web.my_tickets import ORDERS_PER_PAGE
 
-CONNECTIONS = 16
 # Decisions are watched for so much longer than asks are sent.
 TAIL_SECONDS = 1.0
 PAGE_READS = 50
@@ -99,8 +98,8 @@ def measure_pairs(
 
 def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
     """Ask at an even pace while the hand watches what is committed. Raises LoadFailed."""
-    watched = plan.seconds + WARM_UP_SECONDS + TAIL_SECONDS
-    payloads = fresh_payloads(shops.LIVE, port=shop.port, count=_count(plan))
+    watched = plan.window.whole_seconds + TAIL_SECONDS
+    payloads = fresh_payloads(shops.LIVE, port=shop.port, count=plan.asks)
     before = shop.cpu_seconds()
     with ThreadPoolExecutor(max_workers=1) as pool:
         watching = pool.submit(shop.hand.ask, shops.watch_decisions, seconds=watched)
@@ -123,14 +122,9 @@ def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
     )
 
 
-def _count(plan: Plan) -> int:
-    return int(plan.asks_per_second * (plan.seconds + WARM_UP_SECONDS) * 1.2) + 100
-
-
 def ask(shop: AgeShop, payloads: list[bytes], *, status: str, also: str = "", plan: Plan) -> Load:
     """Send `payloads` at an even pace; any answer but `status`, or what is allowed `also`, fails the run."""
-    loader = Loader(shop.port, connections=CONNECTIONS, may_send=Pace(plan.asks_per_second).may_send)
-    load = loader.run(payloads, seconds=plan.seconds, warm_up_seconds=WARM_UP_SECONDS)
+    load = ask_evenly(shop.port, payloads, per_second=plan.asks_per_second, window=plan.window)
     load.must_be(status, of=f"{shop.name}: the shop", also=[also])
     return load
 
@@ -180,7 +174,7 @@ def idle_shares(young: AgeShop, old: AgeShop, *, plan: Plan) -> tuple[dict[str, 
 
 def share_from_memory(shop: AgeShop, *, plan: Plan) -> float:
     """Return the share of sold-out answers for which Redis ran no script; the workers, which run some, are stopped."""
-    payloads = fresh_payloads(shops.GONE, port=shop.port, count=2 * _count(plan))
+    payloads = fresh_payloads(shops.GONE, port=shop.port, count=2 * plan.asks)
     half = len(payloads) // 2
     shop.stop_workers()
     calls = [shop.hand.ask(shops.script_calls)]

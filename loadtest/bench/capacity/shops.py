@@ -29,7 +29,7 @@ from loadtest.bench.harness.benchmark import BenchmarkRun
 from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
 from loadtest.bench.load.arrivals import FIRST_CALL, ArrivalRun
-from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader
+from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader, LoadWindow
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 from shop.models import Sale
@@ -221,8 +221,8 @@ def load_shop(
     # Each line is watched by itself and gets every n-th request.
     lines = [Backlog(client, each.sku, sale_id=each.sale_id, max_undecided=MAX_UNDECIDED) for each in fixtures]
     backlogs = itertools.cycle(lines)
-    loader = Loader(shop.web.port, connections=plan.connections, may_send=lambda now: next(backlogs).may_ask(now))
-    load = loader.run(asks, seconds=seconds)
+    window = LoadWindow(seconds=seconds, connections=plan.connections)
+    load = Loader(shop.web.port, window, may_send=lambda now: next(backlogs).may_ask(now)).run(asks)
     load.must_be(ADMITTED, of="the shop", also=[UNAVAILABLE])
     return load
 

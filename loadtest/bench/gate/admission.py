@@ -12,7 +12,7 @@ from functools import partial
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import in_turns, repeat_disturbed, say
 from loadtest.bench.harness.servers import WebServer
-from loadtest.bench.load.loader import UNAVAILABLE, Loader
+from loadtest.bench.load.loader import UNAVAILABLE, Loader, LoadWindow
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address, fresh_payloads, get
 from shop.buyers import issue_buyer
@@ -77,13 +77,10 @@ class Turn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdmissionPlan:
-    """How often, how long and over how many connections each side is measured."""
+class AdmissionPlan(LoadWindow):
+    """How often each side is measured, and how."""
 
     rounds: int
-    seconds: float
-    warm_up_seconds: float
-    connections: int
 
 
 def measure_in_turns(contenders: Sequence[Contender], *, plan: AdmissionPlan, loader_core: int) -> list[Turn]:
@@ -112,19 +109,17 @@ def _line(turn: Turn) -> str:
 def measure(contender: Contender, *, plan: AdmissionPlan, loader_core: int) -> Turn:
     """Measure one server once. Raises LoadFailed when an answer was another than the contender's."""
     server = contender.server
-    requests = _requests(contender, seconds=plan.seconds + plan.warm_up_seconds)
+    requests = _requests(contender, seconds=plan.whole_seconds)
     stolen = machine.Stolen()
     with machine.bound(to={loader_core}):
         used = machine.cpu_seconds(server.child)
-        load = Loader(server.port, connections=plan.connections).run(
-            requests, seconds=plan.seconds, warm_up_seconds=plan.warm_up_seconds
-        )
+        load = Loader(server.port, plan).run(requests)
         used = machine.cpu_seconds(server.child) - used
     load.must_be(contender.status, of=server.name, also=[contender.also, UNAVAILABLE])
     return Turn(
         side=contender.name or server.name,
         per_second=load.per_second,
-        busy=used / (plan.seconds + plan.warm_up_seconds),
+        busy=used / plan.whole_seconds,
         wait_p50_ms=load.wait_ms(0.5),
         wait_p99_ms=load.wait_ms(0.99),
         stolen=stolen.share(),

@@ -17,7 +17,7 @@ from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.fixtures import Fixture, faults_of
 from loadtest.bench.harness.servers import RunningShop
-from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader
+from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader, LoadWindow
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 
@@ -98,27 +98,18 @@ class Backlog:
         return True
 
 
-def travel(
-    fixture: Fixture,
-    shop: RunningShop,
-    *,
-    seconds: float,
-    warm_up_seconds: float,
-    connections: int,
-    max_per_second: int = MAX_PER_SECOND,
-) -> Road:
+def travel(fixture: Fixture, shop: RunningShop, window: LoadWindow, *, max_per_second: int = MAX_PER_SECOND) -> Road:
     """Load a running shop, wait until everything is decided, audit, and read the processes' memory. Raises LoadFailed.
 
     max_per_second: more than the loader can ask for long; more payloads are not prepared.
     """
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
-    port, count = shop.web.port, int(max_per_second * (seconds + warm_up_seconds))
+    port, count = shop.web.port, int(max_per_second * window.whole_seconds)
     backlog = Backlog(client, fixture.sku, sale_id=fixture.sale_id)
-    loader = Loader(port, connections=connections, may_send=backlog.may_ask)
     payloads = fresh_payloads(fixture.slug, port=port, count=count)
     (held_before,) = machine.one_row(HELD, fixture.sale_id)
     commands, cpu, stolen = commands_of(client), shop.crew.read(), machine.Stolen()
-    load = loader.run(payloads, seconds=seconds, warm_up_seconds=warm_up_seconds)
+    load = Loader(port, window, may_send=backlog.may_ask).run(payloads)
     load.must_be(ADMITTED, of="the whole road", also=[UNAVAILABLE])
     wait_until_decided(client, fixture.sku)
     share, cpu_now, commands_now = stolen.share(), shop.crew.read(), commands_of(client)

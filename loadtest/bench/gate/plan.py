@@ -6,20 +6,19 @@ from dataclasses import dataclass
 
 from loadtest.bench.gate.admission import AdmissionPlan
 from loadtest.bench.harness.benchmark import REPEATED
+from loadtest.bench.load.loader import LoadWindow
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """admission: the turns of the gate and its rivals; pairs: those with limits and without.
 
-    The road in seconds; settlement in orders a round.
+    Settlement is in orders a round.
     """
 
     admission: AdmissionPlan
     pairs: AdmissionPlan
-    road_seconds: float = 20.0
-    road_warm_up_seconds: float = 3.0
-    road_connections: int = 256
+    road: LoadWindow
     settlers: int = 1
     settle_rounds: int = 3
     settle_batched: int = 15_000
@@ -29,12 +28,12 @@ class Plan:
 FULL = Plan(
     admission=AdmissionPlan(rounds=3, seconds=4.0, warm_up_seconds=1.0, connections=256),
     pairs=AdmissionPlan(rounds=15, seconds=2.0, warm_up_seconds=0.5, connections=256),
+    road=LoadWindow(seconds=20.0, warm_up_seconds=3.0),
 )
 QUICK = Plan(
     admission=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
     pairs=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
-    road_seconds=4.0,
-    road_warm_up_seconds=1.0,
+    road=LoadWindow(seconds=4.0, warm_up_seconds=1.0),
     settle_rounds=1,
     settle_batched=5_000,
     settle_single=100,

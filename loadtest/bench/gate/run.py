@@ -192,17 +192,9 @@ def _mode_of(store: Server) -> str:
 
 def _road(run: BenchmarkRun[Plan]) -> Road:
     plan, fixture = run.plan, make_fixture("bench-road")
-    say(f"The whole road, {plan.road_seconds:g} s, nothing bound to a core")
+    say(f"The whole road, {plan.road.seconds:g} s, nothing bound to a core")
     with running_shop(fixture.slug, place=run.place, stores=run.stores.pairs[0], settlers=plan.settlers) as shop:
-        once = partial(
-            travel,
-            fixture,
-            shop,
-            seconds=plan.road_seconds,
-            warm_up_seconds=plan.road_warm_up_seconds,
-            connections=plan.road_connections,
-        )
-        road = repeat_disturbed(once)
+        road = repeat_disturbed(partial(travel, fixture, shop, plan.road))
     say(f"  {road.decided_per_second:,.0f} durable decisions/s; {road.asked:,} asked, {road.decided:,} decided")
     return road
 

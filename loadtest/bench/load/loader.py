@@ -13,9 +13,22 @@ from loadtest.bench.load.loop import LoadFailed, LoadLoop, Wire
 
 # How long to wait for answers that are still under way when the time is up.
 DRAIN_SECONDS = 5.0
-FLOOD_CONNECTIONS = 128
 MAX_HELD_BACK_SECONDS = 0.1
 UNAVAILABLE = "503"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadWindow:
+    """How a load is measured: for so many seconds after a warm-up, over so many connections."""
+
+    seconds: float
+    warm_up_seconds: float = 0.0
+    connections: int = 256
+
+    @property
+    def whole_seconds(self) -> float:
+        """The seconds with the warm-up."""
+        return self.seconds + self.warm_up_seconds
 
 
 @dataclass(kw_only=True)
@@ -54,18 +67,19 @@ class Load:
 class Loader(LoadLoop):
     """One run's connections. may_send: asked before every request; while false, connections rest."""
 
-    def __init__(self, port: int, *, connections: int, may_send: Callable[[float], bool] | None = None) -> None:
-        super().__init__(port, connections=connections)
-        self._may_send = may_send
+    def __init__(self, port: int, window: LoadWindow, *, may_send: Callable[[float], bool] | None = None) -> None:
+        super().__init__(port, connections=window.connections)
+        self._window, self._may_send = window, may_send
         self._statuses: Counter[str] = Counter()
         self._arrivals: list[tuple[float, float]] = []  # when it came, how long it took; both in seconds
 
-    def run(self, requests: Iterable[bytes], *, seconds: float, warm_up_seconds: float = 0.0) -> Load:
-        """Send `requests` in order for the warm-up and then `seconds`. Raises LoadFailed, OSError."""
-        began_at, waiting = time.time() + warm_up_seconds, iter(requests)
+    def run(self, requests: Iterable[bytes]) -> Load:
+        """Send `requests` in order for the warm-up and then the window. Raises LoadFailed, OSError."""
+        seconds, waiting = self._window.seconds, iter(requests)
+        began_at = time.time() + self._window.warm_up_seconds
         with self._running():
             now = time.monotonic()
-            begins = now + warm_up_seconds
+            begins = now + self._window.warm_up_seconds
             while now < begins + seconds:
                 while self._resting and (self._may_send is None or self._may_send(now)):
                     request = next(waiting, None)
@@ -101,8 +115,11 @@ class Pace:
         return True
 
 
-def flood(port: int, requests: list[bytes], *, per_second: float, seconds: float) -> Load:
-    """Send `requests` to `port` at that pace. Raises LoadFailed."""
-    return Loader(port, connections=FLOOD_CONNECTIONS, may_send=Pace(per_second).may_send).run(
-        requests, seconds=seconds
-    )
+def ask_evenly(port: int, requests: Iterable[bytes], *, per_second: float, window: LoadWindow) -> Load:
+    """Send `requests` to `port` at that pace. Raises LoadFailed, OSError."""
+    return Loader(port, window, may_send=Pace(per_second).may_send).run(requests)
+
+
+def asks_needed(*, per_second: float, window: LoadWindow) -> int:
+    """Return how many requests are enough for that pace, whatever it sends too early."""
+    return int(per_second * window.whole_seconds * 1.2) + 100

@@ -19,7 +19,7 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import BenchmarkRun, in_turns, say
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
-from loadtest.bench.load.loader import UNAVAILABLE, Loader, Pace
+from loadtest.bench.load.loader import UNAVAILABLE, ask_evenly, asks_needed
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 from loadtest.bench.log.plan import Plan
@@ -99,9 +99,9 @@ def measure_road(run: BenchmarkRun[Plan]) -> tuple[list[RoadTurn], RoadTurn]:
     """Return the turns at full pace, with logs and without, and one at an even pace. Raises LoadFailed."""
     plan, turns = run.plan, []
     for number, kept in in_turns((True, False), rounds=plan.road_rounds):
-        say(f"The whole road {'with' if kept else 'without'} logs, {plan.road_seconds:g} s")
+        say(f"The whole road {'with' if kept else 'without'} logs, {plan.road.seconds:g} s")
         turns.append(_turn(run, name=f"road-{number}-{'kept' if kept else 'none'}", kept=kept))
-    say(f"The notary at {plan.paced_per_second:,} decisions/s, {plan.road_seconds:g} s")
+    say(f"The notary at {plan.paced_per_second:,} decisions/s, {plan.road.seconds:g} s")
     return turns, _turn(run, name="road-paced", kept=True, per_second=plan.paced_per_second)
 
 
@@ -157,22 +157,15 @@ def _leave_out_sales_of_before() -> None:
 
 def _travel(plan: Plan, fixture: Fixture, shop: RunningShop) -> tuple[float, list[str]]:
     """Load the shop as fast as it decides; return decisions a second, and what is wrong."""
-    road = travel(
-        fixture,
-        shop,
-        seconds=plan.road_seconds,
-        warm_up_seconds=plan.road_warm_up_seconds,
-        connections=plan.road_connections,
-    )
+    road = travel(fixture, shop, plan.road)
     return road.decided_per_second, road.audit_faults
 
 
 def _walk(plan: Plan, fixture: Fixture, shop: RunningShop, *, per_second: int) -> tuple[float, list[str]]:
     """Load the shop at an even pace; return how much of it was admitted a second. Raises LoadFailed."""
-    count = int(per_second * (plan.road_seconds + plan.road_warm_up_seconds) * 1.1)
+    count = asks_needed(per_second=per_second, window=plan.road)
     payloads = fresh_payloads(fixture.slug, port=shop.web.port, count=count)
-    loader = Loader(shop.web.port, connections=plan.road_connections, may_send=Pace(per_second).may_send)
-    load = loader.run(payloads, seconds=plan.road_seconds, warm_up_seconds=plan.road_warm_up_seconds)
+    load = ask_evenly(shop.web.port, payloads, per_second=per_second, window=plan.road)
     load.must_be(ADMITTED, of="the shop at an even pace", also=[UNAVAILABLE])
     wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), fixture.sku)
     return load.per_second, []

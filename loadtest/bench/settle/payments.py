@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from uuid import uuid4
 
@@ -19,8 +20,8 @@ from loadtest.bench.harness.benchmark import BenchmarkRun
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.limits import commit_waits_ms
 from loadtest.bench.harness.machine import one_row
-from loadtest.bench.harness.servers import WebServer, running_shop
-from loadtest.bench.load.loader import Load, Loader, Pace, flood
+from loadtest.bench.harness.servers import running_shop
+from loadtest.bench.load.loader import Load, LoadWindow, ask_evenly
 from loadtest.bench.load.payloads import fresh_payloads, get
 from loadtest.bench.settle.plan import Plan
 from shop.models import Order, Payment
@@ -28,6 +29,7 @@ from shop.payments.providers import Notice
 from shop.sandbox import signing
 
 SPARE = 1.1
+FLOOD_CONNECTIONS = 128
 START_SECONDS = 3.0
 PAID = "200"
 # Of the pace that is meant; below it the waits are those of fewer calls.
@@ -48,18 +50,20 @@ class PaymentWaits:
 def measure_payments(fixture: Fixture, run: BenchmarkRun[Plan]) -> PaymentWaits:
     """Hold units, begin their payments, flood the SKU, and send the notices at an even pace. Raises LoadFailed."""
     plan, slug = run.plan, fixture.slug
-    paces = (plan.payment_seconds + plan.payment_warm_up_seconds) * 3 + START_SECONDS
+    paces = plan.payment.whole_seconds * 3 + START_SECONDS
     payments = begin_payments(fixture, count=_calls(plan))
     with (
         running_shop(slug, place=run.place, stores=run.stores.pairs[0]) as shop,
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
     ):
         web = shop.web
+        send = partial(ask_evenly, web.port, per_second=plan.payments_per_second, window=plan.payment)
         asks = fresh_payloads(slug, port=web.port, count=int(plan.flood_per_second * paces * SPARE))
-        crowd = pool.submit(flood, web.port, asks, per_second=plan.flood_per_second, seconds=paces)
-        confirm = _send(web, notices_of(payments, port=web.port), plan=plan)
-        commit_ms = commit_waits_ms(per_second=plan.payments_per_second, seconds=plan.payment_seconds)
-        call = _send(web, [get("/healthz", port=web.port)] * _calls(plan), plan=plan)
+        crowd_window = LoadWindow(seconds=paces, connections=FLOOD_CONNECTIONS)
+        crowd = pool.submit(ask_evenly, web.port, asks, per_second=plan.flood_per_second, window=crowd_window)
+        confirm = send(notices_of(payments, port=web.port))
+        commit_ms = commit_waits_ms(per_second=plan.payments_per_second, seconds=plan.payment.seconds)
+        call = send([get("/healthz", port=web.port)] * _calls(plan))
         asked = crowd.result()
         asked.must_be("202", of="to the flood, the shop")
         wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), fixture.sku)
@@ -73,7 +77,7 @@ def measure_payments(fixture: Fixture, run: BenchmarkRun[Plan]) -> PaymentWaits:
 
 
 def _calls(plan: Plan) -> int:
-    return int(plan.payments_per_second * (plan.payment_seconds + plan.payment_warm_up_seconds) * SPARE) + 50
+    return int(plan.payments_per_second * plan.payment.whole_seconds * SPARE) + 50
 
 
 def begin_payments(fixture: Fixture, *, count: int) -> list[Payment]:
@@ -109,11 +113,6 @@ def notices_of(payments: list[Payment], *, port: int) -> list[bytes]:
         )
         requests.append(head.encode() + body)
     return requests
-
-
-def _send(web: WebServer, requests: list[bytes], *, plan: Plan) -> Load:
-    loader = Loader(web.port, connections=plan.connections, may_send=Pace(plan.payments_per_second).may_send)
-    return loader.run(requests, seconds=plan.payment_seconds, warm_up_seconds=plan.payment_warm_up_seconds)
 
 
 def _faults(fixture: Fixture, *, plan: Plan, confirm: Load, call: Load) -> list[str]:

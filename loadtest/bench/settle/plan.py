@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadtest.bench.harness.benchmark import REPEATED
+from loadtest.bench.load.loader import LoadWindow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,23 +19,20 @@ class Plan:
     single: int = 300
     expiry_rounds: int = 5
     expired: int = 10_000
-    payment_seconds: float = 15.0
-    payment_warm_up_seconds: float = 2.0
+    payment: LoadWindow
     audited: int = 100_000
     audit_rounds: int = 9
     payments_per_second: int = 200
     flood_per_second: int = 1_000
-    connections: int = 64
 
 
-FULL = Plan()
+FULL = Plan(payment=LoadWindow(seconds=15.0, warm_up_seconds=2.0, connections=64))
 QUICK = Plan(
     settle_rounds=1,
     settled=5_000,
     single=50,
     expiry_rounds=1,
-    payment_seconds=1.5,
-    payment_warm_up_seconds=0.5,
+    payment=LoadWindow(seconds=1.5, warm_up_seconds=0.5, connections=64),
     audited=10_000,
     audit_rounds=3,
 )
@@ -51,7 +49,7 @@ METHOD = (
     "to the last hold that ended and that Redis was told of. Its limit: the same rows changed and written by plain "
     "statements, 500 to a transaction, in the tables without triggers.",
     "Payment, measured first, on a fresh database: the provider's signed notice, from the first byte sent to the last "
-    "of the answer, {payments_per_second} a second for {payment_seconds:g} s. Alongside it {flood_per_second:,} new "
+    "of the answer, {payments_per_second} a second for {payment.seconds:g} s. Alongside it {flood_per_second:,} new "
     "buyers a second ask for units of the same SKU, and a settler gives each a hold. Its limits, one after the other "
     "under the same flood at the same pace: a transaction that writes one row, and a call that the web process answers "
     "without a store.",

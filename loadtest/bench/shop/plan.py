@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from loadtest.bench.gate.admission import AdmissionPlan
 from loadtest.bench.harness.benchmark import REPEATED
+from loadtest.bench.load.loader import LoadWindow
 from loadtest.bench.shop.costs import Scale
 from loadtest.bench.shop.overload import Pressure
 
@@ -20,9 +21,7 @@ class Plan:
 
     sold_out: AdmissionPlan
     limit_seconds: float = 1.5
-    road_seconds: float = 60.0
-    road_warm_up_seconds: float = 3.0
-    road_connections: int = 256
+    road: LoadWindow
     buyers: int = 20_000
     spike_units: int = 1_000
     spikes: int = 3
@@ -38,14 +37,14 @@ class Plan:
 
 FULL = Plan(
     sold_out=AdmissionPlan(rounds=12, seconds=1.2, warm_up_seconds=0.5, connections=256),
+    road=LoadWindow(seconds=60.0, warm_up_seconds=3.0),
     pressure=Pressure(),
     scale=Scale(),
 )
 QUICK = Plan(
     sold_out=AdmissionPlan(rounds=1, seconds=1.5, warm_up_seconds=0.5, connections=256),
     limit_seconds=0.5,
-    road_seconds=5.0,
-    road_warm_up_seconds=1.0,
+    road=LoadWindow(seconds=5.0, warm_up_seconds=1.0),
     buyers=4_000,
     spike_units=200,
     spikes=1,
@@ -72,10 +71,10 @@ METHOD = (
     "(a page written and fdatasync, one after the other); the rows of a sale copied, 500 to a transaction, into tables "
     "with the same columns, indexes and constraints. ÷ limit is the figure over its limit, whatever else that limit "
     "leaves out.",
-    "Sustained: {road_connections} connections, one request in flight on each, every request by a buyer never seen "
+    "Sustained: {road.connections} connections, one request in flight on each, every request by a buyer never seen "
     "before, from a network of its own; any answer but 202 and 503 fails the run, and more than one 503 in a thousand. "
     "CPU: of each part's processes, over the decisions. Counted are orders decided in PostgreSQL within the "
-    "{road_seconds:g} s; the generator rests while too many are undecided. Its limit: the rows copied.",
+    "{road.seconds:g} s; the generator rests while too many are undecided. Its limit: the rows copied.",
     "Spike: {buyers:,} buyers, each with a connection of its own, opened before; the sale has {spike_units:,} units "
     "and opens at a moment known to all. Every buyer asks at that moment, and every wait counts from it, so it "
     "includes the time the {generators} generators need to send and read. A 503 is sent again after a second by the "

@@ -113,17 +113,8 @@ def _sold_out(run: BenchmarkRun[Plan]) -> list[Turn]:
 
 
 def _sustain(fixture: Fixture, shop: RunningShop, *, plan: Plan) -> Road:
-    say(f"Sustained, {plan.road_seconds:g} s")
-    once = partial(
-        travel,
-        fixture,
-        shop,
-        seconds=plan.road_seconds,
-        warm_up_seconds=plan.road_warm_up_seconds,
-        connections=plan.road_connections,
-        max_per_second=MAX_PER_SECOND,
-    )
-    road = repeat_disturbed(once)
+    say(f"Sustained, {plan.road.seconds:g} s")
+    road = repeat_disturbed(partial(travel, fixture, shop, plan.road, max_per_second=MAX_PER_SECOND))
     say(f"  {road.decided_per_second:,.0f} durable decisions/s; p99 to the 202 {road.wait_p99_ms:.1f} ms")
     return road
 

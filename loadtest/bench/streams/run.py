@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from itertools import repeat
 
 from django.db import connection
 
@@ -19,7 +20,7 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import UNITS, Fixture, make_fixture
 from loadtest.bench.harness.servers import WebServer, running_shop
-from loadtest.bench.load.loader import Load, Loader, Pace
+from loadtest.bench.load.loader import Load, Loader, LoadWindow, ask_evenly, asks_needed
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.load.payloads import BODY, address, fresh_payloads, get
 from loadtest.bench.streams.cleaning import cleaning, write_past_buyers
@@ -37,7 +38,6 @@ ALONE, BESIDE = "alone", "alongside"
 PAGE_READERS = {"kept": "", "rendered": "Cookie: ticket=0-aaaaaaaaaaaaaaaaaaaaaa\r\n"}
 # Those at the front get the units, and their streams end: so many more wait than are followed.
 SPARE_WAITING = 600
-PAGES_PER_SECOND = 40_000  # more than any server here gives: so many requests are made ready
 WARM_UP_SECONDS = 1.0
 # Of the streams; more may not end while they are measured.
 MAX_ENDED = 0.05
@@ -148,10 +148,10 @@ def one_round(side: str, web: WebServer, fixture: Fixture, *, counts: Counts | N
 
 def ask(port: int, slug: str, *, plan: Plan) -> Load:
     """Ask for units at an even pace; any answer but 202 fails the run."""
-    count = int(plan.asks_per_second * (plan.seconds + WARM_UP_SECONDS) * 1.2) + 100
-    loader = Loader(port, connections=plan.connections, may_send=Pace(plan.asks_per_second).may_send)
+    window = LoadWindow(seconds=plan.seconds, warm_up_seconds=WARM_UP_SECONDS, connections=plan.connections)
+    count = asks_needed(per_second=plan.asks_per_second, window=window)
     payloads = fresh_payloads(slug, port=port, count=count)
-    load = loader.run(payloads, seconds=plan.seconds, warm_up_seconds=WARM_UP_SECONDS)
+    load = ask_evenly(port, payloads, per_second=plan.asks_per_second, window=window)
     load.must_be("202", of="purchases: the shop")
     return load
 
@@ -179,9 +179,8 @@ def page_rate(web: WebServer, fixture: Fixture, reader: str, *, seconds: float) 
     """Return how many sale pages a second are answered to a kind of reader."""
     headers = f"Accept-Language: en\r\n{PAGE_READERS[reader]}"
     request = get(f"/sales/{fixture.slug}/", port=web.port, headers=headers)
-    requests = [request] * int(PAGES_PER_SECOND * (seconds + WARM_UP_SECONDS))
-    loader = Loader(web.port, connections=PAGE_CONNECTIONS)
-    load = loader.run(requests, seconds=seconds, warm_up_seconds=WARM_UP_SECONDS)
+    window = LoadWindow(seconds=seconds, warm_up_seconds=WARM_UP_SECONDS, connections=PAGE_CONNECTIONS)
+    load = Loader(web.port, window).run(repeat(request))
     load.must_be("200", of="pages: the shop")
     return load.per_second
 
