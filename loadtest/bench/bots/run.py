@@ -33,6 +33,7 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, 
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.report import markdown_table, quantile
 from loadtest.bench.harness.servers import GATE, WebServer, Workspace, call, serving
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.arrivals import Answers, allow_connections, ask_in_turn
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.subprocesses import Hand, hands_of
@@ -188,11 +189,7 @@ def _held(fixture: Fixture) -> QuerySet[Order]:
 
 def _wait_until_held(fixture: Fixture, *, units: int) -> None:
     """Return once so many units are held. Raises LoadFailed when that does not happen."""
-    ends = time.monotonic() + DECIDED_SECONDS
-    while (count := _held(fixture).count()) != units:
-        if time.monotonic() > ends:
-            raise LoadFailed(f"{count} of {units} units are held")
-        time.sleep(0.1)
+    wait_for(units, _held(fixture).count, seconds=DECIDED_SECONDS, what="units that are held")
 
 
 def _give_back(fixture: Fixture, robbers: dict[str, str], *, web: WebServer, let_in: int, units: int) -> None:

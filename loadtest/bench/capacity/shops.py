@@ -28,6 +28,7 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import BenchmarkRun
 from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.arrivals import FIRST_CALL, ArrivalRun
 from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader, LoadWindow
 from loadtest.bench.load.loop import LoadFailed
@@ -99,11 +100,12 @@ def _joined(servers: Sequence[Server], *, bus_port: int) -> str:
                 ("CLUSTER", "MEET", "127.0.0.1", first.port or 0, bus_port),
             ]
             run_commands(connect(), commands)
-    deadline = time.monotonic() + READY_SECONDS
-    while not all(_knows_all(server, count=len(servers)) for server in servers):
-        if time.monotonic() > deadline:
-            raise LoadFailed(f"the Cluster was not whole after {READY_SECONDS:g} s")
-        time.sleep(0.1)
+    wait_for(
+        True,
+        lambda: all(_knows_all(server, count=len(servers)) for server in servers),
+        seconds=READY_SECONDS,
+        what="the Cluster is whole",
+    )
     return f"redis+cluster://:{first.password}@" + ",".join(f"127.0.0.1:{urlsplit(one.url).port}" for one in servers)
 
 
@@ -202,9 +204,8 @@ def audit_faults(fixtures: Sequence[Fixture]) -> list[str]:
 
 def wait_until_all_decided(fixtures: Sequence[Fixture]) -> None:
     """Return when nobody waits any more in any of these sales. Raises LoadFailed when that takes too long."""
-    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     for fixture in fixtures:
-        wait_until_decided(client, fixture.sku)
+        wait_until_decided(fixture.sku)
 
 
 def asks_of(fixtures: Sequence[Fixture], shop: RunningShop, *, count: int) -> list[bytes]:

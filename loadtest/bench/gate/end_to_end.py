@@ -4,7 +4,6 @@ Never counts a decision that the database does not have.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,8 +16,8 @@ from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.fixtures import Fixture, faults_of
 from loadtest.bench.harness.servers import RunningShop
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader, LoadWindow
-from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 
 # More asks than this ahead of the settlers, and the loader rests: the line neither runs dry nor grows without end.
@@ -111,7 +110,7 @@ def travel(fixture: Fixture, shop: RunningShop, window: LoadWindow, *, max_per_s
     commands, cpu, stolen = commands_of(client), shop.crew.read(), machine.Stolen()
     load = Loader(port, window, may_send=backlog.may_ask).run(payloads)
     load.must_be(ADMITTED, of="the whole road", also=[UNAVAILABLE])
-    wait_until_decided(client, fixture.sku)
+    wait_until_decided(fixture.sku)
     share, cpu_now, commands_now = stolen.share(), shop.crew.read(), commands_of(client)
     memory = machine.memory_mib(shop.web.child), max(map(machine.memory_mib, shop.settlers))
     road = _result(fixture, load, memory=memory, held_before=held_before)
@@ -143,13 +142,15 @@ def _each(
     return dict(sorted(costs.items(), key=lambda each: each[1].us, reverse=True))
 
 
-def wait_until_decided(client: Client, sku: str) -> None:
+def wait_until_decided(sku: str) -> None:
     """Return when nobody waits any more. Raises LoadFailed when that takes too long."""
-    deadline = time.monotonic() + DRAIN_SECONDS
-    while (state := audit_line.look(client, sku)).waiting or state.in_flight:
-        if time.monotonic() > deadline:
-            raise LoadFailed(f"{state.waiting} requests still wait {DRAIN_SECONDS:g} s after the last ask")
-        time.sleep(0.05)
+    client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
+
+    def undecided() -> int:
+        state = audit_line.look(client, sku)
+        return state.waiting + state.in_flight
+
+    wait_for(0, undecided, seconds=DRAIN_SECONDS, what=f"requests for {sku} that wait")
 
 
 def _result(fixture: Fixture, load: Load, *, memory: tuple[float, float], held_before: int) -> Road:

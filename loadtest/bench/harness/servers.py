@@ -122,13 +122,13 @@ def children_of(stores: Servers) -> dict[str, list[ChildProcess]]:
 def _wait_for_admission(child: ChildProcess, *, port: int, slug: str) -> None:
     """Return when a purchase was answered 202. Raises ServerFailed when the child died or took too long."""
     deadline = time.monotonic() + READY_SECONDS
-    while (answer := _probe(port, slug=slug)) != "202":
+    while (answer := probe(port, slug=slug)) != "202":
         if not child.running or time.monotonic() >= deadline:
             raise ServerFailed(f"{child.name} answers {answer}; its log ends with:\n{child.log_end()}")
         time.sleep(0.1)
 
 
-def _probe(port: int, *, slug: str) -> str:
+def probe(port: int, *, slug: str) -> str:
     """Ask for one unit with a new buyer; return the status, or what went wrong."""
     try:
         return str(call(port, f"/api/v1/sales/{slug}/requests", token=issue_buyer()[1])[0])

@@ -5,22 +5,20 @@ Never counts as published what another connection to the database cannot see.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from django.db import connection, transaction
 
-from inventory.redis import connect
 from loadtest.bench.gate.admission import ADMITTED
-from loadtest.bench.gate.end_to_end import CLIENT_TIMEOUT_SECONDS, travel, wait_until_decided
+from loadtest.bench.gate.end_to_end import travel, wait_until_decided
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import BenchmarkRun, in_turns, say
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loader import UNAVAILABLE, ask_evenly, asks_needed
-from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 from loadtest.bench.log.plan import Plan
 from shop.models import Sale
@@ -111,7 +109,8 @@ def _turn(run: BenchmarkRun[Plan], *, name: str, kept: bool, per_second: int = 0
     with _shop(run, fixture, kept=kept) as (shop, notary):
         if notary is None:
             return _said(RoadTurn(kept=False, decided_per_second=_travel(run.plan, fixture, shop)[0]))
-        _wait_for_log(fixture)
+        begun = SaleLog.objects.filter(sale_id=fixture.sale_id, size__gt=0)
+        wait_for(True, begun.exists, seconds=MAX_DRAIN_SECONDS, what="the notary has published something")
         with LagWatch(fixture.sale_id) as watch:
             used = machine.cpu_seconds(notary)
             rate, faults = (
@@ -120,7 +119,7 @@ def _turn(run: BenchmarkRun[Plan], *, name: str, kept: bool, per_second: int = 0
                 else _travel(run.plan, fixture, shop)
             )
             last_at, decided = machine.one_row(DECIDED, fixture.sale_id)
-            _wait_until_drained(watch)
+            wait_for(False, lambda: watch.is_behind, seconds=MAX_DRAIN_SECONDS, what="the log lacks decisions")
             used = machine.cpu_seconds(notary) - used
     published = SaleLog.objects.get(sale_id=fixture.sale_id).ordinal
     if published != decided:
@@ -167,26 +166,8 @@ def _walk(plan: Plan, fixture: Fixture, shop: RunningShop, *, per_second: int) -
     payloads = fresh_payloads(fixture.slug, port=shop.web.port, count=count)
     load = ask_evenly(shop.web.port, payloads, per_second=per_second, window=plan.road)
     load.must_be(ADMITTED, of="the shop at an even pace", also=[UNAVAILABLE])
-    wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), fixture.sku)
+    wait_until_decided(fixture.sku)
     return load.per_second, []
-
-
-def _wait_for_log(fixture: Fixture) -> None:
-    """Return when the notary works: the log has begun. Raises LoadFailed."""
-    deadline = time.monotonic() + MAX_DRAIN_SECONDS
-    while not SaleLog.objects.filter(sale_id=fixture.sale_id, size__gt=0).exists():
-        if time.monotonic() > deadline:
-            raise LoadFailed("the notary published nothing")
-        time.sleep(LOOK_SECONDS)
-
-
-def _wait_until_drained(watch: LagWatch) -> None:
-    """Return when the log has every event. Raises LoadFailed."""
-    deadline = time.monotonic() + MAX_DRAIN_SECONDS
-    while watch.is_behind:
-        if time.monotonic() > deadline:
-            raise LoadFailed(f"the log still lacks decisions {MAX_DRAIN_SECONDS:g} s after the last one")
-        time.sleep(LOOK_SECONDS)
 
 
 def _said(turn: RoadTurn) -> RoadTurn:

@@ -5,11 +5,13 @@ Never moves a hold's end by hand: it waits until it is over.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from inventory.redis import connect
 from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, empty_line, fill_line, warm_settler
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.machine import one_row
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loop import LoadFailed
 from workers.expirer import Expirer
 
@@ -27,11 +29,8 @@ def make_due(fixture: Fixture, *, holds: int) -> None:
     with warm_settler(client, fixture, batch=BATCH, warm_up=0) as settler:
         fill_line(client, fixture, count=holds)
         empty_line(settler, count=holds)
-    deadline = time.monotonic() + HOLD_SECONDS + MAX_SECONDS
-    while (left := holds_left(fixture)) != (holds, True):
-        if time.monotonic() > deadline:
-            raise LoadFailed(f"{left[0]} of {holds} holds, over: {left[1]}")
-        time.sleep(0.05)
+    every = (holds, True)
+    wait_for(every, partial(holds_left, fixture), seconds=HOLD_SECONDS + MAX_SECONDS, what="holds, and whether over")
 
 
 def holds_left(fixture: Fixture) -> tuple[int, bool]:

@@ -66,7 +66,7 @@ def measure_payments(fixture: Fixture, run: BenchmarkRun[Plan]) -> PaymentWaits:
         call = send([get("/healthz", port=web.port)] * _calls(plan))
         asked = crowd.result()
         asked.must_be("202", of="to the flood, the shop")
-        wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), fixture.sku)
+        wait_until_decided(fixture.sku)
     return PaymentWaits(
         confirm_ms=confirm.waits_ms,
         commit_ms=commit_ms,

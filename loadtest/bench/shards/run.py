@@ -8,10 +8,10 @@ import itertools
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlsplit
 
 from inventory.redis import connect, keys, node_of
@@ -32,12 +32,12 @@ from loadtest.bench.gate.end_to_end import MAX_PER_SECOND
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.machine import Stolen
-from loadtest.bench.harness.servers import call
+from loadtest.bench.harness.servers import probe
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loader import UNAVAILABLE
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.shards.plan import FULL, KNOCKS_PER_SECOND, METHOD, QUICK, SHOP
 from loadtest.bench.shards.report import AWAY, WHOLE, Window, figures_of, samples_of
-from shop.buyers import issue_buyer
 from workers.embedded.child_process import ChildProcess
 
 
@@ -116,7 +116,7 @@ def knocking(shards: Shards) -> Iterator[list[str]]:
 
     def knock() -> None:
         for fixture in itertools.cycle(shards.out_of_reach):
-            answers.append(ask(shards, fixture))
+            answers.append(probe(shards.running.shop.web.port, slug=fixture.slug))
             if over.wait(1 / KNOCKS_PER_SECOND):
                 return
 
@@ -129,23 +129,12 @@ def knocking(shards: Shards) -> Iterator[list[str]]:
         thread.join()
 
 
-def ask(shards: Shards, fixture: Fixture) -> str:
-    """Ask for one unit with a new buyer; return the status, or what went wrong."""
-    try:
-        path = f"/api/v1/sales/{fixture.slug}/requests"
-        return str(call(shards.running.shop.web.port, path, token=issue_buyer()[1])[0])
-    except OSError as error:
-        return repr(error)
-
-
 def wait_until_entered(shards: Shards) -> None:
     """Return when somebody was let in to each sale of the other shard. Raises LoadFailed when that takes too long."""
-    deadline = time.monotonic() + READY_SECONDS
+    port = shards.running.shop.web.port
     for fixture in shards.out_of_reach:
-        while (status := ask(shards, fixture)) != ADMITTED:
-            if time.monotonic() > deadline:
-                raise LoadFailed(f"{fixture.sku} answers {status} {READY_SECONDS:g} s after its shard is back")
-            time.sleep(1 / KNOCKS_PER_SECOND)
+        let_in = partial(probe, port, slug=fixture.slug)
+        wait_for(ADMITTED, let_in, seconds=READY_SECONDS, what=fixture.sku, every_seconds=1 / KNOCKS_PER_SECOND)
 
 
 def _line(window: Window) -> str:

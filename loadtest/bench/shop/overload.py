@@ -13,8 +13,7 @@ from functools import partial
 
 from django.db import connection
 
-from inventory.redis import connect
-from loadtest.bench.gate.end_to_end import CLIENT_TIMEOUT_SECONDS, wait_until_decided
+from loadtest.bench.gate.end_to_end import wait_until_decided
 from loadtest.bench.harness.benchmark import repeat_disturbed, say
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.machine import GENERATOR, Stolen, microseconds_each, one_row, used
@@ -205,7 +204,7 @@ def _drive(
     before, own, stolen = shop.crew.read(), time.process_time(), Stolen()
     answers = crowd.run(payloads, moments, begins_at=begins_at)
     own = time.process_time() - own
-    wait_until_decided(connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS), fixture.sku)
+    wait_until_decided(fixture.sku)
     cpu_us = microseconds_each(used(before, shop.crew.read(), generator=own), answers=len(answers.status))
     return Drive(answers=answers, begins_at=begins_at, cpu_us=cpu_us, stolen=stolen.share())
 

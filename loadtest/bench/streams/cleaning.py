@@ -4,7 +4,6 @@ the buyers of past sales. Never deletes by itself: the process that does it in a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,6 +13,7 @@ from post_office.models import Email
 
 from loadtest.bench.age.past import write_past
 from loadtest.bench.harness.servers import Workspace
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.streams.mails import START_SECONDS, fill_queue
 from shop.models import Order, Sale, StaffAct
@@ -43,11 +43,7 @@ def cleaning(place: Workspace, *, rows: int) -> Iterator[None]:
     acts = (StaffAct(act="login", actor="benchmark", at=timezone.now() - AGE) for _ in range(missing))
     StaffAct.objects.bulk_create(acts, batch_size=1_000)
     with place.worker("reconciler"):
-        deadline = time.monotonic() + START_SECONDS
-        while Email.objects.count() == rows:
-            if time.monotonic() > deadline:
-                raise LoadFailed("the reconciler deleted nothing")
-            time.sleep(0.1)
+        wait_for(True, lambda: Email.objects.count() < rows, seconds=START_SECONDS, what="the reconciler has begun")
         yield
         if not Email.objects.exists():
             raise LoadFailed(f"{rows} mails were deleted before the round ended: keep more")

@@ -5,7 +5,6 @@ In a shop without a mail server a mail ends in the mailbox page, so that nothing
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +12,7 @@ from django.db import connection
 from post_office.models import PRIORITY, STATUS, Email
 
 from loadtest.bench.harness.servers import Workspace
+from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loop import LoadFailed
 
 START_SECONDS = 40.0
@@ -27,11 +27,7 @@ def mailing(place: Workspace, *, queued: int) -> Iterator[None]:
     """
     fill_queue(queued)
     with place.worker("mailer"):
-        deadline = time.monotonic() + START_SECONDS
-        while _waiting() == queued:
-            if time.monotonic() > deadline:
-                raise LoadFailed("the mailer sent nothing")
-            time.sleep(0.1)
+        wait_for(True, lambda: _waiting() < queued, seconds=START_SECONDS, what="the mailer has begun")
         yield
         if not _waiting():
             raise LoadFailed(f"{queued} mails were sent before the round ended: queue more")
