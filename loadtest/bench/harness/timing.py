@@ -1,10 +1,14 @@
-"""Waits until something is so. Never waits for ever."""
+"""Waits until something is so, and does something again and again meanwhile. Never waits for ever."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
+
+from django.db import connection
 
 from loadtest.bench.load.loop import LoadFailed
 
@@ -21,3 +25,24 @@ def wait_for(
         if time.monotonic() > deadline:
             raise LoadFailed(f"{what}: {found} instead of {wanted} after {seconds:g} s")
         time.sleep(every_seconds)
+
+
+@contextmanager
+def again_and_again(act: Callable[[], object], *, every_seconds: float) -> Iterator[None]:
+    """Do something for the length of a `with` block, in a thread with its own connection to the database."""
+    over = threading.Event()
+
+    def work() -> None:
+        try:
+            while not over.wait(every_seconds):
+                act()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

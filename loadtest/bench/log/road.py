@@ -4,7 +4,6 @@ Never counts as published what another connection to the database cannot see.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import BenchmarkRun, in_turns, say
 from loadtest.bench.harness.fixtures import Fixture, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
-from loadtest.bench.harness.timing import wait_for
+from loadtest.bench.harness.timing import again_and_again, wait_for
 from loadtest.bench.load.loader import UNAVAILABLE, ask_evenly, asks_needed
 from loadtest.bench.load.payloads import fresh_payloads
 from loadtest.bench.log.plan import Plan
@@ -57,32 +56,16 @@ class RoadTurn:
 
 
 class LagWatch:
-    """Looks all the time, over a connection of its own, how old the first event is that a log lacks."""
+    """Looks how old the first event is that a log lacks."""
 
     def __init__(self, sale_id: int) -> None:
         self._sale_id = sale_id
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self.longest_seconds = 0.0
         self.behind_at = 0.0  # when something was missing last, in s since 1970
         self.is_behind = True
 
-    def __enter__(self) -> LagWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        try:
-            while not self._stopping.wait(LOOK_SECONDS):
-                self._look()
-        finally:
-            connection.close()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Look once."""
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(IN_ORDER)  # a look must not be what slows the shop
             cursor.execute(UNPUBLISHED, {"sale_id": self._sale_id})
@@ -111,7 +94,8 @@ def _turn(run: BenchmarkRun[Plan], *, name: str, kept: bool, per_second: int = 0
             return _said(RoadTurn(kept=False, decided_per_second=_travel(run.plan, fixture, shop)[0]))
         begun = SaleLog.objects.filter(sale_id=fixture.sale_id, size__gt=0)
         wait_for(True, begun.exists, seconds=MAX_DRAIN_SECONDS, what="the notary has published something")
-        with LagWatch(fixture.sale_id) as watch:
+        watch = LagWatch(fixture.sale_id)
+        with again_and_again(watch.look, every_seconds=LOOK_SECONDS):
             used = machine.cpu_seconds(notary)
             rate, faults = (
                 _walk(run.plan, fixture, shop, per_second=per_second)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, 
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.machine import Stolen
 from loadtest.bench.harness.servers import probe
-from loadtest.bench.harness.timing import wait_for
+from loadtest.bench.harness.timing import again_and_again, wait_for
 from loadtest.bench.load.loader import UNAVAILABLE
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.shards.plan import FULL, KNOCKS_PER_SECOND, METHOD, QUICK, SHOP
@@ -111,22 +110,13 @@ def frozen(server: ChildProcess) -> Iterator[None]:
 @contextmanager
 def knocking(shards: Shards) -> Iterator[list[str]]:
     """Ask for the SKUs of the other shard for the length of a `with` block; give the statuses, complete at its end."""
-    answers: list[str] = []
-    over = threading.Event()
+    port, asked, answers = shards.running.shop.web.port, itertools.cycle(shards.out_of_reach), list[str]()
 
     def knock() -> None:
-        for fixture in itertools.cycle(shards.out_of_reach):
-            answers.append(probe(shards.running.shop.web.port, slug=fixture.slug))
-            if over.wait(1 / KNOCKS_PER_SECOND):
-                return
+        answers.append(probe(port, slug=next(asked).slug))
 
-    thread = threading.Thread(target=knock)
-    thread.start()
-    try:
+    with again_and_again(knock, every_seconds=1 / KNOCKS_PER_SECOND):
         yield answers
-    finally:
-        over.set()
-        thread.join()
 
 
 def wait_until_entered(shards: Shards) -> None:

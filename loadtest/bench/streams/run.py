@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import repeat
-
-from django.db import connection
 
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import UNITS, Fixture, make_fixture
 from loadtest.bench.harness.servers import WebServer, running_shop
+from loadtest.bench.harness.timing import again_and_again
 from loadtest.bench.load.loader import Load, Loader, LoadWindow, ask_evenly, asks_needed
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.load.payloads import BODY, address, fresh_payloads, get
@@ -156,23 +154,10 @@ def ask(port: int, slug: str, *, plan: Plan) -> Load:
     return load
 
 
-@contextmanager
-def moving(fixture: Fixture) -> Iterator[None]:
+def moving(fixture: Fixture) -> AbstractContextManager[None]:
     """Let a unit come in again and again for the length of a `with` block."""
-    ends = threading.Event()
-
-    def restock() -> None:
-        while not ends.wait(RESTOCK_SECONDS):
-            sale_control.restock(fixture.slug, units=1, actor="benchmark", reason="the line moves")
-        connection.close()
-
-    thread = threading.Thread(target=restock, name="restock")
-    thread.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()
+    restock = partial(sale_control.restock, fixture.slug, units=1, actor="benchmark", reason="the line moves")
+    return again_and_again(restock, every_seconds=RESTOCK_SECONDS)
 
 
 def page_rate(web: WebServer, fixture: Fixture, reader: str, *, seconds: float) -> float:
