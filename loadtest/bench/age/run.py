@@ -4,7 +4,6 @@ Never leaves a slow round out. Never leaves a process behind.
 
 from __future__ import annotations
 
-import http.client
 import statistics
 import time
 from collections.abc import Callable
@@ -19,9 +18,9 @@ from loadtest.bench.gate.admission import ADMITTED, REFUSED
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, in_turns, say
 from loadtest.bench.harness.report import quantile
-from loadtest.bench.harness.servers import call
+from loadtest.bench.harness.servers import call, kept_connection, read_page
 from loadtest.bench.load.loader import Load, ask_evenly
-from loadtest.bench.load.loop import HOST, LoadFailed
+from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
 from shop.web.my_tickets import ORDERS_PER_PAGE
 
@@ -107,7 +106,7 @@ def one_round(shop: AgeShop, *, plan: Plan) -> AgeRound:
         decisions = watching.result()
     after = shop.cpu_seconds()
     waits = [wait for at, wait in decisions if load.began_at <= at < load.began_at + load.seconds]
-    listed, list_ms = read_page(shop, "/api/v1/sales")
+    listed, list_ms = read_often(shop, "/api/v1/sales")
     return AgeRound(
         side=shop.name,
         decided=len(waits),
@@ -131,7 +130,8 @@ def ask(shop: AgeShop, payloads: list[bytes], *, status: str, also: str = "", pl
 
 def my_tickets_ms(shop: AgeShop) -> float:
     """Return the middle of the ms that My tickets took a buyer of the past. Raises LoadFailed without a full page."""
-    body, took_ms = read_page(shop, "/tickets/", cookie=f"buyer={shop.hand.ask(shops.token_of_old_buyer)}")
+    token = shop.hand.ask(shops.token_of_old_buyer)
+    body, took_ms = read_often(shop, "/tickets/", cookie=f"buyer={token}")
     listed = body.count(b'href="/requests/')
     if listed < ORDERS_PER_PAGE:
         raise LoadFailed(f"{shop.name}: My tickets lists {listed} orders")
@@ -139,17 +139,12 @@ def my_tickets_ms(shop: AgeShop) -> float:
     return took_ms
 
 
-def read_page(shop: AgeShop, path: str, *, cookie: str = "") -> tuple[bytes, float]:
+def read_often(shop: AgeShop, path: str, *, cookie: str = "") -> tuple[bytes, float]:
     """Return the body of a page that is read again and again, and the middle of the ms it took."""
-    connection = http.client.HTTPConnection(HOST, shop.port, timeout=10)
-    took = []
-    for _ in range(PAGE_READS):
-        began = time.perf_counter()
-        connection.request("GET", path, headers={"Cookie": cookie} if cookie else {})
-        body = connection.getresponse().read()
-        took.append((time.perf_counter() - began) * 1000)
-    connection.close()
-    return body, statistics.median(took)
+    headers = {"Cookie": cookie} if cookie else {}
+    with kept_connection(shop.port) as connection:
+        read = [read_page(connection, path, headers=headers) for _ in range(PAGE_READS)]
+    return read[-1][0], statistics.median(took_ms for _, took_ms in read)
 
 
 def metrics_bytes(shop: AgeShop) -> int:

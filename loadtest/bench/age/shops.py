@@ -23,6 +23,7 @@ from loadtest.bench.gate.settlement import BATCH, CLIENT_TIMEOUT_SECONDS, admit,
 from loadtest.bench.harness.benchmark import in_turns
 from loadtest.bench.harness.fixtures import make_fixture
 from loadtest.bench.harness.machine import one_row
+from loadtest.bench.harness.timing import took_ms
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.settle import expiry
 from loadtest.bench.shop.costs import bytes_of, settle_down
@@ -124,17 +125,17 @@ def looks_ms() -> dict[str, list[float]]:
                 cursor.execute(statement, values)
                 cursor.fetchall()
 
-    looks: dict[str, Callable[[], None]] = {
+    looks: dict[str, Callable[[], object]] = {
         "expirer": find_due,
-        "settler": lambda: void(reading.look_for_work(client)),
-        "reconciler": lambda: void(skus_on_sale()),
+        "settler": lambda: reading.look_for_work(client),
+        "reconciler": skus_on_sale,
         # New ones each time: the worker's own look again only after a while.
-        "retirement": lambda: void(Retirement(client, throttle=lambda: None).work_once()),
-        "retention": lambda: void(Retention().work_once()),
+        "retirement": lambda: Retirement(client, throttle=lambda: None).work_once(),
+        "retention": lambda: Retention().work_once(),
         "payments worker": find_open,
     }
     try:
-        return {name: [_milliseconds(look) for _ in range(LOOKS)] for name, look in looks.items()}
+        return {name: [took_ms(look) for _ in range(LOOKS)] for name, look in looks.items()}
     finally:
         database.drop()
 
@@ -145,16 +146,6 @@ def token_of_old_buyer() -> str:
     if orders < ORDERS_PER_PAGE:
         raise LoadFailed(f"nobody has more than {orders} orders with units")
     return buyers.token_of(buyer)
-
-
-def void(_value: object) -> None:
-    """Take a value and do nothing with it."""
-
-
-def _milliseconds(look: Callable[[], None]) -> float:
-    began = time.perf_counter()
-    look()
-    return (time.perf_counter() - began) * 1000
 
 
 def script_calls() -> int:

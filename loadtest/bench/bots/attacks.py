@@ -5,7 +5,6 @@ With the defence few are; without it, as its mutant, all. Never lets anybody pay
 from __future__ import annotations
 
 import http.client
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,8 @@ from django.conf import settings
 
 from loadtest.bench.bots.crowd import ROBBER_ADDRESS
 from loadtest.bench.bots.openings import CODE, EMAIL, PASS
-from loadtest.bench.load.loop import HOST, LoadFailed
+from loadtest.bench.harness.servers import kept_connection, post_json
+from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address
 from shop.access.codes import MAX_GUESSES
 from shop.access.emails import make_proof
@@ -32,7 +32,6 @@ ADMITTED, NOT_SHOWN, OK = 202, 403, 200
 # Of the right form, and of no sale.
 MADE_UP_CODE = "0000-0000-0000"
 MAILBOX = "robber@example.com"
-CALL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,33 +85,22 @@ def mutant_of(name: str) -> dict[str, str]:
 
 def play(attack: Attack, *, port: int, slug: str) -> int:
     """Press as the attack does, one press after the other; return how many were let in."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=CALL_SECONDS)
     let_in, card = 0, find_sale(slug)
-    try:
+    with kept_connection(port) as connection:
         for number, (token, origin) in enumerate(attack.presses()):
             headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": origin, "Idempotency-Key": str(number)}
             if attack.mailbox:
                 headers["Fairdrop-Email"] = make_proof(attack.mailbox, card, buyer=verify_token(token)).text
             body = {"quantity": 1} | ({"code": attack.code} if attack.code else {})
-            status, told = _post(connection, f"/api/v1/sales/{slug}/requests", headers=headers, body=body)
+            status, told = post_json(connection, f"/api/v1/sales/{slug}/requests", headers=headers, body=body)
             let_in += status == attack.counted
             if attack.releases and status == ADMITTED:
                 _give_back(connection, told["request_id"], headers=headers)
-    finally:
-        connection.close()
     return let_in
 
 
-def _post(
-    connection: http.client.HTTPConnection, path: str, *, headers: Mapping[str, str], body: Mapping[str, Any]
-) -> tuple[int, Any]:
-    connection.request("POST", path, body=json.dumps(body), headers={"Content-Type": "application/json", **headers})
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())
-
-
 def _give_back(connection: http.client.HTTPConnection, name: str, *, headers: Mapping[str, str]) -> None:
-    status, told = _post(connection, f"/api/v1/requests/{name}/cancel", headers=headers, body={})
+    status, told = post_json(connection, f"/api/v1/requests/{name}/cancel", headers=headers, body={})
     if status != OK:
         raise LoadFailed(f"a place was not given back: {status} {told}")
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -23,34 +22,18 @@ from loadtest.bench.desk.report import Results, figures_of
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import make_fixture
-from loadtest.bench.harness.servers import GATE, WebServer, serving
-from loadtest.bench.load.loop import HOST, LoadFailed
+from loadtest.bench.harness.servers import GATE, WebServer, kept_connection, open_page, read_page, serving
+from loadtest.bench.harness.timing import took_ms
+from loadtest.bench.load.loop import LoadFailed
 from shop.models import Order, Sale
 from shop.orders.numbers import order_number
 from shop.orders.personal_data import FORGOTTEN, forget_buyer
 from workers.reconciler.retention import PastBuyers
 
 SLUG = "desk"
-CALL_SECONDS = 120
 PART_BYTES = 64 * 1024
 ORDERS, EXPORT = "/admin/shop/order/", "/admin/shop/order/export/"
 ROWS_A_PAGE = 50
-
-
-@dataclass(frozen=True)
-class StaffBrowser:
-    """One connection of somebody of the staff who is logged in."""
-
-    connection: http.client.HTTPConnection
-    cookie: str
-
-    def get(self, path: str) -> http.client.HTTPResponse:
-        """Ask for a page; its body is still to read. Raises LoadFailed unless it is answered 200."""
-        self.connection.request("GET", path, headers={"Cookie": f"{settings.SESSION_COOKIE_NAME}={self.cookie}"})
-        answer = self.connection.getresponse()
-        if answer.status != 200:
-            raise LoadFailed(f"{path} was answered {answer.status}: {answer.read()[:200]!r}")
-        return answer
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -59,9 +42,13 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     make_fixture(SLUG)
     say(f"{plan.orders:,} orders of {plan.sales} past sales")
     write_past(sales=plan.sales, orders=plan.orders, payments=plan.payments)
-    with serving("web", GATE, place=run.place, slug=SLUG) as web, logged_in(web) as browser:
-        pages = {name: waits_ms(browser, path, calls=plan.calls) for name, path in pages_of(plan).items()}
-        seconds, mib = read_csv(browser, web, orders=plan.orders)
+    with serving("web", GATE, place=run.place, slug=SLUG) as web, kept_connection(web.port) as connection:
+        headers = logged_in()
+        pages = {
+            name: [read_page(connection, path, headers=headers)[1] for _ in range(plan.calls)]
+            for name, path in pages_of(plan).items()
+        }
+        seconds, mib = read_csv(partial(open_page, connection, EXPORT, headers=headers), web, orders=plan.orders)
     forgets, steps = forget_ms(plan.forgotten), retention_ms()
     samples = [{"page": name, "ms": round(wait)} for name, waits in pages.items() for wait in waits]
     samples += [{"page": "one buyer forgotten", "ms": round(wait)} for wait in forgets]
@@ -93,31 +80,18 @@ def pages_of(plan: Plan) -> dict[str, str]:
     }
 
 
-@contextmanager
-def logged_in(web: WebServer) -> Iterator[StaffBrowser]:
-    """Log somebody with all rights in, for the length of a `with` block."""
+def logged_in() -> dict[str, str]:
+    """Log somebody with all rights in; return what their calls show."""
     client = Client()
     client.force_login(User.objects.create_superuser("desk"))
-    connection = http.client.HTTPConnection(HOST, web.port, timeout=CALL_SECONDS)
-    yield StaffBrowser(connection, client.cookies[settings.SESSION_COOKIE_NAME].value)
-    connection.close()
+    return {"Cookie": f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"}
 
 
-def waits_ms(browser: StaffBrowser, path: str, *, calls: int) -> list[float]:
-    """Ask for a page so many times, and read it each time; return how long each call took."""
-    waits = []
-    for _ in range(calls):
-        began = time.perf_counter()
-        browser.get(path).read()
-        waits.append((time.perf_counter() - began) * 1000)
-    return waits
-
-
-def read_csv(browser: StaffBrowser, web: WebServer, *, orders: int) -> tuple[float, float]:
+def read_csv(ask: Callable[[], http.client.HTTPResponse], web: WebServer, *, orders: int) -> tuple[float, float]:
     """Read all orders as CSV; return how many seconds it took, and MiB. Raises LoadFailed when one is missing."""
     before = most = machine.memory_mib(web.child)
     began, lines = time.perf_counter(), 0
-    answer = browser.get(EXPORT)
+    answer = ask()
     while part := answer.read(PART_BYTES):
         lines += part.count(b"\n")
         most = max(most, machine.memory_mib(web.child))
@@ -130,12 +104,7 @@ def read_csv(browser: StaffBrowser, web: WebServer, *, orders: int) -> tuple[flo
 def forget_ms(count: int) -> list[float]:
     """Forget so many buyers one by one; return how long each took."""
     buyers = Order.objects.filter(state="paid").order_by("pk").values_list("buyer", flat=True)[:count]
-    waits = []
-    for buyer in list(buyers):
-        began = time.perf_counter()
-        forget_buyer(buyer, actor=SLUG, reason="asked for")
-        waits.append((time.perf_counter() - began) * 1000)
-    return waits
+    return [took_ms(forget_buyer, buyer, actor=SLUG, reason="asked for") for buyer in list(buyers)]
 
 
 def retention_ms() -> list[float]:

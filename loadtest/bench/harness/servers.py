@@ -5,17 +5,19 @@ Never leaves one behind: each is stopped with its `with` block.
 from __future__ import annotations
 
 import http.client
+import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
 from loadtest.bench.harness.machine import POSTGRES, REDIS, SETTLER, WEB, Crew
-from loadtest.bench.load.loop import HOST
+from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.load.payloads import BODY
 from shop.buyers import issue_buyer
 from workers.embedded.child_process import ChildProcess
@@ -24,6 +26,8 @@ from workers.embedded.stores import Servers
 
 READY_SECONDS = 40.0
 PROBE_SECONDS = 5.0
+# A page may take so long: some list or count very much.
+READ_SECONDS = 120.0
 # Backpressure: open connections of a worker; those beyond it would wait without an answer.
 GRANIAN = ["-m", "granian", "--host", HOST, "--backlog", "8192", "--backpressure", "20000", "--no-ws"]
 # The fastest of 1, 2, 4, 8 and 32 threads: while one waits for Redis to reach the disk, another one works.
@@ -148,3 +152,35 @@ def call(port: int, path: str, *, method: str = "POST", token: str = "", body: b
         return answer.status, answer.read()
     finally:
         connection.close()
+
+
+def kept_connection(port: int) -> closing[http.client.HTTPConnection]:
+    """Give a connection for the length of a `with` block: all calls go over it, one after the other."""
+    return closing(http.client.HTTPConnection(HOST, port, timeout=READ_SECONDS))
+
+
+def open_page(
+    connection: http.client.HTTPConnection, path: str, *, headers: Mapping[str, str]
+) -> http.client.HTTPResponse:
+    """Ask for a page; its body is still to read. Raises LoadFailed unless it is answered 200."""
+    connection.request("GET", path, headers=dict(headers))
+    answer = connection.getresponse()
+    if answer.status != 200:
+        raise LoadFailed(f"{path} was answered {answer.status}: {answer.read()[:200]!r}")
+    return answer
+
+
+def read_page(connection: http.client.HTTPConnection, path: str, *, headers: Mapping[str, str]) -> tuple[bytes, float]:
+    """Return the body of a page, and how many ms it took to its end. Raises LoadFailed unless it is answered 200."""
+    began = time.perf_counter()
+    body = open_page(connection, path, headers=headers).read()
+    return body, (time.perf_counter() - began) * 1000
+
+
+def post_json(
+    connection: http.client.HTTPConnection, path: str, *, headers: Mapping[str, str], body: Mapping[str, Any]
+) -> tuple[int, Any]:
+    """Send `body`; return the status and what was told."""
+    connection.request("POST", path, body=json.dumps(body), headers={"Content-Type": "application/json", **headers})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())

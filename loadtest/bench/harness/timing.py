@@ -1,4 +1,4 @@
-"""Waits until something is so, and does something again and again meanwhile. Never waits for ever."""
+"""Takes the time of a call, waits until something is so, and does something meanwhile. Never waits for ever."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import connection
 
@@ -14,6 +14,13 @@ from loadtest.bench.load.loop import LoadFailed
 
 Value = TypeVar("Value")
 LOOK_SECONDS = 0.05
+
+
+def took_ms(act: Callable[..., object], *arguments: Any, **named: Any) -> float:
+    """Do something; return how many ms it took."""
+    began = time.perf_counter()
+    act(*arguments, **named)
+    return (time.perf_counter() - began) * 1000
 
 
 def wait_for(

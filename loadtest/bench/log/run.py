@@ -4,7 +4,6 @@ and what logs cost the whole road. Never leaves a slow call out, and fails when 
 
 from __future__ import annotations
 
-import http.client
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import make_fixture
-from loadtest.bench.harness.servers import GATE, serving
+from loadtest.bench.harness.servers import GATE, kept_connection, read_page, serving
 from loadtest.bench.load.loop import HOST, LoadFailed
 from loadtest.bench.log.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.log.report import Results, figures_of, road_figures
@@ -25,7 +24,6 @@ from loadtest.verify import verify_sale
 SLUG = "log"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_SECONDS = 900
-CALL_SECONDS = 20
 
 
 def measure(run: BenchmarkRun[Plan]) -> Findings:
@@ -58,18 +56,11 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
 
 def waits_ms(port: int, calls: list[tuple[str, str]]) -> list[float]:
     """Make calls, a path and a token each, one after the other; return how long each took. Raises LoadFailed."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=CALL_SECONDS)
-    waits = []
-    for path, token in calls:
-        began = time.perf_counter()
-        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
-        answer = connection.getresponse()
-        body = answer.read()
-        waits.append((time.perf_counter() - began) * 1000)
-        if answer.status != 200:
-            raise LoadFailed(f"{path} was answered {answer.status}: {body[:200]!r}")
-    connection.close()
-    return waits
+    with kept_connection(port) as connection:
+        return [
+            read_page(connection, path, headers={"Authorization": f"Bearer {token}"} if token else {})[1]
+            for path, token in calls
+        ]
 
 
 def seconds_to_verify(address: str) -> float:

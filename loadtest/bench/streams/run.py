@@ -5,8 +5,6 @@ Never leaves a slow round out: that would flatter. Streams that break or purchas
 
 from __future__ import annotations
 
-import http.client
-import json
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -16,11 +14,11 @@ from itertools import repeat
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.fixtures import UNITS, Fixture, make_fixture
-from loadtest.bench.harness.servers import WebServer, running_shop
+from loadtest.bench.harness.servers import WebServer, kept_connection, post_json, running_shop
 from loadtest.bench.harness.timing import again_and_again
 from loadtest.bench.load.loader import Load, Loader, LoadWindow, ask_evenly, asks_needed
-from loadtest.bench.load.loop import HOST, LoadFailed
-from loadtest.bench.load.payloads import BODY, address, fresh_payloads, get
+from loadtest.bench.load.loop import LoadFailed
+from loadtest.bench.load.payloads import address, fresh_payloads, get
 from loadtest.bench.streams.cleaning import cleaning, write_past_buyers
 from loadtest.bench.streams.mails import mailing
 from loadtest.bench.streams.plan import FULL, METHOD, PAGE_CONNECTIONS, QUICK, RESTOCK_SECONDS, Plan
@@ -87,21 +85,15 @@ def bind_alone(web: WebServer) -> set[int]:
 
 def waiting_streams(port: int, slug: str, *, count: int) -> list[tuple[str, str]]:
     """Let `count` buyers ask; return the path of each one's stream, and the token that may read it, by their place."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=10)
-    found = []
-    for number in range(count):
-        _, token = issue_buyer()
-        headers = {
-            "Authorization": f"Bearer {token}",
-            "Content-Type": "application/json",
-            "X-Forwarded-For": address(number),
-        }
-        connection.request("POST", f"/api/v1/sales/{slug}/requests", body=BODY, headers=headers)
-        answer = json.loads(connection.getresponse().read())
-        if "events_url" not in answer:
-            raise LoadFailed(f"a buyer was not let into the line: {answer}")
-        found.append((answer["events_url"], token))
-    connection.close()
+    path, found = f"/api/v1/sales/{slug}/requests", []
+    with kept_connection(port) as connection:
+        for number in range(count):
+            _, token = issue_buyer()
+            headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": address(number)}
+            _, told = post_json(connection, path, headers=headers, body={"quantity": 1})
+            if "events_url" not in told:
+                raise LoadFailed(f"a buyer was not let into the line: {told}")
+            found.append((told["events_url"], token))
     return found
 
 
