@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,7 +25,7 @@ from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.gate.end_to_end import MAX_PER_SECOND, Backlog, wait_until_decided
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import BenchmarkRun
-from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
+from loadtest.bench.harness.fixtures import Fixture, decided_between, faults_of, make_fixture
 from loadtest.bench.harness.servers import RunningShop, running_shop
 from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.arrivals import FIRST_CALL, ArrivalRun
@@ -48,11 +47,10 @@ SLOTS, READY_SECONDS, CLIENT_TIMEOUT_SECONDS = 16_384, 30.0, 5.0
 RESTING_SECONDS, LOOK_SECONDS = 0.1, 1.0
 # PostgreSQL vacuums what the rounds before wrote, and may still be at it.
 REST_WITHIN_SECONDS = 180.0
-IN_WINDOW = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s::bigint[]) AND decided_at >= %s AND decided_at < %s"
-DECIDED = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s::bigint[])"
+DECIDED = "SELECT count(*) FROM shop_order WHERE sale_id = ANY(%s)"
 DECIDED_AFTER = """
 SELECT extract(epoch FROM decided_at) - %s AS after FROM shop_order
-WHERE sale_id = ANY(%s::bigint[]) AND decided_at >= to_timestamp(%s) ORDER BY 1
+WHERE sale_id = ANY(%s) AND decided_at >= to_timestamp(%s) ORDER BY 1
 """
 # A line takes two batches at most, so all are full within a second: decisions count from then on. Otherwise what is
 # let in, and decided after the window, would have used its CPU time.
@@ -146,7 +144,7 @@ def deployed(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str) -> I
             _wait_for_rest(crew)
             yield Deployed(fixtures=fixtures, shop=shop, lines=lines, crew=crew)
         # The next shop has the same database: it would look after all of these, whose lines are gone.
-        Sale.objects.filter(pk__in=[each.sale_id for each in fixtures]).update(retired_at=Now())
+        Sale.objects.filter(pk__in=_ids(fixtures)).update(retired_at=Now())
 
 
 def run_deployment(deployment: Deployment, *, run: BenchmarkRun[Plan], name: str) -> tuple[Round, list[str]]:
@@ -263,8 +261,8 @@ class Share:
         return left
 
 
-def _ids(fixtures: Sequence[Fixture]) -> str:
-    return "{" + ",".join(str(each.sale_id) for each in fixtures) + "}"
+def _ids(fixtures: Sequence[Fixture]) -> list[int]:
+    return [each.sale_id for each in fixtures]
 
 
 def _decided(fixtures: Sequence[Fixture]) -> int:
@@ -273,7 +271,5 @@ def _decided(fixtures: Sequence[Fixture]) -> int:
 
 def decided_a_second(fixtures: Sequence[Fixture], load: Load, *, from_seconds: float) -> float:
     """Return how many orders of these sales the database decided a second; from_seconds: of the window, to its end."""
-    moments = (load.began_at + from_seconds, load.began_at + load.seconds)
-    begin, end = (datetime.fromtimestamp(at, UTC) for at in moments)
-    decided = machine.one_row(IN_WINDOW, _ids(fixtures), begin, end)[0]
-    return int(decided) / (load.seconds - from_seconds)
+    begin, seconds = load.began_at + from_seconds, load.seconds - from_seconds
+    return decided_between(_ids(fixtures), begin=begin, seconds=seconds)[0] / seconds

@@ -8,7 +8,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from inventory.redis import connect, run_commands
 from loadtest.bench.compare.crowd import ACCEPTED, BUSY, SOLD_OUT, CompareCrowd, CompareVisit, Payloads, make_payloads
@@ -115,10 +114,9 @@ def sell(seller: Seller, *, plan: Plan, place: Workspace, stores: Crew) -> tuple
         faults = [f"{seller.title}: {lost} lost while selling"] if lost else []
         used = sum(map(cpu_seconds, started.children)) - used
     after, orders = read_costs(stores), seller.tally(sale).orders
-    begin, end = (datetime.fromtimestamp(at, UTC) for at in (visit.began_at, visit.began_at + visit.seconds))
     return Selling(
         clicks_per_second=visit.clicks / visit.seconds,
-        settled_per_second=seller.settled_between(sale, begin=begin, end=end) / visit.seconds,
+        settled_per_second=seller.settled_between(sale, begin=visit.began_at, seconds=visit.seconds) / visit.seconds,
         admission=waits_of(visit.admissions),
         commits=(after.commits - before.commits) / max(1, orders),
         commands=(after.commands - before.commands) / max(1, orders),

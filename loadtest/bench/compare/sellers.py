@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
 from inventory import heartbeats
 from inventory.redis import connect, keys, run_commands
-from loadtest.bench.harness.fixtures import Fixture, faults_of, make_fixture
+from loadtest.bench.harness.fixtures import Fixture, decided_between, faults_of, make_fixture
 from loadtest.bench.harness.machine import one_row
 from loadtest.bench.harness.servers import GATE, READY_SECONDS, Workspace, call
 from loadtest.bench.load.loop import HOST
@@ -30,9 +30,6 @@ OURS = "Fairdrop"
 PROBES = 8
 RIVAL_FLAGS = ["--host", HOST, "--workers", "2", "--backlog", "8192", "--backpressure", "8192", "--no-ws"]
 COUNTS = "SELECT count(*) FILTER (WHERE state = 'held'), count(*) FROM shop_order WHERE sale_id = %s"
-HELD_BETWEEN = """
-SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'held' AND decided_at >= %s AND decided_at < %s
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +91,11 @@ class RivalSeller:
         decided = RivalOrder.objects.filter(sale=sale).count()
         return Tally(units=books.units, orders=books.orders, decided=decided)
 
-    def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
-        """Return how many buyers got their unit between two moments."""
+    def settled_between(self, sale: str, *, begin: float, seconds: float) -> int:
+        """Return how many buyers got their unit in so many seconds from `begin` (s since 1970)."""
+        window = [datetime.fromtimestamp(at, UTC) for at in (begin, begin + seconds)]
         held = RivalOrder.objects.filter(sale=sale, state=RivalOrder.HELD)
-        return int(held.filter(decided_at__gte=begin, decided_at__lt=end).count())
+        return int(held.filter(decided_at__gte=window[0], decided_at__lt=window[1]).count())
 
     def faults(self, sale: str) -> list[str]:
         """Return what an audit finds, where there is one."""
@@ -135,8 +133,8 @@ class FairdropSeller:
         orders, decided = one_row(COUNTS, self._fixtures[sale].sale_id)
         return Tally(units=self._units[sale], orders=orders, decided=decided)
 
-    def settled_between(self, sale: str, *, begin: datetime, end: datetime) -> int:
-        return int(one_row(HELD_BETWEEN, self._fixtures[sale].sale_id, begin, end)[0])
+    def settled_between(self, sale: str, *, begin: float, seconds: float) -> int:
+        return decided_between([self._fixtures[sale].sale_id], begin=begin, seconds=seconds)[1]
 
     def faults(self, sale: str) -> list[str]:
         return faults_of(self._fixtures[sale].scope)

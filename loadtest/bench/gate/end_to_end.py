@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from inventory.audit import line as audit_line
@@ -14,7 +13,7 @@ from inventory.line import reading
 from inventory.redis import Client, connect, run_commands
 from loadtest.bench.gate.admission import ADMITTED
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.fixtures import Fixture, faults_of
+from loadtest.bench.harness.fixtures import Fixture, decided_between, faults_of
 from loadtest.bench.harness.servers import RunningShop
 from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.loader import UNAVAILABLE, Load, Loader, LoadWindow
@@ -26,10 +25,6 @@ LOOK_SECONDS = 0.02
 DRAIN_SECONDS = 60.0
 MAX_PER_SECOND = 25_000
 CLIENT_TIMEOUT_SECONDS = 5.0
-IN_WINDOW = """
-SELECT count(*), count(*) FILTER (WHERE state = 'held') FROM shop_order
-WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s
-"""
 HELD = "SELECT count(*) FROM shop_order WHERE sale_id = %s AND state = 'held'"
 
 
@@ -155,8 +150,7 @@ def wait_until_decided(sku: str) -> None:
 
 def _result(fixture: Fixture, load: Load, *, memory: tuple[float, float], held_before: int) -> Road:
     """Count in the database what was decided within the window, and audit the sale. held_before: units, by then."""
-    begin, end = (datetime.fromtimestamp(at, UTC) for at in (load.began_at, load.began_at + load.seconds))
-    decided, held = machine.one_row(IN_WINDOW, fixture.sale_id, begin, end)
+    decided, held = decided_between([fixture.sale_id], begin=load.began_at, seconds=load.seconds)
     (let_in,) = machine.one_row(HELD, fixture.sale_id)
     in_books = let_in - held_before
     faults = faults_of(fixture.scope)

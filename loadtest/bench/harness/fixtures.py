@@ -1,7 +1,10 @@
-"""Makes the sales that are measured: fresh ones, and one with orders in every stage. Never touches other sales."""
+"""Makes the sales that are measured: fresh ones, and one with orders in every stage; and counts what became of them.
+Never touches other sales.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -14,6 +17,7 @@ from inventory import ledger
 from inventory.audit.run import Scope, audit
 from inventory.signing import MAC_LENGTH
 from inventory.states import State
+from loadtest.bench.harness.machine import one_row
 from shop.models import Product, Sale
 from shop.orders import holds
 from shop.sales.catalogue import find_sale, prime_sale
@@ -53,6 +57,10 @@ WITH refunded AS (
     UPDATE shop_order SET state = 'refunded', actor = 'staff', reason = 'sent back', changed_at = clock_timestamp()
     WHERE request_id = ANY(%(names)s) RETURNING id)
 UPDATE shop_payment SET state = 'refunded' WHERE order_id IN (SELECT id FROM refunded)
+"""
+DECIDED = """
+SELECT count(*), count(*) FILTER (WHERE state = 'held') FROM shop_order
+WHERE sale_id = ANY(%s) AND decided_at >= to_timestamp(%s) AND decided_at < to_timestamp(%s)
 """
 
 
@@ -106,6 +114,12 @@ def make_sale(sku: str, *, units: int, opens_at: datetime, hold_seconds: int = H
             closes_at=opens_at + timedelta(hours=12),
             hold_seconds=hold_seconds,
         )
+
+
+def decided_between(sale_ids: Sequence[int], *, begin: float, seconds: float) -> tuple[int, int]:
+    """Return how many orders were decided in the `seconds` from `begin` (s since 1970), and how many are held."""
+    decided, held = one_row(DECIDED, list(sale_ids), begin, begin + seconds)
+    return decided, held
 
 
 def faults_of(scope: Scope) -> list[str]:

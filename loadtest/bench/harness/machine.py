@@ -109,7 +109,7 @@ def _setting(name: str) -> str:
     return str(one_row("SELECT current_setting(%s)", name)[0])
 
 
-def one_row(query: str, *values: int | str | datetime) -> tuple[Any, ...]:
+def one_row(query: str, *values: Any) -> tuple[Any, ...]:
     """Return the one row that a query gives."""
     with connection.cursor() as cursor:
         cursor.execute(query, values)

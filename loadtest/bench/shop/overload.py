@@ -8,15 +8,14 @@ import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 
 from django.db import connection
 
 from loadtest.bench.gate.end_to_end import wait_until_decided
 from loadtest.bench.harness.benchmark import repeat_disturbed, say
-from loadtest.bench.harness.fixtures import Fixture
-from loadtest.bench.harness.machine import GENERATOR, Stolen, microseconds_each, one_row, used
+from loadtest.bench.harness.fixtures import Fixture, decided_between
+from loadtest.bench.harness.machine import GENERATOR, Stolen, microseconds_each, used
 from loadtest.bench.harness.report import quantile, ratio
 from loadtest.bench.harness.servers import RunningShop
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
@@ -34,7 +33,6 @@ DECIDED = """
 SELECT floor(extract(epoch FROM decided_at) - %(begin)s)::int, count(*) FROM shop_order
 WHERE sale_id = %(sale)s AND decided_at >= to_timestamp(%(begin)s) GROUP BY 1
 """
-IN_WINDOW = "SELECT count(*) FROM shop_order WHERE sale_id = %s AND decided_at >= %s AND decided_at < %s"
 # Keeping up: so much of what is offered is decided within the same seconds.
 KEEPS_UP = 0.95
 FIRST_PER_SECOND = 6_000.0
@@ -173,7 +171,7 @@ def _step(fixture: Fixture, shop: RunningShop, *, offered: float, pressure: Pres
     waits = answers.waits_ms(ADMITTED, begin=warm_up)
     step = Step(
         offered=offered,
-        goodput=_decided(fixture, begins_at + warm_up, seconds=seconds) / seconds,
+        goodput=decided_between([fixture.sale_id], begin=begins_at + warm_up, seconds=seconds)[0] / seconds,
         wait_p50_ms=quantile(waits, 0.5),
         wait_p99_ms=quantile(waits, 0.99),
         cpu_us=drive.cpu_us,
@@ -209,11 +207,6 @@ def _drive(
     return Drive(answers=answers, begins_at=begins_at, cpu_us=cpu_us, stolen=stolen.share())
 
 
-def _decided(fixture: Fixture, begin: float, *, seconds: float) -> int:
-    window = [datetime.fromtimestamp(at, UTC) for at in (begin, begin + seconds)]
-    return int(one_row(IN_WINDOW, fixture.sale_id, *window)[0])
-
-
 def _go_beyond(
     fixture: Fixture, shop: RunningShop, *, steps: Sequence[Step], knee: Step, pressure: Pressure
 ) -> OverloadRun:
@@ -240,7 +233,7 @@ def _go_beyond(
         decided=_decided_each_second(fixture, begins_at, seconds=last),
         p99_ms=p99_ms,
         offered=storm,
-        goodput=_decided(fixture, begins_at + begin, seconds=seconds) / seconds,
+        goodput=decided_between([fixture.sale_id], begin=begins_at + begin, seconds=seconds)[0] / seconds,
         sent=1 - answers.given_up / int(storm * seconds),
         statuses=answers.statuses(),
         normal_p99_ms=normal_ms,
