@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from loadtest.bench.age import shops
 from loadtest.bench.age.plan import Plan
-from loadtest.bench.age.processes import AgeShop
+from loadtest.bench.age.processes import AgeShop, core_shares
 from loadtest.bench.harness.benchmark import say
 
 EXPIRER = "expirer"
@@ -61,6 +61,4 @@ def measure_ends(shop: AgeShop, *, plan: Plan) -> Ends:
 
 def share_of(shop: AgeShop, *, seconds: float) -> float:
     """Return the share of a core that everything of the shop uses."""
-    began, before = time.monotonic(), sum(shop.cpu_seconds().values())
-    time.sleep(seconds)
-    return (sum(shop.cpu_seconds().values()) - before) / (time.monotonic() - began)
+    return sum(core_shares([shop], seconds=seconds)[0].values())

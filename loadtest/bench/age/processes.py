@@ -5,6 +5,7 @@ Never leaves a process behind.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -72,6 +73,14 @@ class AgeShop:
     def _forget_processes(self) -> None:
         self.web = None
         self.workers.clear()
+
+
+def core_shares(of: Sequence[AgeShop], *, seconds: float) -> list[dict[str, float]]:
+    """Return the share of a core that each process and store of each shop uses for so long."""
+    began, before = time.monotonic(), [shop.cpu_seconds() for shop in of]
+    time.sleep(seconds)
+    passed, after = time.monotonic() - began, [shop.cpu_seconds() for shop in of]
+    return [{name: (now[name] - then[name]) / passed for name in now} for then, now in zip(before, after, strict=True)]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from loadtest.bench.age import metrics_pages, past, shops
 from loadtest.bench.age.ends import Ends, measure_ends
 from loadtest.bench.age.plan import FULL, METHOD, QUICK, Plan
-from loadtest.bench.age.processes import WORKERS, AgeShop, shop_of
+from loadtest.bench.age.processes import WORKERS, AgeShop, core_shares, shop_of
 from loadtest.bench.age.report import OLD, YOUNG, AgeRound, Large, Results, figures_of, samples_of
 from loadtest.bench.gate.admission import ADMITTED, REFUSED
 from loadtest.bench.harness import machine
@@ -158,12 +158,7 @@ def metrics_bytes(shop: AgeShop) -> int:
 def idle_shares(young: AgeShop, old: AgeShop, *, plan: Plan) -> tuple[dict[str, float], dict[str, float]]:
     """Return the share of a core that each process of both shops uses while nobody asks."""
     time.sleep(TAIL_SECONDS)
-    began, before = time.monotonic(), [shop.cpu_seconds() for shop in (young, old)]
-    time.sleep(plan.idle_seconds)
-    passed, after = time.monotonic() - began, [shop.cpu_seconds() for shop in (young, old)]
-    first, second = (
-        {name: (now[name] - then[name]) / passed for name in now} for then, now in zip(before, after, strict=True)
-    )
+    first, second = core_shares([young, old], seconds=plan.idle_seconds)
     return first, second
 
 

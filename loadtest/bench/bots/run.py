@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from django.conf import settings
@@ -36,7 +35,7 @@ from loadtest.bench.harness.servers import GATE, WebServer, Workspace, call, ser
 from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.arrivals import Answers, allow_connections, ask_in_turn
 from loadtest.bench.load.loop import LoadFailed
-from loadtest.bench.load.subprocesses import Hand, hands_of
+from loadtest.bench.load.subprocesses import Hand, ask_all, hands_of
 from shop.models import Order, Sale
 
 CONNECTIONS = 500
@@ -162,21 +161,12 @@ def _play(attack: Attack, *, place: Workspace) -> PlayedAttack:
 def _press_together(sides: Sequence[tuple[Hand, Sequence[Press]]], *, slug: str, web: WebServer) -> list[Answers]:
     """Let each side press from a process of its own, by one clock; return their answers."""
     requests = [[press.request(slug, port=web.port) for press in presses] for _, presses in sides]
-    begins_at = time.time() + PREPARING_SECONDS
-    with ThreadPoolExecutor(len(sides)) as threads:
-        asked = [
-            threads.submit(
-                hand.ask,
-                ask_in_turn,
-                port=web.port,
-                connections=CONNECTIONS,
-                requests=own,
-                moments=[press.at for press in presses],
-                begins_at=begins_at,
-            )
-            for (hand, presses), own in zip(sides, requests, strict=True)
-        ]
-        return [each.result() for each in asked]
+    shared = {"port": web.port, "connections": CONNECTIONS, "begins_at": time.time() + PREPARING_SECONDS}
+    arguments = [
+        {**shared, "requests": own, "moments": [press.at for press in presses]}
+        for (_, presses), own in zip(sides, requests, strict=True)
+    ]
+    return ask_all([hand for hand, _ in sides], ask_in_turn, arguments)
 
 
 def _let_in(answers: Answers) -> int:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -81,30 +82,24 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
 
 
 @contextmanager
-def one_shop(folder: Path) -> Iterator[Stores]:
-    """Run both stores for the length of a `with` block, with their data in `folder`; this process works on them."""
+def one_shop(folder: Path, *, settings: str = "shop.settings") -> Iterator[Stores]:
+    """Run both stores for the length of a `with` block, with their data in `folder`; this process works on them.
+
+    settings: the module of this process alone; what is run has the shop's.
+    """
     # Addresses in the environment are left out: figures of servers that others use would mean nothing.
     with start_both(folder) as servers:
         os.environ |= servers.environment | _environment(servers.environment["REDIS_URL"])
+        environment = dict(os.environ)
+        os.environ["DJANGO_SETTINGS_MODULE"] = settings
         set_up_django()
-        yield Stores(pairs=[servers], environment=dict(os.environ))
+        yield Stores(pairs=[servers], environment=environment)
 
 
 @contextmanager
 def _two_shops(folder: Path) -> Iterator[Stores]:
     with one_shop(folder / "young") as young, start_both(folder / "old") as old:
         yield Stores(pairs=[*young.pairs, old], environment=young.environment)
-
-
-@contextmanager
-def _shop_and_rivals(folder: Path) -> Iterator[Stores]:
-    """Run both stores as for the shop alone; this process counts in the rivals' tables, and makes them."""
-    with start_both(folder) as servers:
-        os.environ |= servers.environment | _environment(servers.environment["REDIS_URL"])
-        environment = dict(os.environ)
-        os.environ["DJANGO_SETTINGS_MODULE"] = "loadtest.rivals.lean_settings"
-        set_up_django()
-        yield Stores(pairs=[servers], environment=environment)
 
 
 @contextmanager
@@ -118,7 +113,8 @@ def _two_valkeys(folder: Path) -> Iterator[Stores]:
 # Of those that do not run on the stores of one shop.
 STORES: dict[str, Callable[[Path], AbstractContextManager[Stores]]] = {
     "age": _two_shops,
-    "compare": _shop_and_rivals,
+    # It counts in the tables of the rivals, and makes them.
+    "compare": partial(one_shop, settings="loadtest.rivals.lean_settings"),
     "locks_queue": _two_valkeys,
 }
 

@@ -9,6 +9,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar, cast
@@ -73,6 +74,12 @@ def answer_of(task: Callable[..., Any], arguments: dict[str, Any]) -> tuple[bool
         return True, task(**arguments)
     except Exception:
         return False, traceback.format_exc()
+
+
+def ask_all(hands: Iterable[Hand], task: Callable[..., Result], arguments: Sequence[dict[str, Any]]) -> list[Result]:
+    """Run `task` in all processes at once, each with arguments of its own; return the results in order."""
+    with ThreadPoolExecutor(len(arguments)) as threads:
+        return list(threads.map(lambda hand, own: hand.ask(task, **own), hands, arguments))
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from django.conf import settings
@@ -19,7 +18,7 @@ from loadtest.bench.harness.machine import Crew, Stolen, one_row, used
 from loadtest.bench.load.arrivals import Answers, allow_connections, ask_together, go_home, stand_ready
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import fresh_payloads
-from loadtest.bench.load.subprocesses import Hand, hands_of
+from loadtest.bench.load.subprocesses import Hand, ask_all, hands_of
 
 ADMITTED, REFUSED = 202, 409
 RETRY_SECONDS = 1.0  # as Retry-After of a 503 says
@@ -71,34 +70,25 @@ def measure_spike(
     shares = [payloads[number::generators] for number in range(generators)]
     names = [f"crowd {number}" for number in range(generators)]
     answers, cores = Answers(), os.sched_getaffinity(0)
-    with (
-        hands_of(names, redis_url=settings.REDIS_URL, load=allow_connections, cores=cores) as hands,
-        ThreadPoolExecutor(generators) as threads,
-    ):
-        crowds = list(zip(hands.values(), shares, strict=True))
-
-        def own_seconds(crowd: tuple[Hand, list[bytes]]) -> float:
-            return crowd[0].ask(time.process_time)
-
-        ready = [
-            threads.submit(hand.ask, stand_ready, port=port, buyers=len(share), retry_seconds=RETRY_SECONDS)
-            for hand, share in crowds
-        ]
-        for each in ready:
-            each.result()
+    with hands_of(names, redis_url=settings.REDIS_URL, load=allow_connections, cores=cores) as hands:
+        crowds = list(hands.values())
+        ready = [{"port": port, "buyers": len(share), "retry_seconds": RETRY_SECONDS} for share in shares]
+        ask_all(crowds, stand_ready, ready)
         opening = open_sale()
-        before, own, stolen = crew.read(), sum(map(own_seconds, crowds)), Stolen()
-        asked = [
-            threads.submit(hand.ask, ask_together, requests=share, begins_at=opening.opens_at) for hand, share in crowds
-        ]
-        for told in asked:
-            answers.add(told.result())
+        before, own, stolen = crew.read(), _own_seconds(crowds), Stolen()
+        asked = [{"requests": share, "begins_at": opening.opens_at} for share in shares]
+        for told in ask_all(crowds, ask_together, asked):
+            answers.add(told)
         # Before the connections end: closing 20,000 of them is work that no buyer waited for.
-        own = sum(map(own_seconds, crowds)) - own
+        own = _own_seconds(crowds) - own
         cpu_seconds, share = used(before, crew.read(), generator=own), stolen.share()
-        for hand, _ in crowds:
+        for hand in crowds:
             hand.ask(go_home)
     return _result(answers, opening, cpu_seconds=cpu_seconds, stolen=share)
+
+
+def _own_seconds(crowds: Sequence[Hand]) -> float:
+    return sum(hand.ask(time.process_time) for hand in crowds)
 
 
 def _result(answers: Answers, opening: Opening, *, cpu_seconds: Mapping[str, float], stolen: float) -> Spike:
