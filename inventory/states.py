@@ -50,6 +50,7 @@ class Reason(StrEnum):
     NEVER_COLLECTED = "nothing was collected in time"
     HOLD_IS_OVER = "the hold is over"
     TOO_MANY_DECLINED = "too many cards were declined"
+    TAKEN_BY_BANK = "the buyer's bank took this money in a dispute"
     BROUGHT_BACK = "brought_back"
 
 

@@ -34,7 +34,7 @@ REASONS = (
     _("paid too late: the units went to the next in line"),
     _("paid too late: the buyer has other units, up to the limit"),
     _("given back by the payment provider"), _("nothing was collected in time"), _("the hold is over"),
-    _("too many cards were declined"),
+    _("too many cards were declined"), _("the buyer's bank took this money in a dispute"),
     _("over and settled"), _("nothing to change"), _("card declined"), _("card declined, at high risk"),
     _("the demo's first delivery"), _("its two minutes are over"), _("no such account"), _("not of the staff"),
     _("while enrolling"), _("asked again"), _("termstemplate"), _("stockmovement"), _("first units"),

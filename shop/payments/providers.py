@@ -14,6 +14,7 @@ from django.utils.module_loading import import_string
 from django.utils.translation import gettext
 
 from inventory.exceptions import InvalidRequest
+from inventory.states import Reason
 
 # card_declined: one card was, and the buyer may take another one on the same page; declined: the whole charge.
 Kind = Literal["captured", "declined", "refunded", "card_declined"]
@@ -85,8 +86,11 @@ class Provider(Protocol):
     def pay_at_once(self, charge: Charge) -> Notice:
         """Collect `charge` with what the buyer has stored there, without a page, and return what came of it."""
 
-    def refund(self, reference: str) -> None:
-        """Give back all that was captured, whatever it was; asked again, it is one refund."""
+    def refund(self, reference: str) -> Reason | None:
+        """Give back all that was captured, whatever it was; asked again, it is one refund.
+
+        Return why nothing is left to give back, when the buyer got the money by another way.
+        """
 
     def look_up(self, reference: str) -> Notice | None:
         """Return what became of a charge, None while nothing has: for notices that were lost.

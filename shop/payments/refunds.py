@@ -107,8 +107,8 @@ def ask_refund(reference: str) -> bool:
     payment = Payment.objects.get(reference=reference)
     if payment.state != Payment.State.REFUND_DUE:
         return payment.state == Payment.State.REFUNDED
-    provider(payment.provider).refund(reference)
+    why_not = provider(payment.provider).refund(reference)
     Payment.objects.filter(reference=reference, state=Payment.State.REFUND_DUE).update(
-        state=Payment.State.REFUNDED, changed_at=Now()
+        state=Payment.State.REFUNDED, reason=why_not or payment.reason, changed_at=Now()
     )
     return True

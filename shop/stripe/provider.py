@@ -20,6 +20,7 @@ import structlog
 from django.db.models import F
 
 from inventory.exceptions import InvalidRequest, NotPayable
+from inventory.states import Reason
 from shop.payments.providers import Charge, Collected, Notice
 from shop.stripe.amounts import to_units
 from shop.stripe.calls import stripe_client
@@ -73,8 +74,11 @@ class Stripe:
         """Raise InvalidRequest: buyers have nothing stored there."""
         raise InvalidRequest("Stripe collects on its page only")
 
-    def refund(self, reference: str) -> None:
-        """Give back what was captured and not given back yet. Raises InvalidRequest when Stripe cannot."""
+    def refund(self, reference: str) -> Reason | None:
+        """Give back what was captured and not given back yet; return why not, if the buyer's bank has taken it.
+
+        Raises InvalidRequest when Stripe cannot.
+        """
         kept = CheckoutSession.objects.filter(reference=reference).exclude(session_id="").first()
         if kept is None:
             raise InvalidRequest("there is no session of this payment")
@@ -84,7 +88,7 @@ class Stripe:
                 raise InvalidRequest("nothing was collected for this payment")
             intent = session.get("payment_intent")
             if intent is None:
-                return  # a price of 0
+                return None  # a price of 0
             try:
                 key = f"refund-{reference}-{kept.tries}"
                 made = client.v1.refunds.create({"payment_intent": intent}, {"idempotency_key": key})
@@ -93,11 +97,13 @@ class Stripe:
                 if error.code == "charge_disputed":
                     # The bank decides over this money: Stripe never lets us give it back, so asking again ends nothing.
                     log.error("the buyer's bank has taken this money", action="refund_disputed", reference=reference)
-                elif error.code != "charge_already_refunded":
+                    return Reason.TAKEN_BY_BANK
+                if error.code != "charge_already_refunded":
                     raise
-                return
+                return None
         if made.status in ("failed", "canceled"):
             raise InvalidRequest(f"Stripe could not give the money back: {made.id} is {made.status}")
+        return None
 
     def look_up(self, reference: str) -> Notice | None:
         """Return whether the session was paid, or given back since."""

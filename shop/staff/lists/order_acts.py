@@ -13,7 +13,7 @@ from django.utils.translation import gettext, gettext_lazy
 from django.utils.translation import gettext_noop as _
 
 from inventory.exceptions import InvalidRequest, LineNotTold
-from inventory.states import State
+from inventory.states import Reason, State
 from shop.accounts.forms import PasswordAgain
 from shop.models import Order, Payment, StaffAct
 from shop.orders import deliveries, holds, mails
@@ -56,6 +56,8 @@ def refund_order(order: Order, *, actor: str, reason: str, note: Note, ask_now: 
         return gettext("its units are free, and the provider is asked for the money within seconds")
     if Payment.objects.filter(order=order, state=Payment.State.REFUND_DUE).exists():
         return gettext("its units are free; the provider does not answer, and is asked for the money again and again")
+    if Payment.objects.filter(order=order, reason=Reason.TAKEN_BY_BANK).exists():
+        return gettext("its units are free; the money did not go back, because the buyer's bank took it in a dispute")
     return gettext("its units are free and the money went back")
 
 

@@ -19,6 +19,8 @@ from shop.orders import holds
 from shop.payments import recovery, refunds
 from shop.payments.providers import Kind
 from shop.sales.catalogue import SaleCard
+from shop.staff.lists.order_acts import do_act
+from shop.staff.orders import timeline
 from shop.stripe.provider import Stripe
 from tests.support import road
 from tests.support.paying import hold, payment_state, state_of
@@ -155,8 +157,11 @@ def test_money_that_a_bank_has_taken_is_owed_to_nobody(card: SaleCard, stripe: S
     reference = payment_of(name).reference
     (charge,) = stripe.charges.values()
     charge["disputed"] = True
+    order = Order.objects.get(request_id=name)
     with capture_logs() as entries:
-        refunds.refund_order(name, actor="anna", reason="disputed; the goods came back")
+        told = do_act(order, "refund", actor="anna", reason="disputed; the goods came back")
+    assert told == "its units are free; the money did not go back, because the buyer's bank took it in a dispute"
+    assert f"{reference} {Reason.TAKEN_BY_BANK}" in [moment.detail for moment in timeline(order)]
     assert [each["reference"] for each in entries if each.get("action") == "refund_disputed"] == [reference]
     assert (state_of(name), payment_state(payment_of(name)), stripe.refunds) == ("refunded", "refunded", {})
 
