@@ -200,6 +200,9 @@ def _judge_sale(case: Case, *, checks: dict[str, CheckResult]) -> SaleResult:
 
 def _judge_whole(history: History, *, cases: list[Case], checks: dict[str, CheckResult], facts: RunFacts) -> None:
     """Add what concerns the run as a whole."""
+    judged = {case.record.sale for case in cases}
+    for slug in sorted({o.sale for o in history.operations if o.sale} - judged):
+        checks["audit missing"].add(Fault(f"the sale {slug} is on record and has no books"))
     for fault in record_gaps(history, files=facts.files):
         checks["record cut off"].add(fault)
     for answer, count in unforeseen_answers(o for o in history.operations if not o.sale).items():

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from django.test.utils import override_settings
 
-from inventory import redis
+from inventory import reconcile_requests, redis
 from inventory.fault_injection import EXPIRER_POINTS, RECONCILER_POINTS
 from inventory.line import reading, writing
 from inventory.models import StockMovement
@@ -141,6 +141,9 @@ def test_without_a_reconciler_the_drift_stays(shop: WorkerShop, card: SaleCard) 
     kinds = {each["kind"] for each in drifts(card.slug)}
     assert kinds == {"unknown_order", "lost"}
     expirer = shop.start("expirer")
+    due = held(card)[:1]
+    let_holds_end(*due)
+    wait_until(Order.objects.filter(request_id__in=due, state="expired").exists, what="the expirer has worked")
     with road.settler() as settler:
         settler.work_once()
     expirer.stop()
@@ -206,6 +209,9 @@ def test_without_an_expirer_nothing_ends(shop: WorkerShop, card: SaleCard) -> No
     """The control: a settler and a reconciler end no hold, however long it is over."""
     names = make_due(card)
     shop.start("reconciler")
+    client = redis.connect()
+    reconcile_requests.ask(client, card.sku, actor="test")
+    wait_until(lambda: (reconcile_requests.last(client, card.sku) or {})["state"] == reconcile_requests.DONE)
     with road.settler() as settler:
         settler.work_once()
     assert drifts(card.slug) == []

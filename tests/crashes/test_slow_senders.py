@@ -108,7 +108,7 @@ def test_a_crowd_of_slow_senders_is_ended_while_a_buyer_is_served(
         crowd.wait_until_ended()
     assert len(crowd.lives) == CROWD
     assert min(crowd.lives) >= HEAD_SECONDS - 2  # the control: none was ended because it was one of many
-    assert crowd.served > 10
+    assert crowd.served_in_crowd > 0
 
 
 @pytest.mark.parametrize("limit", [CROWD // 4, 0])
@@ -126,7 +126,7 @@ def test_one_address_takes_nothing_from_another(
             crowd.come(b"GET / HTTP/1.1\r\nHost: a\r\nX-Large: " + b"a" * LARGE_BYTES, address=ATTACKER)
         seconds = crowd.wait_until_ended()
     assert len(crowd.lives) == CROWD + LARGE_HEADS
-    assert crowd.served > 10
+    assert crowd.served_in_crowd > 0
     print(f"limit {limit}: {crowd.said}; all ended {seconds:.1f} s after the last came")
     assert seconds <= SECONDS_TO_CLOSE
     assert crowd.more_bytes <= MORE_BYTES
@@ -141,7 +141,8 @@ def test_one_address_takes_nothing_from_another(
 class Crowd:
     """Connections that are watched until the shop ends them, while a buyer of another address goes on.
 
-    lives: how long each was open, in seconds; served: how often the buyer was; refused: beginnings of answers.
+    lives: how long each was open, in seconds; served: how often the buyer was; served_in_crowd: how often with
+    at least a tenth of the crowd still open when the answer had come; refused: beginnings of answers.
     """
 
     def __init__(self, web: Caller, running: ExitStack) -> None:
@@ -150,7 +151,7 @@ class Crowd:
         self._process = next(each for each in psutil.Process().children(recursive=True) if listens(each, web.port))
         assert web.get("/api/v1/sales").status == 200
         self._bytes = self._process.memory_info().rss
-        self.more_bytes = self.max_connections = self.served = self._came = 0
+        self.more_bytes = self.max_connections = self.served = self.served_in_crowd = self._came = 0
         self._most_open = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES
         self.lives: list[float] = []
         self.refused: Counter[bytes] = Counter()
@@ -201,7 +202,10 @@ class Crowd:
         )
 
     def _look(self) -> None:
-        self.served += self._web.call("POST", "/api/v1/buyers", timeout_seconds=60).status == 201
+        assert self._web.call("POST", "/api/v1/buyers", timeout_seconds=60).status == 201
+        self._read()
+        self.served += 1
+        self.served_in_crowd += len(self._open.get_map()) >= CROWD // 10
         self.more_bytes = max(self.more_bytes, self._process.memory_info().rss - self._bytes)
         self.max_connections = max(self.max_connections, self._process.num_fds())
 

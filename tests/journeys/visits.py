@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
-from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Response, expect
 
 from shop.models import Product
 from shop.sales.catalogue import SaleCard, find_sale
@@ -69,6 +69,11 @@ def wait_until_open(card: SaleCard) -> None:
     wait_until(lambda: timezone.now() >= card.opens_at, what="the sale opens")
 
 
+def is_lost_part(answer: Response) -> bool:
+    """Say whether the shop was asked for a part of a page, such as a script or a picture, and did not have it."""
+    return answer.status == 404 and answer.request.resource_type in {"stylesheet", "script", "image", "font"}
+
+
 @dataclass
 class Visit:
     """One browser of one person. faults: what its console complained of; asks: calls without an answer yet."""
@@ -87,6 +92,8 @@ class Visit:
         made = cls(root, context, context.new_page())
         context.on("console", lambda message: made.note(message.text) if message.type == "error" else None)
         context.on("weberror", lambda error: made.note(str(error.error)))
+        # The console's own word for it is expected of calls, where a test takes the network or the ticket away.
+        context.on("response", lambda answer: made.note(f"404 {answer.url}") if is_lost_part(answer) else None)
         # A stream is under way all the time.
         context.on("request", lambda ask: made.asks.add(ask) if re.search(r"/api/.*(?<!/events)$", ask.url) else None)
         for ended in ("requestfinished", "requestfailed"):

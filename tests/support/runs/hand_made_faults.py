@@ -314,6 +314,11 @@ def an_audit_that_leaves_out_a_count(run: Run) -> None:
     del run.after["sold"]
 
 
+def a_sale_without_books(run: Run) -> None:
+    """A sale is on record of which no books were read, so that nobody could judge it."""
+    run.add("ask", "b1", outcome=OK, status=202, request_id="r99", seq=99).sale = "another"
+
+
 def an_invariant_broken(run: Run) -> None:
     """The shop's own audit found something that buyers cannot know."""
     break_invariant(run, "I16")
@@ -426,6 +431,7 @@ FAULTS: list[tuple[Callable[[Run], None], dict[str, int]]] = [
     (a_log_that_nobody_read, {"public log": 1}),
     (no_audit, {"audit missing": 1}),
     (an_audit_that_leaves_out_a_count, {"audit missing": 1}),
+    (a_sale_without_books, {"audit missing": 1}),
     (an_invariant_broken, {"audit broken": 1}),
     (a_record_cut_off, {"record cut off": 1}),
     (a_record_missing, {"record cut off": 1}),

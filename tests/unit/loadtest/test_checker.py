@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from loadtest.record.expectations import (
     write_run,
 )
 from loadtest.record.history import FAIL, OK, UNKNOWN, History, Operation
+from tests.rules.sources import ROOT
 from tests.support.runs.hand_made_faults import (
     FAULTS,
     HOLLOW,
@@ -139,7 +141,20 @@ def test_each_fault_is_found_and_nothing_else_is(put_in: Callable[[Run], None], 
     assert not run.judge().ok
 
 
-@pytest.mark.parametrize(("name", "number"), [(name, each) for name, all_ in IN_THE_BOOKS.items() for each in all_])
+NAMED = [
+    ("oversold", "I1"), ("sold twice", "I3"), ("sold twice", "I14"), ("lost", "I4"), ("from nowhere", "I5b"),
+    ("out of order", "I8"), ("told wrongly", "I19"), ("undersold", "I9"), ("charged for nothing", "I12"),
+    ("limit broken", "I7"), ("hold ended twice", "I10"),
+]  # fmt: skip
+
+
+def test_every_invariant_with_a_check_is_one_of_the_audit() -> None:
+    assert [(name, each) for name, all_ in IN_THE_BOOKS.items() for each in all_] == NAMED
+    source = "".join(path.read_text() for path in (ROOT / "inventory" / "audit").glob("*.py"))
+    assert {number for _, number in NAMED} <= set(re.findall(r'"(I\d+\w?)",\s*"', source))
+
+
+@pytest.mark.parametrize(("name", "number"), NAMED)
 def test_what_only_the_books_know_has_the_name_of_its_check(name: str, number: str) -> None:
     run = Run()
     break_invariant(run, number)
