@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from loadtest.bench.harness import machine
-from loadtest.bench.harness.benchmark import in_turns, repeat_disturbed, say
+from loadtest.bench.harness.benchmark import in_turns, repeat_disturbed
 from loadtest.bench.harness.servers import WebServer
 from loadtest.bench.load.loader import UNAVAILABLE, Loader, LoadWindow
 from loadtest.bench.load.loop import LoadFailed
@@ -89,14 +89,9 @@ def measure_in_turns(contenders: Sequence[Contender], *, plan: AdmissionPlan, lo
     A turn whose servers the host disturbed is measured again: their CPU time is what is compared.
     """
     cores = set(machine.cores()[:1])  # as two_cores() has it
-
-    def measure_once(contender: Contender) -> Turn:
-        turn = measure(contender, plan=plan, loader_core=loader_core)
-        say(_line(turn))
-        return turn
-
+    once = partial(measure, plan=plan, loader_core=loader_core)
     turns = in_turns(contenders, rounds=plan.rounds)
-    return [repeat_disturbed(partial(measure_once, contender), cores=cores) for _, contender in turns]
+    return [repeat_disturbed(partial(once, contender), line=_line, cores=cores) for _, contender in turns]
 
 
 def _line(turn: Turn) -> str:

@@ -104,16 +104,20 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def repeat_disturbed(measure: Callable[[], Found], *, cores: Set[int] = frozenset()) -> Found:
+def repeat_disturbed(
+    measure: Callable[[], Found], *, line: Callable[[Found], str] | None = None, cores: Set[int] = frozenset()
+) -> Found:
     """Measure once, and again while the host disturbed it; return the least disturbed one, however much that was.
 
-    cores: those that must be quiet, where it is bound to some. It is disturbed by CPU time that went to others, and, if
-    it is short, by a core that is slow after it.
+    line: what is said of each. cores: those that must be quiet, where it is bound to some. It is disturbed by CPU time
+    that went to others, and, if it is short, by a core that is slow after it.
     """
     began, tried = time.monotonic(), list[tuple[float, float, Found]]()
     while True:
         CORE_SPEED.await_quiet(cores=cores)
         found = measure()
+        if line is not None:
+            say(line(found))
         slowed = CORE_SPEED.slowed(cores=cores)
         tried.append((max(found.stolen / DISTURBED, slowed / SLOWED), slowed, found))
         is_stolen = found.stolen > DISTURBED and len(tried) <= MAX_REPEATS

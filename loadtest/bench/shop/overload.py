@@ -147,7 +147,8 @@ def measure_overload(fixture: Fixture, shop: RunningShop, *, pressure: Pressure)
     """Find the knee, go beyond it, come back. Raises LoadFailed when there is no rate at which the shop keeps up."""
     steps: list[Step] = []
     while len(steps) < pressure.max_steps and (offered := next_offer(steps)) is not None:
-        steps.append(repeat_disturbed(partial(_step, fixture, shop, offered=offered, pressure=pressure)))
+        once = partial(_step, fixture, shop, offered=offered, pressure=pressure)
+        steps.append(repeat_disturbed(once, line=_line))
     knee = knee_of(steps)
     if knee is None:
         raise LoadFailed("the shop kept up with no rate that was offered")
@@ -169,7 +170,7 @@ def _step(fixture: Fixture, shop: RunningShop, *, offered: float, pressure: Pres
     drive = _drive(fixture, shop, payloads, moments, connections=pressure.connections)
     answers, begins_at = drive.answers, drive.begins_at
     waits = answers.waits_ms(ADMITTED, begin=warm_up)
-    step = Step(
+    return Step(
         offered=offered,
         goodput=decided_between([fixture.sale_id], begin=begins_at + warm_up, seconds=seconds)[0] / seconds,
         wait_p50_ms=quantile(waits, 0.5),
@@ -177,8 +178,6 @@ def _step(fixture: Fixture, shop: RunningShop, *, offered: float, pressure: Pres
         cpu_us=drive.cpu_us,
         stolen=drive.stolen,
     )
-    say(_line(step))
-    return step
 
 
 @dataclass(frozen=True, kw_only=True)

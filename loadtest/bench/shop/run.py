@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
@@ -138,15 +137,15 @@ def _limits(fixture: Fixture, run: BenchmarkRun[Plan]) -> Limits:
 def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple[Spike, list[Spike], list[Fixture]]:
     plan = run.plan
     say(f"Doors open: {plan.buyers:,} buyers at one instant")
+    crowd = partial(measure_spike, buyers=plan.buyers, generators=plan.generators)
     with serving("no-op crowd", NOOP, place=run.place, slug=probe.slug, workers=plan.crowd_workers) as noop:
         crew = machine.Crew(children={machine.WEB: [noop.child]})
 
-        def open_nothing() -> Spike:
-            return _spike(
-                probe.slug, port=noop.port, plan=plan, crew=crew, open_sale=lambda: Opening(time.time() + LEAD_SECONDS)
-            )
+        def open_nothing() -> Opening:
+            return Opening(time.time() + LEAD_SECONDS)
 
-        noop_spike = _repeated("no-op", open_nothing)
+        once = partial(crowd, probe.slug, port=noop.port, crew=crew, open_sale=open_nothing)
+        noop_spike = repeat_disturbed(once, line=partial(_spike_line, "no-op"))
     opened: list[Fixture] = []
 
     def open_sale() -> Opening:
@@ -157,26 +156,10 @@ def _spikes(probe: Fixture, shop: RunningShop, run: BenchmarkRun[Plan]) -> tuple
     def open_next() -> Spike:
         time.sleep(plan.rest_seconds)
         slug = f"bench-spike-{len(opened)}"
-        return _spike(slug, port=shop.web.port, plan=plan, crew=shop.crew, open_sale=open_sale)
+        return crowd(slug, port=shop.web.port, crew=shop.crew, open_sale=open_sale)
 
-    return noop_spike, [_repeated("shop", open_next) for _ in range(plan.spikes)], opened
-
-
-def _repeated(name: str, measure_once: Callable[[], Spike]) -> Spike:
-    """Open the sale, and once more while the host disturbs it; say what came of each."""
-
-    def open_doors() -> Spike:
-        spike = measure_once()
-        say(_spike_line(name, spike))
-        return spike
-
-    return repeat_disturbed(open_doors)
-
-
-def _spike(slug: str, *, port: int, plan: Plan, crew: machine.Crew, open_sale: Callable[[], Opening]) -> Spike:
-    return measure_spike(
-        slug, port=port, buyers=plan.buyers, generators=plan.generators, crew=crew, open_sale=open_sale
-    )
+    line = partial(_spike_line, "shop")
+    return noop_spike, [repeat_disturbed(open_next, line=line) for _ in range(plan.spikes)], opened
 
 
 def _spike_line(name: str, spike: Spike) -> str:
