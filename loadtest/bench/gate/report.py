@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from loadtest.bench.harness.report import Figure, ratio
@@ -11,7 +11,7 @@ from loadtest.bench.harness.report import Figure, ratio
 if TYPE_CHECKING:
     from loadtest.bench.gate.admission import Turn
     from loadtest.bench.gate.end_to_end import Road
-    from loadtest.bench.gate.settlement import Settlement
+    from loadtest.bench.gate.settlement import Emptied
 
 
 def median(turns: Sequence[Turn], *, side: str) -> float:
@@ -115,13 +115,15 @@ def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
     ]
 
 
-def settlement_figures(settlement: Settlement) -> list[Figure]:
-    """Return the figures of settlement alone."""
-    batched, single, size = settlement.batched_per_second, settlement.single_per_second, settlement.bytes_per_request
+def settlement_figures(rounds: Mapping[int, Sequence[Emptied]]) -> list[Figure]:
+    """Return the figures of settlement alone. rounds: by batch."""
+    batched, single = (statistics.median(each.per_second for each in rounds[batch]) for batch in (500, 1))
+    size, cpu_us = (statistics.median(getattr(each, name) for each in rounds[500]) for name in ("bytes_each", "cpu_us"))
+    stolen = max(each.stolen for found in rounds.values() for each in found)
     return [
         Figure("settlement alone, batch 500", value=batched, unit="orders/s", at_least=10_000),
-        Figure("settlement alone, batch 500: CPU of the settler", value=settlement.settler_us, unit="µs"),
-        Figure("settlement alone: share of the machine its host took, worst round", value=settlement.stolen),
+        Figure("settlement alone, batch 500: CPU of the settler", value=cpu_us, unit="µs"),
+        Figure("settlement alone: share of the machine its host took, worst round", value=stolen),
         Figure("settlement alone, batch 1", value=single, unit="orders/s"),
         Figure("batch 500 ÷ batch 1", value=ratio(batched, single), at_least=40),
         Figure("Redis memory of a queued request", value=size, unit="bytes", at_most=MAX_BYTES),

@@ -91,7 +91,9 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
         single=plan.settle_single,
     )
     road = _road(run)
-    rates = {f"batch {batch}:": ", ".join(map(number, found)) for batch, found in settlement.rates.items()}
+    rates = {
+        f"batch {batch}:": ", ".join(number(each.per_second) for each in found) for batch, found in settlement.items()
+    }
     return Findings(
         figures=[*admission_figures(turns), *settlement_figures(settlement), *road_figures(road)],
         facts={

@@ -5,7 +5,6 @@ Never writes an order by itself.
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,23 +35,6 @@ NUMBERS = itertools.count()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settlement:
-    """Orders a second by batches and one by one, bytes of Redis a queued request. rates: of each round, by batch.
-
-    limits: what after_batches returned, each round. settler_us: CPU of the settler for an order of a batch.
-    stolen: of the most disturbed round that counts.
-    """
-
-    batched_per_second: float
-    single_per_second: float
-    bytes_per_request: float
-    rates: dict[int, list[float]]
-    limits: list[float]
-    settler_us: float
-    stolen: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Emptied:
     """A line that was filled and settled. bytes_each: of Redis, as it waited; cpu_us: of the settler for an order.
 
@@ -68,11 +50,11 @@ class Emptied:
 
 def measure_settlement(
     fixture: Fixture, *, rounds: int, batched: int, single: int, after_batches: Callable[[], float] = lambda: 0.0
-) -> Settlement:
-    """Settle `batched` requests at batch 500 and `single` ones at batch 1 in turns; return the middle rates.
+) -> dict[int, list[Emptied]]:
+    """Settle `batched` requests at batch 500 and `single` ones at batch 1 in turns; return every round, by batch.
 
-    after_batches: what is measured of them each time. A round that the host disturbed is measured again,
-    with what comes after it.
+    after_batches: what is measured of them each time, as their limit. A round that the host disturbed is measured
+    again, with what comes after it.
     """
     client = connect(timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     emptied: dict[int, list[Emptied]] = {BATCH: [], 1: []}
@@ -83,16 +65,7 @@ def measure_settlement(
                 after = after_batches if batch == BATCH else lambda: 0.0
                 once = partial(_fill_and_empty, client, fixture, settlers[batch], batch=batch, count=count, after=after)
                 emptied[batch].append(repeat_disturbed(once))
-    rates = {batch: [each.per_second for each in found] for batch, found in emptied.items()}
-    return Settlement(
-        batched_per_second=statistics.median(rates[BATCH]),
-        single_per_second=statistics.median(rates[1]),
-        bytes_per_request=statistics.median(each.bytes_each for each in emptied[BATCH]),
-        rates=rates,
-        limits=[each.limit for each in emptied[BATCH]],
-        settler_us=statistics.median(each.cpu_us for each in emptied[BATCH]),
-        stolen=max(each.stolen for found in emptied.values() for each in found),
-    )
+    return emptied
 
 
 def _fill_and_empty(

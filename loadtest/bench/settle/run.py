@@ -9,9 +9,9 @@ from functools import partial
 from django.db import connection
 
 from inventory.audit.run import Scope
-from loadtest.bench.gate.settlement import BATCH, Settlement, measure_settlement
+from loadtest.bench.gate.settlement import BATCH, Emptied, measure_settlement
 from loadtest.bench.harness import limits, machine
-from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, repeat_disturbed, say
+from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, Measured, repeat_disturbed, say
 from loadtest.bench.harness.fixtures import Fixture, faults_of, fill_books, make_fixture
 from loadtest.bench.harness.report import quantile
 from loadtest.bench.settle import expiry as expiry_alone
@@ -29,16 +29,17 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     settlement, settled = _settle(plan)
     expiries, expired = _expire(plan)
     audits, counts, audit_faults = _audit(plan)
+    rounds: list[Measured] = [*settlement[BATCH], *settlement[1], *expiries]
     results = Results(
-        settled=settlement.rates[BATCH],
-        single=settlement.rates[1],
-        copied=settlement.limits,
+        settled=[each.per_second for each in settlement[BATCH]],
+        single=[each.per_second for each in settlement[1]],
+        copied=[each.limit for each in settlement[BATCH]],
         expiry=[each.seconds for each in expiries],
         plain_expiry=[each.plain_seconds for each in expiries],
         payments=waits,
         audits=audits,
         counts=counts,
-        stolen=max(settlement.stolen, *(each.stolen for each in expiries)),
+        stolen=max(each.stolen for each in rounds),
     )
     return Findings(
         figures=figures_of(results, holds=plan.expired, orders=plan.audited),
@@ -49,7 +50,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
     )
 
 
-def _settle(plan: Plan) -> tuple[Settlement, Scope]:
+def _settle(plan: Plan) -> tuple[dict[int, list[Emptied]], Scope]:
     say("Settlement with holds, history and movements")
     fixture = make_fixture("bench-settlement")
 
