@@ -45,9 +45,9 @@ class Attack:
     """
 
     name: str
-    network_limit: int
     presses: Callable[[], list[tuple[str, str]]]
     limit: int
+    network_limit: int = 0
     revoked: bool = False
     terms: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
@@ -139,22 +139,16 @@ def _with_tokens_of_a_revoked_network() -> list[tuple[str, str]]:
 
 
 ATTACKS = (
-    Attack(name="address_bucket", network_limit=0, presses=_of_one_address, limit=AT_ONCE),
+    Attack(name="address_bucket", presses=_of_one_address, limit=AT_ONCE),
     Attack(name="network_units", network_limit=NETWORK_LIMIT, presses=_of_one_network, limit=NETWORK_LIMIT),
-    Attack(name="token_end", network_limit=0, presses=_with_old_tokens, limit=0),
-    Attack(name="revocation", network_limit=0, presses=_with_tokens_of_a_revoked_network, limit=0, revoked=True),
-    Attack(name="holds", network_limit=0, presses=_of_one_buyer, limit=settings.MAX_ENDED_REQUESTS, releases=True),
-    Attack(name="passes", network_limit=0, presses=_of_many_networks, limit=0, terms=PASS),
-    Attack(name="codes", network_limit=0, presses=_of_many_networks, limit=0, terms=CODE, code=MADE_UP_CODE),
-    Attack(name="emails", network_limit=0, presses=_of_many_networks, limit=0, terms=EMAIL),
-    Attack(name="entries", network_limit=0, presses=_of_many_networks, limit=1, terms=EMAIL, mailbox=MAILBOX),
+    Attack(name="token_end", presses=_with_old_tokens, limit=0),
+    Attack(name="revocation", presses=_with_tokens_of_a_revoked_network, limit=0, revoked=True),
+    Attack(name="holds", presses=_of_one_buyer, limit=settings.MAX_ENDED_REQUESTS, releases=True),
+    Attack(name="passes", presses=_of_many_networks, limit=0, terms=PASS),
+    Attack(name="codes", presses=_of_many_networks, limit=0, terms=CODE, code=MADE_UP_CODE),
+    Attack(name="emails", presses=_of_many_networks, limit=0, terms=EMAIL),
+    Attack(name="entries", presses=_of_many_networks, limit=1, terms=EMAIL, mailbox=MAILBOX),
     Attack(
-        name="guesses",
-        network_limit=0,
-        presses=_of_one_network,
-        limit=MAX_GUESSES,
-        terms=CODE,
-        code=MADE_UP_CODE,
-        counted=NOT_SHOWN,
+        name="guesses", presses=_of_one_network, limit=MAX_GUESSES, terms=CODE, code=MADE_UP_CODE, counted=NOT_SHOWN
     ),
 )

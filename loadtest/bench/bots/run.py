@@ -36,7 +36,7 @@ from loadtest.bench.harness.timing import wait_for
 from loadtest.bench.load.arrivals import Answers, allow_connections, ask_in_turn
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.subprocesses import Hand, ask_all, hands_of
-from shop.models import Order, Sale
+from shop.models import Order
 
 CONNECTIONS = 500
 PREPARING_SECONDS = 4.0
@@ -47,9 +47,7 @@ OK, ADMITTED, REFUSED, SHED = 200, 202, 429, 503
 def measure(run: BenchmarkRun[Plan]) -> Findings:
     """Open the sale to each robber with each set of defences, so many times. Raises LoadFailed."""
     plan, found = run.plan, []
-    fixture = make_fixture("bots-pass", units=1)
-    Sale.objects.filter(pk=fixture.sale_id).update(**PASS)
-    costs = costs_of_passes(fixture.slug)
+    costs = costs_of_passes(make_fixture("bots-pass", units=1, **PASS).slug)
     rows = [(robber, defence) for robber, defences in OPENINGS.items() for defence in defences]
     for number in range(plan.rounds):
         for row, (robber, defence) in enumerate(rows):
@@ -81,8 +79,7 @@ class RobberOpening:
     def __init__(self, sku: str, *, robber: Robber, defence: Defence, plan: Plan, pass_seconds: float) -> None:
         self._robber, self._defence, self._plan = robber, defence, plan
         self._pass_seconds = pass_seconds
-        self._fixture = make_fixture(sku, units=plan.units)
-        Sale.objects.filter(pk=self._fixture.sale_id).update(**defence.terms)
+        self._fixture = make_fixture(sku, units=plan.units, **defence.terms)
 
     def run(self, *, place: Workspace, dice: random.Random) -> BotRound:
         """Let people and robber press, wait until the books are at rest, and say who holds what. Raises LoadFailed."""
@@ -148,8 +145,8 @@ def _play(attack: Attack, *, place: Workspace) -> PlayedAttack:
     """Play an attack against a web process with its defence, and against one without."""
     found = []
     for side, more in (("on", {}), ("off", mutant_of(attack.name))):
-        fixture = make_fixture(f"attack-{attack.name.replace('_', '-')}-{side}", units=2 * PRESSES)
-        Sale.objects.filter(pk=fixture.sale_id).update(**attack.columns)
+        sku = f"attack-{attack.name.replace('_', '-')}-{side}"
+        fixture = make_fixture(sku, units=2 * PRESSES, **attack.columns)
         own = replace(place, environment={**place.environment, **ENVIRONMENT, **more})
         probe = make_fixture(f"{fixture.sku}-probe", units=10)
         with serving(f"web {fixture.sku}", GATE, place=own, slug=probe.slug) as web:

@@ -42,7 +42,6 @@ from loadtest.bench.harness.servers import (
     running_shop,
     serving,
 )
-from shop.models import Sale
 from shop.sales.catalogue import prime_sale
 from workers.embedded.server import Server
 from workers.embedded.stores import start_valkey
@@ -110,8 +109,7 @@ def _admit(plan: Plan, *, place: Workspace) -> tuple[list[Turn], dict[str, str]]
     server_core, loader_core = two_cores()
     slug = make_fixture("bench-admission").slug
     gone = make_fixture("bench-gone", units=admission.GONE_UNITS)
-    defaults, unlimited = make_fixture("bench-defaults"), make_fixture("bench-unlimited")
-    Sale.objects.filter(pk=unlimited.sale_id).update(**NO_LIMIT)
+    defaults, unlimited = make_fixture("bench-defaults"), make_fixture("bench-unlimited", **NO_LIMIT)
     with ExitStack() as stack:
         stores = {mode: stack.enter_context(_valkey(mode, place=place, core=loader_core)) for mode in MODES}
         stores["primary"] = stack.enter_context(_replicated_valkey(place=place, core=loader_core))

@@ -78,11 +78,14 @@ class Fixture:
 
 
 def make_fixture(
-    sku: str, *, hold_seconds: int = HOLD_SECONDS, units: int = UNITS, opens_in_seconds: float = 0.0
+    sku: str, *, hold_seconds: int = HOLD_SECONDS, units: int = UNITS, opens_in_seconds: float = 0.0, **terms: Any
 ) -> Fixture:
-    """Make `sku` with its stock and a sale of the same slug, open or soon, primed into the Redis of our settings."""
+    """Make `sku` with its stock and a sale of the same slug, open or soon, primed into the Redis of our settings.
+
+    terms: other columns of the sale.
+    """
     opens_at = timezone.now() + timedelta(seconds=opens_in_seconds)
-    sale = make_sale(sku, units=units, opens_at=opens_at, hold_seconds=hold_seconds)
+    sale = make_sale(sku, units=units, opens_at=opens_at, hold_seconds=hold_seconds, **terms)
     prime_sale(sku)
     scope = Scope(sku=sku, stock_id=sale.stock_id, sale_id=sale.pk)
     return Fixture(
@@ -96,7 +99,7 @@ def make_fixture(
     )
 
 
-def make_sale(sku: str, *, units: int, opens_at: datetime, hold_seconds: int = HOLD_SECONDS) -> Sale:
+def make_sale(sku: str, *, units: int, opens_at: datetime, hold_seconds: int = HOLD_SECONDS, **terms: Any) -> Sale:
     """Make `sku` with its stock and a sale of the same slug for twelve hours; Redis is not told."""
     with transaction.atomic():
         with connection.cursor() as cursor:
@@ -113,6 +116,7 @@ def make_sale(sku: str, *, units: int, opens_at: datetime, hold_seconds: int = H
             opens_at=opens_at,
             closes_at=opens_at + timedelta(hours=12),
             hold_seconds=hold_seconds,
+            **terms,
         )
 
 

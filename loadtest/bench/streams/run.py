@@ -25,8 +25,6 @@ from loadtest.bench.streams.plan import FULL, METHOD, PAGE_CONNECTIONS, QUICK, R
 from loadtest.bench.streams.readers import SPARE_HANDLES, Counts, raise_handle_limit, reading
 from loadtest.bench.streams.report import PurchaseRound, Results, figures_of, picture_of, samples_of
 from shop.buyers import issue_buyer
-from shop.models import Sale
-from shop.sales.catalogue import prime_sale
 from shop.staff import sale_control
 
 Company = Callable[[], AbstractContextManager[Counts | None]]
@@ -67,11 +65,7 @@ def measure(run: BenchmarkRun[Plan]) -> Findings:
 
 def make_waiting_fixture(sku: str) -> Fixture:
     """Make a sale of one unit with room for everybody who is going to wait, and for each network."""
-    fixture = make_fixture(sku)
-    sale_control.adjust(fixture.slug, units=1 - UNITS, actor="benchmark", reason="few, so that a line forms")
-    Sale.objects.filter(pk=fixture.sale_id).update(line_capacity=UNITS, per_network_limit=UNITS)
-    prime_sale(fixture.slug)
-    return fixture
+    return make_fixture(sku, units=1, line_capacity=UNITS, per_network_limit=UNITS)
 
 
 def bind_alone(web: WebServer) -> set[int]:
