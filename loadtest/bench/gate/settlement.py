@@ -20,9 +20,11 @@ from inventory.redis import Client, connect, run_commands
 from loadtest.bench.harness import machine
 from loadtest.bench.harness.benchmark import repeat_disturbed, say
 from loadtest.bench.harness.fixtures import Fixture
+from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address
 from shop.buyers import issue_buyer
 from shop.client_address import network_of
+from workers.expirer import Expirer
 from workers.settler import Settler
 
 BATCH = 500
@@ -133,12 +135,12 @@ def warm_settler(
         settler.close()
 
 
-def empty_line(settler: Settler, *, count: int) -> float:
-    """Settle the `count` requests that wait; return the seconds it took. Raises RuntimeError when it never ends."""
+def empty_line(worker: Settler | Expirer, *, count: int) -> float:
+    """Let it settle, or end, the `count` that wait; return the seconds. Raises LoadFailed when that takes too long."""
     began = time.monotonic()
     left = count
     while left > 0:
-        left -= settler.work_once()
+        left -= worker.work_once()
         if time.monotonic() - began > MAX_SECONDS:
-            raise RuntimeError(f"{left} of {count} requests are still not settled")
+            raise LoadFailed(f"{left} of {count} still wait for the worker after {MAX_SECONDS:g} s")
     return time.monotonic() - began
