@@ -224,7 +224,6 @@ def _line(each: AgeRound) -> str:
 
 BENCHMARK = Benchmark(
     title="A shop without a past alongside an old one: measured",
-    command="make bench-age",
     packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,

@@ -59,7 +59,6 @@ def _line(found: Round) -> str:
 
 BENCHMARK = Benchmark(
     title="Predictions of capacity alongside runs: measured",
-    command="make bench-capacity",
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,

@@ -80,10 +80,8 @@ def lines_of(masters: int, *, folder: Path) -> Iterator[Lines]:
                 shutil.copy(password, home)
             more = CLUSTERED.format(port=bus_port) if masters > 1 else ""
             servers.append(running.enter_context(start_valkey(home, more=more)))
-        if masters > 1:
-            yield Lines(url=_joined(servers, bus_port=next(iter(homes.values()))), servers=servers)
-        else:
-            yield Lines(url=servers[0].url, servers=servers)
+        url = _joined(servers, bus_port=next(iter(homes.values()))) if masters > 1 else servers[0].url
+        yield Lines(url=url, servers=servers)
 
 
 def _joined(servers: Sequence[Server], *, bus_port: int) -> str:
@@ -228,15 +226,15 @@ def load_shop(
 
 def _wait_for_rest(crew: machine.Crew) -> None:
     """Return when the processes use next to nothing. Raises LoadFailed when they never do."""
-    deadline = time.monotonic() + REST_WITHIN_SECONDS
-    used: dict[str, float] = {}
-    while not used or sum(used.values()) >= RESTING_SECONDS:
-        if time.monotonic() > deadline:
-            busy = ", ".join(f"{part} {seconds:.2f} s" for part, seconds in used.items())
-            raise LoadFailed(f"the shop was never at rest within {REST_WITHIN_SECONDS:g} s: {busy} in the last second")
+
+    def busy() -> dict[str, float]:
         before = crew.read()
         time.sleep(LOOK_SECONDS)
         used = {part: seconds - before[part] for part, seconds in crew.read().items()}
+        return {} if sum(used.values()) < RESTING_SECONDS else used
+
+    nothing: dict[str, float] = {}
+    wait_for(nothing, busy, seconds=REST_WITHIN_SECONDS, what="seconds of CPU in the last second, of a shop that rests")
 
 
 class Share:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inventory.redis import connect, run_commands
+from inventory.redis import connect
 from loadtest.bench.compare.crowd import ACCEPTED, BUSY, SOLD_OUT, CompareCrowd, CompareVisit, Payloads, make_payloads
 from loadtest.bench.compare.plan import FULL, METHOD, QUICK, Plan
 from loadtest.bench.compare.report import (
@@ -23,6 +23,7 @@ from loadtest.bench.compare.report import (
     samples_of,
 )
 from loadtest.bench.compare.sellers import FairdropSeller, RivalSeller, Running, Seller, running
+from loadtest.bench.gate.end_to_end import commands_of
 from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, say
 from loadtest.bench.harness.core_speed import CORE_SPEED
 from loadtest.bench.harness.machine import Crew, cpu_seconds, one_row
@@ -69,8 +70,7 @@ class Reading:
 def read_costs(stores: Crew) -> Reading:
     """Return the counters now. PostgreSQL counts what a connection did when it ends: end the sellers first."""
     (commits,) = one_row(COMMITS)
-    (counted,) = run_commands(connect(), [("INFO", "commandstats")])
-    commands = sum(each["calls"] for name, each in counted.items() if name.removeprefix("cmdstat_") not in OWN)
+    commands = sum(calls for name, (calls, _) in commands_of(connect()).items() if name not in OWN)
     return Reading(commits=commits, commands=commands, store_cpu=sum(stores.read().values()))
 
 

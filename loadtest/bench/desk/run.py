@@ -127,7 +127,6 @@ def retention_ms() -> list[float]:
 
 BENCHMARK = Benchmark(
     title="The lists of staff with 100,000 orders: measured",
-    command="make bench-desk",
     packages=("django", "granian"),
     full=FULL,
     quick=QUICK,

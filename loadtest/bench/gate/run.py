@@ -201,7 +201,6 @@ def _road(run: BenchmarkRun[Plan]) -> Road:
 
 BENCHMARK = Benchmark(
     title="The gate, the line and the road: measured",
-    command="make bench-gate",
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop"),
     full=FULL,
     quick=QUICK,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -126,13 +126,10 @@ def warm_settler(
 ) -> Iterator[Settler]:
     """Yield a settler that has settled `warm_up` requests: its connection and its plans are there."""
     count = WARM_UP_REQUESTS[batch] if warm_up is None else warm_up
-    settler = Settler(client, batch=batch, lock_ttl_ms=settings.LOCK_TTL_MS, stopping=stopping)
-    try:
+    with closing(Settler(client, batch=batch, lock_ttl_ms=settings.LOCK_TTL_MS, stopping=stopping)) as settler:
         fill_line(client, fixture, count=count)
         empty_line(settler, count=count)
         yield settler
-    finally:
-        settler.close()
 
 
 def empty_line(worker: Settler | Expirer, *, count: int) -> float:

@@ -84,19 +84,20 @@ class Findings:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark(Generic[Plan]):
-    """One benchmark. command: the make target; packages: whose versions its page names; picture: what the chart shows.
+    """One benchmark. packages: whose versions its page names; picture: what the chart shows.
 
-    method: how it measures, in sentences that name numbers of a plan.
+    method: how it measures, in sentences that name numbers of a plan. command: its make target, when that is not
+    bench-NAME.
     """
 
     title: str
-    command: str
     packages: Sequence[str]
     full: Plan
     quick: Plan
     method: Sequence[str]
     measure: Callable[[BenchmarkRun[Plan]], Findings]
     picture: str = ""
+    command: str = ""
 
 
 def say(text: str) -> None:

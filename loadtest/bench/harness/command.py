@@ -66,7 +66,7 @@ def _measure(name: str, *, quick: bool, folder: Path, stores: Stores) -> tuple[R
     facts = machine.facts(packages=benchmark.packages, database=bool(stores.pairs))
     report = Report(
         title=benchmark.title,
-        command=benchmark.command,
+        command=benchmark.command or f"make bench-{name}",
         date=machine.now(),
         revision=machine.revision(CHECKOUT),
         quick=quick,

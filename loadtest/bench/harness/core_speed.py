@@ -50,10 +50,6 @@ class CoreSpeed:
             time.sleep(PAUSE_SECONDS)
 
     @property
-    def is_started(self) -> bool:
-        return self._fastest_us is not None
-
-    @property
     def fastest_us(self) -> float:
         """How many microseconds the loop took at best."""
         return loop_us() if self._fastest_us is None else self._fastest_us
@@ -89,7 +85,7 @@ class CoreSpeed:
 
     def facts(self) -> dict[str, str]:
         """Return what a page says of it."""
-        if not self.is_started or not self._kept:
+        if self._fastest_us is None or not self._kept:
             return {}
         disturbed, worst = sum(slowed > SLOWED for slowed in self._kept), max(self._kept)
         return {

@@ -157,9 +157,14 @@ def evenly(*phases: tuple[float, float]) -> Iterator[float]:
         began += seconds
 
 
-def allow_connections(*, side: str = "") -> None:
-    """Let this process hold as many connections as the system allows. side: its name among the crowds."""
+def allow_connections(*, wanted: int = 0, side: str = "") -> None:
+    """Let this process hold as many connections as the system allows. side: its name among the crowds.
+
+    Raises LoadFailed when these are fewer than `wanted`.
+    """
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard_limit != resource.RLIM_INFINITY and hard_limit < wanted:
+        raise LoadFailed(f"{wanted} open files are needed and the hard limit is {hard_limit}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 

@@ -98,7 +98,6 @@ def seconds_on_page(address: str) -> tuple[float, float]:
 
 BENCHMARK = Benchmark(
     title="A public log of a million leaves: measured",
-    command="make bench-log",
     packages=("django", "cryptography", "granian"),
     full=FULL,
     quick=QUICK,

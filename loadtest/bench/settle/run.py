@@ -118,7 +118,6 @@ def _audit(plan: Plan) -> tuple[list[float], list[float], list[str]]:
 
 BENCHMARK = Benchmark(
     title="Settlement, expiry, payment, audit: measured",
-    command="make bench-settle",
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,

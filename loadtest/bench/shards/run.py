@@ -136,7 +136,6 @@ def _line(window: Window) -> str:
 
 BENCHMARK = Benchmark(
     title="A shard of a Cluster away: measured",
-    command="make bench-shards",
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,

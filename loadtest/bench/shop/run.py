@@ -173,7 +173,6 @@ def _spike_line(name: str, spike: Spike) -> str:
 
 BENCHMARK = Benchmark(
     title="The whole shop: measured",
-    command="make bench-shop",
     packages=("django", "redis", "hiredis", "psycopg", "uvicorn", "httptools", "granian", "uvloop"),
     full=FULL,
     quick=QUICK,

@@ -39,7 +39,7 @@ def cleaning(place: Workspace, *, rows: int) -> Iterator[None]:
     past = Sale.objects.filter(retired_at__isnull=False, buyers_forgotten_at=None).order_by("pk")[0]
     fill_queue(rows)
     Email.objects.update(created=timezone.now() - AGE)
-    missing = rows - _old_acts()
+    missing = rows - StaffAct.objects.filter(at__lte=timezone.now() - AGE).count()
     acts = (StaffAct(act="login", actor="benchmark", at=timezone.now() - AGE) for _ in range(missing))
     StaffAct.objects.bulk_create(acts, batch_size=1_000)
     with place.worker("reconciler"):
@@ -52,7 +52,3 @@ def cleaning(place: Workspace, *, rows: int) -> Iterator[None]:
         raise LoadFailed(f"{forgotten} of {rows} buyers were forgotten in the round: some must be, and some be left")
     # The next round has a sale of its own: this one begins with those who are gone already.
     Sale.objects.filter(pk=past.pk).update(buyers_forgotten_at=timezone.now())
-
-
-def _old_acts() -> int:
-    return StaffAct.objects.filter(at__lte=timezone.now() - AGE).count()

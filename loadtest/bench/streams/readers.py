@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import select
 import socket
 import time
@@ -31,15 +30,6 @@ class Counts:
         self.opened = multiprocessing.Value("i", 0)
         self.messages = multiprocessing.Value("q", 0)
         self.closed = multiprocessing.Value("i", 0)
-
-
-def raise_handle_limit(wanted: int) -> None:
-    """Let this process and its children hold `wanted` sockets. Raises LoadFailed when the system does not allow it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise LoadFailed(f"{wanted} open files are needed and the hard limit is {hard}")
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager

@@ -16,13 +16,14 @@ from loadtest.bench.harness.benchmark import Benchmark, BenchmarkRun, Findings, 
 from loadtest.bench.harness.fixtures import UNITS, Fixture, make_fixture
 from loadtest.bench.harness.servers import WebServer, kept_connection, post_json, running_shop
 from loadtest.bench.harness.timing import again_and_again
+from loadtest.bench.load.arrivals import allow_connections
 from loadtest.bench.load.loader import Load, Loader, LoadWindow, ask_evenly, asks_needed
 from loadtest.bench.load.loop import LoadFailed
 from loadtest.bench.load.payloads import address, fresh_payloads, get
 from loadtest.bench.streams.cleaning import cleaning, write_past_buyers
 from loadtest.bench.streams.mails import mailing
 from loadtest.bench.streams.plan import FULL, METHOD, PAGE_CONNECTIONS, QUICK, RESTOCK_SECONDS, Plan
-from loadtest.bench.streams.readers import SPARE_HANDLES, Counts, raise_handle_limit, reading
+from loadtest.bench.streams.readers import SPARE_HANDLES, Counts, reading
 from loadtest.bench.streams.report import PurchaseRound, Results, figures_of, picture_of, samples_of
 from shop.buyers import issue_buyer
 from shop.staff import sale_control
@@ -40,7 +41,7 @@ MAX_ENDED = 0.05
 def measure(run: BenchmarkRun[Plan]) -> Findings:
     """Run web and a settler, measure in turns, and return what was found. Raises LoadFailed."""
     plan = run.plan
-    raise_handle_limit(2 * plan.streams + SPARE_HANDLES)
+    allow_connections(wanted=2 * plan.streams + SPARE_HANDLES)
     fixture = make_waiting_fixture("streams")
     with running_shop(fixture.slug, place=run.place, stores=run.stores.pairs[0]) as shop:
         web = shop.web
@@ -158,7 +159,6 @@ def page_rate(web: WebServer, fixture: Fixture, reader: str, *, seconds: float) 
 
 BENCHMARK = Benchmark(
     title="Live streams and mails alongside purchases, and the sale page: measured",
-    command="make bench-streams",
     packages=("django", "redis", "hiredis", "uvicorn", "httptools", "uvloop"),
     full=FULL,
     quick=QUICK,

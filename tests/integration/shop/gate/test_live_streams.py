@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from inventory.redis import keys
-from loadtest.bench.streams.readers import raise_handle_limit, reading
+from loadtest.bench.load.arrivals import allow_connections
+from loadtest.bench.streams.readers import reading
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
@@ -62,7 +63,7 @@ def status_calls() -> int:
 
 
 def test_three_hundred_streams_hear_of_every_move_and_purchases_go_on(web: Caller, waiting_card: SaleCard) -> None:
-    raise_handle_limit(4 * STREAMS)
+    allow_connections(wanted=4 * STREAMS)
     streams = join(web, waiting_card, STREAMS)
     before = subscribers()
     with reading(web.port, streams) as counts:
