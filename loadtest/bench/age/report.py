@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from loadtest.bench.harness.machine import WEB
-from loadtest.bench.harness.report import Figure, ratio
+from loadtest.bench.harness.report import KEPT, Figure, ratio
 
 if TYPE_CHECKING:
     from loadtest.bench.age.ends import Ends
@@ -27,8 +27,6 @@ MAX_PAYMENTS_LOOK_MS = 5
 MAX_LARGE_PERCENT, MAX_LARGE_SECONDS = 8, 600
 MIN_SPREAD = 0.25
 MAX_LATE_SECONDS, MAX_SWEEPING_PERCENT = 1, 1
-# Of the pace that is meant; below it the waits are those of fewer purchases.
-KEPT = 0.95
 LOOK_NAMES = {
     "expirer": "holds that are due",
     "settler": "lines with work",

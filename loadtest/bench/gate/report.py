@@ -14,20 +14,15 @@ if TYPE_CHECKING:
     from loadtest.bench.gate.settlement import Emptied
 
 
-def median(turns: Sequence[Turn], *, side: str) -> float:
-    """Return the middle rate of `side`, in answers a second."""
-    return statistics.median(turn.per_second for turn in turns if turn.side == side)
+def median(turns: Sequence[Turn], *, side: str, of: str = "per_second") -> float:
+    """Return the middle of what has this name in the turns of `side`: its rate, if it is not said."""
+    return float(statistics.median(getattr(turn, of) for turn in turns if turn.side == side))
 
 
 def ratio_of_rounds(turns: Sequence[Turn], above: str, below: str) -> float:
     """Return the middle, over the rounds, of the rate of one side ÷ that of the other: a slow minute falls on both."""
     rates = ([turn.per_second for turn in turns if turn.side == side] for side in (above, below))
     return statistics.median(ratio(*pair) for pair in zip(*rates, strict=True))
-
-
-def busy_share(turns: Sequence[Turn], *, side: str) -> float:
-    """Return the middle share of its core that the server of `side` used."""
-    return statistics.median(turn.busy for turn in turns if turn.side == side)
 
 
 def per_cpu_second(turns: Sequence[Turn], *sides: str) -> list[float]:
@@ -93,9 +88,7 @@ def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
         figures.append(Figure(f"{above} ÷ {below}", value=value, at_least=floor, aim=aim))
     two = ratio(*per_cpu_second(turns, "gate", "two gates"))
     everysec = ratio(median(turns, side="gate"), median(turns, side="gate everysec"))
-    lone, replicated = (
-        statistics.median(turn.wait_p50_ms for turn in turns if turn.side == side) for side in (LONE, LONE_REPLICATED)
-    )
+    lone, replicated = (median(turns, side=side, of="wait_p50_ms") for side in (LONE, LONE_REPLICATED))
     limited = ratio(*per_cpu_second(turns, "sold out", "limited"))
     of_unlimited = ratio_of_rounds(turns, WITH_LIMITS, WITHOUT_LIMITS)
     return [
@@ -108,7 +101,7 @@ def admission_figures(turns: Sequence[Turn]) -> list[Figure]:
         Figure("gate that waits for one replica ÷ gate", value=ratio_of_rounds(turns, REPLICATED, "gate")),
         Figure("gate ÷ no-op, answers a second", value=ratio_of_rounds(turns, "gate", "no-op")),
         # An idle no-op was held up by something else on the machine.
-        Figure("no-op server's share of its core (disturbed below 0.9)", value=busy_share(turns, side="no-op")),
+        Figure("no-op server's share of its core (disturbed below 0.9)", value=median(turns, side="no-op", of="busy")),
         Figure("share of the machine its host took, worst turn", value=max(turn.stolen for turn in turns)),
         Figure("share of 503, worst turn", value=max(turn.unavailable for turn in turns), at_most=MAX_UNAVAILABLE),
         Figure("gate, always ÷ everysec", value=everysec, at_least=0.7),

@@ -13,6 +13,8 @@ from typing import Any
 HEAD = ("figure", "measured", "unit", "floor", "aim", "")
 LIMIT = "÷ limit"
 RIGHT = (1, 3, 4)
+# Of a pace that is meant; below it the waits, or the lag, are those of fewer asks.
+KEPT = 0.95
 
 
 @dataclass(frozen=True)

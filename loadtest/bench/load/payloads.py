@@ -28,14 +28,15 @@ def endless_payloads(slug: str, *, port: int, origin: str = "") -> Iterator[byte
         yield post(path, port=port, token=issue_buyer()[1], origin=origin or address(number))
 
 
-def post(path: str, *, port: int, token: str, origin: str, body: bytes = BODY, headers: str = "") -> bytes:
-    """Return a POST by the buyer of `token`. origin: the address it comes from; headers: more, each with its line end.
+def post(path: str, *, port: int, token: str = "", origin: str = "", body: bytes = BODY, headers: str = "") -> bytes:
+    """Return a POST by the buyer of `token`, if there is one. origin: the address that buyer comes from.
 
-    body: for one unit when it is not given.
+    headers: more, each with its line end; body: for one unit when it is not given.
     """
+    buyer = f"Authorization: Bearer {token}\r\nX-Forwarded-For: {origin}\r\n" if token else ""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {HOST}:{port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\nAuthorization: Bearer {token}\r\nX-Forwarded-For: {origin}\r\n{headers}\r\n"
+        f"Content-Length: {len(body)}\r\n{buyer}{headers}\r\n"
     )
     return head.encode() + body
 

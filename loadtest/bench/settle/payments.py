@@ -20,9 +20,10 @@ from loadtest.bench.harness.benchmark import BenchmarkRun
 from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.limits import commit_waits_ms
 from loadtest.bench.harness.machine import one_row
+from loadtest.bench.harness.report import KEPT
 from loadtest.bench.harness.servers import running_shop
 from loadtest.bench.load.loader import Load, LoadWindow, ask_evenly
-from loadtest.bench.load.payloads import fresh_payloads, get
+from loadtest.bench.load.payloads import fresh_payloads, get, post
 from loadtest.bench.settle.plan import Plan
 from shop.models import Order, Payment
 from shop.payments.providers import Notice
@@ -32,8 +33,6 @@ SPARE = 1.1
 FLOOD_CONNECTIONS = 128
 START_SECONDS = 3.0
 PAID = "200"
-# Of the pace that is meant; below it the waits are those of fewer calls.
-KEPT = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +105,8 @@ def notices_of(payments: list[Payment], *, port: int) -> list[bytes]:
     for payment in payments:
         notice = Notice(uuid4().hex, "captured", payment.reference, payment.amount, payment.currency)
         body = signing.write_notice(notice)
-        signature = signing.sign(body, secret=settings.SANDBOX_SECRET)
-        head = (
-            f"POST /api/v1/payments/sandbox/notices HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{signing.HEADER}: {signature}\r\n\r\n"
-        )
-        requests.append(head.encode() + body)
+        headers = f"{signing.HEADER}: {signing.sign(body, secret=settings.SANDBOX_SECRET)}\r\n"
+        requests.append(post("/api/v1/payments/sandbox/notices", port=port, body=body, headers=headers))
     return requests
 
 

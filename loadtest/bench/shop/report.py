@@ -8,7 +8,7 @@ from math import nan
 from statistics import median as middle
 from typing import TYPE_CHECKING
 
-from loadtest.bench.gate.report import MAX_UNAVAILABLE, busy_share, median, per_cpu_second, ratio_of_rounds
+from loadtest.bench.gate.report import MAX_UNAVAILABLE, median, per_cpu_second, ratio_of_rounds
 from loadtest.bench.harness.machine import POSTGRES, REDIS, SETTLER
 from loadtest.bench.harness.report import Figure, quantile, ratio
 from loadtest.bench.shop.overload import spread
@@ -131,7 +131,7 @@ def sold_out_figures(turns: Sequence[Turn]) -> list[Figure]:
         Figure("sold-out answers, one core", value=gone, unit="answers/s", limit=noop),
         Figure("sold out ÷ no-op, answers a second", value=ratio_of_rounds(turns, "sold out", "no-op")),
         Figure("sold out ÷ no-op, per second of server CPU", value=per_cpu, at_least=MIN_SOLD_OUT),
-        Figure("no-op server's share of its core (disturbed below 0.9)", value=busy_share(turns, side="no-op")),
+        Figure("no-op server's share of its core (disturbed below 0.9)", value=median(turns, side="no-op", of="busy")),
     ]
 
 

@@ -8,16 +8,14 @@ from statistics import median
 from typing import Any
 
 from loadtest.bench.harness.charts import bars
-from loadtest.bench.harness.report import Figure, ratio
+from loadtest.bench.harness.report import KEPT, Figure, ratio
 
-MAX_SLOWER = 1.5
+MAX_SLOWER_BY_STREAMS = {"p99": 1.5}
 MAX_SLOWER_BY_MAILS = {"p50": 1.05, "p99": 1.15}
 MAX_SLOWER_BY_RETENTION = {"p50": 1.05, "p99": 1.15}
 MIN_PAGES = 5_000
 # As many as on two such cores before purchases were answered without Django.
 MIN_RENDERED = 189
-# Of the pace that is meant; below it the waits are those of fewer purchases.
-KEPT = 0.95
 # Each stream must have news at least every ten seconds, or nothing was measured.
 MIN_NEWS = 0.1
 
@@ -54,7 +52,6 @@ def figures_of(results: Results, *, streams: int, asks: int, mails: int) -> list
     none, some = "no stream open", f"{streams:,} streams open"
     p50, p99, busy = (results.middle(name) for name in ("p50_ms", "p99_ms", "busy"))
     asked, news = (results.middle(name)[1] for name in ("asked_per_second", "messages_per_second"))
-    slower = median(ratio(alongside.p99_ms, alone.p99_ms) for alone, alongside in results.pairs)
     kept, rendered = results.pages["kept"], results.pages["rendered"]
     meant = f"purchases asked alongside them, of {asks} meant"
     return [
@@ -62,7 +59,7 @@ def figures_of(results: Results, *, streams: int, asks: int, mails: int) -> list
         Figure(f"purchase p50, {some}", value=p50[1], unit="ms"),
         Figure(f"purchase p99, {none}", value=p99[0], unit="ms"),
         Figure(f"purchase p99, {some}", value=p99[1], unit="ms"),
-        Figure("p99 alongside streams ÷ without, median of pairs", value=slower, at_most=MAX_SLOWER),
+        *_slower(results.pairs, by="streams", bounds=MAX_SLOWER_BY_STREAMS),
         Figure(meant, value=asked, unit="/s", at_least=KEPT * asks),
         Figure(f"web process busy, {none}", value=busy[0], unit="of a core"),
         Figure(f"web process busy, {some}", value=busy[1], unit="of a core"),

@@ -15,9 +15,7 @@ from threading import Thread
 import pytest
 
 from loadtest.bench.compare.crowd import CompareCrowd, make_payloads
-from loadtest.bench.compare.plan import FULL, METHOD, QUICK
 from loadtest.bench.compare.report import Result, Selling, SellingOut, Waits, best_rival, figures_of
-from loadtest.bench.harness.report import filled
 
 WAITS = Waits(p50=1.0, p99=2.0, worst=3.0)
 NAIVE, SOUND, SLOW, OURS = "naive", "sound", "slow", "fairdrop"
@@ -80,13 +78,6 @@ def test_a_unit_that_nobody_wanted_is_not_undersold() -> None:
     out = result(SOUND, settled=1, orders=4).selling_out
     assert out.undersold == 6
     assert replace(out, refused=0).undersold == 0
-
-
-def test_the_method_names_the_numbers_of_its_run() -> None:
-    for plan in (FULL, QUICK):
-        text = " ".join(filled(METHOD, plan))
-        assert f"{plan.sold_out_buyers:,} wishes" in text
-        assert "{" not in text
 
 
 UNITS = 6

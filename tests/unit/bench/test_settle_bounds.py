@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from loadtest.bench.harness.report import Figure, filled, quantile
+from loadtest.bench.harness.report import Figure, quantile
 from loadtest.bench.load.loader import Pace
-from loadtest.bench.settle.plan import FULL, METHOD, QUICK
 from loadtest.bench.settle.report import audit_figures, expiry_figures, payment_figures, settlement_figures
 
 GOOD = [10.0] * 98
@@ -50,10 +49,3 @@ def test_a_pace_is_even_and_catches_up_a_moment_only() -> None:
     assert 49 <= sum(now < 50.5 for now in sent) <= 51
     # Half a second's own share, and at most what a tenth of a second held back.
     assert 49 <= sum(now >= 51.5 for now in sent) <= 62
-
-
-def test_the_method_names_the_numbers_of_its_run() -> None:
-    for plan in (FULL, QUICK):
-        text = " ".join(filled(METHOD, plan))
-        assert f"{plan.settled:,} requests" in text
-        assert "{" not in text

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -28,7 +29,6 @@ from loadtest.bench.harness.fixtures import Fixture
 from loadtest.bench.harness.report import Figure, filled, missed
 from loadtest.bench.load.arrivals import Answers, ArrivalRun, evenly
 from loadtest.bench.load.payloads import address
-from loadtest.bench.shop import plan as shop_plan
 from loadtest.bench.shop.costs import Brake, Cost
 from loadtest.bench.shop.overload import OverloadRun, Step, knee_of, next_offer, spread, well_after
 from loadtest.bench.shop.report import (
@@ -40,7 +40,7 @@ from loadtest.bench.shop.report import (
     spike_figures,
 )
 from loadtest.bench.shop.spike import Spike
-from loadtest.bench.summary import page_of, read_page
+from loadtest.bench.summary import BENCHMARKS, page_of, read_page
 from shop.client_address import origin_of
 from tests.support.waiting import assert_waits_at_most, wait_until
 from workers.embedded.child_process import ChildProcess
@@ -277,11 +277,12 @@ def test_figures_are_held_against_their_limit() -> None:
     assert found["spike: refused, p99"] == pytest.approx(0.8)
 
 
-def test_the_method_names_the_numbers_of_its_run() -> None:
-    for plan in (shop_plan.FULL, shop_plan.QUICK):
-        text = " ".join(filled(shop_plan.METHOD, plan))
-        assert f"{plan.buyers:,} buyers" in text
-        assert "{" not in text
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_method_names_the_numbers_of_its_run(name: str) -> None:
+    benchmark = import_module(f"loadtest.bench.{name}.run").BENCHMARK
+    full, quick = ("\n".join(filled(benchmark.method, plan)) for plan in (benchmark.full, benchmark.quick))
+    assert full != quick
+    assert "{" not in full + quick
 
 
 def test_curves_are_drawn_to_scale_and_gaps_are_left_out() -> None:
