@@ -55,6 +55,10 @@ class ClockWatch:
                 ahead_seconds=round(self.ahead_seconds, 1),
             )
 
+    def now(self) -> datetime:
+        """Return the present moment by the store's clock."""
+        return datetime.fromtimestamp(time.time() + self.ahead_seconds, UTC)
+
     @property
     def detail(self) -> str:
         """Say by how much the clocks differ, '' when they agree."""

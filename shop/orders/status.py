@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from inventory.line.reading import LineFigures
+from inventory.redis import clocks
 from inventory.states import WAITING_STATES, State
 from shop.orders.requests import RequestView
 from shop.sales.catalogue import SaleCard
@@ -40,7 +41,7 @@ def status_answer(
     waiting = view.state in WAITING_STATES
     # Nobody on standby can be told when a unit comes back, nor has a reason to look often.
     moving = waiting and view.state != State.STANDBY
-    position, now = view.position or 0, datetime.now(UTC)
+    position, now = view.position or 0, clocks.DATABASE.now()  # by which holds end
     eta = math.ceil(position / decided_per_second) if moving and decided_per_second > 0 else None
     return {
         "request_id": view.request_id,

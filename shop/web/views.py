@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.middleware.csrf import CsrfViewMiddleware
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone, translation
+from django.utils import translation
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
@@ -122,7 +122,7 @@ def show(
     error: FairdropError | None = None,
 ) -> HttpResponse:
     """Render a page with the server's moment in it, from which countdown.js counts; an error has its own status."""
-    now: datetime = context.get("now") or timezone.now()
+    now: datetime = context.get("now") or clocks.now()
     language = language_of(request)
     more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language, "path": request.path}
     more |= {"sandbox": settings.SANDBOX_IN_USE, "links": settings.SHOP_LINKS}
@@ -420,7 +420,7 @@ def ticket_page(
     # The bill before the order: a payment captured in between shows as paid, not as a hold nobody pays for.
     bill, buyer = checkout.find_bill(request_id), reader_of(request, request_id)
     found = find_or_restore(request, request_id, buyer=buyer)
-    card, now = catalogue.find_sale(found.sale_slug), timezone.now()
+    card, now = catalogue.find_sale(found.sale_slug), clocks.DATABASE.now()  # by which holds end
     waits, is_own = found.state in WAITING_STATES, buyer == known_buyer(request)
     figures = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) if waits else None
     face = TicketFace(

@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from inventory.redis import clocks
 from inventory.states import Reason
 from shop.models import Order, Sale
+from shop.orders.requests import look_up
+from shop.orders.status import status_answer
 from shop.payments import notices
+from shop.sales.catalogue import find_sale
 from shop.staff import sale_control
 from tests.support.pages import decided, known_client, make_kite_sale, press, text_of
 
@@ -174,3 +179,18 @@ def test_a_ticket_that_waited_until_the_close_says_who_closed(make_sale: MakeSal
     for words in ("No unit came back for you", "The shop closed it early."):
         assert (words in text) is decided_after
     assert ("Sold out before your turn" in text) is not decided_after
+
+
+def test_a_hold_is_counted_by_the_clock_that_ends_it(make_sale: MakeSale, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its ten minutes five are left where this machine's clock is so much slow, whatever that says."""
+    client, buyer = known_client()
+    order = decided(make_sale(), buyer=buyer, state="held")
+    assert order.hold_expires_at is not None
+    monkeypatch.setattr(clocks.DATABASE, "ahead_seconds", 300.0)
+    text = text_of(client.get(f"/requests/{order.request_id}/"))
+    shown_seconds = [int(found) for found in re.findall(r'http-equiv="refresh" content="(\d+)"', text)]
+    view, card = look_up(order.request_id, buyer=buyer), find_sale(order.sale.slug)
+    told = datetime.fromisoformat(status_answer(view, card, figures=None)["server_time"])
+    left_seconds = (order.hold_expires_at - told).total_seconds()
+    assert all(180 <= each <= 302 for each in (*shown_seconds, left_seconds))
+    assert len(shown_seconds) == 1
