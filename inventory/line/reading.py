@@ -127,11 +127,15 @@ def revision_in(sale: str | None) -> int:
 def _figures(
     row: Sequence[str | None], sale: Sequence[str | None], waiting: int, in_flight: int, records: int
 ) -> LineFigures | None:
+    """Raise RedisUnavailable when one of them is damaged."""
     if row[0] is None:
         return None
-    last, base = map(int, (sale[1] or "0|0").split("|")[:2])
-    stock = [int(value or 0) for value in row]
-    return LineFigures._make([*stock, last - base, waiting + in_flight, revision_in(sale[0]), records])
+    try:
+        last, base = map(int, (sale[1] or "0|0").split("|")[:2])
+        stock = [int(value or 0) for value in row]
+        return LineFigures._make([*stock, last - base, waiting + in_flight, revision_in(sale[0]), records])
+    except (ValueError, IndexError) as error:
+        raise RedisUnavailable from error
 
 
 def _figures_commands(sku: str, sale_id: int) -> list[Sequence[Argument]]:
@@ -149,10 +153,18 @@ async def figures_async(
 ) -> list[LineFigures | RedisUnavailable | None]:
     """Return the figures of each (sku, sale_id), None for one that is not primed.
 
-    One whose shard of a Cluster is away has a RedisUnavailable in its place. Raises RedisUnavailable when all are away.
+    One whose shard of a Cluster is away, or of which a value is damaged, has a RedisUnavailable in its place. Raises
+    RedisUnavailable when all are away.
     """
     groups = await run_groups_async(client, [_figures_commands(sku, sale_id) for sku, sale_id in sales])
-    return [rows if isinstance(rows, RedisUnavailable) else _figures(*rows) for rows in groups]
+    return [rows if isinstance(rows, RedisUnavailable) else _figures_or_error(rows) for rows in groups]
+
+
+def _figures_or_error(rows: Sequence[Any]) -> LineFigures | RedisUnavailable | None:
+    try:
+        return _figures(*rows)
+    except RedisUnavailable as error:
+        return error
 
 
 def figures(client: Client, sku: str, *, sale_id: int = 0) -> LineFigures | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from inventory.locks.report import LockReport, report_locks
 from inventory.records import record_or_none
-from inventory.redis import Client, keys, run_script_each, shards_of
+from inventory.redis import Client, keys, run_script_each
 from inventory.states import State
 
 
@@ -102,7 +102,7 @@ class StockLook:
 
 
 def look_at(client: Client, skus: Sequence[str]) -> dict[str, StockLook]:
-    """Return the look of each SKU, without those whose shard of a Cluster is away.
+    """Return the look of each SKU, without those whose shard of a Cluster is away, or of which a key is damaged.
 
     Raises RedisUnavailable when none can be read.
     """
@@ -110,9 +110,6 @@ def look_at(client: Client, skus: Sequence[str]) -> dict[str, StockLook]:
         return {}
     # 0: units are not added up by their records here; that is the audit's, one SKU at a time.
     lines = run_script_each(client, "audit_line", [(look_keys(sku), [0, ""]) for sku in skus])
-    for line in lines:
-        if isinstance(line, Exception) and shards_of(client) is None:
-            raise line
     read = {sku: LineLook(*line) for sku, line in zip(skus, lines, strict=True) if not isinstance(line, Exception)}
     if not read:
         raise lines[0]

@@ -54,7 +54,7 @@ class SalePage(ChangeList):
             live = [sale.stock.sku for sale in page if sale.retired_at is None]
             looks = snapshot.look_at(redis.connect(), sorted(set(live)))
         except RedisUnavailable:
-            looks = None
+            looks = {}
         earned = revenue.of_sales([sale.pk for sale in page])
         for sale in page:
             sale.earned = earned.get(sale.pk, [revenue.Earned(sale.currency, Decimal(0), 0)])
@@ -106,10 +106,9 @@ class SaleList(admin.ModelAdmin):  # type: ignore[type-arg]
         return format_html("{}<br>{}", *moments)
 
 
-def _waiting(sale: Sale, looks: dict[str, snapshot.StockLook] | None) -> int | str:
+def _waiting(sale: Sale, looks: dict[str, snapshot.StockLook]) -> int | str:
     """Return how many wait for a decision; nobody does in a sale that is retired."""
     if sale.retired_at is not None:
         return 0
-    if looks is None:
-        return NOT_KNOWN
-    return looks[sale.stock.sku].line.undecided
+    look = looks.get(sale.stock.sku)
+    return NOT_KNOWN if look is None else look.line.undecided

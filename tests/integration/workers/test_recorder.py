@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from inventory import redis
 from inventory.postgres import TwoKeyAdvisoryLock
+from inventory.redis import keys
 from shop.models import Order, Sale, SaleSample
 from shop.orders import holds
 from shop.sales.catalogue import SaleCard
@@ -114,6 +115,16 @@ def test_without_redis_the_units_are_recorded_all_the_same(card: SaleCard, eager
     (row,) = samples(card)
     assert counts(row) == (3, 0, 0, None)
     assert row.rate is None
+
+
+def test_a_line_that_is_damaged_costs_no_other_its_record(
+    card: SaleCard, eager: None, new_sku: Callable[[], str]
+) -> None:
+    damaged = make_sale(new_sku(), units=3)
+    road.run(("SET", keys.line(damaged.sku), "no sorted set"))
+    Recorder(redis.connect()).work_once()
+    road.run(("DEL", keys.line(damaged.sku)))
+    assert [[counts(row) for row in samples(each)] for each in (damaged, card)] == [[(3, 0, 0, None)], [(3, 0, 0, 0)]]
 
 
 def test_only_what_runs_or_has_just_ended_is_recorded(new_sku: Callable[[], str]) -> None:

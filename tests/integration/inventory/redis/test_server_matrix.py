@@ -11,11 +11,14 @@ from collections.abc import Callable
 import pytest
 
 from inventory import redis
+from inventory.exceptions import RedisUnavailable
 from inventory.line import admission, reading
 from inventory.line.pubsub import WakeUps, wait_for_settled
+from inventory.line.reading import LineFigures
 from inventory.locks.lock import Lock
 from inventory.redis import keys, memory
-from tests.support.road import LOCK_TTL_MS, ask, queue, settle_line, settler
+from shop.sales.catalogue import SaleCard
+from tests.support.road import LOCK_TTL_MS, ask, queue, run, settle_line, settler
 from tests.support.servers.server_matrix import nodes_of
 from tests.support.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.support.waiting import wait_until
@@ -123,3 +126,28 @@ def test_both_doors_tell_the_clock(on_it: None) -> None:
 
     for moment in (redis.time_of(redis.connect()), asyncio.run(ask())):
         assert moment == pytest.approx(time.time(), abs=60)
+
+
+def test_a_damaged_sale_hides_no_figures_of_another(on_it: None, new_sku: Callable[[], str]) -> None:
+    """Its own are told by the other door as what cannot be read now, and by neither as a fault of ours."""
+    damaged, *others = cards = [make_sale(new_sku(), units=20) for _ in range(4)]
+    (text,) = run(("HGET", keys.sales(damaged.sku), damaged.sale_id))
+    run(("HSET", keys.sales(damaged.sku), damaged.sale_id, "open|1"))
+    assert_only_first_unread(cards)
+    with pytest.raises(RedisUnavailable):
+        reading.figures(redis.connect(), damaged.sku, sale_id=damaged.sale_id)
+    assert all(reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) for card in others)
+    run(("HSET", keys.sales(damaged.sku), damaged.sale_id, text))
+
+
+def assert_only_first_unread(cards: list[SaleCard]) -> None:
+    async def look() -> list[LineFigures | RedisUnavailable | None]:
+        client = redis.connect_async()
+        try:
+            return await reading.figures_async(client, [(card.sku, card.sale_id) for card in cards])
+        finally:
+            await redis.close_async(client)
+
+    first, *others = asyncio.run(look())
+    assert isinstance(first, RedisUnavailable)
+    assert all(isinstance(each, LineFigures) for each in others)

@@ -17,6 +17,7 @@ from django.test import Client, override_settings
 from django.urls import reverse
 from django.utils import timezone
 
+from inventory.redis import keys
 from shop.models import Order, OrderEvent, Sale
 from shop.payments import refunds
 from shop.sales import catalogue
@@ -198,6 +199,18 @@ def test_the_list_of_sales_is_shown_without_redis(viewer: Client, new_card: Call
         row = viewer.get(SALES, {"q": card.slug}).content.decode()
     assert '<td class="field-in_line">?</td>' in row
     assert '<td class="field-free">5</td>' in row
+
+
+def test_a_sale_whose_line_is_damaged_hides_no_other_line_in_the_list(
+    viewer: Client, new_card: Callable[..., SaleCard]
+) -> None:
+    damaged, card = new_card(), new_card()
+    title = f"Kite {card.sku}"
+    Sale.objects.filter(pk__in=[damaged.sale_id, card.sale_id]).update(title=title)
+    road.run(("SET", keys.line(damaged.sku), "no sorted set"))
+    rows = viewer.get(SALES, {"q": title}).content.decode()
+    road.run(("DEL", keys.line(damaged.sku)))
+    assert [rows.count(f'<td class="field-in_line">{waiting}</td>') for waiting in ("?", 0)] == [1, 1]
 
 
 def test_the_days_of_the_page_are_written_as_a_browsers_calendar_takes_them(viewer: Client) -> None:
