@@ -399,7 +399,7 @@ async def run_groups_async(
 ) -> list[list[Any] | RedisUnavailable]:
     """Send groups of commands, each for one SKU, in one round trip a shard; return the replies of each group.
 
-    A group whose shard is away has a RedisUnavailable in its place. Raises RedisUnavailable when all of them are.
+    A group that failed, or whose shard is away, has a RedisUnavailable in its place. Raises it when all of them have.
     """
     found: list[list[Any] | RedisUnavailable] = [RedisUnavailable() for _ in groups]
 
@@ -407,6 +407,11 @@ async def run_groups_async(
         try:
             flat = iter(await run_commands_async(client, [each for number in numbers for each in groups[number]]))
         except RedisUnavailable as error:
+            half = len(numbers) // 2
+            if half and not isinstance(error.__cause__, AWAY):  # one of them is at fault: find it, and read the others
+                await run(numbers[:half])
+                await run(numbers[half:])
+                return
             for number in numbers:
                 found[number] = error
         else:

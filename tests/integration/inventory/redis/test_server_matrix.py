@@ -151,3 +151,10 @@ def assert_only_first_unread(cards: list[SaleCard]) -> None:
     first, *others = asyncio.run(look())
     assert isinstance(first, RedisUnavailable)
     assert all(isinstance(each, LineFigures) for each in others)
+
+
+def test_a_line_of_the_wrong_type_hides_no_figures_of_another(on_it: None, new_sku: Callable[[], str]) -> None:
+    cards = [make_sale(new_sku(), units=20) for _ in range(4)]
+    run(("SET", keys.line(cards[0].sku), "no sorted set"))
+    assert_only_first_unread(cards)
+    run(("DEL", keys.line(cards[0].sku)))
