@@ -51,6 +51,7 @@ class Reason(StrEnum):
     HOLD_IS_OVER = "the hold is over"
     TOO_MANY_DECLINED = "too many cards were declined"
     TAKEN_BY_BANK = "the buyer's bank took this money in a dispute"
+    REFUND_FAILED = "the buyer's bank did not take the refund"
     BROUGHT_BACK = "brought_back"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+from inventory.states import Reason
 from inventory.telemetry.families import family
 from shop.payments import recovery
 from workers.process_loop import Stopped
@@ -24,7 +25,7 @@ class LeftOpenGauge:
 
     def collect(self) -> Iterator[str]:
         """Yield the gauge."""
-        text = "Payments that their provider has not answered for days"
+        text = "Payments that their provider has not answered for days, and failed refunds"
         yield family("fairdrop_payments_left_open", text, samples=[("", self.count)])
 
 
@@ -65,9 +66,9 @@ def end_open_payments(*, before_each: Callable[[], object] = lambda: None) -> li
 
 
 def left_open() -> list[Drift]:
-    """Return an alarm for each payment that its provider has not answered for days."""
+    """Return an alarm for each payment that its provider has not answered for days, and for each failed refund."""
     detail = f"open for more than {recovery.MAX_OPEN.days} days: its provider does not answer, or nobody asks it"
     return [
-        Drift(LEFT_OPEN, "", reference, f"of request {request_id}: {detail}", ALARM)
-        for reference, request_id in recovery.find_left_open()
+        Drift(LEFT_OPEN, "", reference, f"of request {name}: {why if why == Reason.REFUND_FAILED else detail}", ALARM)
+        for reference, name, why in recovery.find_left_open()
     ]

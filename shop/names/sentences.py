@@ -40,6 +40,7 @@ SENTENCES = (
     _("this request is %(state)s; there is nothing to cancel"),
     _("this request is no longer paid"),
     _("no payment of this request can be given back"),
+    _("no refund of this request has failed"),
     _("no address is kept for this order; nothing was sent"),
     _("this shop sends no mails"),
     _("There is no sale %(name)s."),

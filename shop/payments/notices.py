@@ -26,7 +26,7 @@ from shop.orders.holds import Changes, catch_up, publish
 from shop.orders.personal_data import FORGOTTEN
 from shop.payments import tries
 from shop.payments.providers import Notice, provider
-from shop.payments.refunds import refund_now, take_refund
+from shop.payments.refunds import owe_again, refund_now, take_refund
 from shop.payments.rows import (
     OPEN_STATES,
     Locked,
@@ -141,6 +141,8 @@ def _take(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult
     with transaction.atomic():
         if notice.kind == "refunded":
             result, changes = take_refund(notice, actor=ACTOR)
+        elif notice.kind == "refund_failed":
+            result = owe_again(notice)
         else:
             # Who begins a payment at this moment counts this one, or is counted when too many end what is open.
             tries.take_turn(target.buyer)

@@ -17,7 +17,8 @@ from inventory.exceptions import InvalidRequest
 from inventory.states import Reason
 
 # card_declined: one card was, and the buyer may take another one on the same page; declined: the whole charge.
-Kind = Literal["captured", "declined", "refunded", "card_declined"]
+# refund_failed: money that had gone back came to us again.
+Kind = Literal["captured", "declined", "refunded", "card_declined", "refund_failed"]
 EVENT_NAME = re.compile(r"[!-~]{1,64}", re.ASCII)
 CURRENCY = re.compile(r"[A-Z]{3}", re.ASCII)
 MAX_AMOUNT = Decimal(10) ** 14

@@ -75,12 +75,16 @@ def due(
     return [payments.filter(provider=provider_name)[:max_at_once] for payments in kinds]
 
 
-def find_left_open() -> list[tuple[str, str]]:
-    """Return references and request ids of payments that have been open for longer than MAX_OPEN, some of them."""
+def find_left_open() -> list[tuple[str, str, str]]:
+    """Return payments that have been open for longer than MAX_OPEN, and failed refunds, MAX_AT_ONCE at most.
+
+    Of each the reference, the request id and the reason.
+    """
     pending = Q(state=Payment.State.PENDING, created_at__lt=Now() - MAX_OPEN)
-    owed = Q(state=Payment.State.REFUND_DUE, changed_at__lt=Now() - MAX_OPEN)
+    is_due = Q(changed_at__lt=Now() - MAX_OPEN) | Q(reason=Reason.REFUND_FAILED)
+    owed = Q(is_due, state=Payment.State.REFUND_DUE)
     found = Payment.objects.filter(pending | owed)
-    return list(found.values_list("reference", "order__request_id")[:MAX_AT_ONCE])
+    return list(found.values_list("reference", "order__request_id", "reason")[:MAX_AT_ONCE])
 
 
 def _over() -> QuerySet[Payment]:
@@ -107,7 +111,8 @@ def _silent(first_question: timedelta) -> QuerySet[Payment]:
 
 
 def _owed() -> QuerySet[Payment]:
-    return Payment.objects.select_related("order").filter(state=Payment.State.REFUND_DUE).order_by("?")
+    owed = Payment.objects.select_related("order").filter(state=Payment.State.REFUND_DUE)
+    return owed.exclude(reason=Reason.REFUND_FAILED).order_by("?")
 
 
 def _ask(question: Callable[[], bool]) -> bool:

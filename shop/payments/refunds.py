@@ -9,6 +9,7 @@ from contextlib import suppress
 import structlog
 from django.db import connection, transaction
 from django.db.models.functions import Now
+from django.db.models.query import QuerySet
 from structlog.contextvars import bound_contextvars
 
 from inventory import ledger
@@ -74,6 +75,39 @@ def take_refund(notice: Notice, *, actor: str) -> tuple[NoticeResult, Changes | 
         )
 
 
+def owe_again(notice: Notice) -> NoticeResult:
+    """Note, in the caller's transaction, that money which went back came to us again; the order stays as it is.
+
+    Its provider would fail at it once more, so nobody asks for it: a person must find another way.
+    """
+    asked = Payment.objects.filter(
+        reference=notice.reference, state__in=(Payment.State.REFUND_DUE, Payment.State.REFUNDED)
+    )
+    changed = asked.update(state=Payment.State.REFUND_DUE, reason=Reason.REFUND_FAILED, changed_at=Now())
+    return NoticeResult.REFUND_DUE if changed else NoticeResult.NOTHING
+
+
+def has_failed(request_id: str) -> bool:
+    """Say whether a refund of this request failed, and its money is owed."""
+    return _failed(request_id).exists()
+
+
+def note_sent(request_id: str, *, reason: str, note: Note) -> None:
+    """Note that the buyer got the money of a failed refund by another way. Raises NotPayable when none has failed.
+
+    note: called in the transaction that notes it.
+    """
+    with transaction.atomic():
+        if not _failed(request_id).update(state=Payment.State.REFUNDED, reason=reason, changed_at=Now()):
+            raise NotPayable("no refund of this request has failed")
+        note()
+
+
+def _failed(request_id: str) -> QuerySet[Payment]:
+    due = Payment.objects.filter(state=Payment.State.REFUND_DUE, reason=Reason.REFUND_FAILED)
+    return due.filter(order__request_id=request_id)
+
+
 def _take_goods_back(
     cursor: Cursor, found: Locked, *, sku: str, stock: ledger.ClaimedStock, actor: str, reason: str
 ) -> Changes:
@@ -108,7 +142,9 @@ def ask_refund(reference: str) -> bool:
     if payment.state != Payment.State.REFUND_DUE:
         return payment.state == Payment.State.REFUNDED
     why_not = provider(payment.provider).refund(reference)
-    Payment.objects.filter(reference=reference, state=Payment.State.REFUND_DUE).update(
+    # It may have failed already.
+    due = Payment.objects.filter(reference=reference, state=Payment.State.REFUND_DUE)
+    due.exclude(reason=Reason.REFUND_FAILED).update(
         state=Payment.State.REFUNDED, reason=why_not or payment.reason, changed_at=Now()
     )
     return True

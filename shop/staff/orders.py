@@ -29,7 +29,7 @@ from shop.models import Order, OrderEvent, Payment, PaymentNotice, StaffAct
 from shop.names.sentences import in_words, reason_in_words
 from shop.orders import deliveries, mails
 from shop.orders.numbers import order_number
-from shop.payments import tries
+from shop.payments import refunds, tries
 from shop.sales import catalogue
 from shop.staff.lists.bulk_acts import BULK_ACTS
 from shop.staff.lists.bulk_page import BulkActs, bulk_action
@@ -174,11 +174,11 @@ class OrderAdmin(ReadOnly, OrderExport, BulkActs):
         if order is not None and self.has_view_permission(request, order):
             sent_to = deliveries.find_address(order.request_id)
             has_address = bool(sent_to or mails.find_address(order.request_id))
+            stays_open = {"sent": refunds.has_failed(order.request_id), "mail": has_address, "forget": has_address}
             allowed = [
                 (name, act)
                 for name, act in ORDER_ACTS.items()
-                if (order.state in act.states or (not act.states and has_address))
-                and request.user.has_perm(act.permission)
+                if (order.state in act.states or stays_open.get(name)) and request.user.has_perm(act.permission)
             ]
             shown = {"number": order_number(order.pk), "timeline": timeline(order), "order_acts": allowed}
             shown["declined"] = tries.count(order) if order.state == State.HELD else None

@@ -91,7 +91,9 @@ class Stripe:
                 return None  # a price of 0
             try:
                 key = f"refund-{reference}-{kept.tries}"
-                made = client.v1.refunds.create({"payment_intent": intent}, {"idempotency_key": key})
+                made = client.v1.refunds.create(
+                    {"payment_intent": intent, "metadata": {REFERENCE: reference}}, {"idempotency_key": key}
+                )
             except stripe.InvalidRequestError as error:
                 # Keys are forgotten after a day; a refund is not.
                 if error.code == "charge_disputed":

@@ -68,6 +68,12 @@ def void_order(order: Order, *, actor: str, reason: str, note: Note, ask_now: bo
     return cancel_order(order, actor=actor, reason=reason, note=note)
 
 
+def note_sent(order: Order, *, actor: str, reason: str, note: Note) -> str:
+    """Note that the money of a failed refund was sent by another way. Raises NotPayable when no refund has failed."""
+    refunds.note_sent(order.request_id, reason=reason, note=note)
+    return gettext("it is not owed any more")
+
+
 def send_link(order: Order, *, actor: str, reason: str, note: Note) -> str:
     """Send the secret link again, to the address that is kept and to no other. Raises InvalidRequest without one."""
     mails.send_link_again(order)
@@ -108,6 +114,14 @@ ORDER_ACTS = {
         ),
         (State.HELD, State.PAID),
         "shop.void_order",
+        asks_password=True,
+    ),
+    "sent": OrderAct(
+        note_sent,
+        _("Money was sent"),
+        _("The buyer's bank did not take the refund, and you sent the money another way. Nothing is sent by this."),
+        (),
+        "shop.refund_order",
         asks_password=True,
     ),
     "mail": OrderAct(

@@ -168,6 +168,7 @@ class StripeServer(ThreadingHTTPServer):
             "refund", id=f"re_{token_hex(12)}", amount=left, currency=charge["currency"], created=int(time.time())
         )
         refund |= {"status": self.refund_status, "charge": charge["id"], "payment_intent": wish["payment_intent"]}
+        refund["metadata"] = wish.get("metadata", {})
         self.refunds[refund["id"]] = refund
         return refund
 
@@ -213,6 +214,13 @@ class StripeServer(ThreadingHTTPServer):
         charge["amount_refunded"] = charge["amount"] if units is None else charge["amount_refunded"] + units
         charge["refunded"] = charge["amount_refunded"] == charge["amount"]
         return self.event("charge.refunded", charge)
+
+    def fail_refund(self, reference: str) -> Object:
+        """Let the buyer's bank not take a refund that was made; return the event."""
+        (refund,) = [each for each in self.refunds.values() if reference in each["metadata"].values()]
+        self.charges[refund["charge"]].update(amount_refunded=0, refunded=False)
+        refund["status"] = "failed"
+        return self.event("refund.failed", refund)
 
     def event(self, kind: str, what: Object) -> Object:
         """Return an event about an object as it is now."""

@@ -167,7 +167,7 @@ def test_a_price_of_nothing_is_paid() -> None:
 
 def test_a_refund_that_failed_later_is_for_a_person() -> None:
     with capture_logs() as logs:
-        assert read_event(*signed(event("refund.failed", {"id": "re_1"}))) is None
+        assert read_event(*signed(event("refund.failed", {"id": "re_1", "amount": 1500, "currency": "eur"}))) is None
     ours = [line for line in logs if "refund" in line]
     assert [(line["log_level"], line["action"], line["refund"]) for line in ours] == [
         ("error", "refund_failed", "re_1")

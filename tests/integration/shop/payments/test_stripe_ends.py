@@ -27,6 +27,7 @@ from tests.support.paying import hold, payment_state, state_of
 from tests.support.servers.stripe_server import Refused, StripeServer
 from tests.support.shopkeeping import assert_books_balance, make_sale
 from tests.support.stripe_shop import BUYER, begin, expire, hear, payment_of, selling_by_stripe
+from workers.payments import left_open
 
 pytestmark = pytest.mark.usefixtures("shop_database")
 CREATE, FIND = "POST /v1/checkout/sessions", "GET /v1/checkout/sessions/*"
@@ -206,6 +207,39 @@ def test_a_refund_that_stripe_cannot_make_stays_due(card: SaleCard, stripe: Stri
     stripe.refund_status = "failed"
     refunds.refund_order(name, actor="anna", reason="damaged")
     assert (state_of(name), payment_state(payment_of(name))) == ("refunded", "refund_due")
+
+
+def alarms(payment: Payment) -> list[str]:
+    return [each.detail for each in left_open() if each.name == payment.reference]
+
+
+def test_a_refund_that_a_bank_did_not_take_is_owed_until_it_is_made_again(card: SaleCard, stripe: StripeServer) -> None:
+    name = paid(card, stripe)
+    payment, order = payment_of(name), Order.objects.get(request_id=name)
+    refunds.refund_order(name, actor="anna", reason="damaged")
+    assert (payment_state(payment), alarms(payment)) == ("refunded", [])  # the control
+    failed = stripe.fail_refund(payment.reference)
+    assert [hear(failed), hear(failed)] == ["refund_due"] * 2
+    said = {moment.detail for moment in timeline(order)}
+    assert {f"{payment.reference} {Reason.REFUND_FAILED}", "refund_due"} <= said
+    assert alarms(payment) == [f"of request {name}: {Reason.REFUND_FAILED}"]
+    recovery.bring_on()  # Stripe would fail at it once more
+    assert (stripe.called(REFUND), payment_state(payment)) == (1, "refund_due")
+    assert hear(stripe.give_back(payment.reference)) == "refunded"
+    assert (payment_state(payment), alarms(payment)) == ("refunded", [])
+    assert_books_balance(card)
+
+
+def test_staff_note_that_the_money_of_a_failed_refund_was_sent(card: SaleCard, stripe: StripeServer) -> None:
+    name = paid(card, stripe)
+    payment, order = payment_of(name), Order.objects.get(request_id=name)
+    refunds.refund_order(name, actor="anna", reason="damaged")
+    with pytest.raises(NotPayable, match="no refund of this request has failed"):
+        do_act(order, "sent", actor="anna", reason="by bank transfer")
+    hear(stripe.fail_refund(payment.reference))
+    do_act(order, "sent", actor="anna", reason="by bank transfer")
+    assert (payment_state(payment), payment_of(name).reason, alarms(payment)) == ("refunded", "by bank transfer", [])
+    assert [act.act for act in order.sale.acts.all()] == ["sent_order"]
 
 
 @pytest.mark.parametrize(

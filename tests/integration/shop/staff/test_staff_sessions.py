@@ -197,7 +197,7 @@ def test_for_a_few_minutes_the_password_is_not_asked_again(staff: Client, card: 
 def test_who_asks_is_only_what_moves_money_or_stock(staff: Client, card: SaleCard) -> None:
     """The control: the other acts have no such field."""
     asking = {name for name, act in (ROOM_ACTS | ORDER_ACTS).items() if act.asks_password}
-    assert asking == {"refund", "void", "adjust", "restock"}
+    assert asking == {"refund", "void", "sent", "adjust", "restock"}
     path = reverse("admin:shop_sale_room_act", args=[card.sale_id, "pause"])
     assert 'name="password"' not in staff.get(path).content.decode()
     assert staff.post(path, {"reason": "a fault", "seen_act": "0"}).status_code == 302
