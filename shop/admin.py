@@ -25,7 +25,7 @@ from shop.accounts import people as people  # registers itself
 from shop.accounts import sessions
 from shop.accounts.forms import is_own_password
 from shop.models import Product, Sale
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.staff import orders as orders  # registers itself
 from shop.staff import sale_control
 from shop.staff.actions import ACTS, action_for
@@ -186,7 +186,7 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
     def prime(self, request: HttpRequest, *, slug: str) -> None:
         """Prepare the line of the sale; staff are told when it could not be reached."""
         try:
-            catalogue.prime_sale(slug)
+            priming.prime_sale(slug)
         except Unavailable:
             text = gettext(
                 "Saved, but the line could not be reached: save again once it answers, or buyers see the old sale."

@@ -31,7 +31,7 @@ from shop.models import Order
 from shop.orders import holds
 from shop.orders.numbers import order_number
 from shop.orders.refusals import refusal
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 
 MAX_UNITS = 1000
@@ -183,7 +183,7 @@ def _admit_primed(card: SaleCard, wish: admission.Ask) -> tuple[SaleCard, admiss
     answer = _admit(card, wish)
     if answer.code in (admission.Code.NOT_PRIMED, admission.Code.TERMS_UNKNOWN):
         card = catalogue.find_sale_by_id(card.sale_id)
-        catalogue.prime_card(card)
+        priming.prime_card(card)
         answer = _admit(card, wish)
     return card, answer
 

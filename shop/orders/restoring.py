@@ -11,7 +11,7 @@ from shop.buyers import ticket_signer
 from shop.models import Order, Sale
 from shop.order_rows import record_of
 from shop.orders.requests import RequestView, look_up
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.tickets.reading import is_signed, read_signed
 from shop.tickets.signing import holder_of
 
@@ -68,7 +68,7 @@ def _bring_back(ticket: Ticket) -> tuple[RequestView, bool]:
         try:
             restored = writing.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
         except SaleNotPrimed:
-            catalogue.prime_card(card)
+            priming.prime_card(card)
             restored = writing.restore(redis.connect(), card.sku, request_id=ticket.request_id, record=record)
     try:
         return look_up(ticket.request_id, buyer=buyer), restored

@@ -25,7 +25,7 @@ from shop.models import Sale, StaffAct
 from shop.names.changes import change_in_words
 from shop.orders.holds import Changes, publish
 from shop.payments.providers import check_price
-from shop.sales import catalogue
+from shop.sales import priming
 
 log = structlog.get_logger(__name__)
 
@@ -271,7 +271,7 @@ def locked(slug: str) -> Sale:
 
 def _prime(slug: str) -> None:
     try:
-        catalogue.prime_sale(slug)
+        priming.prime_sale(slug)
     except RedisUnavailable as error:
         # The board of every web process sees the newer terms within a second or so and primes them.
         log.warning("committed, but the line was not told", action="tell_failed", sale=slug, error=repr(error))

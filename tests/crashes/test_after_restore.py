@@ -29,7 +29,7 @@ from inventory.redis import keys
 from inventory.states import AFTER_RESTORE, PauseReason, Reason, State
 from shop import buyers
 from shop.models import Order, Sale
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge, Event
 from shop.staff import sale_control
@@ -224,14 +224,14 @@ def test_an_empty_redis_is_said_to_bear_nothing_out_also_when_asked_again(restor
         found = look("--bring-back")
         assert kinds(found) == Counter(redis_empty=1, charge_unknown=2)
     assert states_of(restored.kept[:2]) == ["paid", "paid"]
-    catalogue.prime_sale(restored.card.slug)
+    priming.prime_sale(restored.card.slug)
     assert_books_balance(restored.card)
 
 
 def test_without_a_look_the_lost_units_are_sold_a_second_time(restored: Restored) -> None:
     """The control."""
     forget_all()
-    catalogue.prime_sale(restored.card.slug)
+    priming.prime_sale(restored.card.slug)
     names = paying.hold(restored.card, buyers=WITH_UNITS, named="later")
     assert Order.objects.filter(request_id__in=names, state="held").count() == WITH_UNITS - 1  # one hold ended since
 

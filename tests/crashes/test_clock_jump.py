@@ -21,7 +21,8 @@ from inventory.line import writing
 from inventory.locks.lock import Lock
 from inventory.redis import clocks, keys
 from shop.models import Order
-from shop.sales.catalogue import SaleCard, prime_sale
+from shop.sales.catalogue import SaleCard
+from shop.sales.priming import prime_sale
 from tests.support.http_calls import Caller
 from tests.support.road import LOCK_TTL_MS, admit, ask, own_connection, queue, settle_line, take
 from tests.support.servers.server_matrix import SERVER, Node, node

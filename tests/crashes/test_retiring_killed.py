@@ -18,7 +18,7 @@ from inventory.exceptions import SaleNotPrimed
 from inventory.fault_injection import RETIRING_POINTS
 from inventory.redis import keys
 from shop.models import Order, Sale, StaffAct
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
@@ -67,7 +67,7 @@ def next_sale(card: SaleCard) -> SaleCard:
     )  # fmt: skip
     sale_control.restock(f"{card.slug}-again", units=1, actor="test")
     fresh = catalogue.find_sale(f"{card.slug}-again")
-    catalogue.prime_sale(fresh.slug)
+    priming.prime_sale(fresh.slug)
     road.queue(fresh, "ann")
     road.settle_line(fresh)
     return fresh
@@ -125,7 +125,7 @@ def test_nobody_primes_what_is_marked_and_not_yet_forgotten(shop: WorkerShop, ca
     shop.wait_until_struck(victim, "before_forget")
     road.forget(card)
     with pytest.raises(SaleNotPrimed):
-        catalogue.prime_card(card)
+        priming.prime_card(card)
     assert keys.stock(card.sku) not in keys_left(card.sku)
 
 

@@ -14,7 +14,8 @@ from django.utils import timezone
 from playwright.sync_api import Locator, Route, expect
 
 from shop.models import Sale
-from shop.sales.catalogue import SaleCard, prime_sale
+from shop.sales.catalogue import SaleCard
+from shop.sales.priming import prime_sale
 from shop.staff import sale_control
 from shop.web.sale_presenter import milliseconds
 from tests.journeys.visits import HIDE, PATIENCE_MS, Visit

@@ -11,7 +11,8 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from shop.models import ListedEmail, Sale
-from shop.sales.catalogue import SaleCard, prime_sale
+from shop.sales.catalogue import SaleCard
+from shop.sales.priming import prime_sale
 from tests.journeys.visits import Visit
 
 ADDRESSES = 5_000

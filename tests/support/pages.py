@@ -17,7 +17,7 @@ from inventory.ledger import load_stock
 from shop import buyers
 from shop.models import Order, Product, Sale
 from shop.orders import requests as requests_service
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 
 
 def make_kite_sale(sku: str, *, units: int = 5, opens: int = -5, closes: int = 60, limit: int = 1, **more: Any) -> Sale:
@@ -39,7 +39,7 @@ def make_kite_sale(sku: str, *, units: int = 5, opens: int = -5, closes: int = 6
         per_buyer_limit=limit,
         **more,
     )
-    catalogue.prime_sale(sale.slug)
+    priming.prime_sale(sale.slug)
     return sale
 
 

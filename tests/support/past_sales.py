@@ -12,7 +12,7 @@ from inventory import redis
 from inventory.locks.statistics import STATISTICS
 from inventory.redis import keys
 from shop.models import Sale
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.shopkeeping import fill_line, make_sale, pay_all
@@ -26,7 +26,7 @@ def over(card: SaleCard) -> SaleCard:
     """Let a sale have ended two days ago; return it as it is now."""
     now = timezone.now()
     Sale.objects.filter(pk=card.sale_id).update(opens_at=now - PAST - timedelta(hours=1), closes_at=now - PAST)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     return catalogue.find_sale(card.slug)
 
 
@@ -58,7 +58,7 @@ def next_sale(card: SaleCard, *, opens_in: timedelta = timedelta(seconds=-5)) ->
         slug=f"{card.slug}-again", product=first.product, stock=first.stock, title="Again", price=first.price,
         opens_at=now + opens_in, closes_at=now + opens_in + timedelta(hours=1),
     )  # fmt: skip
-    catalogue.prime_sale(sale.slug)
+    priming.prime_sale(sale.slug)
     return catalogue.find_sale(sale.slug)
 
 

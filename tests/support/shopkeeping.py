@@ -25,7 +25,7 @@ from inventory.states import Reason
 from shop.models import NOT_ENDED, Order, Payment, Product, Sale
 from shop.payments import notices
 from shop.payments.providers import Notice
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 
@@ -73,7 +73,7 @@ def make_sale(
             pass_mode=pass_mode,
             email_mode=email_mode,
         )
-    catalogue.prime_sale(sale.slug)
+    priming.prime_sale(sale.slug)
     return catalogue.find_sale(sale.slug)
 
 

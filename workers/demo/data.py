@@ -15,7 +15,7 @@ from django.utils import timezone
 from inventory.exceptions import FairdropError
 from inventory.ledger import load_stock
 from shop.models import Product, Sale
-from shop.sales.catalogue import prime_sale
+from shop.sales.priming import prime_sale
 from shop.staff import sale_control
 
 ACTOR = "demo"

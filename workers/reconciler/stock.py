@@ -13,7 +13,7 @@ from inventory.line.repair import StockSeen
 from inventory.postgres import Cursor
 from inventory.redis import Client
 from shop.models import Sale
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from workers.reconciler.books import StockRow, stock_row
 from workers.reconciler.report import ALARM, FOUND, REPAIRED, Drift
 
@@ -68,6 +68,6 @@ def mend_stock(client: Client, sku: str, now: StockLook, wrong: Mapping[str, str
         writing.publish_changes(client, sku, figures=now.row.figures(), changed=[])
     if repair and mendable and mendable != [BEHIND]:
         for sale_id in now.revisions:
-            catalogue.prime_card(catalogue.find_sale_by_id(sale_id))
+            priming.prime_card(catalogue.find_sale_by_id(sale_id))
     done = REPAIRED if repair else FOUND
     return [Drift(kind, sku, sku, detail, done if kind in mendable else ALARM) for kind, detail in wrong.items()]

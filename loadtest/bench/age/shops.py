@@ -30,7 +30,7 @@ from loadtest.bench.shop.costs import bytes_of, settle_down
 from shop import buyers
 from shop.orders import holds
 from shop.payments import recovery
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.staff import retiring, sale_control
 from shop.web.my_tickets import ORDERS_PER_PAGE
 from workers.expirer import MAX_A_ROUND, RECENT_SECONDS
@@ -187,10 +187,10 @@ def prime(slug: str) -> None:
     """Prime a sale of very many orders. Raises RedisUnavailable when Redis is too slow for it time after time."""
     for _ in range(PRIME_TRIES - 1):
         with suppress(RedisUnavailable):
-            catalogue.prime_sale(slug)
+            priming.prime_sale(slug)
             return
         time.sleep(PRIME_AGAIN_SECONDS)
-    catalogue.prime_sale(slug)
+    priming.prime_sale(slug)
 
 
 class _Watched(Reconciler):

@@ -42,7 +42,7 @@ from loadtest.bench.harness.servers import (
     running_shop,
     serving,
 )
-from shop.sales.catalogue import prime_sale
+from shop.sales.priming import prime_sale
 from workers.embedded.server import Server
 from workers.embedded.stores import start_valkey
 

@@ -20,7 +20,7 @@ from inventory.redis import AsyncClient, clocks, memory, subscription_of
 from shop.gate.sales.past import PastSales
 from shop.gate.sales.state import SaleEntry
 from shop.gate.server.threads import ThreadPool
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 
 log = structlog.get_logger(__name__)
@@ -48,7 +48,7 @@ class Board:
         client: AsyncClient,
         *,
         load_cards: Callable[[], Sequence[SaleCard]] = catalogue.list_sales,
-        prime_card: Callable[[SaleCard], None] = catalogue.prime_card,
+        prime_card: Callable[[SaleCard], None] = priming.prime_card,
     ) -> None:
         self._client = client
         self._subscription: Any = None

@@ -14,7 +14,7 @@ from inventory.line import reading
 from inventory.redis import Client
 from inventory.states import AFTER_RESTORE, PauseReason
 from shop.models import Sale
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.staff import sale_control
 
 
@@ -51,6 +51,6 @@ def _publish(client: Client, sale: Sale) -> None:
         Sale.objects.filter(pk=sale.pk).update(pause_reason=F("pause_reason"))
         sale.refresh_from_db(fields=["revision"])
     try:
-        catalogue.prime_sale(sale.slug)
+        priming.prime_sale(sale.slug)
     except SaleNotPrimed:
         return  # retired at this moment

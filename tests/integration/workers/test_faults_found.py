@@ -36,7 +36,7 @@ from shop.models import Order, Payment, Sale
 from shop.orders import holds
 from shop.orders.restoring import restore
 from shop.payments import recovery
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
@@ -118,7 +118,7 @@ def test_a_paused_sale_that_is_over_keeps_its_line_for_ever(new_sku: Callable[[]
     sale_control.pause(card.slug, actor="olga", reason="a fault at packing")
     with road.own_connection() as own:
         own.execute("UPDATE shop_sale SET closes_at = clock_timestamp() WHERE id = %s", [card.sale_id])
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     road.settle_line(card)
     assert told(card, *names) == [State.HELD, State.SOLD_OUT]
 
@@ -287,7 +287,7 @@ def test_who_asks_again_before_the_ticket_comes_loses_the_place(new_sku: Callabl
     (answer,) = road.admit(card, wish)
     ticket = sign_ticket(ticket_signer(), Ticket(wish.request_id, "ann", 1, answer.seq))
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     road.queue(card, "bob")
     road.admit(card, wish)  # the retry of an ask whose answer was lost
     view, _ = restore(ticket, buyer="ann")
@@ -332,15 +332,15 @@ def test_what_is_paid_while_redis_is_primed_is_told_as_held(
     card = make_sale(new_sku(), units=1)
     (name,) = hold(card, buyers=1)
     road.forget(card)
-    write = catalogue.priming.prime_fields
+    write = priming.line_priming.prime_fields
 
     def pay_meanwhile(*args: Any, **named: Any) -> None:
-        monkeypatch.setattr(catalogue.priming, "prime_fields", write)
+        monkeypatch.setattr(priming.line_priming, "prime_fields", write)
         pay(name)  # committed after the snapshot, told before the stock is primed: told to nobody
         write(*args, **named)
 
-    monkeypatch.setattr(catalogue.priming, "prime_fields", pay_meanwhile)
-    catalogue.prime_sale(card.slug)
+    monkeypatch.setattr(priming.line_priming, "prime_fields", pay_meanwhile)
+    priming.prime_sale(card.slug)
     assert Order.objects.get(request_id=name).state == "paid"
     assert told(card, name) == [State.PAID]
 
@@ -352,10 +352,10 @@ def test_a_payment_is_never_told_as_held_after_redis_was_primed(
     card = make_sale(new_sku(), units=1)
     (name,) = hold(card, buyers=1)
     road.forget(card)
-    lock, prime, seen = catalogue.ledger.lock_stock, catalogue.priming.prime, []
+    lock, prime, seen = priming.ledger.lock_stock, priming.line_priming.prime, []
 
     def pay_first(cursor: Any, **named: Any) -> Any:
-        monkeypatch.setattr(catalogue.ledger, "lock_stock", lock)
+        monkeypatch.setattr(priming.ledger, "lock_stock", lock)
         pay(name)
         return lock(cursor, **named)
 
@@ -366,9 +366,9 @@ def test_a_payment_is_never_told_as_held_after_redis_was_primed(
             other.execute("SELECT 1 FROM inventory_stock WHERE sku = %s FOR UPDATE NOWAIT", [card.sku])
         return done
 
-    monkeypatch.setattr(catalogue.ledger, "lock_stock", pay_first)
-    monkeypatch.setattr(catalogue.priming, "prime", look_after)
-    catalogue.prime_sale(card.slug)
+    monkeypatch.setattr(priming.ledger, "lock_stock", pay_first)
+    monkeypatch.setattr(priming.line_priming, "prime", look_after)
+    priming.prime_sale(card.slug)
     assert seen == [State.PAID]
     assert_books_balance(card)
 
@@ -379,15 +379,15 @@ def test_what_is_restocked_while_redis_is_primed_is_sold_out_at_the_door(
     card = make_sale(new_sku(), units=1)
     pay(*hold(card, buyers=1))
     road.forget(card)
-    write = catalogue.priming.prime_fields
+    write = priming.line_priming.prime_fields
 
     def restock_meanwhile(*args: Any, **named: Any) -> None:
-        monkeypatch.setattr(catalogue.priming, "prime_fields", write)
+        monkeypatch.setattr(priming.line_priming, "prime_fields", write)
         sale_control.restock(card.slug, units=3, actor="olga")
         write(*args, **named)
 
-    monkeypatch.setattr(catalogue.priming, "prime_fields", restock_meanwhile)
-    catalogue.prime_sale(card.slug)
+    monkeypatch.setattr(priming.line_priming, "prime_fields", restock_meanwhile)
+    priming.prime_sale(card.slug)
     found = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
     assert found is not None
     assert found.available == 3

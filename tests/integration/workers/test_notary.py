@@ -32,7 +32,7 @@ from shop.salelog.changes import IN_ORDER, ORDERS, read_changes
 from shop.salelog.models import SaleLog, Tile
 from shop.salelog.publisher import MAX_RANGES, leaf_text
 from shop.salelog.store import MAX_LEAF_BYTES
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import line_actions, retiring, sale_control
 from shop.tickets.signing import sign_tickets
@@ -203,7 +203,7 @@ def test_staff_acts_and_new_terms(card: SaleCard) -> None:
 def test_terms_that_nobody_logged_are_published_all_the_same(card: SaleCard) -> None:
     publish()
     Sale.objects.filter(pk=card.sale_id).update(price=9)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     road.queue(card, "ann")
     assert checked(card).replay.terms[2]["price"] == "9.00"
 
@@ -284,7 +284,7 @@ def test_one_on_standby_who_is_decided_after_a_loss_passes_over_nobody(new_sku: 
     with road.own_connection() as own:
         handed = road.take(lock)
         road.forget(card)
-        catalogue.prime_sale(card.slug)
+        priming.prime_sale(card.slug)
         (new,) = road.queue(card, "new")
         publish()
         road.settle_batch(own, sku=card.sku, fence=lock.fence, requests=handed.requests)
@@ -301,7 +301,7 @@ def test_who_comes_on_standby_after_a_loss_passes_over_nobody_whose_place_was_lo
     road.admit(card, road.ask(card, "bob", standby=True))
     publish()
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     road.admit(card, road.ask(card, "new", standby=True))
     publish()
     refunds.refund_order(first[0], actor="olga", reason="asked for")
@@ -316,7 +316,7 @@ def sale_after(card: SaleCard) -> SaleCard:
         slug=slug, product=sale.product, stock=sale.stock, title="Again", price=5,
         opens_at=sale.closes_at, closes_at=sale.closes_at.replace(year=sale.closes_at.year + 1),
     )  # fmt: skip
-    catalogue.prime_sale(slug)
+    priming.prime_sale(slug)
     return catalogue.find_sale(slug)
 
 
@@ -344,7 +344,7 @@ def test_places_that_redis_lost_are_declared_and_come_back_by_their_tickets(card
     publish()
     late_tickets = tickets_of(card, "gus")  # admitted, and not published before the loss
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     road.queue(card, "new")
     checked(card)
     for buyer in ("eve", "ann"):
@@ -365,7 +365,7 @@ def test_the_place_of_each_ticket_is_in_the_log_or_declared_lost(card: SaleCard)
     publish()
     lost = tickets_of(card, "gus")  # admitted, and not published before the loss
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     again = tickets_of(card, "gus")  # asked for without the ticket: another place
     checked(card)
     verifier = verifier_of(card, tickets=[*tickets.values(), *lost.values(), *again.values()])
@@ -380,7 +380,7 @@ def test_the_place_of_each_ticket_is_in_the_log_or_declared_lost(card: SaleCard)
 def start_redis_again(card: SaleCard, *, last: int) -> None:
     """Let Redis look as if it was started again and lost nothing. last: the ordinal that it gave last."""
     road.run(("HSET", keys.sales(card.sku), f"{card.sale_id}:ordinals", f"{last}|0|abc"))
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
 
 
 def test_a_redis_that_was_started_again_and_lost_nothing(card: SaleCard) -> None:
@@ -522,7 +522,7 @@ def test_a_line_that_is_lost_while_it_is_read_is_not_taken_for_one_that_survived
     def lose_after(*args: Any, **options: Any) -> Any:
         answer = real(*args, **options)
         road.forget(card)
-        catalogue.prime_sale(card.slug)
+        priming.prime_sale(card.slug)
         return answer
 
     monkeypatch.setattr(admitted, "run_script", lose_after)
@@ -805,7 +805,7 @@ def test_a_late_notary_declares_the_jump_of_a_retired_sale(card: SaleCard) -> No
     """Redis was emptied, and one of two came back, before the sale was retired."""
     tickets = tickets_of(card, "ann", "bob")
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     restore(tickets["bob"], buyer="bob")
     (new,) = road.queue(card, "new")
     retire_unread(card, road.ask(card, "bob").request_id, new)

@@ -23,7 +23,7 @@ from inventory.states import State
 from shop import order_rows
 from shop.models import Order, Sale, SaleTerms
 from shop.orders import holds
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from tests.support.road import admit, ask, own_connection, request, settler
 from tests.support.shopkeeping import make_sale, rewrite
@@ -270,7 +270,7 @@ def test_a_hold_has_one_end_whoever_writes_its_record(card: SaleCard, settle: Ca
         (answered,) = settle(card, ann).settled
         with django_connection.cursor() as cursor:
             (told,) = holds.records_now(cursor, [ann[0]])
-        primed = dict(catalogue._records_of(Order.objects.filter(request_id=ann[0])))
+        primed = dict(priming._records_of(Order.objects.filter(request_id=ann[0])))
         assert answered.record == told.record == primed[ann[0]]
 
 

@@ -16,7 +16,7 @@ from inventory import redis
 from inventory.line import admission, writing
 from inventory.line.writing import Handed
 from inventory.locks.lock import Lock
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.extra_shop import own_store
 from tests.support.road import LOCK_TTL_MS, ask, own_connection
@@ -43,7 +43,7 @@ class Split:
         answers = admission.admit(client, line, wishes)
         if answers[0].code == admission.Code.NOT_PRIMED:  # it has become the primary, and must be told so
             with override_settings(REDIS_URL=self.old_url if client is self.old else self.new_url):
-                catalogue.prime_sale(self.card.slug)
+                priming.prime_sale(self.card.slug)
             answers = admission.admit(client, line, wishes)
         assert {answer.code for answer in answers} == {admission.Code.ADMITTED}
 

@@ -24,7 +24,7 @@ from shop.models import Order, Sale
 from shop.orders import holds, restoring
 from shop.payments import notices, refunds
 from shop.payments.providers import Notice
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.audit import audit_sale, scope_of
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
@@ -92,7 +92,7 @@ def whole_life(card: SaleCard) -> Iterator[str]:
     seq = int(run(("ZSCORE", keys.line(card.sku), ask(card, "hal").request_id))[0])
     forget(card)
     yield "Redis lost everything"
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     yield "primed again"
     ticket = Ticket(ask(card, "hal").request_id, "hal", 1, seq)
     restoring.restore(sign_ticket(ticket_signer(), ticket), buyer="hal")

@@ -19,7 +19,7 @@ from inventory.redis import keys
 from inventory.states import State
 from shop.buyers import ticket_signer
 from shop.orders import restoring
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.audit import audit_sale
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
@@ -205,7 +205,7 @@ def test_a_place_brought_back_is_not_called_old_at_once(new_sku: Callable[[], st
 def test_a_line_that_redis_lost_is_clean_before_and_after_it_is_primed_again(card: SaleCard) -> None:
     forget(card)
     assert broken(card) == {}
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert broken(card) == {}
 
 

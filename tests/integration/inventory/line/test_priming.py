@@ -11,13 +11,14 @@ import pytest
 
 from inventory import redis
 from inventory.audit import line as audit_line
-from inventory.line import priming, reading, writing
+from inventory.line import priming as line_priming
+from inventory.line import reading, writing
 from inventory.line.admission import Code
 from inventory.locks.lock import Lock
 from inventory.records import StockFigures
 from inventory.redis import keys
 from shop.models import Order, Sale
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from tests.support.road import admit, ask, forget, queue, run, settle_line, snapshot
 from tests.support.shopkeeping import assert_books_balance, fill_line, make_sale, rewrite
@@ -40,9 +41,9 @@ def test_priming_again_changes_nothing(card: SaleCard) -> None:
     queue(card, "ann", "bob")
     settle_line(card, batch=1)
     queue(card, "eve")
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     before = snapshot(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert snapshot(card) == before
 
 
@@ -50,7 +51,7 @@ def test_an_older_card_never_overwrites_newer_stock(card: SaleCard) -> None:
     queue(card, "ann", "bob")
     settle_line(card)
     seen = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
-    catalogue.prime_card(card)  # as it was before the two were held
+    priming.prime_card(card)  # as it was before the two were held
     assert reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) == seen
     assert seen is not None
     assert (seen.available, seen.held) == (3, 2)
@@ -60,8 +61,8 @@ def test_newer_stock_is_written_and_said_to_be_news(card: SaleCard) -> None:
     newer = StockFigures(available=9, held=0, sold=0, version=card.version + 1)
     older = newer._replace(available=1, version=card.version)
     client = redis.connect()
-    assert priming.prime(client, card, versions={}, figures=newer, last_seq=0, fence=0)
-    assert not priming.prime(client, card, versions={}, figures=older, last_seq=0, fence=0)
+    assert line_priming.prime(client, card, versions={}, figures=newer, last_seq=0, fence=0)
+    assert not line_priming.prime(client, card, versions={}, figures=older, last_seq=0, fence=0)
     seen = reading.figures(client, card.sku, sale_id=card.sale_id)
     assert seen is not None
     assert seen.available == 9
@@ -70,13 +71,13 @@ def test_newer_stock_is_written_and_said_to_be_news(card: SaleCard) -> None:
 def test_new_terms_hold_from_the_next_request_on(card: SaleCard) -> None:
     Sale.objects.filter(pk=card.sale_id).update(operator_state="paused")
     assert code_of(card, "ann") == Code.ADMITTED
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert code_of(card, "bob") == Code.PAUSED
 
 
 def test_new_terms_of_an_older_card_leave_the_line_alone(card: SaleCard) -> None:
     queue(card, "ann")
-    catalogue.prime_card(replace(card, line_capacity=0))
+    priming.prime_card(replace(card, line_capacity=0))
     look = audit_line.look(redis.connect(), card.sku)
     assert (look.waiting, look.admitted, look.queued) == (1, 1, 1)
 
@@ -85,21 +86,21 @@ def test_live_units_return_into_an_empty_redis(card: SaleCard) -> None:
     admit(card, ask(card, "ann", quantity=2), ask(card, "bob"))
     settle_line(card)
     forget(card)
-    assert not priming.is_primed(redis.connect(), card.sku)
-    catalogue.prime_sale(card.slug)
-    assert priming.is_primed(redis.connect(), card.sku)
+    assert not line_priming.is_primed(redis.connect(), card.sku)
+    priming.prime_sale(card.slug)
+    assert line_priming.is_primed(redis.connect(), card.sku)
     codes = [code_of(card, "ann"), code_of(card, "bob", quantity=2), code_of(card, "bob"), code_of(card, "eve")]
     assert codes == [Code.LIMIT_REACHED, Code.LIMIT_REACHED, Code.ADMITTED, Code.ADMITTED]
 
 
 def test_live_units_of_many_buyers_return(new_sku: Callable[[], str]) -> None:
-    many = 2 * priming.PAIRS_PER_CALL + 1
+    many = 2 * line_priming.PAIRS_PER_CALL + 1
     card = make_sale(new_sku(), units=many)
     fill_line(card, buyers=many)
     settle_line(card)
     before = snapshot(card)[keys.live_units(card.sku)]
     forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert snapshot(card)[keys.live_units(card.sku)] == before
 
 
@@ -107,7 +108,7 @@ def test_live_units_that_admissions_have_moved_are_left_alone(card: SaleCard) ->
     queue(card, "ann")
     before = snapshot(card)
     field = writing.live_field(sale_id=card.sale_id, buyer="ann")
-    priming.prime_fields(redis.connect(), card.sku, key=keys.live_units(card.sku), pairs=[(field, 0)])
+    line_priming.prime_fields(redis.connect(), card.sku, key=keys.live_units(card.sku), pairs=[(field, 0)])
     assert snapshot(card) == before
 
 
@@ -120,7 +121,7 @@ def test_after_a_loss_the_sale_goes_on_and_the_books_balance(card: SaleCard) -> 
     queue(card, "ann", "bob")
     settle_line(card)
     forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     queue(card, "eve", "joe", "kim", "leo")
     settle_line(card)
     counts = assert_books_balance(card)
@@ -133,7 +134,7 @@ def test_who_asks_again_after_a_loss_gets_the_old_outcome(card: SaleCard) -> Non
     rewrite(known, seq=FAR_AHEAD_US)
     forget(card)
     Sale.objects.filter(pk=card.sale_id).update(per_buyer_limit=3)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     admit(card, ask(card, "ann"))
     settle_line(card)
     (place,) = reading.places(redis.connect(), card.sku, [known])
@@ -147,14 +148,14 @@ def test_seq_never_falls_below_what_the_database_has_seen(card: SaleCard) -> Non
     settle_line(card)
     rewrite(known, seq=FAR_AHEAD_US)
     forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     answers = admit(card, ask(card, "bob"), ask(card, "eve"))
     assert [answer.seq for answer in answers] == [FAR_AHEAD_US + 1, FAR_AHEAD_US + 2]
 
 
 def test_seq_never_falls_below_what_redis_has_given_out(card: SaleCard) -> None:
     run(("HSET", keys.stock(card.sku), "last_seq", FAR_AHEAD_US))
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     (answer,) = admit(card, ask(card, "ann"))
     assert answer.seq == FAR_AHEAD_US + 1
 
@@ -162,7 +163,7 @@ def test_seq_never_falls_below_what_redis_has_given_out(card: SaleCard) -> None:
 def test_an_empty_redis_gets_fences_above_what_the_stock_row_has_seen(card: SaleCard) -> None:
     """A server whose clock is behind would give lower ones, which the stock row refuses for as long."""
     ahead = 9_000_000_000_000_000
-    catalogue.prime_card(replace(card, fence=ahead))
+    priming.prime_card(replace(card, fence=ahead))
     lock = Lock(redis.connect(), card.sku, ttl_ms=5000)
     assert lock.acquire()
     assert lock.fence == ahead + 1

@@ -12,7 +12,8 @@ from django.db.models import Q
 
 from inventory import redis
 from inventory.audit import line as audit_line
-from inventory.line import priming, reading, writing
+from inventory.line import priming as line_priming
+from inventory.line import reading, writing
 from inventory.line.admission import Code
 from inventory.line.writing import Settled
 from inventory.redis import keys
@@ -20,7 +21,7 @@ from inventory.states import State
 from shop.models import Order, Sale
 from shop.orders import holds
 from shop.payments import notices
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
@@ -55,7 +56,7 @@ def live_through(card: SaleCard) -> dict[State, str]:
 
 def lose(card: SaleCard) -> None:
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
 
 
 def test_every_outcome_and_every_figure_comes_back(card: SaleCard) -> None:
@@ -125,14 +126,14 @@ def test_a_pause_outlives_the_loss_and_ends_after_it(card: SaleCard) -> None:
 def test_a_pause_that_came_while_redis_was_empty_holds_the_line(card: SaleCard) -> None:
     road.forget(card)
     Sale.objects.filter(pk=card.sale_id).update(operator_state="paused", pause_reason="a box fell down")
-    catalogue.prime_card(card)  # by somebody who read the sale before the pause
+    priming.prime_card(card)  # by somebody who read the sale before the pause
     assert road.admit(card, road.ask(card, "bob"))[0].code == Code.PAUSED
 
 
 def test_a_sale_closed_while_redis_was_empty_is_closed(card: SaleCard) -> None:
     road.forget(card)
     Sale.objects.filter(pk=card.sale_id).update(operator_state="closed")
-    catalogue.prime_card(card)
+    priming.prime_card(card)
     assert road.admit(card, road.ask(card, "bob"))[0].code == Code.CLOSED
 
 
@@ -143,7 +144,7 @@ def test_what_is_paid_across_the_loss_is_paid(card: SaleCard) -> None:
     road.forget(card)
     notice = notices.Notice("e", "captured", payment.reference, payment.amount, payment.currency)
     assert notices.take_notice(notice, provider_name="sandbox") == "paid"
-    catalogue.prime_card(card)
+    priming.prime_card(card)
     (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
     assert place.record.state is State.PAID
@@ -162,13 +163,13 @@ def test_news_that_reach_an_empty_redis_change_nothing(card: SaleCard) -> None:
         figures, changed = stock_row(cursor, card.sku).figures(), holds.records_now(cursor, [name])
     assert writing.publish_changes(redis.connect(), card.sku, figures=figures, changed=changed) == 0
     assert set(road.snapshot(card).values()) == {None}
-    assert not priming.is_primed(redis.connect(), card.sku)
+    assert not line_priming.is_primed(redis.connect(), card.sku)
 
 
 def test_news_of_an_order_that_priming_missed_count_it_once(card: SaleCard) -> None:
     """The COMMIT came after the database was read and before Redis was primed."""
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     name, record = road.request(card, "ann", seq=5)
     with road.own_connection() as own:
         settlement = road.settle_batch(own, sku=card.sku, fence=1, requests=[(name, record)])
@@ -183,7 +184,7 @@ def test_news_of_an_order_that_priming_missed_count_it_once(card: SaleCard) -> N
 def written_under_the_lock(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> int:
     """Lose Redis and prime the sale; return how many records were written while the stock's row was locked."""
     written: list[int] = []
-    fill = priming.prime_fields
+    fill = line_priming.prime_fields
 
     def note(client: redis.Client, sku: str, *, key: str, pairs: Sequence[tuple[str, str | int]]) -> None:
         if key == keys.records(sku):
@@ -191,7 +192,7 @@ def written_under_the_lock(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> i
         fill(client, sku, key=key, pairs=pairs)
 
     with monkeypatch.context() as watched:
-        watched.setattr(priming, "prime_fields", note)
+        watched.setattr(line_priming, "prime_fields", note)
         lose(card)
     first, second = written
     assert first == Order.objects.filter(sale_id=card.sale_id).count()
@@ -206,5 +207,5 @@ def test_what_the_first_look_has_seen_is_not_read_again_under_the_lock(
     # Another transaction of this server may have been under way for a while: its own are not known to be seen.
     wait_until(lambda: written_under_the_lock(card, monkeypatch) == 0, what="nothing is read twice")
     with monkeypatch.context() as careless:
-        careless.setattr(catalogue, "_written_after", lambda look: Q(changed_at__gte=look.at - catalogue.MAX_COMMIT))
+        careless.setattr(priming, "_written_after", lambda look: Q(changed_at__gte=look.at - priming.MAX_COMMIT))
         assert written_under_the_lock(card, monkeypatch) == Order.objects.filter(sale_id=card.sale_id).count()

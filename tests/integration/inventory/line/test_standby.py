@@ -24,7 +24,7 @@ from shop.models import Order
 from shop.orders import holds
 from shop.orders.restoring import restore
 from shop.payments import refunds
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
@@ -292,7 +292,7 @@ def test_tickets_bring_them_back_after_a_loss_and_before_who_came_meanwhile(card
     tickets = {buyer: ticket_of(card, buyer) for buyer in ("eve", "joe")}
     refund(card, "ann")
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     (new,) = road.queue(card, "new")
     for buyer in ("joe", "eve"):
         view, lost = restore(tickets[buyer], buyer=buyer)
@@ -310,7 +310,7 @@ def test_a_ticket_without_its_mark_would_bring_back_one_who_is_sent_away(card: S
     (name,) = stand_by(card, "eve")
     ticket = sign_ticket(ticket_signer(), Ticket(name, "eve", 1, 10**15))
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     restore(ticket, buyer="eve")
     road.settle_line(card)
     assert told(card, name) == [State.SOLD_OUT]

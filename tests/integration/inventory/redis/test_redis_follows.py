@@ -20,7 +20,7 @@ from inventory.line.admission import Code
 from inventory.redis import keys
 from inventory.states import State
 from shop.models import Sale
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from tests.integration.conftest import signal_lasting
 from tests.support.http_calls import Caller
@@ -55,8 +55,8 @@ def forget(card: SaleCard) -> None:
 
 def test_an_older_card_primed_late_never_undoes_a_pause(card: SaleCard) -> None:
     Sale.objects.filter(pk=card.sale_id).update(operator_state="paused")
-    catalogue.prime_sale(card.slug)
-    catalogue.prime_card(card)  # read before the pause, written after it
+    priming.prime_sale(card.slug)
+    priming.prime_card(card)  # read before the pause, written after it
     assert admit(card, ask(card, "ann"))[0].code == Code.PAUSED
 
 
@@ -97,7 +97,7 @@ def test_a_repeat_after_redis_was_emptied_is_the_same_request(card: SaleCard) ->
     settle_line(card)
     before = admit(card, ask(card, "ann"))[0]
     forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert admit(card, ask(card, "ann"))[0] == before
     (place,) = reading.places(redis.connect(), card.sku, [name])
     assert place is not None
@@ -121,7 +121,7 @@ def test_a_batch_in_flight_is_not_counted_twice_by_a_primer(card: SaleCard) -> N
     with own_connection() as worker:
         settlement = settle_batch(worker, sku=card.sku, fence=lock.fence, requests=handed.requests)
     before = reading.figures(redis.connect(), card.sku, sale_id=card.sale_id)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert reading.figures(redis.connect(), card.sku, sale_id=card.sale_id) == before
     writing.settle(
         redis.connect(),

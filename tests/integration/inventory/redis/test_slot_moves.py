@@ -21,7 +21,7 @@ from inventory.line import admission
 from inventory.line.admission import Ask, Code, SaleLine
 from inventory.redis import keys
 from shop.models import Order
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.servers.server_matrix import ServerGroups
@@ -64,7 +64,7 @@ class Crowd:
             try:
                 (answer,) = admission.admit(redis.connect(), SaleLine(self.card.sale_id, self.card.sku), [wish])
                 if answer.code == Code.NOT_PRIMED:  # another server than the one it was primed at
-                    catalogue.prime_sale(self.card.slug)
+                    priming.prime_sale(self.card.slug)
                     connection.close()  # a thread's own
                     continue
             except RedisUnavailable:

@@ -10,7 +10,7 @@ from secrets import token_hex
 
 import pytest
 
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.http_calls import JSON, Answer, Caller
@@ -134,7 +134,7 @@ def test_a_ticket_of_either_process_brings_a_lost_place_back_at_the_other(
             asked = first.ask(card.slug, buyer).json()
             assert asked["ticket"].startswith("fdt2.")
             road.forget(card)
-            catalogue.prime_sale(card.slug)
+            priming.prime_sale(card.slug)
             restored = restore(second, asked["ticket"], headers=buyer.headers)
             assert (restored.status, restored.json()["seq"]) == (202, asked["seq"])
             repeated = second.ask(card.slug, buyer).json()
@@ -152,7 +152,7 @@ def test_a_log_key_put_in_front_at_once_is_not_read_by_the_other_process(
         buyer = restarted.new_buyer()
         asked = restarted.ask(card.slug, buyer).json()
         road.forget(card)
-        catalogue.prime_sale(card.slug)
+        priming.prime_sale(card.slug)
         refused = restore(other, asked["ticket"], headers=buyer.headers)
         assert (refused.status, refused.json()["code"]) == (400, "invalid_request")
         assert restore(restarted, asked["ticket"], headers=buyer.headers).status == 202

@@ -15,7 +15,7 @@ import pytest
 
 from inventory.redis import keys
 from loadtest.verify.verify_sale import Verifier
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.tickets.signing import holder_of
 from tests.support import road
@@ -90,7 +90,7 @@ def test_a_lost_place_comes_back_by_its_ticket_and_is_told_on_the_same_one(web: 
     card, ann, bob = shown_sale(units=3), web.new_buyer(), web.new_buyer()
     mine, his = web.ask(card.slug, ann).json(), web.ask(card.slug, bob).json()
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     restored = web.ask(card.slug, ann, wish={"ticket": mine["ticket"]})
     assert (restored.status, restored.json()["seq"]) == (202, mine["seq"])
     assert part_of(restored.json()["ticket"], 1) == part_of(mine["ticket"], 1)
@@ -114,7 +114,7 @@ def test_a_ticket_that_is_not_ones_own_is_refused_and_nothing_is_written(
         "another's": his, "another sale's": web.ask(other.slug, ann).json()["ticket"], "another quantity's": own,
     }[of]  # fmt: skip
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     before = line_of(card)
     quantity = 2 if of == "another quantity's" else 1
     answer = web.ask(card.slug, ann, quantity=quantity, wish={"ticket": ticket})

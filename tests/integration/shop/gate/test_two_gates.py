@@ -23,7 +23,7 @@ from shop.gate.server.rates import Rates
 from shop.orders import holds
 from shop.orders.restoring import restore
 from shop.replies import AwaitedReply, LateAnswers
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support import road
@@ -154,7 +154,7 @@ def test_who_came_back_by_ticket_is_not_told_that_the_line_is_full(
     buyers = [issue_buyer() for _ in range(3)]
     tickets = [str(a.ask(token)[1]["ticket"]) for _, token in buyers]
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert [a.ask(issue_buyer()[1])[0] for _ in range(4)] == [202] * 4
     b.look()
     assert b.ask(issue_buyer()[1])[1]["code"] == "line_full"

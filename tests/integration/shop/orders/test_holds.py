@@ -24,7 +24,7 @@ from shop.models import Order, OrderEvent, Payment
 from shop.orders import holds
 from shop.payments import notices
 from shop.payments.providers import Notice
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from tests.support import road
 from tests.support.query_plans import pages_read
@@ -149,7 +149,7 @@ def test_a_hold_is_ended_by_the_clock_of_the_database_alone(card: SaleCard) -> N
     let_holds_end(names[0])
     road.forget(card)
     assert expire(card) >= 1
-    catalogue.prime_card(card)
+    priming.prime_card(card)
     assert states(card, names) == [State.EXPIRED, State.HELD]
     assert_books_balance(card)
 

@@ -31,7 +31,7 @@ from shop.models import Order, Payment
 from shop.orders import holds, restoring
 from shop.payments import notices
 from shop.payments.providers import Notice
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.staff import sale_control
 from tests.support.road import LOCK_TTL_MS, admit, ask, forget, own_connection, run, settle_line, take
 from tests.support.shopkeeping import audit_of, let_holds_end, make_sale
@@ -318,7 +318,7 @@ class LifeMachine(RuleBasedStateMachine):
         decided = [wish.name for wish in self.books.wishes.values() if wish.state not in WAITING]
         for _ in range(5):
             forget(self.card)
-            catalogue.prime_sale(self.card.slug)
+            priming.prime_sale(self.card.slug)
             # A web process of another test may be priming in the very moment in which we empty; what it then leaves
             # out is the reconciler's to tell, and not what is shown here.
             if not decided or None not in reading.places(redis.connect(), self.card.sku, decided):

@@ -28,7 +28,7 @@ from shop.orders import deliveries, mails, personal_data, ticket_links
 from shop.orders.numbers import order_number
 from shop.payments import notices
 from shop.payments.providers import Notice
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import retiring
 from shop.staff.lists.order_export import export_rows
@@ -72,7 +72,7 @@ def ada() -> Person:
 def card(new_sku: Callable[[], str]) -> SaleCard:
     card = make_sale(new_sku(), units=4, limit=3)
     Sale.objects.filter(pk=card.sale_id).update(ships=True)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     return catalogue.find_sale(card.slug)
 
 

@@ -21,7 +21,7 @@ from shop.buyers import ticket_signer
 from shop.models import Order
 from shop.orders import holds
 from shop.orders.restoring import restore
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from shop.tickets.signing import sign_tickets
@@ -56,7 +56,7 @@ def let_in(card: SaleCard, *buyers: str, signed: bool = False) -> dict[str, str]
 def lose(card: SaleCard) -> None:
     """Empty Redis of the SKU, and prime the sale as the gate does."""
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
 
 
 def in_line(card: SaleCard) -> list[str]:
@@ -166,7 +166,7 @@ def test_what_was_decided_is_never_queued_again(card: SaleCard) -> None:
     road.settle_line(card)
     holds.cancel(road.ask(card, "buyer-1").request_id, buyer="buyer-1")
     road.forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     before = road.snapshot(card)
     told = {buyer: restore(tickets[buyer], buyer=buyer) for buyer in BUYERS[:2]}
     assert {buyer: (view.state, lost) for buyer, (view, lost) in told.items()} == {
@@ -352,4 +352,4 @@ def test_a_line_that_was_never_lost_is_decided_at_once(new_sku: Callable[[], str
         for number in range(2):
             road.queue(card, f"buyer-{number}")
             assert road.settle_line(card)
-            catalogue.prime_sale(card.slug)
+            priming.prime_sale(card.slug)

@@ -33,7 +33,7 @@ from shop.gate.server.rates import Rates
 from shop.models import Order, Sale
 from shop.orders import holds, requests, restoring
 from shop.replies import AwaitedReply, LateAnswers
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support.road import admit, ask, forget, keys_of, queue, run, settle_line, snapshot, wait_until_reopened
@@ -68,7 +68,7 @@ def test_door_and_books_never_differ(card: SaleCard, told: bool, monkeypatch: py
     """The new price is committed, and the line hears of it or not: what it lets people in under is what they pay."""
     queue(card, "ann")
     if not told:
-        monkeypatch.setattr(catalogue, "prime_sale", lost)
+        monkeypatch.setattr(priming, "prime_sale", lost)
     change(card, price=Decimal("5.00"))
     queue(card, "bob")
     settle_line(card)
@@ -124,7 +124,7 @@ def test_who_was_shown_better_terms_is_asked_again(
 
 def test_another_currency_is_another_price(card: SaleCard) -> None:
     Sale.objects.filter(pk=card.sale_id).update(currency="CHF", price=Decimal("1.00"))
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert ask_for(card, "ann", version=card.terms_version).code == Code.TERMS_CHANGED
 
 
@@ -146,7 +146,7 @@ def test_a_known_request_is_answered_before_its_terms_are_compared(card: SaleCar
 def test_a_version_that_the_line_does_not_know_is_looked_up(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page showed what the database says, before the line had heard of it."""
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue, "prime_sale", lost)
+        patch.setattr(priming, "prime_sale", lost)
         changed = change(card, price=Decimal("5.00"))
     assert ask_for(card, "ann", version=changed.terms_version).code == Code.TERMS_UNKNOWN
     view = requests.ask(card, buyer="ann", quantity=1, idempotency_key="", terms_version=changed.terms_version)
@@ -179,7 +179,7 @@ def ask_gate(
 
     async def go() -> Counter[int]:
         client, late = redis.connect_async(), LateAnswers()
-        board = Board(client, load_cards=lambda: [card], prime_card=counted("primed", catalogue.prime_card))
+        board = Board(client, load_cards=lambda: [card], prime_card=counted("primed", priming.prime_card))
         purchases, entry = Purchases(client, board, late, rates=Rates(0, 0)), await board.find(card.slug)
         await board._refresh_figures()
         body = json.dumps({"quantity": 1, "terms_version": version}).encode()
@@ -209,7 +209,7 @@ def test_a_crowd_with_a_version_that_is_not_known_here_is_looked_up_together(
     assert answers == {400: 200}
     assert work["read"] <= 3
     assert not work["primed"]
-    monkeypatch.setattr(catalogue, "prime_sale", lost)
+    monkeypatch.setattr(priming, "prime_sale", lost)
     changed = change(card, price=Decimal("5.00"))
     answers, work = ask_gate(card, version=changed.terms_version, buyers=200, monkeypatch=monkeypatch)
     assert answers == {202: 200}
@@ -221,7 +221,7 @@ def test_a_place_that_comes_back_by_its_ticket_keeps_its_terms(card: SaleCard) -
     place = Ticket(view.request_id, "ann", 1, view.seq, view.terms_version, view.ordinal)
     change(card, price=Decimal("99.00"))
     forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     restoring.restore(sign_ticket(ticket_signer(), place), buyer="ann")
     settle_line(card)
     assert prices(card) == {"ann": Decimal("15.00")}
@@ -234,7 +234,7 @@ def test_a_ticket_from_before_there_were_versions_is_good(card: SaleCard) -> Non
     old = f"{body}.{ticket_signer().sign(body)}"
     assert read_ticket(ticket_signer(), old) == Ticket(name, "ann", 1, 77)
     forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     assert restoring.restore(old, buyer="ann")[0].seq == 77
     settle_line(card)
     assert prices(card) == {"ann": Decimal("15.00")}
@@ -260,25 +260,25 @@ def test_ordinals_rise_by_one_and_jump_after_a_loss(card: SaleCard) -> None:
     queue(card, "ann", "bob")
     settle_line(card)
     forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     queue(card, "eve")
     settle_line(card)
     ordinals = Order.objects.filter(sale_id=card.sale_id).order_by("id").values_list("ordinal", flat=True)
-    assert list(ordinals) == [1, 2, 2 + catalogue.ORDINAL_JUMP + 1]
+    assert list(ordinals) == [1, 2, 2 + priming.ORDINAL_JUMP + 1]
     finding = next(each for each in audit_of(card)["invariants"] if each["id"] == "I5b")
     assert finding["ok"]
     assert "ordinals went on after 1000002" in finding["detail"]
 
 
-@pytest.mark.parametrize(("locked", "first"), [(True, 1), (False, catalogue.ORDINAL_JUMP + 1)], ids=["locked", "not"])
+@pytest.mark.parametrize(("locked", "first"), [(True, 1), (False, priming.ORDINAL_JUMP + 1)], ids=["locked", "not"])
 def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
     new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch, locked: bool, first: int
 ) -> None:
     """The control: without the lock the second one takes what the first is about to write for lost."""
     with monkeypatch.context() as patch:
-        patch.setattr(catalogue, "prime_sale", lambda _slug: None)
+        patch.setattr(priming, "prime_sale", lambda _slug: None)
         card = make_sale(new_sku(), units=5)
-    began, may_go_on, real = Event(), Event(), catalogue._prime
+    began, may_go_on, real = Event(), Event(), priming._prime
 
     def prime_late(*args: Any, **known: Any) -> Any:
         if not began.is_set():
@@ -287,12 +287,12 @@ def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
         return real(*args, **known)
 
     def prime() -> None:
-        catalogue.prime_sale(card.slug)
+        priming.prime_sale(card.slug)
         connections.close_all()
 
-    monkeypatch.setattr(catalogue, "_prime", prime_late)
+    monkeypatch.setattr(priming, "_prime", prime_late)
     if not locked:
-        monkeypatch.setattr(catalogue, "_ordinals_locked", lambda _sale_id: nullcontext())
+        monkeypatch.setattr(priming, "_ordinals_locked", lambda _sale_id: nullcontext())
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(prime)
         assert began.wait(60)
@@ -327,7 +327,7 @@ def test_one_buyer_gives_up_so_many_requests_and_no_more(card: SaleCard) -> None
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
     assert snapshot(card) == before
     forget(card)
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     with pytest.raises(LimitReached, match=f"{MAX_ENDED_REQUESTS} of your requests"):
         requests.ask(card, buyer="ann", quantity=1, idempotency_key="another")
     assert admit(card, ask(card, "bob"))[0].code == Code.ADMITTED
@@ -359,7 +359,7 @@ def test_one_buyer_is_sold_out_so_often_and_no_more(new_sku: Callable[[], str]) 
             requests.ask(card, buyer="ann", quantity=2, idempotency_key="another")
         assert snapshot(card) == before
         forget(card)
-        catalogue.prime_sale(card.slug)
+        priming.prime_sale(card.slug)
     assert admit(card, ask(card, "bob"))[0].code == Code.ADMITTED
 
 

@@ -19,7 +19,7 @@ from inventory.exceptions import RedisUnavailable
 from inventory.ledger import load_stock
 from inventory.models import Stock, StockMovement
 from shop.models import Order, Product, Sale
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.staff.sale_form import SaleForm
 from tests.support.staff import browser_of, count_queries
 
@@ -147,7 +147,7 @@ def test_a_new_sale_takes_the_stock_of_its_product_and_is_primed(
     staff: Client, make_stock: Callable[..., Stock], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     primed: list[str] = []
-    monkeypatch.setattr(catalogue, "prime_sale", primed.append)
+    monkeypatch.setattr(priming, "prime_sale", primed.append)
     stock = make_stock()
     product = Product.objects.create(slug=stock.sku, title="Paper kite", list_price="20.00", stock=stock)
     answer = staff.post("/admin/shop/sale/add/", form_of(product=product.pk, slug=stock.sku))
@@ -246,7 +246,7 @@ def test_a_change_is_primed_and_keeps_product_stock_and_slug(
     staff: Client, make_sale: Callable[[], Sale], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     primed: list[str] = []
-    monkeypatch.setattr(catalogue, "prime_sale", primed.append)
+    monkeypatch.setattr(priming, "prime_sale", primed.append)
     sale, other = make_sale(), make_sale()
     change = form_of(title="Silk kite", slug="other", product=other.product_id, stock=other.stock_id, seen_version=1)
     answer = staff.post(f"/admin/shop/sale/{sale.pk}/change/", change)
@@ -267,7 +267,7 @@ def test_staff_are_told_when_the_line_could_not_be_reached(
     def away(_slug: str) -> None:
         raise RedisUnavailable
 
-    monkeypatch.setattr(catalogue, "prime_sale", away)
+    monkeypatch.setattr(priming, "prime_sale", away)
     sale = make_sale()
     answer = staff.post(f"/admin/shop/sale/{sale.pk}/change/", form_of(title="Silk kite", seen_version=1), follow=True)
     assert "the line could not be reached" in answer.content.decode()

@@ -34,7 +34,7 @@ from shop.payments.losses import Loss, find_losses, lost_of_sku, take_newer_char
 from shop.payments.providers import default_provider
 from shop.salelog.models import SaleLog
 from shop.salelog.notes import Checkpoint, read_note, sign
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.provider import Sandbox
 from shop.staff import sale_control
@@ -106,7 +106,7 @@ def test_a_published_place_without_order_and_record_is_named_until_its_ticket_co
     assert traces_of(card) == []
     road.forget(card)
     assert sorted(traces_of(card)) == sorted(("place_published", name) for name in names[2:])
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     restore(tickets[2], buyer="eve")
     assert traces_of(card) == [("place_published", names[3])]
 

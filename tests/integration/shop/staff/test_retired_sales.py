@@ -15,7 +15,8 @@ from django.test.utils import override_settings
 
 from inventory import redis
 from inventory.exceptions import IdempotencyMismatch, RequestNotFound, SaleClosed, SaleNotPrimed
-from inventory.line import priming, reading
+from inventory.line import priming as line_priming
+from inventory.line import reading
 from inventory.line.admission import Code
 from inventory.models import Stock
 from inventory.records import Ticket, sign_ticket
@@ -25,7 +26,7 @@ from shop.buyers import ticket_signer
 from shop.models import Order, Sale
 from shop.orders import requests, restoring
 from shop.payments import refunds
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.audit import audit_sale
 from shop.sales.catalogue import SaleCard
 from shop.staff import retiring
@@ -59,10 +60,10 @@ def test_the_same_ask_gets_its_outcome_and_a_new_one_is_told_the_sale_is_over(re
 
 def test_nobody_primes_a_retired_sale(retired: SaleCard) -> None:
     with pytest.raises(SaleNotPrimed):
-        catalogue.prime_card(retired)
+        priming.prime_card(retired)
     # A caller that read the sale before it was retired finds out when the SKU is read to be primed.
     with pytest.raises(SaleNotPrimed):
-        catalogue.prime_card(replace(retired, retired_at=None))
+        priming.prime_card(replace(retired, retired_at=None))
     assert keys_left(retired.sku) == []
 
 
@@ -112,8 +113,8 @@ def test_an_empty_redis_is_primed_without_the_retired_sales(new_sku: Callable[[]
     road.queue(fresh, "ann")
     road.settle_line(fresh)
     road.forget(fresh)
-    assert not priming.is_primed(redis.connect(), card.sku)
-    catalogue.prime_sale(fresh.slug)
+    assert not line_priming.is_primed(redis.connect(), card.sku)
+    priming.prime_sale(fresh.slug)
     assert road.run(("HLEN", keys.records(card.sku))) == [1]
     assert_books_balance(fresh)
     assert Reconciler(redis.connect(), stopping=lambda: False).compare(card.sku, sale_ids=[fresh.sale_id]) == []
@@ -130,7 +131,7 @@ def test_a_new_sale_of_a_retired_sku_waits_for_nobody_who_comes_back(new_sku: Ca
         assert road.settle_line(fresh)
         # The control: now it has been on sale before.
         road.forget(fresh)
-        catalogue.prime_sale(fresh.slug)
+        priming.prime_sale(fresh.slug)
         road.queue(fresh, "bob")
         assert not road.settle_line(fresh)
 
@@ -145,11 +146,11 @@ def test_ordinals_of_every_sale_of_a_sku_go_on_above_a_jump(new_sku: Callable[[]
     road.forget(fresh)
     sales = [card, fresh]
     for each in (sales[first], sales[1 - first]):
-        catalogue.prime_sale(each.slug)
+        priming.prime_sale(each.slug)
     road.queue(fresh, "eve")
     road.settle_line(fresh)
     ordinals = Order.objects.filter(sale_id=fresh.sale_id).order_by("id").values_list("ordinal", flat=True)
-    assert list(ordinals) == [1, 2, 2 + catalogue.ORDINAL_JUMP + 1]
+    assert list(ordinals) == [1, 2, 2 + priming.ORDINAL_JUMP + 1]
     assert_books_balance(fresh)
     # The control: one that is lost now is missed.
     (name,) = road.queue(fresh, "joe")

@@ -23,7 +23,7 @@ from inventory.redis import keys
 from shop.models import Order, Payment, Sale, StaffAct
 from shop.orders import holds
 from shop.payments import notices
-from shop.sales import catalogue
+from shop.sales import priming
 from shop.staff import line_actions, retiring, sale_control
 from tests.support import road
 from tests.support.past_sales import keys_left, next_sale, of_retired, over, reconcile, sold
@@ -74,7 +74,7 @@ def test_who_waits_far_behind_the_buyers_of_another_sale_keeps_a_sale(new_sku: C
     now = timezone.now()
     Sale.objects.filter(pk=other.sale_id).update(closes_at=now)
     Sale.objects.filter(pk=card.sale_id).update(opens_at=now, closes_at=now + timedelta(hours=1))
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     (name,) = fill_line(card, buyers=1, named="late")
     card = over(card)
     with pytest.raises(InvalidRequest, match="waits in line"):

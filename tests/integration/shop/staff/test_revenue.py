@@ -20,7 +20,7 @@ from django.utils import timezone
 from inventory.redis import keys
 from shop.models import Order, OrderEvent, Sale
 from shop.payments import refunds
-from shop.sales import catalogue
+from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from shop.staff.lists import revenue
 from shop.staff.lists.revenue_page import COLUMNS
@@ -43,7 +43,7 @@ def new_card(new_sku: Callable[[], str]) -> Callable[..., SaleCard]:
     def make(*, price: str = "15.00", currency: str = "EUR", units: int = 5) -> SaleCard:
         card = make_sale(new_sku(), units=units)
         Sale.objects.filter(pk=card.sale_id).update(price=Decimal(price), currency=currency)
-        catalogue.prime_sale(card.slug)
+        priming.prime_sale(card.slug)
         return catalogue.find_sale(card.slug)
 
     return make
@@ -122,7 +122,7 @@ def test_currencies_are_never_added_to_each_other(viewer: Client, new_card: Call
     card = new_card()
     (euro,) = sell(card, "ann")
     Sale.objects.filter(pk=card.sale_id).update(price=Decimal("1500"), currency="JPY")
-    catalogue.prime_sale(card.slug)
+    priming.prime_sale(card.slug)
     (yen,) = sell(catalogue.find_sale(card.slug), "bob")
     assert (euro.currency, yen.currency) == ("EUR", "JPY")
     today = str(timezone.now().date())
