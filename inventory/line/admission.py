@@ -23,7 +23,7 @@ from inventory.redis import (
     run_script,
     run_script_async,
 )
-from inventory.redis.client import script_text
+from inventory.redis.scripts import script_text
 from inventory.states import STATE_OF_LETTER, State
 
 # One script call stays short, so that nobody behind it waits long (pitfall Q15).

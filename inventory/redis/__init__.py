@@ -28,38 +28,30 @@ def _hidden(module: str) -> Iterator[None]:
 with _hidden("opentelemetry"):
     from inventory.redis.client import (
         FAILURES,
-        MAX_BLOCK_SECONDS,
         Argument,
         AsyncClient,
         AsyncSubscription,
         Client,
-        WaitingPlace,
-        as_dict,
-        ask_servers,
-        ask_servers_async,
         away,
         close_async,
         connect,
         connect_async,
         connect_once,
-        is_cut_off,
         is_ours,
-        memory_of,
-        memory_of_async,
-        node_of,
-        run_commands,
-        run_commands_async,
-        run_groups_async,
-        run_script,
-        run_script_async,
-        run_script_each,
-        run_scripts,
         sending_once,
         shards_of,
+    )
+    from inventory.redis.clocks import time_of, time_of_async
+    from inventory.redis.commands import as_dict, run_commands, run_commands_async, run_groups_async
+    from inventory.redis.connections import WaitingPlace
+    from inventory.redis.memory import memory_of, memory_of_async
+    from inventory.redis.scripts import run_script, run_script_async, run_script_each, run_scripts
+    from inventory.redis.servers import ask_servers, ask_servers_async, node_of
+    from inventory.redis.subscriptions import (
+        MAX_BLOCK_SECONDS,
+        is_cut_off,
         subscribe_async,
         subscription_of,
-        time_of,
-        time_of_async,
         wait_for_signal,
     )
 

@@ -5,13 +5,16 @@ Never sets a clock. A process that compares none goes by its own.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
 from inventory.exceptions import RedisUnavailable
-from inventory.redis import AsyncClient, Client, time_of, time_of_async
+from inventory.redis.client import AsyncClient, Client
+from inventory.redis.commands import raise_if_all_failed
+from inventory.redis.servers import ask_servers, ask_servers_async
 from inventory.telemetry.families import family, labels
 
 log = structlog.get_logger(__name__)
@@ -78,6 +81,22 @@ def seconds() -> float:
 def now() -> datetime:
     """Return the present moment by the clock of the line."""
     return datetime.fromtimestamp(seconds(), UTC)
+
+
+def time_of(client: Client) -> float:
+    """Return what a server's clock says, in seconds since 1970; any one of a Cluster. Raises RedisUnavailable."""
+    return _first_seconds(list(ask_servers(client, "TIME").values()))
+
+
+async def time_of_async(client: AsyncClient) -> float:
+    """As time_of, within REDIS_TIMEOUT_SECONDS in all."""
+    return _first_seconds(list((await ask_servers_async(client, "TIME")).values()))
+
+
+def _first_seconds(replies: Sequence[Any]) -> float:
+    raise_if_all_failed(replies)
+    seconds, microseconds = next(reply for reply in replies if not isinstance(reply, RedisUnavailable))
+    return float(int(seconds) + int(microseconds) / 1e6)
 
 
 def look(client: Client) -> None:

@@ -1,5 +1,5 @@
 """Knows whether a server of the line is nearly full: then nobody new is admitted, and what was admitted drains.
-Never asks the server more often than LOOK_SECONDS, never stops anything but admission.
+The watch never asks a server more often than LOOK_SECONDS, and never stops anything but admission.
 
 Only a server with a maxmemory can be full. The scripts that drain carry the flag allow-oom and also work above it.
 """
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
-from inventory.redis import AsyncClient, Client, keys, memory_of, memory_of_async, node_of
+from inventory.exceptions import RedisUnavailable
+from inventory.redis import keys
+from inventory.redis.client import AsyncClient, Client
+from inventory.redis.commands import raise_if_all_failed
+from inventory.redis.servers import ask_servers, ask_servers_async, node_of
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +75,29 @@ class MemoryWatch:
 
 
 WATCH = MemoryWatch()
+
+
+def memory_of(client: Client) -> dict[str, tuple[int, int]]:
+    """Return bytes used and maxmemory of each server that takes writes, by its name: '' when there is but one.
+
+    One that is away is left out. Raises RedisUnavailable when all are.
+    """
+    return _memory(ask_servers(client, "INFO", "memory"))
+
+
+async def memory_of_async(client: AsyncClient) -> dict[str, tuple[int, int]]:
+    """As memory_of."""
+    return _memory(await ask_servers_async(client, "INFO", "memory"))
+
+
+def _memory(info: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    raise_if_all_failed(list(info.values()))
+    # As the server itself counts: what replicas and the log on disk have not read yet is left out.
+    return {
+        name: (each["used_memory"] - each.get("mem_not_counted_for_evict", 0), each["maxmemory"])
+        for name, each in info.items()
+        if not isinstance(each, RedisUnavailable)
+    }
 
 
 async def look_async(client: AsyncClient) -> None:

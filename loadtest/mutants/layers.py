@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from inventory.postgres import Cursor
-from inventory.redis import client
+from inventory.redis import scripts
 
 # As setattr, so that a test can have it undone.
 Patch = Callable[[Any, str, Any], object]
@@ -30,7 +30,7 @@ def instead(text: str, part: str, other: str) -> str:
 
 def run_instead(script: str, text: str, *, patch: Patch) -> None:
     """Let this process run `text` for scripts/`script`.lua, under a digest of its own; no file is written."""
-    changed, real = {script: text}, client.script_text
+    changed, real = {script: text}, scripts.script_text
 
     def script_text(name: str) -> str:
         return changed.get(name) or real(name)
@@ -38,8 +38,8 @@ def run_instead(script: str, text: str, *, patch: Patch) -> None:
     def script_digest(name: str) -> str:
         return hashlib.sha1(script_text(name).encode(), usedforsecurity=False).hexdigest()
 
-    patch(client, "script_text", script_text)
-    patch(client, "script_digest", script_digest)
+    patch(scripts, "script_text", script_text)
+    patch(scripts, "script_digest", script_digest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Script:
 
     def take_away(self, patch: Patch) -> None:
         """Let this process run the changed script."""
-        run_instead(self.script, instead(client.script_text(self.script), self.part, self.other), patch=patch)
+        run_instead(self.script, instead(scripts.script_text(self.script), self.part, self.other), patch=patch)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,7 @@ from inventory.audit import line
 from inventory.exceptions import MemoryFull, RedisUnavailable
 from inventory.locks.lock import Lock
 from inventory.queues.queue import Queue
-from inventory.redis import client as redis_client
-from inventory.redis import memory
+from inventory.redis import memory, scripts
 from shop.models import Order, Sale
 from shop.orders import requests
 from shop.sales.catalogue import SaleCard
@@ -161,12 +160,12 @@ def press(web: Caller, card: SaleCard, buyer: Buyer) -> Answer:
 @contextmanager
 def without_flags(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Send every script without its first line."""
-    whole = redis_client.script_text
+    whole = scripts.script_text
     with monkeypatch.context() as patched:
-        patched.setattr(redis_client, "script_text", lambda name: whole(name).removeprefix(FLAG))
-        redis_client.script_digest.cache_clear()
+        patched.setattr(scripts, "script_text", lambda name: whole(name).removeprefix(FLAG))
+        scripts.script_digest.cache_clear()
         yield
-    redis_client.script_digest.cache_clear()
+    scripts.script_digest.cache_clear()
 
 
 def test_without_the_flag_nothing_drains(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

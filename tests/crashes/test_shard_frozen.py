@@ -25,7 +25,7 @@ from inventory import redis
 from inventory.exceptions import LineNotTold
 from inventory.line import admission
 from inventory.line.admission import SaleLine
-from inventory.redis import client, keys
+from inventory.redis import client, commands, keys, scripts, servers, subscriptions
 from inventory.redis.shards import Topology
 from shop.models import Order
 from shop.salelog.models import SaleLog
@@ -218,7 +218,7 @@ def sales(
 
 def note_waits(sales: Sales, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every call that fails be noted as it is reported: what a thread of the background waits for is not."""
-    report = client._unavailable
+    report = client.unavailable
 
     def noting(cause: BaseException, *args: Any, **named: Any) -> Any:
         own = getattr(args[1], "fairdrop_shard", "") if len(args) > 1 else ""
@@ -227,7 +227,8 @@ def note_waits(sales: Sales, monkeypatch: pytest.MonkeyPatch) -> None:
             sales.waits.append(cause)
         return report(cause, *args, **named)
 
-    monkeypatch.setattr(client, "_unavailable", noting)
+    for module in (commands, scripts, servers, subscriptions):  # each has it by its own name
+        monkeypatch.setattr(module, "unavailable", noting)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.test.utils import override_settings
 
 from inventory import redis
-from inventory.redis import client as redis_client
+from inventory.redis import scripts
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.extra_shop import port_of
 from tests.support.servers.proxy import Proxy, proxy_to
@@ -51,10 +51,10 @@ def lossy_road(sku: str) -> Iterator[Road]:
 
 def teach_scripts(client: redis.Client) -> None:
     """Load every script into a server."""
-    for name in redis_client.script_names():
-        client.script_load(redis_client.script_text(name))
+    for name in scripts.script_names():
+        client.script_load(scripts.script_text(name))
 
 
 def digest(name: str) -> bytes:
     """Return what a call of the script `name` contains."""
-    return redis_client.script_digest(name).encode()
+    return scripts.script_digest(name).encode()

@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test.utils import override_settings
 
 from inventory import ledger
-from inventory.redis import client
+from inventory.redis import scripts
 from loadtest.mutants import processes, trouble
 from loadtest.mutants.defences import DEFENCES
 from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
@@ -110,10 +110,10 @@ def test_every_layer_is_found_and_changes_something(name: str, monkeypatch: pyte
     ids=["text", "script"],
 )
 def test_a_guard_that_is_written_otherwise_now_is_an_error(layer: Text | Script) -> None:
-    before = (ledger.CLAIM, client.script_text("admit"))
+    before = (ledger.CLAIM, scripts.script_text("admit"))
     with pytest.raises(MutantUnmade):
         layer.take_away(setattr)
-    assert (ledger.CLAIM, client.script_text("admit")) == before
+    assert (ledger.CLAIM, scripts.script_text("admit")) == before
 
 
 def test_a_function_that_is_gone_is_an_error() -> None:
@@ -124,9 +124,9 @@ def test_a_function_that_is_gone_is_an_error() -> None:
 @override_settings(ENVIRONMENT="test")
 def test_a_changed_script_has_a_digest_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redis keeps scripts by their digest: under the old one it would run the old text."""
-    before = client.script_digest("admit"), client.script_digest("settle")
+    before = scripts.script_digest("admit"), scripts.script_digest("settle")
     switch_off("limit", patch=monkeypatch.setattr)
-    after = client.script_digest("admit"), client.script_digest("settle")
+    after = scripts.script_digest("admit"), scripts.script_digest("settle")
     assert (before[0] != after[0], before[1] == after[1]) == (True, True)
 
 

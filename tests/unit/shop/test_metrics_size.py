@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from inventory.line.reading import LineFigures
-from inventory.redis import client
+from inventory.redis import scripts
 from inventory.redis.memory import WATCH, Memory
 from inventory.telemetry import page
 from shop.gate import metrics
@@ -41,8 +41,8 @@ def sale(number: int) -> Any:
 @pytest.mark.parametrize(("live", "max_bytes"), [(50, 100_000), (1_000, 1_000_000)])
 def test_the_page_is_bounded_by_live_sales(live: int, max_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "REFUSED", dict.fromkeys(map(str, range(40)), 10**6))
-    for name in client.script_names()[:12]:  # a web process runs about ten
-        client.SCRIPT_SECONDS.observe(0.002, name)
+    for name in scripts.script_names()[:12]:  # a web process runs about ten
+        scripts.SCRIPT_SECONDS.observe(0.002, name)
     board: Any = SimpleNamespace(entries=lambda: [sale(number) for number in range(live)])
     text = metrics.render(board, cast(Any, SimpleNamespace(count=10_000)))
     assert len(text) <= max_bytes

@@ -28,8 +28,7 @@ from inventory.locks.redlock import Redlock
 from inventory.locks.statistics import STATISTICS, read_statistics
 from inventory.locks.watchdog import WATCHDOG
 from inventory.queues.queue import Queue
-from inventory.redis import client as redis_client
-from inventory.redis import keys
+from inventory.redis import keys, scripts
 from tests.support.road import run
 from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
@@ -203,7 +202,7 @@ def test_all_locks_are_given_back_although_one_server_forgot_its_scripts(new_sku
     assert all(lock.acquire() for lock in locks)
     servers = nodes_of(redis.connect())
     for each in servers:
-        each.script_load(redis_client.script_text("release"))
+        each.script_load(scripts.script_text("release"))
     servers[0].script_flush()  # of a Cluster the others know it still: what they ran is not run again
     assert release_all()
     assert {pttl(lock) for lock in locks} == {-2}

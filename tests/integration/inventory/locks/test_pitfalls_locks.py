@@ -21,8 +21,7 @@ from inventory.locks.lock import Lock, force_release, release_all
 from inventory.locks.redlock import Redlock
 from inventory.locks.statistics import STATISTICS, read_statistics
 from inventory.locks.watchdog import WATCHDOG
-from inventory.redis import client as redis_client
-from inventory.redis import keys
+from inventory.redis import keys, scripts
 from tests.support.road import run
 from tests.support.servers.proxy import Proxy, proxy_to
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
@@ -129,8 +128,8 @@ def test_renewals_that_fail_are_tried_again_before_the_life_ends(proxy: Proxy, n
     assert lock.acquire()
     assert lock.hold
     hold, fence, first_end = lock.hold, lock.fence, lock.hold.deadline
-    redis.connect().script_load(redis_client.script_text("extend"))
-    rule = proxy.drop_replies(redis_client.script_digest("extend").encode(), times=4)  # more than one call sends again
+    redis.connect().script_load(scripts.script_text("extend"))
+    rule = proxy.drop_replies(scripts.script_digest("extend").encode(), times=4)  # more than one call sends again
     wait_until(lambda: hold.deadline > first_end)
     assert rule.dropped == 4
     STATISTICS.flush()
