@@ -46,7 +46,7 @@ with _hidden("opentelemetry"):
     from inventory.redis.connections import WaitingPlace
     from inventory.redis.memory import memory_of, memory_of_async
     from inventory.redis.scripts import run_script, run_script_async, run_script_each, run_scripts
-    from inventory.redis.servers import ask_servers, ask_servers_async, node_of
+    from inventory.redis.servers import ask_servers, ask_servers_async, node_of, takes_writes_async
     from inventory.redis.subscriptions import (
         MAX_BLOCK_SECONDS,
         is_cut_off,
@@ -87,6 +87,7 @@ __all__ = [
     "shards_of",
     "subscribe_async",
     "subscription_of",
+    "takes_writes_async",
     "time_of",
     "time_of_async",
     "wait_for_signal",

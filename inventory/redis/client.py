@@ -23,6 +23,7 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import AskError, ClusterDownError, MovedError, RedisClusterException, RedisError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError as NoScriptError  # scripts are sent as a text then
+from redis.exceptions import ReadOnlyError as ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -136,7 +137,8 @@ def _open(library: Any, url: str, *, timeout_seconds: float, retry: Any) -> Any:
     address = read_address(url)
     options = _options(address, timeout_seconds=timeout_seconds)
     if address is None:
-        client = library.Redis.from_url(url, retry=retry, **options)
+        # So says one that was the primary: connect again, by now the address may lead to the one that is.
+        client = library.Redis.from_url(url, retry=retry, retry_on_error=[ReadOnlyError], **options)
         if library is redis:
             keep_ready(client)
         return client

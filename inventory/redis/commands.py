@@ -11,7 +11,17 @@ from typing import Any
 from django.conf import settings
 
 from inventory.exceptions import RedisUnavailable
-from inventory.redis.client import AWAY, FAILURES, REDIRECTS, Argument, AsyncClient, Client, shards_of, unavailable
+from inventory.redis.client import (
+    AWAY,
+    FAILURES,
+    REDIRECTS,
+    Argument,
+    AsyncClient,
+    Client,
+    ReadOnlyError,
+    shards_of,
+    unavailable,
+)
 from inventory.redis.connections import send
 from inventory.telemetry.measures import note_store_errors
 
@@ -88,6 +98,8 @@ def send_all(client: Client, own: Client, commands: Sequence[Sequence[Argument]]
     An error that a command met by itself is in the place of its reply. May raise any of FAILURES.
     """
     replies = list(_pipeline(own, commands).execute(raise_on_error=False))
+    if any(isinstance(reply, ReadOnlyError) for reply in replies):  # as on opening; here the library does not raise it
+        own.connection_pool.disconnect(inuse_connections=False)
     for number, reply in enumerate(replies):
         if isinstance(reply, REDIRECTS):
             try:

@@ -9,6 +9,7 @@ from django.conf import settings
 
 from inventory.exceptions import RedisUnavailable
 from inventory.redis.client import FAILURES, AsyncClient, Client, shards_of, unavailable
+from inventory.redis.commands import raise_if_all_failed
 
 
 def ask_servers(client: Client, *command: str) -> dict[str, Any]:
@@ -24,6 +25,20 @@ async def ask_servers_async(client: AsyncClient, *command: str) -> dict[str, Any
     names = _servers(client)
     replies = await asyncio.gather(*(_ask_async(client, name, *command) for name in names))
     return dict(zip(names, replies, strict=True))
+
+
+async def takes_writes_async(client: AsyncClient) -> bool:
+    """Say whether any server is a primary; where the only one is none, ask what its address leads to the next time.
+
+    Raises RedisUnavailable when none answers.
+    """
+    replies = list((await ask_servers_async(client, "INFO", "replication")).values())
+    raise_if_all_failed(replies)
+    if any(not isinstance(reply, RedisUnavailable) and reply["role"] == "master" for reply in replies):
+        return True
+    if shards_of(client) is None:
+        await client.connection_pool.disconnect(inuse_connections=False)
+    return False
 
 
 def node_of(client: Client | AsyncClient, key: str) -> str:

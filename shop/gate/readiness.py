@@ -61,10 +61,9 @@ class Readiness:
         """Say whether any server that takes writes answers: of a Cluster one that is away stops its own SKUs only."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                await redis.time_of_async(self._client)
+                return await redis.takes_writes_async(self._client)
         except (RedisUnavailable, TimeoutError):
             return False
-        return True
 
     def _shards_away(self) -> str:
         away = ", ".join(redis.away(self._client))

@@ -14,12 +14,14 @@ from threading import Event, Thread
 
 import pytest
 
+from inventory import redis
 from shop.sales.catalogue import SaleCard
 from tests.support.crashes.extra_shop import OwnStore, own_postgres, own_valkey
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import web_process
 from tests.support.shopkeeping import make_sale, shop_of
 from tests.support.waiting import assert_waits_at_most, wait_until
+from workers.embedded.server import free_port
 
 ANSWER_SECONDS = 3.0
 CROWD = 24
@@ -114,3 +116,12 @@ def test_what_is_frozen_does_not_answer(shop: Shop) -> None:
     assert shop.web.get(path).status == 404
     with shop.stores["database"].frozen(), pytest.raises(TimeoutError):
         shop.web.get(path, timeout_seconds=ANSWER_SECONDS)
+
+
+def test_a_primary_that_became_a_replica_is_not_ready(shop: Shop) -> None:
+    """It answers, but takes no writes. It is ready again when it is the primary again."""
+    client = redis.connect_once(shop.stores["redis"].url, timeout_seconds=ANSWER_SECONDS)
+    client.execute_command("REPLICAOF", "127.0.0.1", free_port())
+    assert not math.isinf(shop.seconds_to_say({"redis": False, "database": True}))
+    client.execute_command("REPLICAOF", "NO", "ONE")
+    wait_until(lambda: shop.web.get("/readyz").status == 200, what="the shop is ready again")

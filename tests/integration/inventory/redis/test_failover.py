@@ -1,11 +1,13 @@
 """A failover under Sentinel: what the replica had is kept, what it never had is lost, and the fence refuses the loser.
 Replication is asynchronous, so an answer promises no more than the primary's disk; the tests say what that costs.
-Each test kills the primary of a pair of its own.
+Each test kills the primary of a pair of its own, but the last, in which an address without Sentinel is moved.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
 
@@ -23,9 +25,11 @@ from inventory.queues.checks import check_queue
 from inventory.queues.queue import Queue
 from shop.models import Order
 from tests.support.road import own_connection, queue, settler, take
-from tests.support.servers.server_matrix import Watched, watched_pair
+from tests.support.servers.proxy import proxy_to
+from tests.support.servers.server_matrix import SERVER, Watched, node, watched_pair
 from tests.support.shopkeeping import assert_books_balance, close_sale, make_sale
 from tests.support.waiting import wait_until
+from workers.embedded.server import free_port
 from workers.settlement import settle_batch
 from workers.settler import Settler
 
@@ -189,3 +193,35 @@ def worked(worker: Settler, sku: str) -> bool:
     except RedisUnavailable:
         return False
     return seen.waiting == seen.in_flight == 0
+
+
+def test_an_address_that_leads_to_another_primary_is_followed(tmp_path: Path) -> None:
+    """As a name or a load balancer moves it. The old primary stays, as a replica that takes no writes."""
+    with ExitStack() as running:
+        old, new = (running.enter_context(node(tmp_path / name, SERVER)) for name in ("old", "new"))
+        proxy = running.enter_context(proxy_to(old.port))
+        running.enter_context(override_settings(REDIS_URL=f"redis://127.0.0.1:{proxy.port}/0"))
+        client, loop = redis.connect(), running.enter_context(asyncio.Runner())
+        async_client = redis.connect_async()
+        running.callback(lambda: loop.run(redis.close_async(async_client)))
+        command = ("SET", "fd:moved", 1)
+        writes: list[Callable[[], object]] = [
+            lambda: redis.run_script_each(client, "take", [(writing.take_keys("moved"), ("", 0, 1, 0, 0, 0))]),
+            lambda: redis.run_commands(client, [command]),
+            lambda: a_lock("moved").acquire(),
+            lambda: loop.run(redis.run_commands_async(async_client, [command])),
+        ]
+        # The control. The first two again, for the lock took their connection: then each write has an open one.
+        assert all(map(written, (*writes, *writes[:2])))
+        old.run("REPLICAOF", "127.0.0.1", free_port())
+        proxy.target_port = new.port
+        assert all(written(write) or written(write) for write in writes)
+
+
+def written(write: Callable[[], object]) -> bool:
+    """Say whether Redis took a write: an error may be raised, or stand in the place of a reply."""
+    try:
+        replies = write()
+    except RedisUnavailable:
+        return False
+    return not any(isinstance(reply, Exception) for reply in (replies if isinstance(replies, list) else ()))
