@@ -4,9 +4,7 @@ Never measures.
 
 from __future__ import annotations
 
-import http.client
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,14 +14,14 @@ from inventory import heartbeats
 from inventory.redis import connect, keys, run_commands
 from loadtest.bench.harness.fixtures import Fixture, decided_between, faults_of, make_fixture
 from loadtest.bench.harness.machine import one_row
-from loadtest.bench.harness.servers import GATE, READY_SECONDS, Workspace, call
+from loadtest.bench.harness.servers import GATE, Workspace, status_of, wait_until_ready
 from loadtest.bench.load.loop import HOST
 from loadtest.rivals.models import RivalOrder
 from loadtest.rivals.rival import Rival
 from loadtest.rivals.work import READY
 from shop.staff import sale_control
 from workers.embedded.child_process import ChildProcess
-from workers.embedded.server import ServerFailed, free_port
+from workers.embedded.server import free_port
 
 OURS = "Fairdrop"
 # A server with several workers: each of them is asked, more or less, before it counts as ready.
@@ -152,27 +150,9 @@ def running(seller: Seller, sale: str, *, place: Workspace) -> Iterator[Running]
             child = place.child(f"{sale} {name}", arguments)
             stack.callback(child.stop)
             children.append(child.start())
-        deadline = time.monotonic() + READY_SECONDS
-        _wait_until_ready(children[0], deadline, partial(_answers, port, seller.address(sale)), times=PROBES)
+        for _ in range(PROBES):
+            # A call that nobody may make is refused: then everything is loaded, and nothing was sold.
+            wait_until_ready(children[0], partial(status_of, port, seller.address(sale)), wanted="401")
         for worker in children[1:]:
-            _wait_until_ready(worker, deadline, partial(seller.has_begun, worker))
+            wait_until_ready(worker, partial(seller.has_begun, worker), wanted=True)
         yield Running(port=port, children=children)
-
-
-def _wait_until_ready(child: ChildProcess, deadline: float, ready: Callable[[], bool], *, times: int = 1) -> None:
-    """Return when `ready` was true so often. Raises ServerFailed when the child died or took too long."""
-    while times:
-        if ready():
-            times -= 1
-        elif not child.running or time.monotonic() >= deadline:
-            raise ServerFailed(f"{child.name} did not start; its log ends with:\n{child.log_end()}")
-        else:
-            time.sleep(0.05)
-
-
-def _answers(port: int, address: str) -> bool:
-    """Say whether a call that nobody may make is refused: then everything is loaded, and nothing was sold."""
-    try:
-        return call(port, address)[0] == 401
-    except (OSError, http.client.HTTPException):
-        return False

@@ -4,15 +4,16 @@ Never leaves one behind: each is stopped with its `with` block.
 
 from __future__ import annotations
 
-import http.client
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 
@@ -24,6 +25,7 @@ from workers.embedded.child_process import ChildProcess
 from workers.embedded.server import Server, ServerFailed, free_port
 from workers.embedded.stores import Servers
 
+Value = TypeVar("Value")
 READY_SECONDS = 40.0
 PROBE_SECONDS = 5.0
 # A page may take so long: some list or count very much.
@@ -90,7 +92,7 @@ def serving(
     child = place.child(name, command, redis_url=redis_url)
     try:
         child.start()
-        _wait_for_admission(child, port=port, slug=slug)
+        wait_until_ready(child, partial(probe, port, slug=slug), wanted="202")
         yield WebServer(name=name, port=port, child=child)
     finally:
         child.stop()
@@ -123,20 +125,25 @@ def children_of(stores: Servers) -> dict[str, list[ChildProcess]]:
     return {part: [server.child] if server.child else [] for part, server in servers.items()}
 
 
-def _wait_for_admission(child: ChildProcess, *, port: int, slug: str) -> None:
-    """Return when a purchase was answered 202. Raises ServerFailed when the child died or took too long."""
+def wait_until_ready(child: ChildProcess, look: Callable[[], Value], *, wanted: Value) -> None:
+    """Return when `look` returns what is wanted. Raises ServerFailed when the child died or took too long."""
     deadline = time.monotonic() + READY_SECONDS
-    while (answer := probe(port, slug=slug)) != "202":
+    while (found := look()) != wanted:
         if not child.running or time.monotonic() >= deadline:
-            raise ServerFailed(f"{child.name} answers {answer}; its log ends with:\n{child.log_end()}")
+            raise ServerFailed(f"{child.name}: {found} instead of {wanted}; its log ends with:\n{child.log_end()}")
         time.sleep(0.1)
 
 
 def probe(port: int, *, slug: str) -> str:
     """Ask for one unit with a new buyer; return the status, or what went wrong."""
+    return status_of(port, f"/api/v1/sales/{slug}/requests", token=issue_buyer()[1])
+
+
+def status_of(port: int, path: str, *, token: str = "") -> str:
+    """Ask for one unit; return the status, or what went wrong."""
     try:
-        return str(call(port, f"/api/v1/sales/{slug}/requests", token=issue_buyer()[1])[0])
-    except (OSError, http.client.HTTPException) as error:
+        return str(call(port, path, token=token)[0])
+    except (OSError, HTTPException) as error:
         return repr(error)
 
 
@@ -144,7 +151,7 @@ def call(port: int, path: str, *, method: str = "POST", token: str = "", body: b
     """Call a server over a connection of its own, a POST for one unit unless `body` says otherwise; return the
     status and the body.
     """
-    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
+    connection = HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
         connection.request(method, path, body=body if method == "POST" else None, headers=headers)
@@ -154,14 +161,12 @@ def call(port: int, path: str, *, method: str = "POST", token: str = "", body: b
         connection.close()
 
 
-def kept_connection(port: int) -> closing[http.client.HTTPConnection]:
+def kept_connection(port: int) -> closing[HTTPConnection]:
     """Give a connection for the length of a `with` block: all calls go over it, one after the other."""
-    return closing(http.client.HTTPConnection(HOST, port, timeout=READ_SECONDS))
+    return closing(HTTPConnection(HOST, port, timeout=READ_SECONDS))
 
 
-def open_page(
-    connection: http.client.HTTPConnection, path: str, *, headers: Mapping[str, str]
-) -> http.client.HTTPResponse:
+def open_page(connection: HTTPConnection, path: str, *, headers: Mapping[str, str]) -> HTTPResponse:
     """Ask for a page; its body is still to read. Raises LoadFailed unless it is answered 200."""
     connection.request("GET", path, headers=dict(headers))
     answer = connection.getresponse()
@@ -170,7 +175,7 @@ def open_page(
     return answer
 
 
-def read_page(connection: http.client.HTTPConnection, path: str, *, headers: Mapping[str, str]) -> tuple[bytes, float]:
+def read_page(connection: HTTPConnection, path: str, *, headers: Mapping[str, str]) -> tuple[bytes, float]:
     """Return the body of a page, and how many ms it took to its end. Raises LoadFailed unless it is answered 200."""
     began = time.perf_counter()
     body = open_page(connection, path, headers=headers).read()
@@ -178,7 +183,7 @@ def read_page(connection: http.client.HTTPConnection, path: str, *, headers: Map
 
 
 def post_json(
-    connection: http.client.HTTPConnection, path: str, *, headers: Mapping[str, str], body: Mapping[str, Any]
+    connection: HTTPConnection, path: str, *, headers: Mapping[str, str], body: Mapping[str, Any]
 ) -> tuple[int, Any]:
     """Send `body`; return the status and what was told."""
     connection.request("POST", path, body=json.dumps(body), headers={"Content-Type": "application/json", **headers})
