@@ -36,7 +36,8 @@ MAX_HAND_OUTS = 5  # then a task lies in the dead letters (Q12)
 MAX_DELAY_MS = 366 * 24 * 3600 * 1000
 REGISTER_SECONDS = 60  # a queue whose name was lost in a failover is found by check_queues again after this
 MAX_NAME_LENGTH = 500  # of a call or a token
-REPLY_MS = 60_000  # an enqueue or pop that is re-sent within this time is given the same answer
+REPLY_MS = 60_000  # a pop that is re-sent within this time is given the same tasks
+ENQUEUE_REPLY_MS = 10_000  # the library sends again within a second or two
 TaskId = str | int
 
 
@@ -99,25 +100,22 @@ class Queue:
         self._max_depth = self._whole(max_depth, "max_depth", maximum=HIGHEST_WHOLE)
         self._register_at = 0.0
 
-    def enqueue(
-        self, tasks: TaskId | Iterable[TaskId] | Mapping[TaskId, str], *, delay_ms: int = 0, call: str = ""
-    ) -> list[Enqueued]:
+    def enqueue(self, tasks: TaskId | Iterable[TaskId] | Mapping[TaskId, str], *, delay_ms: int = 0) -> list[Enqueued]:
         """Put one id, several, or {id: payload} in, due `delay_ms` from now; return what became of each (S12).
 
         tasks: at most 1,000. delay_ms: at most 366 days, counted by a clock of the queue that never goes back: after
         the server's clock was set back a task is late by as much. A payload has at most 1,000,000 characters. An id
-        that waits, is in flight or is dead is left where it is. call: a name of this call, to repeat it within a minute
-        and queue nothing that was worked meanwhile; one is made when none is given.
+        that waits, is in flight or is dead is left where it is. What the library sends again queues nothing twice; a
+        caller that was told RedisUnavailable and calls again queues again what was worked meanwhile.
         """
         payloads = self._payloads(tasks)
         self._whole(delay_ms, "delay_ms", minimum=0, maximum=MAX_DELAY_MS)
-        checked_text(call, argument="call", maximum=MAX_NAME_LENGTH, queue=self.name)
         if time.monotonic() >= self._register_at:
             run_commands(self._client, [("SADD", keys.queues(), self.name)])
             self._register_at = time.monotonic() + REGISTER_SECONDS
-        args: list[Argument] = [self._max_depth, delay_ms * 1000, REPLY_MS]
+        args: list[Argument] = [self._max_depth, delay_ms * 1000, ENQUEUE_REPLY_MS]
         args += [part for pair in payloads.items() for part in pair]
-        reply = keys.queue_reply(self.name, method="enqueue", call=call or token_hex(16))
+        reply = keys.queue_reply(self.name, method="enqueue", call=token_hex(16))
         flat = iter(run_script(self._client, "queue_enqueue", keys=[*queue_keys(self.name), reply], args=args))
         answers = [Enqueued(name, code, int(due or 0)) for name, code, due in zip(payloads, flat, flat, strict=True)]
         for answer in answers:

@@ -153,7 +153,7 @@ def queue_dead_letter_notes(name: str) -> str:
 
 
 def queue_reply(name: str, *, method: str, call: str) -> str:
-    """string, what one enqueue or pop was given, so that a re-sent one is given the same. Lives a minute."""
+    """string, what one enqueue or pop was given, so that a re-sent one is given the same. Lives a minute at most."""
     return f"fd:{{{name}}}:queue:{method}:{call}"
 
 

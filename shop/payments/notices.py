@@ -26,7 +26,7 @@ from shop.orders.holds import Changes, catch_up, publish
 from shop.orders.personal_data import FORGOTTEN
 from shop.payments import tries
 from shop.payments.providers import Notice, provider
-from shop.payments.refunds import owe_again, refund_now, take_refund
+from shop.payments.refunds import is_outdated, owe_again, refund_now, take_refund
 from shop.payments.rows import (
     OPEN_STATES,
     Locked,
@@ -138,8 +138,11 @@ def _take(notice: Notice, target: Target, *, provider_name: str) -> NoticeResult
     if notice.kind == "captured":
         return _capture(notice, target, provider_name=provider_name)
     changes = None
+    outdated = is_outdated(notice, provider_name=provider_name)
     with transaction.atomic():
-        if notice.kind == "refunded":
+        if outdated:
+            result = NoticeResult.NOTHING
+        elif notice.kind == "refunded":
             result, changes = take_refund(notice, actor=ACTOR)
         elif notice.kind == "refund_failed":
             result = owe_again(notice)

@@ -75,6 +75,19 @@ def take_refund(notice: Notice, *, actor: str) -> tuple[NoticeResult, Changes | 
         )
 
 
+def is_outdated(notice: Notice, *, provider_name: str) -> bool:
+    """Say whether a notice of a refund that failed, or of one after it, is contradicted by what its provider says now.
+
+    They come in any order, and the last of them must not decide whether money is owed. Asks the provider only then.
+    Raises Unavailable.
+    """
+    failed = Payment.objects.filter(reference=notice.reference, reason=Reason.REFUND_FAILED)
+    if notice.kind != "refund_failed" and not (notice.kind == "refunded" and failed.exists()):
+        return False
+    found = provider(provider_name).look_up(notice.reference)
+    return (found is not None and found.kind == "refunded") != (notice.kind == "refunded")
+
+
 def owe_again(notice: Notice) -> NoticeResult:
     """Note, in the caller's transaction, that money which went back came to us again; the order stays as it is.
 
@@ -98,7 +111,9 @@ def note_sent(request_id: str, *, reason: str, note: Note) -> None:
     note: called in the transaction that notes it.
     """
     with transaction.atomic():
-        if not _failed(request_id).update(state=Payment.State.REFUNDED, reason=reason, changed_at=Now()):
+        # One at a time: money that nobody sent stays owed.
+        first = Payment.objects.filter(pk__in=_failed(request_id).order_by("pk").values("pk")[:1])
+        if not first.update(state=Payment.State.REFUNDED, reason=reason, changed_at=Now()):
             raise NotPayable("no refund of this request has failed")
         note()
 

@@ -76,13 +76,17 @@ def test_enqueue(road: Road, queue: Queue) -> None:
     assert counted(queue, enqueued=11)
 
 
-def test_enqueue_again_when_its_task_was_worked_meanwhile(queue: Queue) -> None:
-    """A caller that was told nothing calls again by the same name; without it the task is queued again."""
-    first = queue.enqueue("task", call="mine")
-    assert [task.task_id for task in queue.pop(1)] == ["task"]
-    assert queue.enqueue("task", call="mine") == first
-    assert lies(queue) == (0, 0)
-    assert [answer.code for answer in queue.enqueue("task", call="another")] == ["new"]
+def test_an_enqueue_sent_again_queues_nothing_that_was_worked_meanwhile(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the library sends it again, with the same name of its reply; the control: another call queues it again."""
+    with monkeypatch.context() as patched:
+        patched.setattr("inventory.queues.queue.token_hex", lambda _bytes: "the same")
+        first = queue.enqueue("task")
+        assert [task.task_id for task in queue.pop(1, call="mine")] == ["task"]
+        assert queue.enqueue("task") == first
+        assert lies(queue) == (0, 0)
+    assert [answer.code for answer in queue.enqueue("task")] == ["new"]
 
 
 def test_enqueue_with_back_pressure(road: Road) -> None:

@@ -23,10 +23,10 @@
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 -- After a loss: the moment before which nobody is decided, and how far ahead it was when it was written. What lies further
--- ahead than that was written by a clock that was ahead of this one.
+-- ahead than that, and the second by which clocks may differ, was written by a clock that was ahead of this one.
 local grace = redis.call('HMGET', KEYS[5], 'decide_from_us', 'decide_grace_us')
 local waits_us = tonumber(grace[1] or '0') - now_us
-local decides = waits_us <= 0 or (grace[2] and waits_us > tonumber(grace[2]))
+local decides = waits_us <= 0 or (grace[2] and waits_us > tonumber(grace[2]) + 1000000)
 local states = {}
 local function state_of(sale)
   if not states[sale] then

@@ -18,6 +18,7 @@ from shop.models import Order, Payment
 from shop.orders import holds
 from shop.payments import recovery, refunds
 from shop.payments.providers import Kind
+from shop.payments.rows import NoticeResult
 from shop.sales.catalogue import SaleCard
 from shop.staff.lists.order_acts import do_act
 from shop.staff.orders import timeline
@@ -227,6 +228,21 @@ def test_a_refund_that_a_bank_did_not_take_is_owed_until_it_is_made_again(card: 
     assert (stripe.called(REFUND), payment_state(payment)) == (1, "refund_due")
     assert hear(stripe.give_back(payment.reference)) == "refunded"
     assert (payment_state(payment), alarms(payment)) == ("refunded", [])
+    assert_books_balance(card)
+
+
+def test_what_stripe_says_now_counts_and_not_the_last_event(card: SaleCard, stripe: StripeServer) -> None:
+    """Its events come in any order: an old one must neither end what is owed nor let it be paid twice."""
+    name = paid(card, stripe)
+    payment = payment_of(name)
+    refunds.refund_order(name, actor="anna", reason="damaged")
+    old_refunded = stripe.give_back(payment.reference)  # of the refund that is made already
+    hear(stripe.fail_refund(payment.reference))
+    assert (hear(old_refunded), payment_state(payment)) == (NoticeResult.NOTHING, "refund_due")
+    (refund,) = stripe.refunds.values()
+    old_failed = stripe.event("refund.failed", refund)
+    hear(stripe.give_back(payment.reference))
+    assert (hear(old_failed), payment_state(payment)) == (NoticeResult.NOTHING, "refunded")
     assert_books_balance(card)
 
 
