@@ -36,7 +36,7 @@ MAX_HAND_OUTS = 5  # then a task lies in the dead letters (Q12)
 MAX_DELAY_MS = 366 * 24 * 3600 * 1000
 REGISTER_SECONDS = 60  # a queue whose name was lost in a failover is found by check_queues again after this
 MAX_NAME_LENGTH = 500  # of a call or a token
-REPLY_MS = 60_000  # a pop that is re-sent within this time is given the same tasks
+POP_REPLY_MS = 60_000  # a pop that is re-sent within this time is given the same tasks
 ENQUEUE_REPLY_MS = 10_000  # the library sends again within a second or two
 TaskId = str | int
 
@@ -164,7 +164,7 @@ class Queue:
             keys.queue_state(self.name),
             keys.queue_reply(self.name, method="pop", call=call or token_hex(16)),
         ]
-        found = _tasks(run_script(self._client, "queue_pop", keys=script_keys, args=[asked, REPLY_MS]))
+        found = _tasks(run_script(self._client, "queue_pop", keys=script_keys, args=[asked, POP_REPLY_MS]))
         return found if count is not None else next(iter(found), None)
 
     def take(self, *, token: str, call: int, batch: int) -> Batch:

@@ -137,7 +137,7 @@ def _open(library: Any, url: str, *, timeout_seconds: float, retry: Any) -> Any:
     address = read_address(url)
     options = _options(address, timeout_seconds=timeout_seconds)
     if address is None:
-        # So says one that was the primary: connect again, by now the address may lead to the one that is.
+        # READONLY: the server has become a replica. Connect again: the address may lead to the new primary by now.
         client = library.Redis.from_url(url, retry=retry, retry_on_error=[ReadOnlyError], **options)
         if library is redis:
             keep_ready(client)

@@ -80,7 +80,7 @@ def seconds() -> float:
 
 def now() -> datetime:
     """Return the present moment by the clock of the line."""
-    return datetime.fromtimestamp(seconds(), UTC)
+    return LINE.now()
 
 
 def time_of(client: Client) -> float:

@@ -98,7 +98,7 @@ def send_all(client: Client, own: Client, commands: Sequence[Sequence[Argument]]
     An error that a command met by itself is in the place of its reply. May raise any of FAILURES.
     """
     replies = list(_pipeline(own, commands).execute(raise_on_error=False))
-    if any(isinstance(reply, ReadOnlyError) for reply in replies):  # as on opening; here the library does not raise it
+    if any(isinstance(reply, ReadOnlyError) for reply in replies):  # the library reconnects only where it raises it
         own.connection_pool.disconnect(inuse_connections=False)
     for number, reply in enumerate(replies):
         if isinstance(reply, REDIRECTS):

@@ -25,7 +25,7 @@ CHANGED_FOR = timedelta(hours=24)
 FIELDS = ("name", "lines", "postcode", "city", "country")
 SENT_TO = (State.HELD, State.PAID)
 MAX_DELETED = 1_000
-# A hold that is over may still be paid for, by a payment that was begun before.
+# A hold that is over may still be paid for, by a payment that was begun before: STILL_ASKED_ABOUT, in SQL.
 DELETE_DELIVERIES = """
 DELETE FROM shop_deliveryaddress WHERE id IN (
     SELECT id FROM shop_deliveryaddress d

@@ -78,8 +78,8 @@ def take_refund(notice: Notice, *, actor: str) -> tuple[NoticeResult, Changes | 
 def is_outdated(notice: Notice, *, provider_name: str) -> bool:
     """Say whether a notice of a refund that failed, or of one after it, is contradicted by what its provider says now.
 
-    They come in any order, and the last of them must not decide whether money is owed. Asks the provider only then.
-    Raises Unavailable.
+    Notices come in any order, and the last of them must not decide whether money is owed. The provider is asked about
+    these only. Raises Unavailable.
     """
     failed = Payment.objects.filter(reference=notice.reference, reason=Reason.REFUND_FAILED)
     if notice.kind != "refund_failed" and not (notice.kind == "refunded" and failed.exists()):

@@ -5,10 +5,10 @@ the page's own policy. Pictures of each page are kept.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from playwright.sync_api import expect
 
 from inventory.exceptions import RedisUnavailable
 from inventory.line.admission import Code
+from loadtest.bench.harness.timing import again_and_again
 from shop.models import Order, StaffAct
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
@@ -40,23 +41,15 @@ HAS_FIGURES = """(canvas) => {
 @contextmanager
 def flood(card: SaleCard, *, crowd: int = 8) -> Iterator[None]:
     """Let new buyers ask, some at a time, until the block ends; the shop's own settler decides them."""
-    over = threading.Event()
+    numbers = count()
 
     def ask() -> None:
-        number = 0
-        while not over.wait(0.05):
-            asks = [road.ask(card, f"flood-{number + each:016d}") for each in range(crowd)]
-            with suppress(RedisUnavailable):  # late, on a busy machine
-                road.admit(card, *asks)
-            number += crowd
+        asks = [road.ask(card, f"flood-{next(numbers):016d}") for _ in range(crowd)]
+        with suppress(RedisUnavailable):  # late, on a busy machine
+            road.admit(card, *asks)
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
+    with again_and_again(ask, every_seconds=0.05):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def room(card: SaleCard) -> str:
