@@ -5,7 +5,7 @@ Never changes what is offered, and never lets an ordinal be given twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -41,8 +41,9 @@ log = structlog.get_logger(__name__)
 
 
 def prime_sale(slug: str) -> None:
-    """Prime the sale `slug` as the database has it now. Raises SaleNotFound, RedisUnavailable."""
-    prime_card(catalogue.find_sale(slug))
+    """Prime the sale `slug` as the database has it now, unless it is retired. Raises SaleNotFound, RedisUnavailable."""
+    with suppress(SaleNotPrimed):  # retired, maybe at this moment
+        prime_card(catalogue.find_sale(slug))
 
 
 def prime_card(card: SaleCard) -> None:
@@ -133,12 +134,14 @@ def _move_ordinals(card: SaleCard) -> SaleCard:
 
     Redis was found empty or started again, and may have lost how many it had given out. What is between the last one
     known and the jump was never given, or comes back by its ticket. Another process's jump would not do: Redis may have
-    given ordinals above it, and lost them since.
+    given ordinals above it, and lost them since. Those of a retired sale stay: its public log ended with them.
     """
     last = Order.objects.filter(sale_id=card.sale_id).aggregate(last=Max("ordinal"))["last"] or 0
     with transaction.atomic():
-        Sale.objects.filter(pk=card.sale_id).update(ordinal_base=Greatest("ordinal_base", last) + ORDINAL_JUMP)
+        jump = Greatest("ordinal_base", last) + ORDINAL_JUMP
+        Sale.objects.filter(pk=card.sale_id, retired_at=None).update(ordinal_base=jump)
         card = catalogue.find_sale_by_id(card.sale_id)
+    _refuse_retired(card)
     log.warning("Redis may have lost admissions: ordinals jump", action="ordinals_moved", sale=card.slug)
     return card
 

@@ -8,7 +8,6 @@ from django.db.models import F
 from django.utils import timezone
 
 from inventory import redis
-from inventory.exceptions import SaleNotPrimed
 from inventory.fault_injection import fault_point
 from inventory.line import reading
 from inventory.redis import Client
@@ -50,7 +49,4 @@ def _publish(client: Client, sale: Sale) -> None:
     while sale.revision <= told.revision:
         Sale.objects.filter(pk=sale.pk).update(pause_reason=F("pause_reason"))
         sale.refresh_from_db(fields=["revision"])
-    try:
-        priming.prime_sale(sale.slug)
-    except SaleNotPrimed:
-        return  # retired at this moment
+    priming.prime_sale(sale.slug)
