@@ -60,25 +60,27 @@ def prime_card(card: SaleCard) -> None:
     if is_known and _prime(client, card, begins=False, lost=lost) is not Primed.MUST_MOVE_ORDINALS:
         return
     # One at a time: what another process is about to write must not be taken for lost.
-    with _ordinals_locked(card.sale_id):
+    with _ordinals_locked(card.sku):
         card, begins = _begin_ordinals(client, card)
+        _refuse_retired(card)
         if _prime(client, card, begins=begins, lost=lost) is Primed.MUST_MOVE_ORDINALS:
             _prime(client, _move_ordinals(card), begins=True, lost=lost)
 
 
 @contextmanager
-def _ordinals_locked(sale_id: int) -> Iterator[None]:
-    """Be the only one that primes this sale for the first time, or after a loss, for the length of a `with` block.
+def _ordinals_locked(sku: str) -> Iterator[None]:
+    """Be the only one that primes a sale of `sku` that is new, or after a loss, for the length of a `with` block.
 
-    The lock is the database connection's: what is committed within it stays when a process dies.
+    Of the SKU, as two sales of one fill the same hashes: an old look must not go over a newer one. The lock is the
+    database connection's: what is committed within it stays when a process dies.
     """
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s, %s)", [TwoKeyAdvisoryLock.ORDINALS, sale_id])
+        cursor.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [TwoKeyAdvisoryLock.ORDINALS, sku])
         try:
             yield
         finally:
             if connection.is_usable():
-                cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [TwoKeyAdvisoryLock.ORDINALS, sale_id])
+                cursor.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", [TwoKeyAdvisoryLock.ORDINALS, sku])
 
 
 def _begin_ordinals(client: redis.Client, card: SaleCard) -> tuple[SaleCard, bool]:

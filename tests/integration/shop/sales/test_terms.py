@@ -36,6 +36,7 @@ from shop.replies import AwaitedReply, LateAnswers
 from shop.sales import catalogue, priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
+from tests.support.past_sales import next_sale, over
 from tests.support.road import admit, ask, forget, keys_of, queue, run, settle_line, snapshot, wait_until_reopened
 from tests.support.shopkeeping import assert_books_balance, audit_of, make_sale, pay_all
 from tests.support.waiting import wait_until
@@ -292,12 +293,12 @@ def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
 
     monkeypatch.setattr(priming, "_prime", prime_late)
     if not locked:
-        monkeypatch.setattr(priming, "_ordinals_locked", lambda _sale_id: nullcontext())
+        monkeypatch.setattr(priming, "_ordinals_locked", lambda _sku: nullcontext())
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(prime)
         assert began.wait(60)
         other = threads.submit(prime)
-        wait_until(lambda: other.done() or waits_for_lock(card.sale_id), what="the second one waits, or is through")
+        wait_until(lambda: other.done() or waits_for_lock(card.sku), what="the second one waits, or is through")
         assert other.done() != locked
         may_go_on.set()
         one.result()
@@ -307,12 +308,29 @@ def test_two_that_prime_a_new_sale_at_once_begin_at_its_first_place(
     assert Order.objects.get(sale_id=card.sale_id).ordinal == first
 
 
-def waits_for_lock(sale_id: int) -> bool:
-    """Say whether somebody waits for the lock of the sale's ordinals."""
+def test_two_sales_of_a_sku_are_primed_one_after_the_other(card: SaleCard) -> None:
+    """They fill the same hashes of an empty Redis: an old look must not go over a newer one."""
+    other = next_sale(over(card))
+    forget(card)
+
+    def prime() -> None:
+        priming.prime_sale(other.slug)
+        connections.close_all()
+
+    with ThreadPoolExecutor(1) as threads, priming._ordinals_locked(card.sku):
+        second = threads.submit(prime)
+        wait_until(lambda: second.done() or waits_for_lock(card.sku), what="the second one waits")
+        assert not second.done()
+    second.result()
+
+
+def waits_for_lock(sku: str) -> bool:
+    """Say whether somebody waits for the lock of the ordinals of a SKU."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_locks WHERE classid = %s AND objid = %s AND NOT granted",
-            [TwoKeyAdvisoryLock.ORDINALS, sale_id],
+            "SELECT count(*) FROM pg_locks"
+            " WHERE classid = %s AND objid = hashtext(%s)::bit(32)::bigint AND NOT granted",
+            [TwoKeyAdvisoryLock.ORDINALS, sku],
         )
         (waiting,) = cursor.fetchone()
     return waiting > 0
