@@ -288,13 +288,16 @@ def _release_at_once(client: Client, locks: list[Lock]) -> bool:
     return not failed
 
 
-def force_release(client: Client, name: str) -> int:
+def force_release(client: Client, name: str, *, token: str = "") -> int:
     """Take the lock of `name` away from its holder, wake a waiter, return the raised fence. For operators.
 
-    The old holder hears of it at its next renewal. Raises InvalidRequest, RedisUnavailable.
+    token: take it from this holder alone, and return 0 when another has it by now, or nobody. The old holder hears of
+    it at its next renewal. Raises InvalidRequest, RedisUnavailable.
     """
     checked_client(client, lock=checked_name(name))
-    args: list[Argument] = [keys.FENCE_TTL_MS, GRANT_TTL_MS, new_nonce()]
+    args: list[Argument] = [keys.FENCE_TTL_MS, GRANT_TTL_MS, new_nonce(), token]
     fence = int(run_script(sending_once(client), "force", keys=lock_keys(name), args=args))
+    if not fence:
+        return 0
     log.warning("lock taken away by an operator", action="lock_forced", lock=name, fence=fence)
     return fence

@@ -76,7 +76,11 @@ def take_lock_away(slug: str, *, seen_token: str, actor: str, reason: str) -> st
         )
         raise InvalidRequest(text % {"holder": in_words(held.holder)})
     _note(sale, "force_release", actor=actor, reason=reason, detail=f"from {held.holder}, fence {held.fence}")
-    told = {"holder": in_words(held.holder), "fence": lock.force_release(client, sku)}
+    fence = lock.force_release(client, sku, token=seen_token)
+    if not fence:  # it went on while the act was written down
+        _note(sale, "force_release", actor=actor, reason=reason, detail=f"nothing taken from {held.holder}")
+        return take_lock_away(slug, seen_token=seen_token, actor=actor, reason=reason)
+    told = {"holder": in_words(held.holder), "fence": fence}
     return gettext("taken from %(holder)s; its fence is now %(fence)s") % told
 
 

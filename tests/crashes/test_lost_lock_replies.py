@@ -241,7 +241,7 @@ def test_a_force_sent_again_would_rob_the_heir(road: Road) -> None:
     """The control: this is why it is sent once."""
     lock_keys = [keys.lock(road.card.sku), keys.fence(road.card.sku)]
     lock_keys += [keys.lock_signals(road.card.sku), keys.lock_waiters(road.card.sku)]
-    args, heir = [60_000, 1000, token_hex(8)], a_lock(road)
+    args, heir = [60_000, 1000, token_hex(8), ""], a_lock(road)
     redis.run_script(road.client, "force", keys=lock_keys, args=args)
     assert heir.acquire()
     redis.run_script(road.client, "force", keys=lock_keys, args=args)

@@ -157,6 +157,18 @@ def test_an_operator_takes_a_lock_away_and_the_waiter_gets_it(new_sku: Callable[
     waiter.release()
 
 
+def test_who_was_not_named_keeps_the_lock(new_sku: Callable[[], str]) -> None:
+    name = new_sku()
+    holder = Lock(redis.connect(), name, ttl_ms=60_000)
+    assert holder.acquire()
+    assert force_release(redis.connect(), name, token="of the holder before") == 0
+    assert holder.is_locking(remote=True)
+    assert run(("GET", keys.fence(name))) == [str(holder.fence)]
+    # The control: the same call with the token of the holder.
+    assert force_release(redis.connect(), name, token=holder.token) > holder.fence
+    assert not holder.is_locking(remote=True)
+
+
 def test_a_release_in_two_steps_steals_and_ours_does_not(new_sku: Callable[[], str]) -> None:
     """The control: GET, then DEL, ends the hold of anyone who came between (S3)."""
     name = new_sku()

@@ -395,6 +395,28 @@ def test_only_the_holder_that_was_seen_loses_the_lock(manager: Client, card: Sal
     assert not StaffAct.objects.filter(sale_id=card.sale_id).exists()
 
 
+def test_who_gets_the_lock_while_the_act_is_written_down_keeps_it(
+    manager: Client, card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, note, later = held_lock(card.sku), line_actions._note, []
+
+    def write_slowly(*args: Any, **values: Any) -> None:
+        note(*args, **values)
+        if not later:
+            first.release()
+            later.append(held_lock(card.sku))
+
+    form = {"reason": REASON, "seen_act": 0, "seen_token": first.token}
+    monkeypatch.setattr(line_actions, "_note", write_slowly)
+    answer = manager.post(act_of(card, "force_release"), form)
+    assert "went on to another holder" in answer.content.decode()
+    (second,) = later
+    assert second.is_locking(remote=True)
+    second.release()
+    told = [act.detail for act in StaffAct.objects.filter(sale_id=card.sale_id).order_by("id")]
+    assert [each.partition(" from ")[0] for each in told][1:] == ["nothing taken"]  # written last: it did not happen
+
+
 def test_a_comparison_is_asked_for_made_and_told(manager: Client, card: SaleCard, fresh: None) -> None:
     run(("HINCRBY", keys.stock(card.sku), "available", 7))
     do(manager, card, "reconcile")
