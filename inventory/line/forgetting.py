@@ -45,11 +45,10 @@ def _members_of(client: Client, key: str, sale_id: int) -> Iterator[list[str]]:
             yield names
 
 
-def sales_known(client: Client, sku: str, sale_ids: Sequence[int]) -> list[int]:
-    """Return those of `sale_ids` that Redis still knows. Raises RedisUnavailable."""
+def sales_known(client: Client, sku: str) -> set[int]:
+    """Return the sales of `sku` that Redis knows. Raises RedisUnavailable."""
     (fields,) = run_commands(client, [("HKEYS", keys.sales(sku))])
-    known = {int(field.partition(":")[0]) for field in fields}
-    return [sale_id for sale_id in sale_ids if sale_id in known]
+    return {int(field.partition(":")[0]) for field in fields}
 
 
 def skus_known(client: Client) -> set[str]:
@@ -64,19 +63,22 @@ def note_skus(client: Client, skus: Sequence[str]) -> None:
         run_commands(client, [("SADD", keys.skus(), *skus)])
 
 
-def forget_sku(client: Client, sku: str, *, lock_ttl_ms: int, throttle: Callable[[], None]) -> bool:
+def forget_sku(
+    client: Client, sku: str, *, sale_ids: Collection[int], lock_ttl_ms: int, throttle: Callable[[], None]
+) -> bool:
     """Unlink every key of `sku`; say whether it is forgotten.
 
-    False: somebody waits in its line, or another holds its lock; the next call may do it. The SKU leaves the list of
-    SKUs last, so one that was forgotten by half is found again. throttle: called when all but the lists is forgotten.
-    Raises RedisUnavailable.
+    sale_ids: the sales that Redis knew before it was looked up that none is left: another was made meanwhile.
+    False: somebody waits in its line, a sale was made meanwhile, or another holds its lock; the next call may do it.
+    The SKU leaves the list of SKUs last, so one that was forgotten by half is found again. throttle: called when all
+    but the lists is forgotten. Raises RedisUnavailable.
     """
     with STATISTICS.without(client, sku):
         lock = Lock(client, sku, ttl_ms=lock_ttl_ms)
         if not lock.acquire():
             return False
         try:
-            forgotten = run_script(client, "forget_sku", keys=keys.all_of(sku), args=[lock.token]) == 1
+            forgotten = run_script(client, "forget_sku", keys=keys.all_of(sku), args=[lock.token, *sale_ids]) == 1
         except BaseException:
             lock.end_hold()  # it ends by its TTL
             raise

@@ -95,13 +95,13 @@ def forget_retired(sku: str, *, throttle: Callable[[], None] = lambda: None) -> 
     Safe to repeat and to break off. throttle: called after each step. Raises RedisUnavailable.
     """
     client = redis.connect()
+    known = forgetting.sales_known(client, sku)  # before the database: a sale is made there first
     sales = Sale.objects.filter(stock__sku=sku)
-    retired = list(sales.filter(retired_at__isnull=False).order_by("pk").values_list("pk", flat=True))
+    retired = set(sales.filter(retired_at__isnull=False).values_list("pk", flat=True))
     if not retired:
         return False
     if not sales.filter(retired_at__isnull=True).exists():
-        return forgetting.forget_sku(client, sku, lock_ttl_ms=settings.LOCK_TTL_MS, throttle=throttle)
-    left = forgetting.sales_known(client, sku, retired)
-    if left:
-        forgetting.forget_sales(client, sku, sale_ids=set(left), throttle=throttle)
-    return not left or not forgetting.sales_known(client, sku, left)
+        return forgetting.forget_sku(client, sku, sale_ids=known, lock_ttl_ms=settings.LOCK_TTL_MS, throttle=throttle)
+    if left := known & retired:
+        forgetting.forget_sales(client, sku, sale_ids=left, throttle=throttle)
+    return not left or not forgetting.sales_known(client, sku) & left

@@ -69,7 +69,7 @@ def test_a_user_has_every_command_of_the_scripts_it_runs(kind: str) -> None:
 
 def test_the_control_a_command_of_a_script_is_missed() -> None:
     assert commands_of("take") - granted("mailer") != set()
-    assert commands_of("forget_sku") - granted("expirer") == {"unlink"}
+    assert commands_of("forget_sku") - granted("expirer") == {"hkeys", "unlink"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -30,6 +31,7 @@ def test_every_key_of_a_sku_goes_with_its_last_sale(new_sku: Callable[[], str]) 
     road.run(
         ("HSET", keys.hand_outs(card.sku), "x", 1),
         ("SADD", keys.lock_names(), card.sku),
+        ("HSET", keys.sales(card.sku), 10**9, "of a database that was restored to before it"),
         ("HSET", keys.lock_statistics(card.sku), "holds", 1),
     )
     assert len(keys_left(card.sku)) >= 8
@@ -82,6 +84,24 @@ def test_the_books_of_the_new_sale_balance_while_the_old_one_is_forgotten_step_b
     retiring.forget_retired(card.sku, throttle=step)
     assert len(steps) >= 4
     assert steps[-1] == 0
+
+
+def test_a_sale_that_is_made_meanwhile_is_never_forgotten(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, fresh, forget_sku = sold(new_sku()), [], forgetting.forget_sku
+
+    def forget_late(*args: Any, **known: Any) -> bool:
+        fresh.append(next_sale(card))
+        return forget_sku(*args, **known)
+
+    monkeypatch.setattr(forgetting, "forget_sku", forget_late)
+    assert "the reconciler lets Redis forget it" in retiring.retire(card.slug, actor="olga")
+    assert road.run(("HEXISTS", keys.sales(card.sku), fresh[0].sale_id)) == [1]
+    # The control: the next look sees the new sale, and forgets the old one alone.
+    assert retiring.forget_retired(card.sku)
+    assert road.run(("HEXISTS", keys.sales(card.sku), fresh[0].sale_id)) == [1]
+    assert road.run(("HEXISTS", keys.sales(card.sku), card.sale_id)) == [0]
 
 
 def test_a_request_that_waits_is_never_forgotten(new_sku: Callable[[], str]) -> None:
