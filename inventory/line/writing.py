@@ -196,7 +196,7 @@ def requeue(client: Client, sku: str, request_ids: Sequence[str]) -> int:
 
 
 def _restore(client: Client, sku: str, pairs: Sequence[str]) -> int:
-    makers = (keys.stock, keys.line, keys.records, keys.live_units, keys.in_flight, keys.dead_letters)
+    makers = (keys.stock, keys.line, keys.records, keys.live_units, keys.in_flight, keys.dead_letters, keys.sales)
     args = [sku, keys.wake_channel(), *pairs]
     return int(run_script(client, "restore", keys=[make(sku) for make in makers], args=args))
 

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- Put requests back into their line at their own seq: lost with Redis and shown by a ticket, or in no place at all.
--- KEYS  1 stock   2 line   3 records   4 live units   5 in flight   6 dead letters
+-- KEYS  1 stock   2 line   3 records   4 live units   5 in flight   6 dead letters   7 sales
 -- ARGV  1 sku   2 wake channel   then for each: request_id, and the record its ticket speaks of, '' for the record that
 --       is there   (at most 500)
--- Returns how many were put back, -1 when the SKU is not primed (nothing changed).
+-- Returns how many were put back, -1 when the SKU, or the sale of a ticket, is not primed (nothing changed).
 -- Stays true: an id has one place, however often its ticket comes (I5, I14, I17); its seq is the old one, or the better
 -- one of two, and new ones stay above it (I8, I18); it is not bound by the line capacity: it was let in before; queued
 -- and its buyer's live units count what its record says (I7, I15); it is marked as brought back, because later ones may
@@ -11,6 +11,10 @@
 -- Shared: head_waits
 local stock = redis.call('HMGET', KEYS[1], 'version', 'last_seq', 'queued', 'available', 'held')
 if not stock[1] then return -1 end
+for i = 4, #ARGV, 2 do
+  local sale = string.match(ARGV[i], '^%a|%d+|%d+|(%d+)|')
+  if sale and redis.call('HEXISTS', KEYS[7], sale) == 0 then return -1 end
+end
 local queued, last_seq = tonumber(stock[3] or '0'), tonumber(stock[2] or '0')
 local waited = head_waits(5, 2, 3, tonumber(stock[4] or '0'), tonumber(stock[5] or '0'))
 local back = 0

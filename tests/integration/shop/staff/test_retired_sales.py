@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -16,7 +17,7 @@ from django.test.utils import override_settings
 from inventory import redis
 from inventory.exceptions import IdempotencyMismatch, RequestNotFound, SaleClosed, SaleNotPrimed
 from inventory.line import priming as line_priming
-from inventory.line import reading
+from inventory.line import reading, writing
 from inventory.line.admission import Code
 from inventory.models import Stock
 from inventory.records import Ticket, sign_ticket
@@ -90,6 +91,28 @@ def test_a_ticket_is_answered_from_the_database_and_primes_nothing(retired: Sale
     with pytest.raises(RequestNotFound):
         requests.look_up(lost, buyer="somebody")
     assert keys_left(retired.sku) == []
+
+
+def test_a_lost_place_comes_into_no_line_of_a_sale_that_is_retired_meanwhile(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another sale of the SKU keeps the line: the unit would be held for the retired one."""
+    card, put = sold(new_sku(), units=5, buyers=3), writing.restore
+    fresh = next_sale(card)
+    ticket = sign_ticket(ticket_signer(), Ticket(road.ask(card, "somebody").request_id, "somebody", 1, 7))
+
+    def restore_late(*args: Any, **known: Any) -> bool:
+        if of_retired(card).retired_at is None:
+            retiring.retire(card.slug, actor="olga")
+        return put(*args, **known)
+
+    monkeypatch.setattr(writing, "restore", restore_late)
+    with pytest.raises(SaleNotPrimed):
+        restoring.restore(ticket, buyer="somebody")
+    with pytest.raises(SaleClosed):
+        restoring.restore(ticket, buyer="somebody")
+    assert road.run(("ZCARD", keys.line(card.sku)), ("HEXISTS", keys.sales(card.sku), card.sale_id)) == [0, 0]
+    assert_books_balance(fresh)
 
 
 def test_a_refund_after_it_is_in_the_books_and_not_in_redis(new_sku: Callable[[], str]) -> None:
