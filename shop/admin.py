@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -187,7 +187,7 @@ class SaleAdmin(Previews, CodesPage, ListPage, PictureAdmin, ControlRoom):
         """Prepare the line of the sale; staff are told when it could not be reached."""
         try:
             priming.prime_sale(slug)
-        except Unavailable:
+        except (Unavailable, OperationalError):
             text = gettext(
                 "Saved, but the line could not be reached: save again once it answers, or buyers see the old sale."
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 from django.core.exceptions import ValidationError
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from django.utils.text import Truncator
 from django.utils.translation import gettext
@@ -216,7 +216,7 @@ def _act(slug: str, name: str, act: Callable[[Sale], str], *, actor: str, reason
         text = gettext("%(name)s would overlap another sale of the same stock")
         raise InvalidRequest(text % {"name": slug}) from error
     if publishes:
-        _prime(slug)
+        tell_line(slug)
     return sale
 
 
@@ -269,9 +269,10 @@ def locked(slug: str) -> Sale:
     return sale
 
 
-def _prime(slug: str) -> None:
+def tell_line(slug: str) -> None:
+    """Prime a sale whose change is committed; where that fails, the boards of the web processes do it."""
     try:
         priming.prime_sale(slug)
-    except RedisUnavailable as error:
-        # The board of every web process sees the newer terms within a second or so and primes them.
+    except (RedisUnavailable, OperationalError) as error:
+        # Done all the same. The board of every web process sees the newer terms within a second or so and primes them.
         log.warning("committed, but the line was not told", action="tell_failed", sale=slug, error=repr(error))

@@ -15,7 +15,6 @@ from django.utils import timezone
 from inventory.exceptions import FairdropError
 from inventory.ledger import load_stock
 from shop.models import Product, Sale
-from shop.sales.priming import prime_sale
 from shop.staff import sale_control
 
 ACTOR = "demo"
@@ -230,7 +229,7 @@ def seed_shop(*, opens_in_seconds: int) -> list[str]:
 def seed(goods: tuple[Goods, ...], *, now: datetime | None = None) -> list[str]:
     """Make goods with their stock and their sales in one transaction, then prime the sales; return their slugs.
 
-    now: from when opens_in counts. Raises DemoGoodsExist, RedisUnavailable (then everything is made).
+    now: from when opens_in counts. Raises DemoGoodsExist.
     """
     now = now or timezone.now()
     with transaction.atomic():
@@ -238,7 +237,7 @@ def seed(goods: tuple[Goods, ...], *, now: datetime | None = None) -> list[str]:
             raise DemoGoodsExist
         slugs = [_make(item, now=now).slug for item in goods]
     for slug in slugs:
-        prime_sale(slug)
+        sale_control.tell_line(slug)
     for item, slug in zip(goods, slugs, strict=True):
         if item.paused:
             sale_control.pause(slug, actor=ACTOR, reason=item.paused)

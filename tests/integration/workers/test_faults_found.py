@@ -422,13 +422,13 @@ def test_a_price_rise_reaches_who_asked_before_the_door_and_the_page_knew_of_it(
 ) -> None:
     """The page shows the old price and Redis has the old terms until they are told, after COMMIT."""
     card = make_sale(new_sku(), units=5)
-    prime = sale_control._prime
+    tell = sale_control.tell_line
 
     def asked_meanwhile(slug: str) -> None:
         road.queue(card, "bob")
-        prime(slug)
+        tell(slug)
 
-    monkeypatch.setattr(sale_control, "_prime", asked_meanwhile)
+    monkeypatch.setattr(sale_control, "tell_line", asked_meanwhile)
     sale_control.change_terms(card.slug, actor="olga", price=Decimal("99.00"))
     road.settle_line(card)
     assert Order.objects.get(sale_id=card.sale_id, buyer="bob").unit_price == Decimal("15.00")

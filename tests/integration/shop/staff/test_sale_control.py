@@ -17,6 +17,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import OperationalError
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
@@ -28,6 +29,7 @@ from inventory.line.admission import Code
 from inventory.models import Stock, StockMovement
 from inventory.states import State
 from shop.models import Order, Sale, StaffAct
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.staff import sale_control
 from tests.support.road import admit, ask, queue, settle_line
@@ -88,6 +90,17 @@ def test_without_the_pause_the_same_line_is_decided(card: SaleCard) -> None:
     names = queue(card, "ann", "bob")
     settle_line(card)
     assert told(card, names) == [State.HELD, State.HELD]
+
+
+def test_a_pause_that_is_committed_has_not_failed(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process primes the SKU for longer than a lock is waited for; the boards tell Redis afterwards."""
+
+    def wait_too_long(_slug: str) -> None:
+        raise OperationalError("canceling statement due to lock timeout")
+
+    monkeypatch.setattr(priming, "prime_sale", wait_too_long)
+    sale_control.pause(card.slug, actor="olga", reason="a fault")
+    assert Sale.objects.get(slug=card.slug).operator_state == Sale.OperatorState.PAUSED
 
 
 def test_closing_gives_what_is_free_and_tells_the_rest(card: SaleCard) -> None:
