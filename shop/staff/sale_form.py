@@ -16,7 +16,7 @@ from django.db import connection
 from django.http import HttpRequest
 from django.utils.translation import gettext, gettext_lazy
 
-from inventory.ledger import load_stock
+from inventory.ledger import load_stock, lock_stock
 from inventory.models import Stock
 from inventory.postgres import TwoKeyAdvisoryLock
 from inventory.redis import clocks
@@ -28,6 +28,8 @@ from shop.staff.setup.pictures import CHANGED_MEANWHILE, UploadField, check_pict
 from shop.staff.setup.terms import BOUNDS, HELP, LABELS, TermsForm, check_price
 
 MAX_WINDOW = timedelta(days=366)
+# More than a form takes that waits for a settler that hangs: what is saved must be committed before the sale is over.
+MAX_SAVE = timedelta(seconds=30)
 NEW_PRODUCT = (
     "sku",
     "units",
@@ -154,9 +156,9 @@ class SaleForm(TermsForm):
         is_same = ended is not None and closes in (ended, ended.replace(microsecond=0))
         if is_same:
             data["closes_at"] = closes = ended
-        elif closes and ended and ended <= now:
+        elif closes and ended and ended <= now + MAX_SAVE:
             # Those who waited were told so, and so was the public log: no word is taken back.
-            text = gettext("This sale is over, and its buyers were told so. Duplicate it instead.")
+            text = gettext("This sale is over, or is within seconds, and its buyers are told so. Duplicate it instead.")
             self.add_error("closes_at", text)
             return
         # Errors of the field: without them PostgreSQL would be asked about a range that ends before it begins.
@@ -180,6 +182,10 @@ class SaleForm(TermsForm):
         opens, closes = data.get("opens_at"), data.get("closes_at")
         if not opens or not closes or "closes_at" in self.errors:
             return
+        if self.instance._state.adding or {"opens_at", "closes_at"} & {*self.changed_data}:
+            with connection.cursor() as cursor:  # the second of two clicks waits here, and sees what the first made
+                cursor.execute("SET LOCAL lock_timeout = '8s'")  # until the server has ended a settler that hangs
+                lock_stock(cursor, sku=self.instance.stock.sku)
         others = Sale.objects.filter(HAS_WINDOW, stock=self.instance.stock_id).exclude(pk=self.instance.pk)
         other = others.filter(opens_at__lt=closes, closes_at__gt=opens).first()
         if other is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -208,14 +208,15 @@ def test_the_form_ends_no_sale_that_is_not_over(staff: Client, make_sale: Callab
     assert Sale.objects.get(pk=over.pk).title == "Silk kite"
 
 
-def test_the_end_of_a_sale_that_is_over_stays(staff: Client, make_sale: Callable[[], Sale]) -> None:
+@pytest.mark.parametrize("seconds", [-1800, 10], ids=["over", "over before it is saved"])
+def test_the_end_of_a_sale_that_is_over_stays(staff: Client, make_sale: Callable[[], Sale], seconds: int) -> None:
     over = make_sale()
-    path, ended = f"/admin/shop/sale/{over.pk}/change/", timezone.now() - timedelta(minutes=30)
+    path, ended = f"/admin/shop/sale/{over.pk}/change/", timezone.now() + timedelta(seconds=seconds)
     Sale.objects.filter(pk=over.pk).update(closes_at=ended)
     over.refresh_from_db()
     for closes in (ended - timedelta(minutes=1), ended + timedelta(minutes=1)):
         (said,) = staff.post(path, closing(over, closes)).context["adminform"].form.errors["closes_at"]
-        assert said == "This sale is over, and its buyers were told so. Duplicate it instead."
+        assert said == "This sale is over, or is within seconds, and its buyers are told so. Duplicate it instead."
     # The control: with the end that the form shows it is saved, and keeps its microseconds.
     assert staff.post(path, closing(over, ended, title="Silk kite")).status_code == 302
     over.refresh_from_db()
@@ -261,11 +262,12 @@ def test_a_change_is_primed_and_keeps_product_stock_and_slug(
     assert primed == [sale.slug]
 
 
+@pytest.mark.parametrize("error", [RedisUnavailable, OperationalError], ids=["Redis is away", "another one primes"])
 def test_staff_are_told_when_the_line_could_not_be_reached(
-    staff: Client, make_sale: Callable[[], Sale], monkeypatch: pytest.MonkeyPatch
+    staff: Client, make_sale: Callable[[], Sale], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     def away(_slug: str) -> None:
-        raise RedisUnavailable
+        raise error
 
     monkeypatch.setattr(priming, "prime_sale", away)
     sale = make_sale()

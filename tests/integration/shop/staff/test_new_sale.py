@@ -21,9 +21,10 @@ from django.utils import timezone
 from inventory.models import Stock, StockMovement
 from shop.models import Product, Sale
 from shop.sales import catalogue
-from shop.staff import retiring, sale_control
+from shop.staff import retiring, sale_control, sale_form
 from shop.staff.sale_form import SaleForm
 from shop.staff.setup.terms import BOUNDS
+from tests.support.past_sales import next_sale, over
 from tests.support.shopkeeping import make_sale
 from tests.support.staff import browser_of
 
@@ -252,6 +253,23 @@ def test_an_overlap_is_told_by_the_name_of_the_other_sale(
     monkeypatch.setattr(SaleForm, "_check_overlap", lambda *_: None)
     assert "sales_of_one_sku_never_overlap" in manager.post(ADD, filled(sku, **only)).content.decode()
     assert Sale.objects.filter(stock__sku=card.sku).count() == 1
+
+
+def test_the_overlap_is_looked_for_once_the_stock_is_locked(
+    manager: Client, new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two clicks on Save waits for the first, and finds its sale."""
+    card, sku, lock_stock = over(make_sale(new_sku(), units=3)), new_sku(), sale_form.lock_stock
+    only = {"product": Product.objects.get(slug=card.sku).pk, "sku": "", "units": "", "list_price": "", "tagline": ""}
+
+    def wait_for_the_first(cursor: Any, *, sku: str) -> None:
+        next_sale(card)
+        lock_stock(cursor, sku=sku)
+
+    monkeypatch.setattr(sale_form, "lock_stock", wait_for_the_first)
+    answer = manager.post(ADD, filled(sku, **only, picture=""))
+    ((reason,),) = answer.context["adminform"].form.errors.values()
+    assert reason.startswith(f"{card.slug}-again sells the same units from ")
 
 
 def window_of(opens: datetime, closes: datetime) -> dict[str, Any]:
