@@ -154,7 +154,7 @@ def refund_now(reference: str) -> bool:
 def ask_refund(reference: str) -> bool:
     """As refund_now, for a caller that must know why not. Raises Unavailable, and what else the provider raises."""
     payment = Payment.objects.get(reference=reference)
-    if payment.state != Payment.State.REFUND_DUE:
+    if payment.state != Payment.State.REFUND_DUE or payment.reason == Reason.REFUND_FAILED:
         return payment.state == Payment.State.REFUNDED
     why_not = provider(payment.provider).refund(reference)
     # It may have failed already.

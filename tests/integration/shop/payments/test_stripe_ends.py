@@ -225,6 +225,7 @@ def test_a_refund_that_a_bank_did_not_take_is_owed_until_it_is_made_again(card: 
     assert {f"{payment.reference} {Reason.REFUND_FAILED}", "refund_due"} <= said
     assert alarms(payment) == [f"of request {name}: {Reason.REFUND_FAILED}"]
     recovery.bring_on()  # Stripe would fail at it once more
+    assert not refunds.ask_refund(payment.reference)  # nor a worker that chose it before the news came
     assert (stripe.called(REFUND), payment_state(payment)) == (1, "refund_due")
     assert hear(stripe.give_back(payment.reference)) == "refunded"
     assert (payment_state(payment), alarms(payment)) == ("refunded", [])
