@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -105,7 +106,7 @@ class Gate:
             if target.startswith(SALES):
                 entry = self._board.known(target[len(SALES) :].decode("latin-1"))
                 return (show_sale, entry) if entry is not None else None
-            if target == ALL_SALES:
+            if target == ALL_SALES and self._board.is_read:
                 return show_sales, self._board
             path = target.decode("latin-1")
             page = self._front.ready(path, headers, connection)
@@ -172,7 +173,7 @@ class Gate:
                 allow(scope, "GET")
                 page = page_asked(scope["query_string"])
                 if page is None:
-                    await send_value(send, [sale_answer(entry) for entry in self._board.listed()])
+                    await send_value(send, [sale_answer(entry) for entry in await self._board.read_listed()])
                 else:
                     await send_value(send, await self._board.past.page(page))
             case ["sales", slug]:
@@ -240,6 +241,8 @@ class Gate:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 self._start()
+                with suppress(Exception):  # without it those who come first wait for it, or get 503
+                    await self._board.read_listed()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self._stop()

@@ -37,6 +37,7 @@ class Shop:
     card: SaleCard
     folder: Path
     start_settler: Callable[[str], object]
+    start_web: Callable[[], Caller]
 
     @property
     def figures(self) -> LineFigures:
@@ -66,7 +67,11 @@ def shop(process_environment: dict[str, str], new_sku: Callable[[], str], tmp_pa
         def start_settler(name: str) -> object:
             return running.enter_context(settler_process(environment, folder=tmp_path, name=name))
 
-        yield Shop(web, postgres, card, tmp_path, start_settler)
+        def start_web() -> Caller:
+            (tmp_path / "later").mkdir()
+            return running.enter_context(web_process(environment, folder=tmp_path / "later"))
+
+        yield Shop(web, postgres, card, tmp_path, start_settler, start_web)
 
 
 def ask(shop: Shop) -> tuple[Buyer, str]:
@@ -150,3 +155,14 @@ def test_the_process_lives_without_postgres_and_says_that_it_is_not_ready(shop: 
     assert (unknown.json()["code"], unknown.headers["retry-after"]) == ("unavailable", "1")
     start_postgres_again(shop)
     wait_until(lambda: shop.web.get("/readyz").status == 200, what="the shop is ready again")
+
+
+def test_a_process_that_starts_meanwhile_does_not_say_that_there_are_no_sales(shop: Shop) -> None:
+    shop.postgres.stop_at_once()
+    later = shop.start_web()
+    answers = {later.get("/api/v1/sales").status for _ in range(3)}
+    assert answers == {503}
+    assert shop.web.get("/api/v1/sales").status == 200  # the control: one that has read them
+    start_postgres_again(shop)
+    wait_until(lambda: later.get("/api/v1/sales").status == 200, what="the sales are read")
+    assert [each["slug"] for each in later.get("/api/v1/sales").json()] == [shop.card.slug]

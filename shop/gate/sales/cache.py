@@ -100,8 +100,19 @@ class Board:
         """Return every sale that is not retired, the one that opens first first."""
         return list(self._by_slug.values())
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the catalogue was read at least once: until then a list without sales says nothing."""
+        return self._catalogue_at > 0
+
     def listed(self) -> list[SaleEntry]:
         """Return the sales that are open, that come, or that ended less than a day ago, as of the last reading."""
+        return self._listed
+
+    async def read_listed(self) -> list[SaleEntry]:
+        """As listed; where the catalogue was never read, it is read. Raises Unavailable."""
+        if not self.is_read:
+            await self._load(not_before=0)
         return self._listed
 
     def known(self, slug: str) -> SaleEntry | None:
