@@ -67,10 +67,10 @@ def other_pages(card: SaleCard, order_id: int) -> Iterator[tuple[str, str]]:
 
 
 def look(visit: Visit, name: str, path: str) -> list[str]:
-    """Open a page and return what is wrong with it, in both colour schemes; a page that is not for staff is none."""
+    """Open a page and return what is wrong with it, in both colour schemes. Some rows nobody may add or delete."""
     answer = visit.page.goto(visit.root + path)
     assert answer is not None
-    if answer.status in (403, 404):
+    if answer.status == 403 and name.endswith(("_add", "_delete")):
         return []
     faults = [] if answer.status < 300 or answer.status == 409 else [f"{path}: {answer.status}"]
     # In the dark a page has other colours and nothing else.
