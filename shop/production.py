@@ -105,8 +105,7 @@ def _takes_no_money(values: Values) -> bool:
 
 def _cannot_sign(values: Values) -> bool:
     keys = values["FAIRDROP_LOG_KEYS"]
-    signs = bool(keys) and LOG_KEY.fullmatch(keys[0]) is not None
-    return bool(values["FAIRDROP_SALE_LOG"] or keys) and not (signs and all(map(OLD_LOG_KEY.fullmatch, keys)))
+    return bool(keys) and not (LOG_KEY.fullmatch(keys[0]) and all(map(OLD_LOG_KEY.fullmatch, keys)))
 
 
 def _keys(value: str | list[str]) -> list[str]:
@@ -132,7 +131,7 @@ RULES = (
     _weak("FAIRDROP_AUDIT_TOKEN"),
     Rule(
         "FAIRDROP_LOG_KEYS",
-        "empty, or not keys, when `FAIRDROP_SALE_LOG` is on",
+        "not keys, or a first one that cannot sign",
         "must be a moment, = and a seed, the key that signs first: manage.py log_key makes one",
         _cannot_sign,
     ),

@@ -118,10 +118,9 @@ def test_every_variable_is_explained_and_every_secret_is_demanded() -> None:
     assert secrets == {name for name, default in named.items() if default == ":?"}
 
 
-# For tests and development, or derived from others that are given: whether logs are kept follows from their keys.
+# For tests and development.
 NOT_IN_COMPOSE = {
     "DEBUG", "FAIRDROP_FAULT", "FAIRDROP_SANDBOX_MISCHIEF", "FAIRDROP_STATE_DIR", "FAIRDROP_STRIPE_API",
-    "FAIRDROP_SALE_LOG",
 }  # fmt: skip
 
 
@@ -299,9 +298,12 @@ def test_a_sentinel_knows_no_password_of_a_process() -> None:
 
 
 def test_only_web_and_the_notary_can_sign() -> None:
-    """Tickets, and checkpoints of public logs; the control: both of them do have the key."""
-    assert {name for name in SERVICES if "LOG_KEY" in json.dumps(SERVICES[name])} == {"web", "notary"}
+    """Tickets, and checkpoints of public logs. The reconciler knows whether there are keys, or it misses no notary."""
+    named = {name for name in SERVICES if "LOG_KEY" in json.dumps(SERVICES[name])}
+    assert named == {"web", "notary", "reconciler"}
     assert COMPOSE["x-log-keys"] == {"FAIRDROP_LOG_KEYS": "${FAIRDROP_LOG_KEYS:-}"}
+    told = SERVICES["reconciler"]["environment"]["FAIRDROP_SALE_LOG"]
+    assert [filled(told, {"FAIRDROP_LOG_KEYS": keys}) for keys in ("", "a key")] == ["", "true"]
 
 
 def test_only_the_migrator_has_the_owners_password_and_no_process_the_operators() -> None:

@@ -6,10 +6,15 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
 from django.test.utils import override_settings
 
 from inventory import redis
-from inventory.heartbeats import Worker
+from inventory.heartbeats import Heartbeat, Worker
+from workers.embedded.server import free_port
+from workers.management.commands.run_worker import run_notary
+from workers.process_loop import StopFlag
 from workers.reconciler import gauges
 from workers.reconciler.gauges import Gauges
 
@@ -61,3 +66,19 @@ def test_what_has_spoken_once_is_missed_when_it_is_gone(
     heard.clear()
     shown.look_at_redis(redis.connect())
     assert alive(shown) == dict.fromkeys([*ALWAYS, kind], 0)  # nobody needs the sandbox
+
+
+def test_a_notary_without_keys_does_not_start_where_there_are_public_logs() -> None:
+    """It would speak and publish nothing, so nobody would miss it. The control: without logs it does nothing."""
+    stop, heartbeat = StopFlag(), Heartbeat(redis.connect(), "notary")
+    stop.set()
+    with override_settings(SALE_LOG=False, LOG_KEYS=[]):
+        run_notary(stop, heartbeat)
+    with override_settings(SALE_LOG=True, LOG_KEYS=[]), pytest.raises(CommandError, match="FAIRDROP_LOG_KEYS"):
+        run_notary(stop, heartbeat)
+
+
+def test_a_web_process_without_keys_does_not_serve_where_there_are_public_logs() -> None:
+    """Its tickets could be checked by nobody but the shop."""
+    with override_settings(SALE_LOG=True, LOG_KEYS=[]), pytest.raises(CommandError, match="FAIRDROP_LOG_KEYS"):
+        call_command("run_web", "--port", str(free_port()))

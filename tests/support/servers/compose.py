@@ -34,11 +34,12 @@ ENTRYPOINT = '#!/bin/sh\nshift\nexec "{program}" "$@" --bind 127.0.0.1 --port {p
 
 
 def filled(text: str, given: Mapping[str, str]) -> str:
-    """Return `text` with Compose's ${NAME:-default} and ${NAME:?error} replaced, the inner ones first."""
-    pattern = re.compile(r"\$\{(\w+)(?::([-?])([^${}]*))?\}")
+    """Return `text` with Compose's ${NAME:-default}, ${NAME:?error} and ${NAME:+other} replaced, inner ones first."""
+    pattern = re.compile(r"\$\{(\w+)(?::([-?+])([^${}]*))?\}")
     while found := pattern.search(text):
         default = (found[3] or "") if found[2] == "-" else ""
-        text = text[: found.start()] + given.get(found[1], default) + text[found.end() :]
+        value = given.get(found[1], default)
+        text = text[: found.start()] + (found[3] if value and found[2] == "+" else value) + text[found.end() :]
     return text
 
 

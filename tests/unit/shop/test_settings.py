@@ -120,7 +120,6 @@ def test_production_refuses_the_settings_of_the_rivals(tmp_path: Path) -> None:
         ("FAIRDROP_TOKEN_KEYS", "", TOKEN_FAULT),
         ("FAIRDROP_TOKEN_KEYS", f"{KEYS[1]},{KEYS[2][:31]}", TOKEN_FAULT),
         ("FAIRDROP_TOKEN_KEYS", f"{KEYS[1]},{PUBLISHED[1]}", f"FAIRDROP_TOKEN_KEYS {RANDOM}"),
-        ("FAIRDROP_SALE_LOG", "true", LOG_FAULT),
         ("FAIRDROP_LOG_KEYS", "2026-01-01T00:00:00Z=short", LOG_FAULT),
         ("FAIRDROP_LOG_KEYS", f"2026-01-01T00:00:00Z=pub:{KEYS[0][:43]}", LOG_FAULT),
         ("FAIRDROP_AUDIT_TOKEN", KEYS[2][:31], AUDIT_FAULT),
@@ -153,6 +152,14 @@ def test_production_refuses_one_unsafe_thing_by_name(tmp_path: Path, name: str, 
     started = start(tmp_path, **{name: value})
     assert started.returncode == 1
     assert faults(started) == [fault]
+
+
+@pytest.mark.parametrize(("word", "expected"), [("", "False"), ("true", "True")])
+def test_a_process_without_keys_may_know_that_there_are_public_logs(tmp_path: Path, word: str, expected: str) -> None:
+    """The reconciler then alerts when no notary runs; blank is what Compose gives it in a shop without keys."""
+    code = "from shop.settings import LOG_KEYS, SALE_LOG; print(SALE_LOG, LOG_KEYS)"
+    started = start(tmp_path, "-c", code, FAIRDROP_SALE_LOG=word)
+    assert (started.returncode, started.stdout) == (0, f"{expected} []\n"), started.stderr
 
 
 def test_production_with_a_sandbox_that_is_wanted(tmp_path: Path) -> None:
@@ -227,7 +234,7 @@ ALL_BAD = [
         "SECRET_KEY_FALLBACKS": "x",
         "FAIRDROP_TOKEN_KEYS": "a",
         "FAIRDROP_AUDIT_TOKEN": "a",
-        "FAIRDROP_SALE_LOG": "true",
+        "FAIRDROP_LOG_KEYS": "2026-01-01T00:00:00Z=short",
         "FAIRDROP_FAULT": "after_take:kill",
         "ALLOWED_HOSTS": ".example",
         "FAIRDROP_TRUSTED_ORIGINS": "http://evil.example,*",

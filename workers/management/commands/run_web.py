@@ -46,8 +46,9 @@ class Command(BaseCommand):
         if workers > 1:
             arguments = ["--host", host, "--port", str(port), "--shared", "--drain", str(drain)]
             return supervise(workers, arguments=arguments, stop_seconds=drain + STOP_SECONDS)
-        from workers.management.commands.run_worker import refuse_wrong_settings
+        from workers.management.commands.run_worker import refuse_missing_keys, refuse_wrong_settings
 
+        refuse_missing_keys()
         refuse_wrong_settings()
         from shop.asgi import application
         from shop.gate.server.server import serve

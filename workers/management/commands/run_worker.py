@@ -150,6 +150,7 @@ def run_mailer(stop: StopFlag, heartbeat: Heartbeat) -> None:
 
 def run_notary(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Publish the sales' logs until stopped."""
+    refuse_missing_keys()
     notary = Notary(redis.connect(timeout_seconds=WORK_TIMEOUT_SECONDS))
 
     def publish() -> int:
@@ -159,6 +160,12 @@ def run_notary(stop: StopFlag, heartbeat: Heartbeat) -> None:
         return added
 
     run_until_stopped(publish, stop=stop, wait_for_work=lambda: stop.wait(NOTARY_SECONDS), heartbeat=heartbeat)
+
+
+def refuse_missing_keys() -> None:
+    """Raise CommandError where there are public logs and no keys, in a process that signs."""
+    if settings.SALE_LOG and not settings.LOG_KEYS:
+        raise CommandError("this process signs: FAIRDROP_LOG_KEYS must be set where FAIRDROP_SALE_LOG is on")
 
 
 def refuse_wrong_settings() -> None:
