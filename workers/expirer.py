@@ -71,7 +71,7 @@ class Expirer:
 
     def _put_off(self, error: psycopg.Error, *, sku: str = "") -> None:
         note_store_errors("postgresql")
-        RETRIES.add("expire")
+        RETRIES.add("refused" if isinstance(error, psycopg.ProgrammingError) else "expire")
         log.warning("database away or busy", action="expire_retry", sku=sku, error=str(error))
         self.close()
 

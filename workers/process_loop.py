@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 from django.db import Error as DatabaseError
-from django.db import close_old_connections, connections
+from django.db import ProgrammingError, close_old_connections, connections
 
 from inventory.exceptions import RedisUnavailable
 from inventory.heartbeats import Heartbeat
@@ -70,7 +70,7 @@ def run_until_stopped(
             stop.wait(RETRY_SECONDS)
         except DatabaseError as error:
             note_store_errors("postgresql")
-            RETRIES.add("database")
+            RETRIES.add("refused" if isinstance(error, ProgrammingError) else "database")
             log.warning("database away or busy", action="database_retry", error=str(error))
             connections.close_all()
             if heartbeat:

@@ -257,6 +257,7 @@ class Settler:
         except (psycopg.IntegrityError, psycopg.DataError):
             raise  # the batch itself is at fault: it must be counted
         except (psycopg.ProgrammingError, psycopg.InternalError):
+            RETRIES.add("refused")
             log.exception("settlement is broken", action="settlement_broken", sku=sku)
             self._give_back(sku, lock)
             raise BatchDeferred("the batch stays in flight until this is mended") from None

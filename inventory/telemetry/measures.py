@@ -88,7 +88,7 @@ STORE_ERRORS = Tally(
 )
 RETRIES = Tally(
     "fairdrop_retries", "Steps that failed for now and are tried again", label="step",
-    known=("settle", "expire", "lost_notice", "refund_due", "redis", "database"),
+    known=("settle", "expire", "lost_notice", "refund_due", "redis", "database", "refused"),
 )  # fmt: skip
 SCRIPT_SECONDS = Histogram(
     "fairdrop_script_seconds", "Round trips of scripts to Redis", bounds=ROUND_TRIP, label="script"

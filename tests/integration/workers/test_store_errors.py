@@ -1,11 +1,12 @@
 """A store that does not answer is counted by every process that asked it, and a server of a Cluster by its name; what
-is tried again because of it is counted by its step.
+is tried again because of it is counted by its step. A worker of which PostgreSQL refuses statements is not healthy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,8 +14,10 @@ from inventory import redis
 from inventory.exceptions import RedisUnavailable
 from inventory.telemetry import measures
 from inventory.telemetry.measures import MAX_NODES, STORE_ERRORS, note_store_errors
+from inventory.telemetry.page import serve as serve_metrics
 from tests.integration.workers.test_metrics_ports import samples
 from tests.support.crashes.worker_shop import PATIENT_WORKER, worker_process
+from tests.support.servers.compose import check_health
 from tests.support.servers.server_matrix import address_of, cluster_of_three
 from tests.support.servers.shop_processes import program_with
 from tests.support.shopkeeping import fill_line, make_sale, shop_of
@@ -45,6 +48,38 @@ def test_a_worker_counts_the_calls_that_its_store_does_not_answer(
         assert [name for name, count in samples(port).items() if name.startswith(RETRIES) and count] == [
             f"{RETRIES}{{{step}}}"
         ]
+
+
+@pytest.mark.parametrize("worker", ["settler", "expirer", "payments"])
+def test_what_postgresql_refuses_is_counted_apart_and_makes_the_worker_unhealthy(
+    process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str], worker: str
+) -> None:
+    """Its database answers, and has none of the tables, as for a release before its first migration."""
+    fill_line(make_sale(new_sku(), units=1), buyers=1)
+    port, empty = free_port(), urlsplit(process_environment["DATABASE_URL"])._replace(path="/postgres").geturl()
+    environment = {**process_environment, "DATABASE_URL": empty, "FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{port}"}
+    with worker_process(worker, environment, folder=tmp_path, program=program_with(PATIENT_WORKER)):
+        wait_until(lambda: samples(port).get(f"{RETRIES}{{refused}}", 0) >= 2, what="what is refused is counted")
+        assert [name for name, count in samples(port).items() if name.startswith(RETRIES) and count] == [
+            f"{RETRIES}{{refused}}"
+        ]
+        checked = check_health(worker, {**environment, "TMPDIR": str(tmp_path)})
+        assert (checked.returncode, checked.stderr) == (1, "")
+
+
+def test_a_worker_is_healthy_unless_something_was_refused_since_the_last_look(
+    process_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: a store that is away for a moment, as in a flood, is waited for."""
+    monkeypatch.setattr(measures.RETRIES, "counts", {"refused": 0, "expire": 0})
+    address = f"127.0.0.1:{serve_metrics('127.0.0.1:0', 'expirer')}"
+    environment = {**process_environment, "FAIRDROP_METRICS_ADDRESS": address, "TMPDIR": str(tmp_path)}
+    ended = []
+    for step in ("expire", "refused", "expire", "refused"):
+        measures.RETRIES.add(step)
+        checked = check_health("expirer", environment)
+        ended.append((checked.returncode, checked.stderr))
+    assert ended == [(0, ""), (1, ""), (0, ""), (1, "")]
 
 
 def test_the_server_of_a_cluster_that_was_killed_is_named(process_environment: dict[str, str], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from inventory import redis
+from inventory.telemetry.page import serve as serve_metrics
 from tests.support.servers.least_rights import LETTERS, passwords
 from tests.support.servers.server_matrix import ANSWER_SECONDS, answers
 from tests.support.servers.shop_processes import ROOT
@@ -49,6 +50,17 @@ def example_of_sentinel() -> dict[str, str]:
     return dict(re.findall(r"^#(REDIS_SCHEME|REDIS_SERVERS|CACHE_SERVER)=(.+)$", text, flags=re.MULTILINE))
 
 
+def check_health(service: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a service's health check in the environment of its process."""
+    kind, program, *arguments = SERVICES[service]["healthcheck"]["test"]
+    assert (kind, program) == ("CMD", "python")
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=ANSWER_SECONDS,
+        env={"PATH": os.environ["PATH"], **environment},
+    )  # fmt: skip
+
+
 class ComposeServers:
     """The servers and Sentinels of the profile. Each has a port of its own, and a folder that outlives it."""
 
@@ -58,6 +70,7 @@ class ComposeServers:
         self._folder = folder
         self._children: dict[str, ChildProcess] = {}
         self._clients: dict[str, redis.Client] = {}
+        self._metrics = f"127.0.0.1:{serve_metrics('127.0.0.1:0', 'settler')}"
 
     def environment_of(self, service: str) -> dict[str, str]:
         """Return what Compose gives a service, with the other containers on this machine."""
@@ -141,14 +154,9 @@ class ComposeServers:
             self._children[name].kill_group()
 
     def health(self, service: str, database_url: str) -> subprocess.CompletedProcess[str]:
-        """Run a service's health check where its process would run."""
-        kind, program, *arguments = SERVICES[service]["healthcheck"]["test"]
-        assert (kind, program) == ("CMD", "python")
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=ROOT, capture_output=True, text=True, timeout=ANSWER_SECONDS,
-            env={"PATH": os.environ["PATH"], **self.environment_of(service), "DATABASE_URL": database_url},
-        )  # fmt: skip
+        """Run a service's health check where its process would run, with a page of metrics of ours."""
+        here = {"DATABASE_URL": database_url, "FAIRDROP_METRICS_ADDRESS": self._metrics, "TMPDIR": str(self._folder)}
+        return check_health(service, {**self.environment_of(service), **here})
 
     def close(self) -> None:
         """Stop whatever still runs."""
