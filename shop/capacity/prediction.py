@@ -138,7 +138,7 @@ def needs_of(plan: PlannedSale, *, costs: Costs) -> Needs:
         walls=tuple(part.name for part in parts if part.alone_seconds > plan.seconds),
         decided_after_seconds=decided_after,
         payments_a_second=min(plan.units, plan.admitted) / plan.pay_seconds,
-        payments_proved=costs["payments"] * plan.skus,
+        payments_proved=costs["payments"],
         redis_gib=redis_gib,
         processes_gib=processes_gib,
         machines=machines,

@@ -119,7 +119,7 @@ def _money(plan: PlannedSale, needs: Needs, *, costs: Costs) -> str:
 
 
 def _payments(needs: Needs) -> str:
-    proved = f"{needs.payments_proved:,.0f} a second were measured for that many SKUs"
+    proved = f"{needs.payments_proved:,.0f} a second were measured, on one SKU"
     enough = needs.payments_a_second <= needs.payments_proved
     return f"Payments: {needs.payments_a_second:,.1f} a second; {proved}{'' if enough else ', and no more'}."
 

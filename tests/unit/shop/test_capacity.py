@@ -98,6 +98,11 @@ def test_more_readers_streams_and_presses_need_more_web(more: dict[str, Any]) ->
     assert needs_of(replace(PLAN, **more), costs=kept_costs()).part(WEB).needed > 4
 
 
+def test_payments_were_measured_on_one_sku_however_many_are_planned() -> None:
+    text = said("--buyers", "9000", "--units", "900", "--skus", "100")
+    assert f"{kept_costs()['payments']:,.0f} a second were measured, on one SKU." in text
+
+
 def test_a_shop_on_few_cores_is_bound_by_all_that_runs_on_them() -> None:
     # Whatever the newest pages say: two cores are full before settlement is, and settlement before web.
     costs = with_cost(kept_costs(), web_us=64, settler_us=18, redis_us=18, postgres_us=34, settled_500=15_500)
