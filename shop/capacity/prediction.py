@@ -45,11 +45,13 @@ class PlannedSale:
     def __post_init__(self) -> None:
         """Raise ValueError, naming each value that makes no sense."""
         whole = {name: getattr(self, name) for name in ("buyers", "units", "skus")}
-        above = {name: getattr(self, name) for name in ("seconds", "presses", "pay_seconds", "busy", "hours")} | whole
+        above = {name: getattr(self, name) for name in ("seconds", "pay_seconds", "busy", "hours")} | whole
         from_zero = {name: getattr(self, name) for name in ("room", "readers", "ticket_seconds")}
         from_zero["streams"] = self.streams or 0
         faults = [f"{name} must be above 0" for name, value in above.items() if not 0 < value < math.inf]
         faults += [f"{name} must not be below 0" for name, value in from_zero.items() if not 0 <= value < math.inf]
+        if not 1 <= self.presses < math.inf:
+            faults.append("presses must be 1 or more: each buyer presses at least once")
         if self.busy > 1:
             faults.append("busy is a share: 1 at most")
         if self.skus > self.units:

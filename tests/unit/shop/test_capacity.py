@@ -131,6 +131,7 @@ def test_the_answer_for_people_and_for_programs_is_the_same() -> None:
         (["--buyers", "0"], "buyers must be above 0"),
         (["--buyers", "9", "--seconds", "nan"], "seconds must be above 0"),
         (["--buyers", "9", "--busy", "1.5", "--room", "-1"], "room must not be below 0; busy is a share: 1 at most"),
+        (["--buyers", "9", "--presses", "0.5"], "presses must be 1 or more: each buyer presses at least once"),
         (["--buyers", "9", "--units", "3", "--skus", "4"], "skus must not be more than units"),
         (["--buyers", "many"], "invalid int value: 'many'"),
         (["--buyers", "9", "--save"], "--save keeps the costs of --costs"),
