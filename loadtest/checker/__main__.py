@@ -16,7 +16,14 @@ from typing import Any
 from loadtest.checker.table import render
 from loadtest.checker.verdict import AUDIT_FILE, as_json, judge_folder
 from loadtest.plan.options import AUDIT_TOKEN_VARIABLE
-from loadtest.record.expectations import EXPECTATIONS, RunFacts, UnknownExpectation, expectations_from, read_run
+from loadtest.record.expectations import (
+    EXPECTATIONS,
+    RUN_FILE,
+    RunFacts,
+    UnknownExpectation,
+    expectations_from,
+    read_run,
+)
 from loadtest.record.history import History, read_history
 from loadtest.shop_api import ShopApi, ShopError
 
@@ -53,8 +60,15 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def facts_of(options: argparse.Namespace) -> RunFacts:
-    """Return what is kept with the run, with what the command line says instead; raise UnknownExpectation."""
-    facts = read_run(options.folders[0])
+    """Return what is kept with the run, with what the command line says instead.
+
+    Raises NothingToJudge, UnknownExpectation.
+    """
+    folder = options.folders[0]
+    try:
+        facts = read_run(folder)
+    except (OSError, TypeError, ValueError) as error:
+        raise NothingToJudge(f"{folder / RUN_FILE} says nothing of a run: {error}") from error
     if options.expects is not None:
         words = [word.strip() for word in options.expects.split(",") if word.strip()]
         facts = replace(facts, expects=expectations_from(words))
@@ -69,7 +83,7 @@ def books_of(options: argparse.Namespace, *, history: History) -> Books:
     Raises NothingToJudge, ShopError.
     """
     path = options.folders[0] / AUDIT_FILE
-    books: Books = json.loads(path.read_text()) if path.exists() else {}
+    books = _read_books(path) if path.exists() else {}
     sales = sorted(books) or sorted({operation.sale for operation in history.operations if operation.sale})
     if options.host:
         return _books_of_shop(ShopApi(options.host, audit_token=options.audit_token), sales=sales, kept=books)
@@ -78,6 +92,17 @@ def books_of(options: argparse.Namespace, *, history: History) -> Books:
     if not books:
         raise NothingToJudge(f"{path} does not exist: give the shop's --host, or an --audit.")
     return books
+
+
+def _read_books(path: Path) -> Books:
+    """Read a file with an object for each sale. Raises NothingToJudge."""
+    try:
+        whole = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise NothingToJudge(f"{path} is no audit: {error}.") from error
+    if not isinstance(whole, dict) or not all(isinstance(each, dict) for each in whole.values()):
+        raise NothingToJudge(f"{path} is no audit: it must have an object for each sale.")
+    return whole
 
 
 def _books_of_shop(api: ShopApi, *, sales: list[str], kept: Books) -> Books:
@@ -90,10 +115,7 @@ def _books_of_shop(api: ShopApi, *, sales: list[str], kept: Books) -> Books:
 
 def _books_of_file(path: Path, *, sales: list[str], kept: Books) -> Books:
     """Read the audits of a file; the limit of a sale that nothing was kept of is left to the books."""
-    try:
-        audits = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise NothingToJudge(f"{path} is no audit: {error}.") from error
+    audits = _read_books(path)
     unknown = {"before": None, "per_buyer_limit": 0}
     return {slug: unknown | kept.get(slug, {}) | {"after": audits.get(slug)} for slug in sales}
 

@@ -61,7 +61,10 @@ class RunFacts:
 
 
 def read_run(folder: Path) -> RunFacts:
-    """Read what was kept with a run; raise UnknownExpectation. A run without the file is the shop's full flood."""
+    """Read what was kept with a run; a run without the file is the shop's full flood.
+
+    Raises UnknownExpectation, and OSError, TypeError or ValueError for a file that is none.
+    """
     kept = _kept(folder)
     return RunFacts(
         expects=expectations_from(kept["expects"]) if "expects" in kept else FULL_SET,
@@ -80,4 +83,7 @@ def write_run(folder: Path, **facts: Any) -> None:
 
 def _kept(folder: Path) -> dict[str, Any]:
     path = folder / RUN_FILE
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    if not isinstance(kept, dict):
+        raise ValueError("it is no object")
+    return kept

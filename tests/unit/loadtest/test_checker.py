@@ -469,3 +469,13 @@ def test_without_a_record_or_books_there_is_nothing_to_judge(
     assert "give the shop's --host, or an --audit" in capsys.readouterr().err
     assert main([str(tmp_path_factory.mktemp("empty"))]) == 2
     assert "There is no record" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [AUDIT_FILE, RUN_FILE, "printed.json"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"expects": 7}'])
+def test_a_file_that_is_damaged_leaves_nothing_to_judge(
+    kept: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (kept / name).write_text(text)
+    assert main([str(kept), *(["--audit", str(kept / name)] if name == "printed.json" else [])]) == 2
+    assert capsys.readouterr().err.startswith(str(kept / name))
