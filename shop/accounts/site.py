@@ -11,7 +11,8 @@ from typing import Any
 
 from django.contrib import admin, auth
 from django.contrib.auth.views import redirect_to_login
-from django.core.exceptions import ValidationError
+from django.core.exceptions import BadRequest, ValidationError
+from django.db import DataError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, URLResolver, path, reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
@@ -23,6 +24,10 @@ from shop.accounts.forms import StaffLoginForm, check_password_again
 from shop.web.languages import LANGUAGES, in_language_of, language_of
 
 View = Callable[..., HttpResponse]
+# How the names of pages end that take any lookup from their address: whether it can be one shows when rows are counted.
+LISTS = ("_changelist", "_export")
+# What the address of a list says besides a filter: page, order, search, all of it, and that an error is shown.
+NO_FILTERS = {"p", "o", "q", "all", "e"}
 
 
 def is_half_in(request: HttpRequest) -> bool:
@@ -34,6 +39,12 @@ def is_half_in(request: HttpRequest) -> bool:
 def is_let_in(request: HttpRequest) -> bool:
     """Say whether somebody of the staff is wholly logged in: whatever is for staff asks this, the API too."""
     return is_half_in(request) and second_factor.is_satisfied(request.user)
+
+
+def is_filtered_list(request: HttpRequest) -> bool:
+    """Say whether a list is read that is filtered by its address."""
+    name = request.resolver_match.url_name if request.resolver_match else None
+    return bool({*request.GET} - NO_FILTERS) and (name or "").endswith(LISTS)
 
 
 class StaffSite(admin.AdminSite):
@@ -56,11 +67,19 @@ class StaffSite(admin.AdminSite):
         return {**super().each_context(request), **switch}
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """As Django's, in the reader's language; the session goes on while pages are used."""
+        """As Django's, in the reader's language; the session goes on while pages are used.
+
+        A list whose address filters by a value that makes no sense is a bad request, and no fault of ours.
+        """
 
         def used(request: HttpRequest, *args: Any, **named: Any) -> Any:
             sessions.note_use(request)
-            return in_language_of(request, lambda: view(request, *args, **named))
+            try:
+                return in_language_of(request, lambda: view(request, *args, **named))
+            except (ValueError, OverflowError, DataError) as error:
+                if is_filtered_list(request):
+                    raise BadRequest from error
+                raise
 
         return super().admin_view(update_wrapper(used, view), cacheable)
 

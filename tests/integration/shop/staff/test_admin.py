@@ -10,14 +10,17 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from inventory.exceptions import RedisUnavailable
 from inventory.ledger import load_stock
 from inventory.models import Stock, StockMovement
+from shop.admin import SaleAdmin
 from shop.models import Order, Product, Sale
 from shop.sales import priming
 from shop.staff.sale_form import SaleForm
@@ -310,6 +313,10 @@ def test_the_stock_page_costs_the_same_for_one_movement_and_for_sixty(
         ({"request_key__startswith": "a"}, 400),
         ({"email_list__contains": "a"}, 400),
         ({"stock__sku": "a"}, 400),
+        ({"opens_at__year": "9999"}, 400),
+        ({"opens_at__year": "9999", "opens_at__month": "12"}, 400),
+        ({"opens_at__year__gt": "99999"}, 400),
+        ({"opens_at__contains": "\0"}, 400),
         ({"switch__exact": "paused"}, 200),
         ({"opens_at__gte": "2020-01-01 00:00:00+00:00", "opens_at__lt": "2030-01-01 00:00:00+00:00"}, 200),
         ({"opens_at__year": "2026", "opens_at__month": "1", "opens_at__day": "2"}, 200),
@@ -319,3 +326,20 @@ def test_the_stock_page_costs_the_same_for_one_movement_and_for_sixty(
 )
 def test_the_list_of_sales_is_asked_by_its_filters_alone(query: dict[str, str], status: int) -> None:
     assert browser_of("viewer").get("/admin/shop/sale/", query).status_code == status
+
+
+def test_every_list_refuses_a_value_that_the_database_cannot_read(staff: Client) -> None:
+    for model in admin.site._registry:
+        page = reverse(f"admin:{model._meta.label_lower.replace('.', '_')}_changelist")
+        assert staff.get(page, {f"{model._meta.pk.name}__contains": "\0"}).status_code == 400, page
+
+
+def test_a_list_that_fails_without_a_filter_is_a_fault(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("of our own")
+
+    monkeypatch.setattr(SaleAdmin, "get_changelist_instance", fail)
+    assert staff.get("/admin/shop/sale/", {"opens_at__year": "2026"}).status_code == 400
+    for without in ({}, {"q": "kite", "p": "2", "o": "1"}):
+        with pytest.raises(ValueError, match="of our own"):
+            staff.get("/admin/shop/sale/", without)

@@ -132,6 +132,14 @@ def test_a_wrong_day_is_said_and_finds_nothing(viewer: Client, card: SaleCard, t
     assert viewer.get(EXPORT, {"from_day": typed}).status_code == 302
 
 
+@pytest.mark.parametrize("query", [{"buyer__regex": "("}, {"sale__id__exact": "9" * 5_000}])
+def test_a_filter_that_makes_no_sense_is_refused_and_is_no_fault(
+    viewer: Client, card: SaleCard, query: dict[str, str]
+) -> None:
+    held(card, f"ann-{card.sku}")  # a pattern is read only where there is a row
+    assert [viewer.get(page, query).status_code for page in (LIST, EXPORT)] == [400, 400]
+
+
 def test_the_export_is_what_the_list_shows(viewer: Client, card: SaleCard) -> None:
     order, other = held(card, f"ann-{card.sku}", f"bob-{card.sku}")
     answer = viewer.get(EXPORT, {"sale__id__exact": card.sale_id})
