@@ -188,6 +188,13 @@ def test_the_guide_shows_every_make_target() -> None:
 
 
 @EVERY_DOCUMENT
+def test_a_program_of_the_environment_is_called_where_it_lies(document: Path) -> None:
+    """The changelog names programs, for nobody to call."""
+    bare = found_in_code(r"(?m)^(?:locust(?= |$)|python -m loadtest).*", text_of(document))
+    assert not bare or document.name == "CHANGELOG.md" or ". .venv/bin/activate" in text_of(document)
+
+
+@EVERY_DOCUMENT
 def test_every_manage_command_exists(document: Path) -> None:
     assert found_in_code(r"manage\.py ([a-z_]+)", text_of(document)) - set(get_commands()) == set()
 
