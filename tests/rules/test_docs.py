@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from django.core.management import get_commands
 
 from inventory.exceptions import FairdropError
@@ -185,6 +186,13 @@ def test_every_make_target_exists(document: Path) -> None:
 
 def test_the_guide_shows_every_make_target() -> None:
     assert make_targets() - found_in_code(r"\bmake ([a-z][a-z-]*)", text_of(ROOT / "CONTRIBUTING.md")) == set()
+
+
+def test_the_guides_one_call_of_pre_commit_installs_every_hook() -> None:
+    kept = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook for repo in kept["repos"] for hook in repo["hooks"]]
+    stages = {stage for hook in hooks for stage in hook.get("stages", kept["default_stages"])}
+    assert stages == set(kept["default_install_hook_types"])
 
 
 @EVERY_DOCUMENT
