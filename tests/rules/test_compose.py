@@ -46,6 +46,12 @@ def test_is_valid_by_its_schema(schema: str, name: str) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_new_images_are_looked_for_in_each_file_that_names_some() -> None:
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    folders = {each["package-ecosystem"]: each["directory"] for each in updates}
+    assert (folders["docker"], folders["docker-compose"]) == ("/", "/")
+
+
 def test_holds_every_part_of_the_picture() -> None:
     stores_and_web = {"postgres", "redis", "migrate", "web", "proxy"}
     optional = {"sandbox": "sandbox", "tls": "tls"}
