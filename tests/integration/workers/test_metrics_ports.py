@@ -14,7 +14,7 @@ import pytest
 from tests.support.crashes.worker_shop import worker_process
 from tests.support.http_calls import Caller
 from tests.support.metrics import samples_of
-from tests.support.servers.shop_processes import running_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, running_process
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
@@ -50,9 +50,9 @@ def test_two_web_processes_of_one_port_are_counted_one_by_one(
     process_environment: dict[str, str], tmp_path: Path, new_sku: Callable[[], str]
 ) -> None:
     card, port, first = make_sale(new_sku(), units=BUYERS), free_port(), two_ports_in_a_row()
-    environment = {**process_environment, "FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{first}"}
-    command = [sys.executable, "manage.py", "run_web", "--port", str(port), "--workers", "2"]
-    with running_process("webs", command, environment=environment, folder=tmp_path, stop_seconds=20):
+    own = {"FAIRDROP_METRICS_ADDRESS": f"127.0.0.1:{first}", "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
+    command = [sys.executable, *program_with(PATIENT_WEB), "run_web", "--port", str(port), "--workers", "2"]
+    with running_process("webs", command, environment={**process_environment, **own}, folder=tmp_path):
         ports = (first, first + 1)
         wait_until(lambda: all(map(samples, ports)), what="both show something")
         caller = Caller(port)
