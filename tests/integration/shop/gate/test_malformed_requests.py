@@ -116,9 +116,10 @@ def test_a_host_that_is_not_ours_is_one_line_without_traceback(
         assert [answer.status for answer in answers] == [400] * 3
         assert answers[0].json()["code"] == "invalid_request"
         wait_until(lambda: "host_refused" in log.read_text(), what="it is in the log")
-        (line,) = log.read_text().removeprefix(before).splitlines()
+        said = log.read_text().removeprefix(before)
+        (line,) = [line for line in said.splitlines() if "evil.example" in line]
         assert "host_refused" in line
-        assert "evil.example" in line
+        assert "Traceback" not in said
         # Controls: the shop's own host, also with another port; a probe that calls by address.
         assert web.get("/api/v1/sales", headers={"Host": "localhost:1"}).status == 200
         assert web.get("/healthz", headers={"Host": "10.0.0.1:8000"}).status == 200
