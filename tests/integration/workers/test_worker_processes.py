@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ import pytest
 from inventory import heartbeats, reconcile_requests, redis
 from inventory.heartbeats import Worker, workers
 from inventory.redis import keys
-from tests.support.crashes.worker_shop import PATIENT_WORKER
+from tests.support.crashes.worker_shop import PATIENT_WORKER, worker_process
 from tests.support.road import run
-from tests.support.servers.shop_processes import ROOT, program_with
+from tests.support.servers.shop_processes import program_with
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
@@ -22,21 +21,9 @@ from workers.embedded.child_process import ChildProcess
 pytestmark = pytest.mark.usefixtures("shop_database")
 
 
-@contextmanager
-def worker(name: str, environment: Mapping[str, str], folder: Path) -> Iterator[ChildProcess]:
+def worker(name: str, environment: Mapping[str, str], folder: Path) -> AbstractContextManager[ChildProcess]:
     """Run one worker process until the end of the block."""
-    child = ChildProcess(
-        name=name,
-        arguments=[sys.executable, *program_with(PATIENT_WORKER), "run_worker", name],
-        environment=environment,
-        folder=ROOT,
-        log_path=folder / f"{name}.log",
-        stop_timeout_seconds=10,
-    )
-    try:
-        yield child.start()
-    finally:
-        child.stop()
+    return worker_process(name, environment, folder=folder, program=program_with(PATIENT_WORKER))
 
 
 def seen(child: ChildProcess) -> list[Worker]:
