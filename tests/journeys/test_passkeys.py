@@ -20,7 +20,7 @@ from shop.models import StaffAct
 from shop.passkeys.models import Passkey
 from tests.journeys.visits import DESKTOP, Visit
 from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import running_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, running_process
 from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
 
@@ -42,8 +42,9 @@ def named_shop(process_environment: dict[str, str], tmp_path: Path) -> Iterator[
     caches["logins"].clear()
     port = free_port()
     root = f"http://localhost:{port}"
-    environment = {**process_environment, "FAIRDROP_STAFF_SECOND_FACTOR": "true", "FAIRDROP_PUBLIC_URL": root}
-    command = [sys.executable, "manage.py", "run_web", "--port", str(port)]
+    given = {"FAIRDROP_STAFF_SECOND_FACTOR": "true", "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
+    environment = {**process_environment, **given, "FAIRDROP_PUBLIC_URL": root}
+    command = [sys.executable, *program_with(PATIENT_WEB), "run_web", "--port", str(port)]
     with running_process("web", command, environment=environment, folder=tmp_path) as child:
         caller = Caller(port)
 

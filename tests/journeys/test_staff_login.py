@@ -22,7 +22,7 @@ from tests.journeys.visits import DESKTOP, Visit
 from tests.support import road
 from tests.support.http_calls import Caller
 from tests.support.second_factor import STEP_SECONDS, authenticator_of, code_of
-from tests.support.servers.shop_processes import web_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.shopkeeping import pay
 from tests.support.waiting import wait_until
 
@@ -35,7 +35,9 @@ INDEX = re.compile(r"^[^?]*/admin/$")
 def guarded_shop(whole_shop: Caller, process_environment: dict[str, str], tmp_path: Path) -> Iterator[Caller]:
     """The web process of the whole shop once more, with the second factor switched on."""
     caches["logins"].clear()
-    with web_process({**process_environment, "FAIRDROP_STAFF_SECOND_FACTOR": "true"}, folder=tmp_path) as web:
+    given = {"FAIRDROP_STAFF_SECOND_FACTOR": "true", "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
+    patient = program_with(PATIENT_WEB)
+    with web_process({**process_environment, **given}, folder=tmp_path, program=patient) as web:
         yield web
 
 

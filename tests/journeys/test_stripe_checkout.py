@@ -6,6 +6,7 @@ answered by the test, and does to the session what Stripe's would.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,17 @@ from shop.models import Payment
 from shop.sales.catalogue import SaleCard
 from tests.journeys.broken_networks import orders_of, payments_of
 from tests.journeys.visits import DESKTOP, PHONE, Visit, pictured_sales
-from tests.support.http_calls import Caller
-from tests.support.servers.shop_processes import web_process
+from tests.support.http_calls import Caller, until_answered
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.servers.stripe_server import Object, StripeServer, signed, stripe_server
 from tests.support.shopkeeping import assert_books_balance
 from tests.support.stripe_shop import stripe_environment
 
+# As for PATIENT_WEB: a stand-in that a busy machine keeps waiting is not silent.
+PATIENT_STRIPE = """
+from shop.stripe import calls
+calls.CONNECT_SECONDS = calls.ANSWER_SECONDS = 60
+"""
 CHECKOUT = "https://checkout.stripe.com"
 PAGE = """<!doctype html><html lang="en"><title>Checkout</title><h1>{title}</h1><p>{amount} {currency}</p>
 <form method="post"><button>Pay</button></form><a href="{cancel}">Back</a></html>"""
@@ -62,7 +68,8 @@ def stripe_shop(
     stripe: StripeServer, whole_shop: Caller, lasting_environment: dict[str, str], tmp_path: Path
 ) -> Iterator[Caller]:
     """A web process that sells by Stripe, alongside the workers of the whole shop."""
-    with web_process({**lasting_environment, **stripe_environment(stripe)}, folder=tmp_path) as web:
+    environment = {**lasting_environment, **stripe_environment(stripe), "FAIRDROP_REDIS_TIMEOUT_SECONDS": "30"}
+    with web_process(environment, folder=tmp_path, program=program_with(PATIENT_WEB + PATIENT_STRIPE)) as web:
         yield web
 
 
@@ -74,7 +81,8 @@ def stripe_sale(stripe_shop: Caller, shop_database: None, new_sku: Callable[[], 
 def tell(web: Caller, event: Object) -> None:
     """Bring an event to the shop as Stripe sends it."""
     headers, body = signed(event)
-    answer = web.call("POST", "/api/v1/payments/stripe/notices", body=body, headers=headers)
+    path = "/api/v1/payments/stripe/notices"
+    *_, answer = until_answered(partial(web.call, "POST", path, body=body, headers=headers))
     assert answer.status == 200, answer.body
 
 
