@@ -53,11 +53,15 @@ class DemoRun:
         """Return every process below the demo."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def child(self, pattern: str) -> psutil.Process:
-        """Return the demo's own child whose command line matches."""
+    def children(self, pattern: str) -> list[psutil.Process]:
+        """Return the demo's own children whose command line matches."""
         # It inherits the processes of a killed PostgreSQL; the dead among them have no command line.
         children = psutil.Process(self.process.pid).children()
-        return next(child for child in children if re.search(pattern, command_of(child)))
+        return [child for child in children if re.search(pattern, command_of(child))]
+
+    def child(self, pattern: str) -> psutil.Process:
+        """Return the first of them."""
+        return self.children(pattern)[0]
 
     def close(self) -> None:
         for process in [*(self.family() if self.process.poll() is None else []), self.process]:
