@@ -122,6 +122,7 @@ def test_a_primary_that_became_a_replica_is_not_ready(shop: Shop) -> None:
     """It answers, but takes no writes. It is ready again when it is the primary again."""
     client = redis.connect_once(shop.stores["redis"].url, timeout_seconds=ANSWER_SECONDS)
     client.execute_command("REPLICAOF", "127.0.0.1", free_port())
-    assert not math.isinf(shop.seconds_to_say({"redis": False, "database": True}))
+    silent = {"redis": False, "database": True}
+    wait_until(lambda: not math.isinf(shop.seconds_to_say(silent)), what="it is named, and the other one is not")
     client.execute_command("REPLICAOF", "NO", "ONE")
     wait_until(lambda: shop.web.get("/readyz").status == 200, what="the shop is ready again")
