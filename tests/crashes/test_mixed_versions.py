@@ -47,10 +47,12 @@ WORKERS = ("settler", "expirer", "notary")
 # In the first sale everybody gets a unit; in the second few do, and what they let lapse goes to the next in line.
 PLENTY, SCARCE = "plenty-drop", "scarce-drop"
 UNITS, ROOM, SCARCE_UNITS = 20_000, 20_000, 2
+# No hold ends before the test does, unless the test says so.
+HOLD_SECONDS = 7200
 MAKE_SALES = f"""
 from tests.support.shopkeeping import make_sale
-make_sale("plenty", units={UNITS}, room={ROOM})
-make_sale("scarce", units={SCARCE_UNITS}, room={ROOM})
+make_sale("plenty", units={UNITS}, room={ROOM}, hold_seconds={HOLD_SECONDS})
+make_sale("scarce", units={SCARCE_UNITS}, room={ROOM}, hold_seconds={HOLD_SECONDS})
 """
 CROWD = 3
 # After so many visitors each sale has been entered, and each act done, at every web process.

@@ -44,7 +44,8 @@ def shop(process_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker
 @pytest.fixture
 def card(shop: WorkerShop, new_sku: Callable[[], str]) -> SaleCard:
     """Return a sale with far fewer units than buyers will come."""
-    return make_sale(new_sku(), units=UNITS, line_capacity=FIRST + LATER)
+    # No hold ends before the test does.
+    return make_sale(new_sku(), units=UNITS, line_capacity=FIRST + LATER, hold_seconds=7200)
 
 
 @pytest.fixture
