@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -23,7 +23,7 @@ from shop.sales.catalogue import SaleCard
 from tests.support.crashes.extra_shop import own_valkey
 from tests.support.http_calls import Answer, Buyer, Caller
 from tests.support.servers.nginx import adapted, running_nginx, text_of
-from tests.support.servers.shop_processes import running_process
+from tests.support.servers.shop_processes import PATIENT_WEB, program_with, running_process
 from tests.support.shopkeeping import assert_books_balance, make_sale, shop_of
 from tests.support.waiting import wait_until
 from workers.embedded.child_process import ChildProcess
@@ -111,9 +111,9 @@ class Fleet:
     web: dict[int, ChildProcess] = field(default_factory=dict)
     workers: list[ChildProcess] = field(default_factory=list)
 
-    def start(self, *command: str) -> ChildProcess:
-        """Start a process of the shop."""
-        arguments = [sys.executable, "manage.py", *command]
+    def start(self, *command: str, program: Sequence[str] = ("manage.py",)) -> ChildProcess:
+        """Start a process of the shop. program: what Python runs."""
+        arguments = [sys.executable, *program, *command]
         name = "-".join(command[:2]).replace("--", "")
         started = running_process(
             name, arguments, environment=self.environment, folder=self.folder, stop_seconds=STOP_SECONDS
@@ -122,7 +122,8 @@ class Fleet:
 
     def start_web(self, port: int) -> None:
         """Start a web process, and wait until it is ready."""
-        self.web[port] = self.start("run_web", "--port", str(port), "--drain", str(DRAIN_SECONDS))
+        command = ("run_web", "--port", str(port), "--drain", str(DRAIN_SECONDS))
+        self.web[port] = self.start(*command, program=program_with(PATIENT_WEB))
         wait_until(lambda: status_of(Caller(port)) == 200, what="the web process is ready")
 
     def replace_all(self) -> None:
@@ -164,7 +165,8 @@ def fleet(process_environment: dict[str, str], tmp_path: Path) -> Iterator[Fleet
 @pytest.fixture
 def flood(fleet: Fleet, new_sku: Callable[[], str], tmp_path: Path) -> Iterator[Flood]:
     """Send visitors through nginx while the test runs."""
-    card = make_sale(new_sku(), units=MAX_VISITS * 2, line_capacity=MAX_VISITS * 2)
+    # No hold ends before the test does.
+    card = make_sale(new_sku(), units=MAX_VISITS * 2, line_capacity=MAX_VISITS * 2, hold_seconds=7200)
     port = free_port()
     (tmp_path / "proxy").mkdir()
     text = adapted(text_of("nginx.conf"), folder=tmp_path / "proxy", ports=list(fleet.web), port=port)
