@@ -237,8 +237,8 @@ def test_a_green_flood_shows_everything_and_each_alert_fires_for_its_fault(
     card = make_sale(new_sku(), units=100_000)
     scarce, deadly = make_sale(new_sku(), units=1), make_sale(new_sku(), units=1)
     for each in (card, scarce):
-        wait_until(partial(shows, watched, each.slug), what="the sale is shown")
-    wait_until(lambda: len(watched.values("up == 1")) == 1 + len(KINDS), what="every process is seen")
+        wait_until(partial(shows, watched, each.slug), timeout_seconds=FAULT_SECONDS, what="the sale is shown")
+    wait_until(lambda: len(watched.values("up == 1")) == 1 + len(KINDS), timeout_seconds=FAULT_SECONDS, what="all seen")
     left = missing(watched)
 
     def complete() -> bool:
@@ -246,7 +246,7 @@ def test_a_green_flood_shows_everything_and_each_alert_fires_for_its_fault(
         left[:] = missing(watched)
         return not left
 
-    wait_until(complete, what=lambda: f"data for {left}")
+    wait_until(complete, timeout_seconds=FAULT_SECONDS, what=lambda: f"data for {left}")
     returning, _ = (ask_and_wait(watched, scarce, until=state) for state in ("held", "waitlisted"))
 
     def green() -> bool:
