@@ -68,7 +68,7 @@ def forget_sku(
 ) -> bool:
     """Unlink every key of `sku`; say whether it is forgotten.
 
-    sale_ids: the sales that Redis knew before it was looked up that none is left: another was made meanwhile.
+    sale_ids: the sales that Redis knew before the database was asked and had none left; any other was made since.
     False: somebody waits in its line, a sale was made meanwhile, or another holds its lock; the next call may do it.
     The SKU leaves the list of SKUs last, so one that was forgotten by half is found again. throttle: called when all
     but the lists is forgotten. Raises RedisUnavailable.

@@ -241,7 +241,7 @@ class Gate:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 self._start()
-                with suppress(Exception):  # without it those who come first wait for it, or get 503
+                with suppress(Exception):  # the database is away: who comes first waits for the sales, or gets 503
                     await self._board.read_listed()
                 await send({"type": "lifespan.startup.complete"})
             else:

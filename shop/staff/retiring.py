@@ -95,7 +95,7 @@ def forget_retired(sku: str, *, throttle: Callable[[], None] = lambda: None) -> 
     Safe to repeat and to break off. throttle: called after each step. Raises RedisUnavailable.
     """
     client = redis.connect()
-    known = forgetting.sales_known(client, sku)  # before the database: a sale is made there first
+    known = forgetting.sales_known(client, sku)  # before the database is asked: a new sale is in the database first
     sales = Sale.objects.filter(stock__sku=sku)
     retired = set(sales.filter(retired_at__isnull=False).values_list("pk", flat=True))
     if not retired:

@@ -304,7 +304,7 @@ def test_a_sentinel_knows_no_password_of_a_process() -> None:
 
 
 def test_only_web_and_the_notary_can_sign() -> None:
-    """Tickets, and checkpoints of public logs. The reconciler knows whether there are keys, or it misses no notary."""
+    """Tickets, and checkpoints of public logs. The reconciler is told whether there are keys, and has none."""
     named = {name for name in SERVICES if "LOG_KEY" in json.dumps(SERVICES[name])}
     assert named == {"web", "notary", "reconciler"}
     assert COMPOSE["x-log-keys"] == {"FAIRDROP_LOG_KEYS": "${FAIRDROP_LOG_KEYS:-}"}
