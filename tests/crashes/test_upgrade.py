@@ -19,7 +19,8 @@ from django.core.management import call_command
 from inventory import redis
 from inventory.line.dead_letters import dead_letters
 from inventory.redis import keys
-from shop.models import Order, Sale
+from inventory.states import Reason
+from shop.models import Order, Payment, Sale
 from shop.sales import catalogue
 from tests.crashes import old_shop
 from tests.crashes.old_shop import Person
@@ -63,7 +64,7 @@ def upgraded(shop: WorkerShop, *, without: list[str] | None = None) -> Iterator[
     lost = [PEOPLE[name].request_id for name in without or []]
     old_shop.load(database_url=shop.postgres.url, without=lost)
     migrate(environment=shop.environment)
-    for worker in ("settler", "expirer", "reconciler"):
+    for worker in ("settler", "expirer", "reconciler", "payments"):
         shop.start(worker)
     with web_process(shop.environment, folder=shop.folder) as web:
         wait_until(lambda: web.get("/api/v1/sales/chess").status == 200)
@@ -167,6 +168,11 @@ def assert_an_old_sale_can_be_retired(web: Caller) -> None:
     assert (answer.status, answer.json()["state"]) == (200, "paid")
 
 
+def old_open_payments() -> list[Payment]:
+    """Return the payments that buyers began in the old shop and never finished: one, of days ago."""
+    return list(Payment.objects.filter(order__request_id=PEOPLE["paying"].request_id).order_by("id")[:1])
+
+
 def states_of(*names: str) -> list[str]:
     """Return what became of `names`, by the database."""
     found = dict(Order.objects.values_list("request_id", "state"))
@@ -191,6 +197,7 @@ def test_an_upgrade_of_a_running_shop_loses_nobody(shop: WorkerShop) -> None:
         assert {state(web, name) for name in WAITED["chess"]} == {"queued"}
         settle_letters(web)
         close_all(web)
+        wait_until(lambda: {payment.reason for payment in old_open_payments()} == {Reason.NEVER_COLLECTED})
         assert states_of("paid", "bought", "too-late", "after-them") == ["paid", "paid", "sold_out", "cancelled"]
         assert states_of("vase-6", "vase-7", "chess-3", "waits-2", "waits-3") == ["sold_out"] * 5
         assert_nobody_was_lost(web)
@@ -215,6 +222,7 @@ def test_tickets_of_before_bring_their_places_back_after_a_loss(shop: WorkerShop
             in_line = redis.connect().zrange(keys.line(sale), 0, -1)[: len(names)]
             assert in_line == [PEOPLE[name].request_id for name in names]
         close_all(web)
+        wait_until(lambda: {payment.reason for payment in old_open_payments()} == {Reason.NEVER_COLLECTED})
         assert_nobody_was_lost(web)
         shop.assert_all_run()
 
