@@ -27,11 +27,14 @@ pytestmark = pytest.mark.usefixtures("shop_database")
 
 
 def off(table: str, trigger: str, *statements: str) -> list[str]:
-    """Return statements that a trigger would refuse, and what lets them pass; afterwards it is on again."""
+    """Return statements that a trigger would refuse, and what lets them pass; afterwards it is on again.
+
+    The table is locked first: an automatic ANALYZE that has begun waits for a GRANT, and the table's lock for it.
+    """
     return [
         "SET CONSTRAINTS ALL IMMEDIATE",
-        f"GRANT UPDATE, DELETE ON {table} TO CURRENT_USER",
         f"ALTER TABLE {table} DISABLE TRIGGER {trigger}",
+        f"GRANT UPDATE, DELETE ON {table} TO CURRENT_USER",
         *statements,
         f"ALTER TABLE {table} ENABLE TRIGGER {trigger}",
         f"REVOKE UPDATE, DELETE ON {table} FROM CURRENT_USER" if table != "shop_order" else "SELECT 1",

@@ -68,8 +68,8 @@ def refund(order: Order) -> None:
 def move_back(order: Order, *, to_state: str, days: int) -> None:
     """Let a change of an order have happened some days ago; its history is never changed but by this test."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("GRANT UPDATE ON shop_orderevent TO CURRENT_USER")
         cursor.execute("ALTER TABLE shop_orderevent DISABLE TRIGGER event_rows_never_change")
+        cursor.execute("GRANT UPDATE ON shop_orderevent TO CURRENT_USER")
         OrderEvent.objects.filter(order=order, to_state=to_state).update(at=timezone.now() - timedelta(days=days))
         cursor.execute("ALTER TABLE shop_orderevent ENABLE TRIGGER event_rows_never_change")
         cursor.execute("REVOKE UPDATE ON shop_orderevent FROM CURRENT_USER")
