@@ -53,7 +53,7 @@ function ring() {
 function notify(text) {
   if (!mayNotify()) return;
   try {
-    const shown = new Notification(text, { body: ticket().dataset.title, tag: KEPT });
+    const shown = new Notification(text, { body: ticket().querySelector("h2").textContent, tag: KEPT });
     shown.onclick = () => { window.focus(); shown.close(); };
   } catch { /* some phones let only installed pages do it: the sound is left */ }
 }

@@ -76,13 +76,15 @@ function showWay(position) {
   way.value = position === 1 ? way.max : start - position;
 }
 
+const title = () => `${ticket.querySelector("h2").textContent} · Fairdrop`;
+
 function showPlace(answer) {
   const place = find("place");
   hide(find("placed"), !answer.position);
   hide(find("unplaced"), answer.position);
   if (!answer.position) return;
   place.textContent = answer.position.toLocaleString(LANGUAGE);
-  document.title = `${place.textContent} · ${ticket.dataset.title}`;
+  document.title = `${place.textContent} · ${title()}`;
   showWay(answer.position);
   // Spoken only when the place has halved.
   if (answer.position <= announcedAt / 2) {
@@ -131,7 +133,7 @@ function show(answer) {
   } else if (answer.state === "sold_out" && waits(before) && before !== "standby") {
     // A crowd is told this in the same instant: each loads the page, which says why, a little later.
     showState("sold_out");
-    document.title = ticket.dataset.title;
+    document.title = title();
     close();
     return void setTimeout(load, 2000 + Math.random() * 10_000);
   } else if (answer.state !== before) {
