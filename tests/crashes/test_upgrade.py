@@ -40,6 +40,7 @@ WAITED = {
     "globe": ["at-15-1", "at-15-2", "at-20-1", "at-20-2"],
     "chess": ["chess-1", "chess-2", "chess-3"],
 }
+ENDED = "the old payment is ended, which its age of more than five days allows"
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ def shop(process_environment: dict[str, str], tmp_path: Path) -> Iterator[Worker
         **process_environment,
         **old_shop.KEYS,
         "FAIRDROP_SETTLE_BATCH": "3",
+        "FAIRDROP_BUYER_DAYS": "3650",  # the old shop's tokens are as old as its files
         "FAIRDROP_RETIRE_AFTER_SECONDS": str(100 * 365 * 86_400),  # the reconciler must not do it before the test
     }
     with (
@@ -197,7 +199,7 @@ def test_an_upgrade_of_a_running_shop_loses_nobody(shop: WorkerShop) -> None:
         assert {state(web, name) for name in WAITED["chess"]} == {"queued"}
         settle_letters(web)
         close_all(web)
-        wait_until(lambda: {payment.reason for payment in old_open_payments()} == {Reason.NEVER_COLLECTED})
+        wait_until(lambda: {payment.reason for payment in old_open_payments()} == {Reason.NEVER_COLLECTED}, what=ENDED)
         assert states_of("paid", "bought", "too-late", "after-them") == ["paid", "paid", "sold_out", "cancelled"]
         assert states_of("vase-6", "vase-7", "chess-3", "waits-2", "waits-3") == ["sold_out"] * 5
         assert_nobody_was_lost(web)
@@ -222,7 +224,7 @@ def test_tickets_of_before_bring_their_places_back_after_a_loss(shop: WorkerShop
             in_line = redis.connect().zrange(keys.line(sale), 0, -1)[: len(names)]
             assert in_line == [PEOPLE[name].request_id for name in names]
         close_all(web)
-        wait_until(lambda: {payment.reason for payment in old_open_payments()} == {Reason.NEVER_COLLECTED})
+        wait_until(lambda: {payment.reason for payment in old_open_payments()} == {Reason.NEVER_COLLECTED}, what=ENDED)
         assert_nobody_was_lost(web)
         shop.assert_all_run()
 

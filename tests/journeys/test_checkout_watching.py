@@ -32,7 +32,7 @@ NOTE_ALERTS = """
   window.shown = []; window.asked = 0; window.tones = 0;
   const [Real, start] = [Notification, OscillatorNode.prototype.start];
   window.Notification = class extends Real {
-    constructor(text, options) { super(text, options); window.shown.push(text); }
+    constructor(text, options) { super(text, options); window.shown.push([text, options.body]); }
     static requestPermission() { window.asked += 1; return Real.requestPermission(); }
   };
   OscillatorNode.prototype.start = function (at) { window.tones += 1; return start.call(this, at); };
@@ -124,6 +124,7 @@ def test_staff_pause_and_resume_while_buyers_watch(open_sale: MakeSale, visit: O
     assert "A fault" not in holder.page.content()
     sale_control.resume(card.slug, actor="anna")
     expect(waiter.page.get_by_text("A fault at packing.")).to_be_hidden()
+    expect(waiter.page).to_have_title("1 · Paper kite · Fairdrop")
     looker.page.clock.run_for(SALE_LOOKS_MS)
     expect(looker.page.get_by_role("button", name="Join the line")).to_be_visible()
 
@@ -297,8 +298,8 @@ def wait_for_alert(open_visit: OpenVisit, card: SaleCard, *, locale: str, permis
     return opened
 
 
-def alerts_of(visit: Visit) -> tuple[list[str], int]:
-    """Return the notifications that were shown, and how many tones were played."""
+def alerts_of(visit: Visit) -> tuple[list[list[str]], int]:
+    """Return the notifications that were shown, each with its second line, and how many tones were played."""
     return visit.page.evaluate("shown"), visit.page.evaluate("tones")
 
 
@@ -321,8 +322,9 @@ def test_a_hidden_tab_rings_and_notifies_those_who_pressed_for_it(
     sale_control.restock(card.slug, units=2, actor="anna", reason="a second box")
     for each in (waiter, silent):
         each.sees_state("held")
-    (text,), tones = alerts_of(waiter)
+    ((text, goods),), tones = alerts_of(waiter)
     assert re.fullmatch(words, text)
+    assert goods == "Paper kite"
     assert tones == 2
     assert (silent.page.evaluate("asked"), *alerts_of(silent)) == (0, [], 0)
 

@@ -13,8 +13,10 @@ import zxingcpp
 from PIL import Image
 from playwright.sync_api import expect
 
+from shop.models import Sale
 from shop.sales.catalogue import SaleCard
-from tests.journeys.visits import DESKTOP, PHONE, Visit, take_all
+from shop.sales.priming import prime_sale
+from tests.journeys.visits import DESKTOP, PATIENCE_MS, PHONE, Visit, take_all
 from tests.support.shopkeeping import let_holds_end
 
 MakeSale = Callable[..., SaleCard]
@@ -77,6 +79,21 @@ def test_a_waiting_ticket_on_another_device_follows_its_turn(open_sale: MakeSale
     let_holds_end(holder)
     other.sees_state("held")
     assert other.page.evaluate("window.stayed")
+
+
+def test_a_new_title_appears_on_a_ticket_that_waits(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card, ahead, buyer, other = open_sale(units=1), visit(), visit(), visit()
+    take_all(card)
+    ahead.wait_in_line(card)
+    buyer.wait_in_line(card)
+    other.page.goto(show_link(buyer))
+    expect(other.page).to_have_title("2 · Paper kite · Fairdrop")
+    Sale.objects.filter(pk=card.sale_id).update(title="Silk kite")
+    prime_sale(card.slug)
+    ahead.page.locator(".acts summary").click()
+    ahead.press("Leave the line")
+    expect(other.page).to_have_title("1 · Silk kite · Fairdrop", timeout=PATIENCE_MS)
+    expect(other.page.locator("h2 a")).to_have_text("Silk kite")
 
 
 def test_what_is_open_and_in_focus_stays_while_the_place_moves(open_sale: MakeSale, visit: OpenVisit) -> None:

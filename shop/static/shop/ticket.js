@@ -158,11 +158,12 @@ function putBack() {
 }
 
 // Focus moves only when it is yours, and not from a field that is typed in.
-function put(fresh, title) {
+function put(fresh, newTitle) {
   const before = ticket.dataset.state;
-  document.title = title;
+  document.title = newTitle;
   if (waits(before) && fresh.dataset.state === before) { // only texts change: what is open stays open
     const parts = ticket.querySelectorAll(".part");
+    ticket.querySelector("h2 a").textContent = fresh.querySelector("h2 a").textContent;
     fresh.querySelectorAll(".part").forEach((part, at) => parts[at].replaceWith(part));
     Object.assign(ticket.dataset, fresh.dataset);
     return void document.dispatchEvent(new Event("parts-replaced"));

@@ -49,7 +49,7 @@ with transaction.atomic():
                         opens_at=opens_at, closes_at=datetime(2099, 1, 1, tzinfo=UTC), hold_seconds={hold_seconds})
 catalogue.prime_sale({sku!r})
 """
-LONG_HOLD = 10 * 365 * 86_400
+LONG_HOLD = 10 * 365 * 86_400  # those of the files end in November 2036: make them again before
 SHORT_HOLD = 20
 LOCK_TTL_MS = 500
 

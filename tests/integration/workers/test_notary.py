@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -314,7 +315,7 @@ def sale_after(card: SaleCard) -> SaleCard:
     sale, slug = Sale.objects.get(pk=card.sale_id), f"{card.slug}-again"
     Sale.objects.create(
         slug=slug, product=sale.product, stock=sale.stock, title="Again", price=5,
-        opens_at=sale.closes_at, closes_at=sale.closes_at.replace(year=sale.closes_at.year + 1),
+        opens_at=sale.closes_at, closes_at=sale.closes_at + timedelta(days=365),
     )  # fmt: skip
     priming.prime_sale(slug)
     return catalogue.find_sale(slug)

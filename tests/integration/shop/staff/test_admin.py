@@ -318,7 +318,7 @@ def test_the_stock_page_costs_the_same_for_one_movement_and_for_sixty(
         ({"opens_at__year__gt": "99999"}, 400),
         ({"opens_at__contains": "\0"}, 400),
         ({"switch__exact": "paused"}, 200),
-        ({"opens_at__gte": "2020-01-01 00:00:00+00:00", "opens_at__lt": "2030-01-01 00:00:00+00:00"}, 200),
+        ({"opens_at__gte": "2020-01-01 00:00:00+00:00", "opens_at__lt": "2100-01-01 00:00:00+00:00"}, 200),
         ({"opens_at__year": "2026", "opens_at__month": "1", "opens_at__day": "2"}, 200),
         ({"retired_at__isempty": "1"}, 200),
         ({"q": "kite", "o": "1"}, 200),
