@@ -10,6 +10,7 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,5 +133,9 @@ def _share(first: Sample, last: Sample) -> float:
 
 
 def _records(folder: Path) -> dict[str, dict[str, Any]]:
-    paths = sorted(folder.glob(f"{FILE_PREFIX}*.json"))
-    return {path.stem.removeprefix(FILE_PREFIX): json.loads(path.read_text()) for path in paths}
+    """Return what each process said of itself; one whose file is damaged has said nothing."""
+    records = {}
+    for path in sorted(folder.glob(f"{FILE_PREFIX}*.json")):
+        with suppress(ValueError):
+            records[path.stem.removeprefix(FILE_PREFIX)] = json.loads(path.read_text())
+    return records

@@ -75,8 +75,10 @@ def test_a_void_run_is_said_to_prove_nothing() -> None:
 
 def test_what_a_process_writes_is_read_again_and_a_silent_one_is_named(tmp_path: Path) -> None:
     assert read_load(tmp_path) is None
-    with HistoryWriter(tmp_path, process_name="silent"):
-        pass
+    for name in ("damaged", "silent"):
+        with HistoryWriter(tmp_path, process_name=name):
+            pass
+    (tmp_path / f"{FILE_PREFIX}damaged.json").write_text('{"clock":')
     meter = LoadMeter(tmp_path, begins_ns=5)
     for late_ms in (0.0, 30.0, 2.0):
         meter.sample(late_ms=late_ms)
@@ -84,11 +86,12 @@ def test_what_a_process_writes_is_read_again_and_a_silent_one_is_named(tmp_path:
     meter.close()
     load = read_load(tmp_path)
     assert load is not None
-    assert load.missing == ["silent"]
+    assert load.missing == ["damaged", "silent"]
     assert [process.longest_pause_ms for process in load.processes] == [30.0]
     assert 0 < load.cpu_share < 2
     assert [fault.detail for fault in load_generator(History([], [], 1), load)] == [
-        "silent did not say how busy it was"
+        "damaged did not say how busy it was",
+        "silent did not say how busy it was",
     ]
 
 
