@@ -16,7 +16,6 @@ import structlog
 from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.sessions.models import Session
-from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.models import Exists, Model, OuterRef, QuerySet
 from django.db.models.functions import Now
@@ -49,9 +48,7 @@ class Retention:
 
     def __init__(self, *, throttle: Callable[[], None] = lambda: None) -> None:
         self._throttle = throttle
-        self._next_pass_at = float("-inf")
-        self._left: list[str] = []
-        self._failed: list[str] = []
+        self._due_at: dict[str, float] = {}
         self._buyers = PastBuyers()
 
     def work_once(self) -> int:
@@ -59,22 +56,14 @@ class Retention:
 
         After an error the next call goes on with the other kinds, and half a minute later this one is tried again.
         """
-        if not self._left:
-            if time.monotonic() < self._next_pass_at:
-                return 0
-            self._next_pass_at = time.monotonic() + PASS_SECONDS
-            self._left, self._failed = self._failed or list(self._kinds), []
         rows = 0
-        for kind in list(self._left):
-            self._left.remove(kind)
-            try:
-                step = self._kinds[kind]()
-            except DatabaseError:
-                self._failed.append(kind)
-                self._next_pass_at = time.monotonic() + RETRY_SECONDS
-                raise
-            if not step.is_last:
-                self._left.append(kind)
+        for kind, forget in self._kinds.items():
+            now = time.monotonic()
+            if now < self._due_at.get(kind, now):
+                continue
+            self._due_at[kind] = now + RETRY_SECONDS  # unless it succeeds
+            step = forget()
+            self._due_at[kind] = now + PASS_SECONDS if step.is_last else now
             if step.rows:
                 rows += step.rows
                 log.info("kept long enough", action="retention", kind=kind, rows=step.rows)
@@ -103,6 +92,7 @@ class PastBuyers:
 
     def __init__(self) -> None:
         self._sale_id, self._after = 0, ""
+        self._failed: set[int] = set()
 
     def forget_some(self) -> Step:
         """Let an id that says nothing stand for up to MAX_DELETED buyers of one sale, in all their orders of it.
@@ -111,16 +101,19 @@ class PastBuyers:
         """
         oldest = Now() - timedelta(days=settings.KEEP_ORDERS_DAYS)
         due = Sale.objects.filter(retired_at__isnull=False, buyers_forgotten_at__isnull=True, closes_at__lt=oldest)
-        sale_id = due.order_by("pk").values_list("pk", flat=True).first()
+        sale_id = due.exclude(pk__in=self._failed).order_by("pk").values_list("pk", flat=True).first()
         if sale_id is None:
-            return Step(0, is_last=True)
+            is_last, self._failed = not self._failed, set()
+            return Step(0, is_last=is_last)
         if sale_id != self._sale_id:
             self._sale_id, self._after = sale_id, ""
         with connection.cursor() as cursor:
             # A function of the tables' owner, as the acts' below: this process may write nothing of an order.
+            self._failed.add(sale_id)  # unless it succeeds: it holds no later sale back
             values = [sale_id, settings.KEEP_ORDERS_DAYS, self._after, MAX_DELETED]
             cursor.execute("SELECT done, last FROM shop_forget_buyers(%s, %s, %s, %s)", values)
             done, last = cursor.fetchone()
+        self._failed.remove(sale_id)
         self._after = last or ""
         return Step(done, is_last=False)
 

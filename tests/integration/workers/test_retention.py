@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -333,6 +334,55 @@ def test_a_kind_that_failed_is_tried_again_long_before_the_next_hour(monkeypatch
         clock.now += seconds
         one.work_once()
     assert tries == [1000.0, 1030.0, 1030.0 + retention.PASS_SECONDS]
+
+
+def test_a_kind_that_always_fails_keeps_no_other_from_its_next_pass(
+    card: SaleCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> retention.Step:
+        raise DatabaseError("no luck")
+
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(retention, "time", clock)
+    monkeypatch.setattr(retention, "_addresses", fail)
+    one, over = Retention(), timezone.now() - timedelta(hours=1)
+    for number in range(2):
+        Session.objects.create(session_key=f"{card.sku}-{number}", session_data="", expire_date=over)
+        for _ in range(int(retention.PASS_SECONDS / retention.RETRY_SECONDS) + 1):
+            with pytest.raises(DatabaseError, match="no luck"):
+                one.work_once()
+            one.work_once()
+            clock.now += retention.RETRY_SECONDS
+        assert not Session.objects.filter(session_key=f"{card.sku}-{number}").exists()
+
+
+def test_a_sale_that_fails_keeps_no_later_one_back(
+    card: SaleCard, new_sku: Callable[[], str], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.KEEP_ORDERS_DAYS = 30
+    other = make_sale(new_sku(), units=1)
+    for sale in (card, other):
+        bought(sale, f"ada-{sale.sku}")
+        ends(sale, days=50)
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(retention, "time", clock)
+    one = Retention()
+
+    def fail(execute: Callable[..., Any], sql: str, params: Any, *rest: Any) -> Any:
+        if "shop_forget_buyers" in sql and params[0] == card.sale_id:
+            raise DatabaseError("no luck")
+        return execute(sql, params, *rest)
+
+    def forget() -> list[bool]:
+        for _ in range(5):
+            with suppress(DatabaseError):
+                one.work_once()
+            clock.now += retention.RETRY_SECONDS
+        return [buyers_of(sale)[0].startswith(FORGOTTEN) for sale in (card, other)]
+
+    with connection.execute_wrapper(fail):
+        assert forget() == [False, True]
+    assert forget() == [True, True]
 
 
 def test_each_step_is_followed_by_a_rest() -> None:
