@@ -16,7 +16,7 @@ from inventory.locks.lock import force_release
 from inventory.locks.report import LockReport, report_locks
 from inventory.locks.statistics import read_statistics
 from inventory.locks.token import Owner, owner_of
-from inventory.redis import connect
+from inventory.redis import Client, connect
 
 # How each lock was used, by its name.
 Used = dict[str, dict[str, int]]
@@ -35,13 +35,22 @@ class Command(BaseCommand):
         client = connect()
         try:
             if force is not None:
-                fence = force_release(client, force)
+                fence = take_away(client, force)
                 self.stderr.write(f"{force} was taken away; its fence is now {fence}")
             reports = report_locks(client, names or sorted(skus_known(client)))
             used = {report.name: read_statistics(client, report.name) for report in reports}
         except FairdropError as error:
             raise CommandError(error.detail) from error
         self.stdout.write(as_json(reports, used) if json else as_text(reports, used))
+
+
+def take_away(client: Client, name: str) -> int:
+    """Take a lock from the holder it has now, and from no later one; return the raised fence. Raises CommandError."""
+    (held,) = report_locks(client, [name])
+    fence = force_release(client, name, token=held.token) if held.token else 0
+    if not fence:
+        raise CommandError(f"nobody holds {name}, or it went on to another holder; nothing was changed")
+    return fence
 
 
 def as_json(reports: list[LockReport], used: Used) -> str:

@@ -18,13 +18,14 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 
 from inventory import redis
 from inventory.exceptions import InvalidRequest, LockLost
 from inventory.locks import named
 from inventory.locks.lock import GRANT_TTL_MS, Lock, force_release, release_all
 from inventory.locks.redlock import Redlock
+from inventory.locks.report import LockReport, report_locks
 from inventory.locks.statistics import STATISTICS, read_statistics
 from inventory.locks.watchdog import WATCHDOG
 from inventory.queues.queue import Queue
@@ -32,6 +33,7 @@ from inventory.redis import keys, scripts
 from tests.support.road import run
 from tests.support.servers.server_matrix import ON_ONE_KIND, nodes_of
 from tests.support.waiting import assert_waits_at_most, seconds_of, wait_until
+from workers.management.commands import locks
 
 pytestmark = pytest.mark.usefixtures("shop_database", "each_server")
 SPAWN = multiprocessing.get_context("fork")
@@ -315,3 +317,30 @@ def test_an_operator_takes_a_lock_away_by_command(new_sku: Callable[[], str]) ->
     assert "free" in out.getvalue()
     assert "taken away" in errors.getvalue()
     assert not lock.is_locking(remote=True)
+
+
+def test_a_lock_that_nobody_holds_is_not_taken_away(new_sku: Callable[[], str]) -> None:
+    lock = a_lock(new_sku())
+    with pytest.raises(CommandError, match=r"nobody holds .* nothing was changed"):
+        call_command("locks", "--force", lock.name)
+    assert report_locks(redis.connect(), [lock.name])[0].fence == 0
+
+
+def test_a_lock_that_went_on_is_not_taken_from_its_next_holder(
+    new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = a_lock(new_sku())
+    second = a_lock(first.name)
+
+    def look_and_hand_on(client: redis.Client, names: list[str]) -> list[LockReport]:
+        seen = report_locks(client, names)
+        first.release()
+        assert second.acquire()
+        return seen
+
+    assert first.acquire()
+    monkeypatch.setattr(locks, "report_locks", look_and_hand_on)
+    with pytest.raises(CommandError, match="nothing was changed"):
+        call_command("locks", "--force", first.name)
+    assert second.is_locking(remote=True)
+    second.release()
