@@ -1,5 +1,5 @@
 """manage.py check_queues [--json]: checks the invariants of every SKU's line and every queue. Never repairs anything.
-Exit code 1 on a finding.
+Exit code 1 on a finding, and when there is nothing to check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from inventory.queues.checks import QueueFinding, check_line, check_queue, known
 
 
 class Command(BaseCommand):
-    help = "Check the invariants of every line and queue; exit code 1 when one does not hold."
+    help = "Check the invariants of every line and queue; exit code 1 when one does not hold or there is none to check."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="print the findings as JSON")
@@ -26,6 +26,8 @@ class Command(BaseCommand):
             report = check_all()
         except FairdropError as error:
             raise CommandError(error.detail) from error
+        if not report:
+            raise CommandError("Redis knows no line and no queue: nothing was checked")
         self.stdout.write(as_json(report) if options["json"] else as_text(report))
         broken = sum(len(findings) for findings in report.values())
         if broken:

@@ -23,6 +23,7 @@ from inventory.redis import keys
 from tests.support.road import held_lock, run
 from tests.support.servers.server_matrix import ON_ONE_KIND
 from tests.support.waiting import wait_until
+from workers.management.commands import check_queues
 
 
 @pytest.fixture
@@ -234,3 +235,11 @@ def test_the_command_tells_of_every_queue(queue: Queue) -> None:
     with suppress(CommandError):  # lines that other tests broke on purpose are found as well
         call_command("check_queues", "--json", stdout=out)
     assert f"queue {queue.name}" in json.loads(out.getvalue())["checked"]
+
+
+def test_a_redis_that_knows_nothing_is_not_called_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after it was emptied, or by the address of another one."""
+    for known in ("known_skus", "known_queues"):
+        monkeypatch.setattr(check_queues, known, lambda client: [])
+    with pytest.raises(CommandError, match="nothing was checked"):
+        call_command("check_queues", stdout=StringIO())
