@@ -79,7 +79,6 @@ class ChildProcess:
         output = open_private(self.log_path) if self.log_path else None
         try:
             # preexec_fn is safe only in a parent with one thread: supervisors here have no other.
-            self._group_gone = False
             self._process = subprocess.Popen(
                 list(self.arguments),
                 cwd=self.folder,
@@ -93,6 +92,7 @@ class ChildProcess:
                 process_group=0,
                 preexec_fn=_die_with_parent(self.death_signal or self.stop_signal, os.getpid()),
             )
+            self._group_gone = False
         finally:
             if output:
                 output.close()

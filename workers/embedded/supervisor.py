@@ -29,6 +29,7 @@ class Member:
     started_at: float
     pause_seconds: float = FIRST_PAUSE_SECONDS
     restart_at: float | None = None
+    rests_until: float = 0.0
 
 
 class Supervisor:
@@ -50,14 +51,23 @@ class Supervisor:
         """Start again every child that died and whose pause is over, and keep their logs short. Call it often."""
         now = time.monotonic()
         for member in self._members:
-            member.child.bound_log()
-            if member.child.running:
+            if now < member.rests_until:
                 continue
-            if member.restart_at is None:
-                self._plan_restart(member, now=now)
-            elif now >= member.restart_at:
-                member.child.start()
-                member.started_at, member.restart_at = now, None
+            try:
+                self._restart_if_dead(member, now=now)
+                member.child.bound_log()
+            except OSError as error:  # no memory for a process, or no room for a log, ends none of the others
+                self._report(f"{member.child.name} is tried again in {MAX_PAUSE_SECONDS:g} s: {error}")
+                member.rests_until = now + MAX_PAUSE_SECONDS
+
+    def _restart_if_dead(self, member: Member, *, now: float) -> None:
+        if member.child.running:
+            return
+        if member.restart_at is None:
+            self._plan_restart(member, now=now)
+        elif now >= member.restart_at:
+            member.child.start()
+            member.started_at, member.restart_at = now, None
 
     def _plan_restart(self, member: Member, *, now: float) -> None:
         """End what the dead leader left behind (it may hold the port) and say when the child starts again."""

@@ -62,6 +62,20 @@ def test_stopping_twice_signals_nobody(family: tuple[ChildProcess, list[psutil.P
     assert not child.running
 
 
+def test_a_start_that_fails_lets_no_group_of_before_be_signalled(
+    family: tuple[ChildProcess, list[psutil.Process]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, _ = family
+    child.stop()
+    child.arguments = ["/no/such/program"]
+    with pytest.raises(FileNotFoundError):
+        child.start()
+    signalled: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "killpg", lambda *group: signalled.append(group))
+    child.stop()
+    assert signalled == []
+
+
 def test_wait_ends_early_when_told(family: tuple[ChildProcess, list[psutil.Process]]) -> None:
     child, _ = family
     assert child.wait(timeout_seconds=60, until=lambda: True) is False
