@@ -71,4 +71,5 @@ def test_a_child_that_cannot_be_started_keeps_no_other_from_its_restart(
     assert second.pid != ended
     assert 2 <= len(tries) <= 4
     assert len([text for text in reports if "no process for you" in text]) == len(tries)
-    second.stop()
+    for child in (first, second):
+        child.stop()
