@@ -78,7 +78,8 @@ class ChildProcess:
         """Start the child and return it; its output goes to the log file, its input is empty."""
         output = open_private(self.log_path) if self.log_path else None
         try:
-            # preexec_fn is safe only in a parent with one thread: supervisors here have no other.
+            # preexec_fn is safe only where no other thread can hold what it needs. Supervisors here have at most one
+            # that asks for a Redis Cluster that was away; nothing before exec takes a lock.
             self._process = subprocess.Popen(
                 list(self.arguments),
                 cwd=self.folder,

@@ -74,9 +74,10 @@ class Supervisor:
         member.child.kill_group()
         if now - member.started_at >= HEALTHY_SECONDS:
             member.pause_seconds = FIRST_PAUSE_SECONDS
+        log = f", its log is {member.child.log_path}" if member.child.log_path else ""
         self._report(
             f"{member.child.name} ended by itself (code {member.child.exit_code}); it starts again in "
-            f"{member.pause_seconds:g} s, its log is {member.child.log_path}"
+            f"{member.pause_seconds:g} s{log}"
         )
         member.restart_at = now + member.pause_seconds
         member.pause_seconds = min(member.pause_seconds * 2, MAX_PAUSE_SECONDS)

@@ -13,6 +13,7 @@ from django.test.utils import override_settings
 from inventory import redis
 from inventory.heartbeats import Heartbeat, Worker
 from workers.embedded.server import free_port
+from workers.management.commands import run_worker
 from workers.management.commands.run_worker import run_notary
 from workers.process_loop import StopFlag
 from workers.reconciler import gauges
@@ -78,7 +79,17 @@ def test_a_notary_without_keys_does_not_start_where_there_are_public_logs() -> N
         run_notary(stop, heartbeat)
 
 
-def test_a_web_process_without_keys_does_not_serve_where_there_are_public_logs() -> None:
-    """Its tickets could be checked by nobody but the shop."""
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_web_process_without_keys_does_not_serve_where_there_are_public_logs(workers: str) -> None:
+    """Its tickets could be checked by nobody but the shop. Of several none is started."""
     with override_settings(SALE_LOG=True, LOG_KEYS=[]), pytest.raises(CommandError, match="FAIRDROP_LOG_KEYS"):
-        call_command("run_web", "--port", str(free_port()))
+        call_command("run_web", "--port", str(free_port()), "--workers", workers)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_no_web_process_is_started_where_one_shard_would_stop_all(
+    monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    monkeypatch.setattr(run_worker, "wrong_settings", lambda client: ["one shard stops all"])
+    with pytest.raises(CommandError, match="one shard stops all"):
+        call_command("run_web", "--port", str(free_port()), "--workers", workers)

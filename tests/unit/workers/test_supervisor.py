@@ -43,6 +43,7 @@ def test_pauses_grow_to_two_seconds_and_end_once_a_child_has_lived_a_minute(monk
         pass
     pauses = [float(found[1]) for found in map(re.compile(r"again in ([\d.]+) s").search, reports) if found]
     assert pauses == [0.5, 1, 2, 2, 2, 0.5]
+    assert not any("log" in text for text in reports)  # it writes to our terminal
 
 
 @pytest.mark.parametrize("trouble", ["start", "bound_log"])

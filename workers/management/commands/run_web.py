@@ -43,13 +43,13 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, host: str, port: int, workers: int, shared: bool, drain: float, **_options: Any) -> None:
         """Serve."""
-        if workers > 1:
-            arguments = ["--host", host, "--port", str(port), "--shared", "--drain", str(drain)]
-            return supervise(workers, arguments=arguments, stop_seconds=drain + STOP_SECONDS)
         from workers.management.commands.run_worker import refuse_missing_keys, refuse_wrong_settings
 
         refuse_missing_keys()
         refuse_wrong_settings()
+        if workers > 1:  # each of them refuses, too; but what refuses at its start would be started again for ever
+            arguments = ["--host", host, "--port", str(port), "--shared", "--drain", str(drain)]
+            return supervise(workers, arguments=arguments, stop_seconds=drain + STOP_SECONDS)
         from shop.asgi import application
         from shop.gate.server.server import serve
 
