@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from django.db import connection
 
 from inventory import redis
 from inventory.exceptions import RedisUnavailable
@@ -16,6 +17,7 @@ from inventory.telemetry import measures
 from inventory.telemetry.measures import MAX_NODES, STORE_ERRORS, note_store_errors
 from inventory.telemetry.page import serve as serve_metrics
 from tests.integration.workers.test_metrics_ports import samples
+from tests.support import road
 from tests.support.crashes.worker_shop import PATIENT_WORKER, worker_process
 from tests.support.servers.compose import check_health
 from tests.support.servers.server_matrix import address_of, cluster_of_three
@@ -111,3 +113,13 @@ def test_servers_whose_names_change_are_counted_as_others_in_the_end(monkeypatch
         note_store_errors("redis", f"10.0.0.{number}:6379")
     assert len(STORE_ERRORS.counts) == MAX_NODES + 1
     assert STORE_ERRORS.counts["redis,others"] == 10
+
+
+@pytest.mark.usefixtures("shop_database")
+def test_postgresql_looks_soon_whether_a_silent_client_is_still_there() -> None:
+    """So the mailer's lock ends with its machine. By itself it looks after two hours; at a Unix socket it need not."""
+    asked = "SELECT inet_client_addr() IS NOT NULL, current_setting('tcp_keepalives_idle')::int"
+    with connection.cursor() as cursor, road.own_connection() as worker:
+        cursor.execute(asked)
+        for is_tcp, idle_seconds in (cursor.fetchone(), *worker.execute(asked)):
+            assert idle_seconds == (5 if is_tcp else 0)
