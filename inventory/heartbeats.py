@@ -58,7 +58,8 @@ class Heartbeat:
         self._who = f"{socket.gethostname()}:{os.getpid()}"
         self._done = self._done_before = 0
         self._doing: Doing = "waiting"
-        self._since = self._spoke_at = time.monotonic()
+        self._rate = 0.0
+        self._since = self._counted_at = time.monotonic()
         self._speak_at = float("-inf")
 
     def note(self, *, done: int = 0, away: bool = False, busy: bool = False) -> None:
@@ -73,9 +74,10 @@ class Heartbeat:
         doing: Doing = "line away" if away else "working" if new or busy else "waiting"
         if doing != self._doing:
             self._doing, self._since = doing, now
-        passed = max(now - self._spoke_at, BEAT_SECONDS)
-        self._say(rate=new / passed, since_seconds=now - self._since)
-        self._spoke_at, self._done_before = now, self._done
+        if new or not busy:  # a step that goes on is counted at its end, over all the time that it took
+            self._rate = new / max(now - self._counted_at, BEAT_SECONDS)
+            self._counted_at, self._done_before = now, self._done
+        self._say(rate=self._rate, since_seconds=now - self._since)
 
     def _say(self, *, rate: float, since_seconds: float) -> None:
         text = json.dumps(

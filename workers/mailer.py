@@ -27,11 +27,15 @@ MAILS = Tally("fairdrop_mails", "Mails by what came of them", label="outcome", k
 class Mailer:
     """One mailer. Between two steps it remembers how far it has looked.
 
-    rest: waits after each batch, so that not even two mailers send more than one in that time.
+    rest: waits after each batch, so that not even two mailers send more than one in that time. report_alive: called
+    before each address with news, for many may have some at once.
     """
 
-    def __init__(self, *, rest: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, *, rest: Callable[[], object] = lambda: None, report_alive: Callable[[], None] = lambda: None
+    ) -> None:
         self._rest = rest
+        self._report_alive = report_alive
         self._looked_at = {False: 0, True: 0}
 
     def work_once(self) -> int:
@@ -60,7 +64,11 @@ class Mailer:
 
     def _queue_news(self, *, over: bool, limit: int) -> int:
         found, self._looked_at[over] = mails.find_news(over=over, after=self._looked_at[over], limit=limit)
-        return sum(mails.queue_news(contact_id) for contact_id in found)
+        queued = 0
+        for contact_id in found:
+            self._report_alive()
+            queued += mails.queue_news(contact_id)
+        return queued
 
 
 @contextmanager

@@ -68,7 +68,8 @@ class Settler:
     """One settler: a Redis client, a database connection of its own, and the SKUs it goes round.
 
     polling: the client that looks for work, so that a shard of a Cluster that is away is met by it first; by default
-    the same. batch: most requests a transaction; lock_ttl_ms: life of a SKU's lock without renewal.
+    the same. batch: most requests a transaction; lock_ttl_ms: life of a SKU's lock without renewal; report_alive:
+    called before each turn, for a round over many SKUs may take long.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class Settler:
         lock_ttl_ms: int,
         stopping: Callable[[], bool],
         polling: Client | None = None,
+        report_alive: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._polling = polling or client
         self._batch = batch
         self._lock_ttl_ms = lock_ttl_ms
         self._stopping = stopping
+        self._report_alive = report_alive
         self._database = LastingConnection()
         self._last_sku = ""
         self._database_failed = False
@@ -105,6 +108,7 @@ class Settler:
         for sku in order:
             if self._stopping():
                 break
+            self._report_alive()
             done += self._take_turn_safely(sku, alone=len(order) == 1, probe=sku in probes)
         return done
 

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from django.test import override_settings
@@ -82,6 +83,18 @@ def test_the_state_changes_with_what_is_done(name: str, monkeypatch: pytest.Monk
     for note, doing in notes:
         heartbeat.note(**note)
         assert named(name)[0].doing == doing
+    heartbeat.end()
+
+
+def test_a_long_step_is_counted_over_all_the_time_that_it_took(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(heartbeats, "time", clock)
+    heartbeat, rates = Heartbeat(redis.connect(), name), []
+    for note in ({"done": 20}, *[{"busy": True}] * 4, {"done": 100}, {}):
+        clock.now += 2
+        heartbeat.note(**note)
+        rates.append(named(name)[0].rate)
+    assert rates == [10, 10, 10, 10, 10, 10, 0]
     heartbeat.end()
 
 

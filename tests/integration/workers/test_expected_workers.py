@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test.utils import override_settings
+from post_office.models import Email
 
 from inventory import redis
 from inventory.heartbeats import Heartbeat, Worker
+from shop.orders import mails
+from workers import mailer
 from workers.embedded.server import free_port
 from workers.management.commands import run_worker
-from workers.management.commands.run_worker import run_notary
+from workers.management.commands.run_worker import run_mailer, run_notary, run_settler
 from workers.process_loop import StopFlag
 from workers.reconciler import gauges
 from workers.reconciler.gauges import Gauges
+from workers.settler import Settler
 
 ALWAYS = {"settler", "expirer", "payments", "reconciler"}
 
@@ -77,6 +83,42 @@ def test_a_notary_without_keys_does_not_start_where_there_are_public_logs() -> N
         run_notary(stop, heartbeat)
     with override_settings(SALE_LOG=True, LOG_KEYS=[]), pytest.raises(CommandError, match="FAIRDROP_LOG_KEYS"):
         run_notary(stop, heartbeat)
+
+
+def test_a_settler_says_that_it_lives_before_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round over many deep lines takes longer than a worker may be silent."""
+    stop, heartbeat, turns = StopFlag(), Mock(), list[int]()
+
+    def take_turn(*_: Any, **__: Any) -> int:
+        turns.append(heartbeat.note.call_args_list.count(call(busy=True)))
+        if len(turns) == 3:
+            stop.set()
+        return 1
+
+    monkeypatch.setattr(Settler, "_find_work", lambda _: (["a", "b", "c"], set()))
+    monkeypatch.setattr(Settler, "_take_turn", take_turn)
+    run_settler(stop, heartbeat)
+    assert turns == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("shop_database")
+def test_a_mailer_says_that_it_lives_before_each_address_with_news(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    stop, heartbeat, told = StopFlag(), Mock(), list[int]()
+
+    def queue_news(_contact_id: int) -> int:
+        told.append(heartbeat.note.call_args_list.count(call(busy=True)))
+        stop.set()
+        return 0
+
+    settings.MAIL_ON = True
+    monkeypatch.setattr(run_worker.os, "nice", lambda _: 0)
+    monkeypatch.setattr(mails, "find_news", lambda *, over, **_: ([] if over else [1, 2, 3], 0))
+    monkeypatch.setattr(mails, "queue_news", queue_news)
+    monkeypatch.setattr(mailer.mail, "get_queued", Email.objects.none)
+    run_mailer(stop, heartbeat)
+    assert told == [1, 2, 3]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -72,6 +72,7 @@ def run_settler(stop: StopFlag, heartbeat: Heartbeat) -> None:
         lock_ttl_ms=settings.LOCK_TTL_MS,
         stopping=stop.is_set,
         polling=redis.connect(timeout_seconds=LOOK_TIMEOUT_SECONDS),
+        report_alive=partial(heartbeat.note, busy=True),
     )
     try:
         run_until_stopped(
@@ -144,7 +145,7 @@ def run_sandbox(stop: StopFlag, heartbeat: Heartbeat) -> None:
 def run_mailer(stop: StopFlag, heartbeat: Heartbeat) -> None:
     """Queue and send mails until stopped, a batch a second; purchases come first."""
     os.nice(MAILER_NICENESS)
-    mailer = Mailer(rest=lambda: stop.wait(MAIL_SECONDS))
+    mailer = Mailer(rest=lambda: stop.wait(MAIL_SECONDS), report_alive=partial(heartbeat.note, busy=True))
     run_until_stopped(mailer.work_once, stop=stop, wait_for_work=lambda: stop.wait(MAIL_SECONDS), heartbeat=heartbeat)
 
 
