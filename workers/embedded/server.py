@@ -22,6 +22,8 @@ READY_TIMEOUT_SECONDS = 180.0
 # refuse some that are lower.
 QUIET_PORTS = range(10_240, 32_000)
 PORT_TRIES = 20
+# This process gives no port twice: what it has promised somebody may not be bound yet.
+_given: set[int] = set()
 _POLL_SECONDS = 0.05
 
 
@@ -56,13 +58,15 @@ class Server:
 
 def reserve_port() -> socket.socket:
     """Return a bound loopback socket: nobody else is given its port until it is closed. Raises ServerFailed."""
-    for port in (*random.SystemRandom().sample(QUIET_PORTS, PORT_TRIES), 0):
+    drawn = random.SystemRandom().sample(QUIET_PORTS, PORT_TRIES)
+    for port in (*(port for port in drawn if port not in _given), 0):
         reservation = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             reservation.bind(("127.0.0.1", port))
         except OSError:
             reservation.close()
         else:
+            _given.add(port)
             return reservation
     raise ServerFailed("No port of the loopback is free.")
 

@@ -326,5 +326,5 @@ def test_a_run_that_is_over_leaves_before_the_interpreter_is_taken_apart(
 ) -> None:
     """There gevent may abort it, and the code would not be that of the verdict. What others do at the end is done."""
     scene = LEAVES.replace("QUITS", repr(quits))
-    done = subprocess.run([sys.executable, "-c", scene], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", scene], cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout.split("\n")[:-1]) == (code, said), done.stderr

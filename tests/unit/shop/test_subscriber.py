@@ -21,7 +21,7 @@ from shop.gate.broadcaster import MAX_CALM, MAX_PER_CALL, Followers
 from shop.gate.sse import Streams
 from shop.gate.subscriber import Follower, seen_of
 
-SOON_SECONDS = 10.0  # before everybody is looked at anyway
+SOON_SECONDS = 120.0  # before everybody is looked at anyway
 
 
 def entry_of(sku: str = "sku") -> Any:
@@ -115,6 +115,7 @@ def test_a_decision_that_the_board_learns_while_places_are_read_is_told_at_once(
 
 def test_figures_that_the_board_learns_while_a_sale_is_told_are_told_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower_module, "SALE_SECONDS", 0.0)
+    monkeypatch.setattr(follower_module, "MAX_SECONDS", 2 * SOON_SECONDS)
     monkeypatch.setattr(broadcaster, "REST_SECONDS", 0.05)
     monkeypatch.setattr(broadcaster, "sale_answer", lambda entry: {"state": "open", "sold": entry.figures.sold})
     entry = entry_of()

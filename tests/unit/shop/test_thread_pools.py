@@ -113,7 +113,7 @@ def test_who_hung_up_makes_room_and_costs_no_thread(staff: SlowStaff) -> None:
             with web.connect() as connection:
                 connection.sendall(LOGIN % number)
                 wait_until(lambda: web.connections == 2)
-        wait_until(lambda: web.connections == 1, what="both are gone")
+            wait_until(lambda: web.connections == 1, what="it is gone")
         with web.connect() as stays, web.connect() as stays_too:
             stays.sendall(LOGIN % 4)
             stays_too.sendall(LOGIN % 5)

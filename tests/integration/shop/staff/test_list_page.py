@@ -65,7 +65,8 @@ def test_a_list_is_counted_and_never_shown(card: SaleCard) -> None:
     assert "2 addresses are on the list." in page
     kept = str([vars(each) for each in ListedEmail.objects.filter(sale_id=card.sale_id)])
     acts = str([vars(each) for each in StaffAct.objects.filter(sale_id=card.sale_id)])
-    assert not any("ann@" in text.lower() or "bob" in text.lower() for text in (page, kept, acts))
+    shown = f"{page} {kept} {acts}".lower()  # a token of the page may hold any three letters, but no sign
+    assert not any(part in shown for part in ("ann@", "bob@", "bob+"))
     assert lists.is_listed("bob@example.com", card)
     assert not lists.is_listed("eve@example.com", card)
     act = StaffAct.objects.get(sale_id=card.sale_id)

@@ -80,7 +80,7 @@ def rows_of(answer: Any) -> list[list[str]]:
 
 
 def test_an_order_is_found_by_every_part_of_its_number_and_buyer(viewer: Client, card: SaleCard) -> None:
-    tag = token_hex(8)
+    tag = token_hex(8).translate(str.maketrans("0123456789", "ghijklmnop"))  # a digit could be of the number
     first, second = held(card, f"ann-{tag}", f"bob-{tag}")
     number = order_number(first.pk)
     digits = number.split("-")[1]
