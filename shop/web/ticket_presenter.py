@@ -209,6 +209,11 @@ class TicketFace:
         return self.ticket.state in LATE_STATES and ends is not None and self.now - ends < LATE_FOR
 
     @property
+    def nothing_was_charged(self) -> bool:
+        """No payment was begun, or its card was declined; one that is pending may still be collected after days."""
+        return self.bill is None or self.bill.payment_state in ("", "declined")
+
+    @property
     def payment_declined(self) -> bool:
         return self.ticket.state == State.HELD and self.bill is not None and self.bill.payment_state == "declined"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 from django.test import Client
@@ -114,15 +114,16 @@ def test_a_hold_that_ran_out_says_only_what_is_so(
 
 @pytest.mark.parametrize(("end", "words"), [("expired", "The hold ran out"), ("cancelled", "You gave it back")])
 def test_a_payment_that_is_under_way_is_not_said_to_be_none(make_sale: MakeSale, end: str, words: str) -> None:
-    for is_begun in (True, False):
+    for payment, minutes in (("pending", 0), ("pending", 11), ("refunded", 11), ("declined", 0), ("", 0), ("", 11)):
         client, buyer = known_client()
         order = decided(make_sale(), buyer=buyer, state="held")
-        if is_begun:
+        if payment:
             notices.begin(order, provider_name="sandbox")
-        Order.objects.filter(pk=order.pk).update(state=end)
+            order.payments.update(state=payment)
+        Order.objects.filter(pk=order.pk).update(state=end, hold_expires_at=timezone.now() - timedelta(minutes=minutes))
         text = text_of(client.get(f"/requests/{order.request_id}/"))
         assert words in text
-        assert ("Nothing was charged." in text) is not is_begun
+        assert ("Nothing was charged." in text) is (payment in ("", "declined"))
 
 
 @pytest.mark.parametrize(
