@@ -29,14 +29,14 @@ def _signer() -> Signer:
 
 def begin_wait(card: SaleCard, *, buyer: str) -> str:
     """Return the text that says that `buyer` waits from now on."""
-    now = int(clocks.seconds())
-    return f"{now}.{_signer().sign(_signed(now, card, buyer))}"
+    began = str(int(clocks.seconds()))
+    return f"{began}.{_signer().sign(_signed(began, card, buyer))}"
 
 
 def seconds_left(wait: str, card: SaleCard, *, buyer: str) -> int | None:
     """Return how long `buyer` has still to wait, 0 when it is over; None for no wait of theirs, or an old one."""
     found = WAIT.fullmatch(wait)
-    if found is None or not _signer().verify(_signed(int(found[1]), card, buyer), found[2]):
+    if found is None or not _signer().verify(_signed(found[1], card, buyer), found[2]):
         return None
     left = int(found[1]) + settings.PASS_WAIT_SECONDS - int(clocks.seconds())
     return max(0, left) if left > -settings.PASS_SECONDS else None
@@ -63,5 +63,5 @@ def _is_too_many(name: str) -> bool:
         return False
 
 
-def _signed(began: int, card: SaleCard, buyer: str) -> str:
+def _signed(began: str, card: SaleCard, buyer: str) -> str:
     return f"{began} {card.sale_id} {buyer}"

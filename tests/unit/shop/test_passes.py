@@ -189,6 +189,7 @@ def test_a_wait_is_its_buyer_s_and_takes_its_time(monkeypatch: pytest.MonkeyPatc
     assert waiting.seconds_left(wait, CARD, buyer=BOB) is None
     assert waiting.seconds_left(wait, OTHER, buyer=ANN) is None
     assert waiting.seconds_left("900" + wait[4:], CARD, buyer=ANN) is None
+    assert waiting.seconds_left("0" + wait, CARD, buyer=ANN) is None  # written otherwise, it would be one more proof
     monkeypatch.setattr("shop.access.waiting.clocks.seconds", lambda: 1_061.0)
     assert waiting.seconds_left(wait, CARD, buyer=ANN) == 0
     monkeypatch.setattr("shop.access.waiting.clocks.seconds", lambda: 9_000.0)
