@@ -14,7 +14,7 @@ from django.conf import settings
 from inventory.exceptions import FairdropError, PassRequired
 from inventory.line.admission import NO_PASS
 from inventory.redis import clocks
-from inventory.signing import Signer
+from inventory.signing import Signer, mac_text
 from shop.access.rush import RUSHES, asks_for_pass
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
@@ -56,18 +56,13 @@ def _signer() -> Signer:
     return Signer(settings.TOKEN_KEYS, purpose="pass")
 
 
-@cache
-def _namer() -> Signer:
-    return Signer(settings.TOKEN_KEYS[-1:], purpose="pass id")
-
-
 def make_pass(card: SaleCard, *, buyer: str, proof: str, until: int, kind: str = PROVED) -> Pass:
-    """Return the pass of `buyer` for what they showed; the same proof gives the same pass.
+    """Return the pass of `buyer` for what they showed; the same proof gives the same id, whatever keys are rotated.
 
     proof: a text that nobody can make up; until: the seconds since 1970 from which the life of the pass counts.
     """
     expires_at = until + settings.PASS_SECONDS
-    text = f"{kind}{expires_at}.{_namer().sign(f'{card.sale_id} {buyer} {proof}')}"
+    text = f"{kind}{expires_at}.{mac_text(card.request_id_key(), f'pass {buyer} {proof}')}"
     return Pass(f"{text}.{_signer().sign(_signed(text, card, buyer))}", expires_at)
 
 
