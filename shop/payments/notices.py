@@ -120,7 +120,8 @@ def take_notice(notice: Notice, *, provider_name: str) -> NoticeResult:
     declined card too many and the provider does not answer to end its page: sent again, it is asked again.
     """
     target = find_target(notice, provider_name=provider_name)
-    if notice.card and not target.buyer.startswith(FORGOTTEN):
+    # One that comes again must not undo what was forgotten meanwhile.
+    if notice.card and not target.result and not target.buyer.startswith(FORGOTTEN):
         Payment.objects.filter(reference=notice.reference, card="").update(card=notice.card)
     name = target.request_id
     with bound_contextvars(payment=notice.reference, request=name), traces.spans("pay", [name]) as spans:
