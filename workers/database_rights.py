@@ -63,7 +63,7 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "shop_paymentnotice": ("web payments reconciler(id received_at)", "web payments", "", "reconciler"),
     "shop_salesample": ("web reconciler", "reconciler", "reconciler(until)", "reconciler"),
-    "shop_staffact": ("web", "web reconciler", "", ""),
+    "shop_staffact": ("web reconciler(id at)", "web reconciler", "", ""),
     "shop_ticketlink": ("web mailer", "web", "web", ""),
     "shop_contact": (
         "web mailer reconciler(id created_at)",

@@ -178,6 +178,8 @@ def keep_what_is_old(shop: Shop) -> None:
         manage("sale", "close", past.slug)
         road.settle_line(past)
         manage("sale", "retire", past.slug)
+        ended = make_sale("ended", units=1)
+        Sale.objects.filter(pk=ended.sale_id).update(opens_at=ago - timedelta(hours=1), closes_at=ago)
         Sale.objects.filter(pk=past.sale_id).update(opens_at=ago - timedelta(hours=1), closes_at=ago)
         StaffAct.objects.create(act="login", actor="anna", at=ago)
         user = get_user_model().objects.create(username="anna")
@@ -198,6 +200,7 @@ def old_left() -> set[str]:
         "acts": StaffAct.objects.filter(act="login", actor="anna"),
         "changes": LogEntry.objects.filter(object_repr="past"),
         "sessions": Session.objects.filter(pk="past"),
+        "sales": Sale.objects.filter(slug="ended", retired_at__isnull=True),
         "mails": Email.objects.filter(to=["past@shop.example"]),
     }
     return {name for name, rows in left.items() if rows.exists()}
