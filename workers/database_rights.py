@@ -43,11 +43,11 @@ RIGHTS: dict[str, tuple[str, str, str, str]] = {
     "inventory_load": ("web reconciler", "", "", ""),
     "shop_product": (ALL, "web", "web", "web"),
     # Inserting an order locks its sale against deletion, which needs the right to update some column of it.
-    "shop_sale": (ALL, "web", "web settler(ordinal_base) reconciler(ordinal_base retired_at)", ""),
+    "shop_sale": (ALL, "web", "web settler(ordinal_base) reconciler(ordinal_base retired_at revoked_networks)", ""),
     "shop_saleterms": (ALL, "web", "", ""),
-    "shop_accesscode": ("web", "web", "web(left)", ""),
+    "shop_accesscode": ("web reconciler(id sale_id)", "web", "web(left)", ""),
     "shop_listedemail": ("web reconciler", "web", "", "web reconciler"),
-    "shop_codeuse": ("web", "web", "", ""),
+    "shop_codeuse": ("web reconciler(id code_id)", "web", "", "web reconciler"),
     "shop_order": (
         ALL,
         "web settler",

@@ -17,7 +17,7 @@ from django.utils.translation import gettext
 from inventory import redis
 from inventory.exceptions import InvalidRequest, Unavailable
 from inventory.line import forgetting
-from shop.models import ListedEmail, Order, Payment, Sale, StaffAct
+from shop.models import CodeUse, ListedEmail, Order, Payment, Sale, StaffAct
 from shop.staff.sale_control import check_act, locked
 
 log = structlog.get_logger(__name__)
@@ -66,9 +66,11 @@ def mark_retired(slug: str, *, actor: str, reason: str = "") -> str:
         why = unsettled(sale)
         if why:
             raise InvalidRequest(gettext("%(name)s is not settled: %(why)s") % {"name": slug, "why": why})
-        sale.retired_at = now
-        sale.save(update_fields=["retired_at"])
-        ListedEmail.objects.filter(sale=sale).delete()  # nobody enters any more
+        sale.retired_at, sale.revoked_networks = now, ""
+        sale.save(update_fields=["retired_at", "revoked_networks"])
+        # Nobody enters any more, and all of these lead to people.
+        ListedEmail.objects.filter(sale=sale).delete()
+        CodeUse.objects.filter(code__sale=sale).delete()
         StaffAct.objects.create(sale=sale, act="retire", actor=actor, reason=reason)
     return sale.stock.sku
 

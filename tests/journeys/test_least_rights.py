@@ -25,7 +25,8 @@ from post_office.models import STATUS, Email, Log
 
 from inventory import reconcile_requests, redis
 from inventory.exceptions import RedisUnavailable
-from shop.models import Order, Payment, PaymentNotice, Sale, SaleSample, StaffAct
+from shop.access import codes
+from shop.models import AccessCode, CodeUse, Order, Payment, PaymentNotice, Sale, SaleSample, StaffAct
 from shop.orders import holds, mails
 from shop.payments import refunds
 from shop.sales.catalogue import SaleCard
@@ -179,7 +180,11 @@ def keep_what_is_old(shop: Shop) -> None:
         road.settle_line(past)
         manage("sale", "retire", past.slug)
         ended = make_sale("ended", units=1)
-        Sale.objects.filter(pk=ended.sale_id).update(opens_at=ago - timedelta(hours=1), closes_at=ago)
+        codes.make_codes(ended.sale_id, number=1, uses=1, counts_units=False, batch="of a test")
+        CodeUse.objects.create(code=AccessCode.objects.get(), request_id="of a buyer", uses=1)
+        Sale.objects.filter(pk=ended.sale_id).update(
+            opens_at=ago - timedelta(hours=1), closes_at=ago, revoked_networks="a-mark"
+        )
         Sale.objects.filter(pk=past.sale_id).update(opens_at=ago - timedelta(hours=1), closes_at=ago)
         StaffAct.objects.create(act="login", actor="anna", at=ago)
         user = get_user_model().objects.create(username="anna")
@@ -201,6 +206,8 @@ def old_left() -> set[str]:
         "changes": LogEntry.objects.filter(object_repr="past"),
         "sessions": Session.objects.filter(pk="past"),
         "sales": Sale.objects.filter(slug="ended", retired_at__isnull=True),
+        "uses of codes": CodeUse.objects.all(),
+        "networks": Sale.objects.exclude(revoked_networks=""),
         "mails": Email.objects.filter(to=["past@shop.example"]),
     }
     return {name for name, rows in left.items() if rows.exists()}

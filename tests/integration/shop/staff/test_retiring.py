@@ -20,7 +20,8 @@ from inventory import redis
 from inventory.exceptions import InvalidRequest
 from inventory.line import forgetting
 from inventory.redis import keys
-from shop.models import Order, Payment, Sale, StaffAct
+from shop.access import codes
+from shop.models import AccessCode, CodeUse, Order, Payment, Sale, StaffAct
 from shop.orders import holds
 from shop.payments import notices
 from shop.sales import priming
@@ -203,6 +204,23 @@ def test_nothing_about_a_retired_sale_can_be_changed(new_sku: Callable[[], str])
     answer = browser_of("manager").post(f"/admin/shop/sale/{card.sale_id}/change/", data)
     assert "This sale is retired" in answer.content.decode()
     assert of_retired(card).state_at(timezone.now()) == "closed"
+
+
+def test_uses_of_codes_and_revoked_networks_go_with_a_retired_sale(new_sku: Callable[[], str]) -> None:
+    """What is left of a code stays counted. The control is a sale that goes on."""
+    card, other = make_sale(new_sku(), units=1), make_sale(new_sku(), units=1)
+    for each in (card, other):
+        codes.make_codes(each.sale_id, number=1, uses=3, counts_units=False, batch="of a test")
+        code = AccessCode.objects.get(sale_id=each.sale_id)
+        AccessCode.objects.filter(pk=code.pk).update(left=2)
+        CodeUse.objects.create(code=code, request_id=f"of {each.sku}", uses=1)
+        sale_control.revoke_network(each.slug, network="192.0.2.77", actor="olga", reason="one script")
+    close_sale(card)
+    retiring.retire(card.slug, actor="olga")
+    uses = [CodeUse.objects.filter(code__sale_id=each.sale_id).count() for each in (card, other)]
+    revoked = [bool(Sale.objects.get(pk=each.sale_id).revoked_networks) for each in (card, other)]
+    assert (uses, revoked) == ([0, 1], [False, True])
+    assert AccessCode.objects.get(sale_id=card.sale_id).left == 2
 
 
 def test_holds_of_a_past_sale_end_before_it_is_retired(new_sku: Callable[[], str]) -> None:
