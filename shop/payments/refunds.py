@@ -63,16 +63,24 @@ def take_refund(notice: Notice, *, actor: str) -> tuple[NoticeResult, Changes | 
         if found.payment_state == Payment.State.REFUNDED:
             return NoticeResult.NOTHING, None
         if (notice.amount, notice.currency) != (found.amount, found.currency):
-            log.error(
-                "part of a payment went back; the order stays paid", action="part_refund", payment=notice.reference
-            )
+            if found.payment_state != Payment.State.REFUND_DUE:  # money that is owed goes back whole, however much came
+                log.error(
+                    "part of a payment went back; the order stays paid", action="part_refund", payment=notice.reference
+                )
             return NoticeResult.NOTHING, None
-        change_payment(cursor, notice.reference, Payment.State.REFUNDED, reason=Reason.REFUNDED_BY_PROVIDER)
+        change_payment(cursor, notice.reference, Payment.State.REFUNDED, reason=_refund_reason(notice.reference))
         if found.payment_state in (*OPEN_STATES, Payment.State.REFUND_DUE):
             return NoticeResult.REFUNDED, None
         return NoticeResult.REFUNDED, _take_goods_back(
             cursor, found, sku=sku, stock=stock, actor=actor, reason=Reason.REFUNDED_BY_PROVIDER
         )
+
+
+def _refund_reason(reference: str) -> str:
+    """Return why money goes back: as it was written when we asked for that, unless it failed."""
+    asked = Payment.objects.filter(reference=reference, state=Payment.State.REFUND_DUE)
+    reasons = asked.exclude(reason=Reason.REFUND_FAILED).values_list("reason", flat=True)
+    return reasons.first() or Reason.REFUNDED_BY_PROVIDER
 
 
 def is_outdated(notice: Notice, *, provider_name: str) -> bool:

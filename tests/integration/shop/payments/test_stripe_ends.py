@@ -178,7 +178,8 @@ def test_a_refund_that_stripe_failed_at_is_made_by_the_next_try(card: SaleCard, 
     assert len(stripe.refunds) == 1
 
 
-def test_a_refund_whose_answers_were_lost_is_one_refund(card: SaleCard, stripe: StripeServer) -> None:
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_refund_whose_answers_were_lost_is_one_refund(card: SaleCard, stripe: StripeServer, is_told: bool) -> None:
     name = paid(card, stripe)
 
     def lose_refunds(call: str) -> None:
@@ -188,8 +189,11 @@ def test_a_refund_whose_answers_were_lost_is_one_refund(card: SaleCard, stripe: 
     refunds.refund_order(name, actor="anna", reason="damaged")
     assert (state_of(name), payment_state(payment_of(name)), len(stripe.refunds)) == ("refunded", "refund_due", 1)
     stripe.before_answer = lambda _: None
+    if is_told:  # before the worker asks
+        assert hear(stripe.give_back(payment_of(name).reference)) == "refunded"
     recovery.bring_on()
     assert (payment_state(payment_of(name)), len(stripe.refunds)) == ("refunded", 1)
+    assert payment_of(name).reason == "damaged"
     assert_books_balance(card)
 
 
