@@ -15,8 +15,9 @@ WITHOUT_DECIMALS = frozenset(
 WITH_THREE_DECIMALS = frozenset({"BHD", "JOD", "KWD", "OMR", "TND"})
 # Written in hundredths, and whole all the same.
 WHOLE_IN_HUNDREDTHS = frozenset({"ISK"})
-# Named both as one without decimals and as one in hundredths: a guess could charge a hundred times the price.
-UNCLEAR = frozenset({"UGX"})
+# UGX: named both as one without decimals and as one in hundredths, and a guess could charge a hundred times the price.
+# The others are not named at all: Stripe collects nothing in them, and a hold could never be paid.
+UNCLEAR = frozenset({"CUP", "IQD", "IRR", "KPW", "LYD", "SDG", "SYP", "UGX"})
 
 
 def decimals_of(currency: str) -> int:
