@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from inventory.exceptions import InvalidRequest, NotPayable, RequestNotFound
 from inventory.records import sale_id_of
-from inventory.states import State
+from inventory.states import Reason, State
 from shop.models import CHARGE_LIFE, Order, Payment
 from shop.orders import holds, requests
 from shop.payments import notices, tries
@@ -26,13 +26,14 @@ PAGE_LIFE = CHARGE_LIFE - timedelta(hours=1)
 class Bill(NamedTuple):
     """What an order costs by its own terms, and how its last payment stands ('' when none was begun).
 
-    takes_cards: False after too many that were declined.
+    takes_cards: False after too many that were declined. is_taken_by_bank: in a dispute; the shop gave nothing back.
     """
 
     amount: Decimal
     currency: str
     payment_state: str
     takes_cards: bool
+    is_taken_by_bank: bool
 
 
 def root_of(request: HttpRequest) -> str:
@@ -95,7 +96,8 @@ def find_bill(request_id: str) -> Bill | None:
     last = order.payments.order_by("-id").first()
     state = last.state if last else ""
     takes_cards = state != Payment.State.DECLINED or not tries.count(order).are_too_many
-    return Bill(order.unit_price * order.quantity, order.currency, state, takes_cards)
+    by_bank = last is not None and last.reason == Reason.TAKEN_BY_BANK
+    return Bill(order.unit_price * order.quantity, order.currency, state, takes_cards, by_bank)
 
 
 def _begin(order: Order, *, provider_name: str) -> Payment | None:

@@ -144,6 +144,29 @@ def test_a_refund_says_why_it_was_made(make_sale: MakeSale, reason: str, quantit
 
 
 @pytest.mark.parametrize(
+    ("language", "words", "others"),
+    [
+        ("en", "Your bank has taken the money back in a dispute, and the order is over.", "All of it is given back"),
+        ("zh-hans", "您的银行已因争议收回款项，此订单结束。", "款项全部退回"),
+    ],
+)
+def test_money_that_a_bank_has_taken_is_not_said_to_be_given_back(
+    make_sale: MakeSale, language: str, words: str, others: str
+) -> None:
+    """The control: the same refund, for another reason."""
+    client, buyer = known_client()
+    client.cookies["language"] = language
+    order = decided(make_sale(), buyer=buyer, state="held")
+    notices.begin(order, provider_name="sandbox")
+    for state in ("paid", "refunded"):
+        Order.objects.filter(pk=order.pk).update(state=state, reason="asked for")
+    for reason, is_taken in ((Reason.TAKEN_BY_BANK, True), ("asked for", False)):
+        order.payments.update(state="refunded", reason=reason)
+        text = text_of(client.get(f"/requests/{order.request_id}/"))
+        assert ((words in text), (others in text)) == (is_taken, not is_taken)
+
+
+@pytest.mark.parametrize(
     ("language", "words"),
     [
         ("en", "only if people ahead of you leave, a unit that is paid for is refunded, or the shop adds units."),
