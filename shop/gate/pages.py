@@ -29,10 +29,11 @@ from shop.http import (
 )
 from shop.replies import Header
 
-PAYMENTS, CHANGES, PAGES, STAFF, SHARED = "payments", "changes", "pages", "staff", "shared"
+PAYMENTS, CHANGES, PAGES, FILES, STAFF, SHARED = "payments", "changes", "pages", "files", "staff", "shared"
 # (threads, calls that may be under way or wait). Pages cost this process's own time, so more threads would not make
 # them quicker. A login costs a third of a second of a core. A payment waits for its provider; a change never does.
-SIZES = {PAYMENTS: (6, 512), CHANGES: (2, 512), PAGES: (4, 256), STAFF: (2, 32), SHARED: (2, 512)}
+# Files are quick, ask no store, and each newcomer wants some ten: a page without its scripts is a dead one.
+SIZES = {PAYMENTS: (6, 512), CHANGES: (2, 512), PAGES: (4, 256), FILES: (2, 4096), STAFF: (2, 32), SHARED: (2, 512)}
 
 
 # Forms of the admin with a picture in them, and where Django says whether somebody may send one.
@@ -151,6 +152,8 @@ def pool_of(scope: Scope) -> str:
     path: str = scope["path"]
     if path.startswith("/admin") or (path.startswith("/api/") and path.endswith("/audit")):
         return STAFF
+    if path.startswith(("/static/", "/pictures/")):
+        return FILES
     if path.startswith("/sandbox/"):
         return PAYMENTS
     if scope["method"] == "POST" and path.startswith(("/api/", "/requests/")):

@@ -141,6 +141,8 @@ def test_who_waits_and_has_only_stopped_sending_is_told(staff: SlowStaff) -> Non
         ("GET", "/sales/a/", pages.PAGES),
         ("POST", "/sales/a/", pages.PAGES),
         ("GET", "/requests/1-a/", pages.PAGES),
+        ("GET", "/static/shop/press.js", pages.FILES),
+        ("GET", "/pictures/a.webp", pages.FILES),
         ("POST", "/requests/1-a/payment/", pages.PAYMENTS),
         ("POST", "/api/v1/requests/1-a/payment", pages.PAYMENTS),
         ("POST", "/requests/1-a/cancel/", pages.CHANGES),

@@ -25,12 +25,15 @@ ASKS = 40
 
 
 class Peer:
-    """A server at a fixed port that may be stopped and started. rude: it reads requests and hangs up."""
+    """A server at a fixed port that may be stopped and started.
+
+    rude: it reads requests and hangs up. lacks: a path that it answers with 404.
+    """
 
     def __init__(self) -> None:
         self.port = free_port()
         self.asked: list[str] = []
-        self.rude = False
+        self.rude, self.lacks = False, ""
         self._server: ThreadingHTTPServer | None = None
 
     def start(self) -> None:
@@ -41,7 +44,7 @@ class Peer:
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 peer.asked.append(self.command)
                 if not peer.rude:
-                    self.send_response(200)
+                    self.send_response(404 if self.path == peer.lacks else 200)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
 
@@ -123,6 +126,15 @@ def test_a_post_that_was_sent_is_never_sent_again(
     with nginx(tmp_path, peers) as caller:
         assert status_of(caller, method) == told
     assert [each for peer in peers for each in peer.asked] == [method] * sent
+
+
+def test_a_file_that_one_version_lacks_comes_from_the_other(tmp_path: Path, peers: list[Peer]) -> None:
+    """While a new version replaces the old one. The control is a page, whose 404 is an answer."""
+    for peer, path in zip(peers, ("/static/shop/press.new.js", "/no-such-page"), strict=True):
+        peer.lacks = path
+    with nginx(tmp_path, peers) as caller:
+        assert {status_of(caller, "GET", "/static/shop/press.new.js") for _ in range(ASKS)} == {200}
+        assert {status_of(caller, "GET", "/no-such-page") for _ in range(ASKS)} == {200, 404}
 
 
 def test_metrics_stay_inside(tmp_path: Path, peers: list[Peer]) -> None:
