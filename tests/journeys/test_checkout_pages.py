@@ -248,6 +248,19 @@ def test_chinese_by_the_browsers_wish(open_sale: MakeSale, visit: OpenVisit) -> 
     assert re.findall(r"[A-Za-z]{3,}", re.sub(names, "", shown)) == []
 
 
+def test_a_browser_that_does_not_say_what_was_pressed_buys_nothing_by_another_language(
+    open_sale: MakeSale, visit: OpenVisit
+) -> None:
+    card, one = open_sale(units=1), visit()
+    one.page.add_init_script("delete SubmitEvent.prototype.submitter")
+    one.see_sale(card)
+    one.press("简体中文")
+    one.sees("我要一件")
+    assert not Order.objects.filter(sale_id=card.sale_id).exists()
+    one.press("我要一件")
+    one.sees_state("held")
+
+
 def test_the_language_is_chosen_by_hand_and_kept(open_sale: MakeSale, visit: OpenVisit) -> None:
     one, card = visit(), open_sale(units=2)
     one.see_sale(card)

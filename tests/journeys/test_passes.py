@@ -12,11 +12,14 @@ from datetime import datetime, timedelta
 import pytest
 from playwright.sync_api import Browser, Error, Route, expect
 
+from shop.models import Sale
 from shop.sales.catalogue import SaleCard
+from shop.sales.priming import prime_sale
 from tests.journeys.visits import PHONE, Visit, pictured_sales, wait_until_open
 from tests.support.http_calls import Caller
 from tests.support.servers.shop_processes import PATIENT_WEB, program_with, web_process
 from tests.support.shopkeeping import assert_books_balance
+from tests.support.waiting import wait_until
 
 MakeSale = Callable[..., SaleCard]
 OpenVisit = Callable[..., Visit]
@@ -101,8 +104,12 @@ def test_without_script_a_page_gives_one(locale: str, guarded_sale: MakeSale, pe
     assert_books_balance(card)
 
 
-def test_a_press_that_comes_too_soon_goes_out_with_the_pass(guarded_sale: MakeSale, person: OpenVisit) -> None:
+@pytest.mark.parametrize("browser", ["", "delete HTMLFormElement.prototype.requestSubmit"], ids=["new", "Safari 15"])
+def test_a_press_that_comes_too_soon_goes_out_with_the_pass(
+    browser: str, guarded_sale: MakeSale, person: OpenVisit
+) -> None:
     card, ann = guarded_sale(), person()
+    ann.page.add_init_script(browser)
     # The answer with the challenge is held back until the button was pressed.
     waiting: list[Route] = []
     ann.page.route("**/challenge", lambda route: waiting.append(route))
@@ -113,6 +120,22 @@ def test_a_press_that_comes_too_soon_goes_out_with_the_pass(guarded_sale: MakeSa
     for route in waiting:
         with suppress(Error):  # the page gave up waiting for it, and asks again
             route.continue_()
+    ann.page.wait_for_url("**/requests/**")
+    ann.sees_state("held")
+
+
+def test_a_pass_that_is_wanted_since_the_page_was_loaded_is_made_after_the_press(
+    guarded_sale: MakeSale, person: OpenVisit
+) -> None:
+    card, ann = guarded_sale(pass_mode="never"), person()
+    ann.see_sale(card)
+    Sale.objects.filter(pk=card.sale_id).update(pass_mode="always")
+    prime_sale(card.slug)
+    wait_until(lambda: "data-pass" in ann.context.request.get(ann.page.url).text(), what="a pass is wanted")
+    ann.page.locator("form.buy button").click()
+    ann.sees("A pass is needed here")
+    ann.sees(READY["en-GB"])
+    ann.page.locator("form.buy button").click()
     ann.page.wait_for_url("**/requests/**")
     ann.sees_state("held")
 

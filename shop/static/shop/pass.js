@@ -93,7 +93,7 @@ async function get() {
   show(made ? "ready" : "failed");
   madeAt = performance.now();
   look();
-  if (made && isHeld) document.querySelector("form.buy")?.requestSubmit(document.querySelector("form.buy button"));
+  if (made && isHeld) document.querySelector("form.buy button")?.click(); // Safari 15 has no requestSubmit
   isHeld = false;
 }
 
@@ -112,7 +112,7 @@ function look() {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (!box() || !form.matches("form.buy") || event.submitter?.hasAttribute("formaction")) return;
+  if (!box() || !form.matches("form.buy") || !event.submitter || event.submitter.hasAttribute("formaction")) return;
   if (given) {
     given.isUsed = true; // the next page begins with another one; the same press again needs this one
     keep();

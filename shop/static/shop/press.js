@@ -104,6 +104,8 @@ function answered(response, text) {
 
 function put(page) {
   document.querySelector("main").replaceWith(page.querySelector("main"));
+  const pass = page.querySelector("script[src*='/pass.']"); // wanted since this page was loaded
+  if (pass) import(pass.src).catch(() => {});
   document.title = page.title;
   document.dispatchEvent(new Event("parts-replaced"));
   document.querySelector("main [role=alert]")?.scrollIntoView({ block: "center" });
@@ -111,7 +113,8 @@ function put(page) {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (event.submitter?.hasAttribute("formaction")) return; // another language: the form only goes along
+  // Another language: the form only goes along. A browser that does not say what was pressed sends it by itself.
+  if (!event.submitter || event.submitter.hasAttribute("formaction")) return;
   const button = form.matches("form.buy") && form.querySelector("button");
   if (!button) return;
   event.preventDefault();

@@ -350,6 +350,8 @@ def test_the_database_away_is_503_not_500(monkeypatch: pytest.MonkeyPatch) -> No
     answer = Client().get("/")
     assert answer.status_code == 503
     assert "connection refused" not in text_of(answer)
+    assert '<meta http-equiv="refresh" content="3">' in text_of(answer)
+    assert "<noscript><meta" not in text_of(answer)
 
 
 def test_a_press_from_another_site_is_refused(make_sale: MakeSale) -> None:
