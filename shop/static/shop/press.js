@@ -1,5 +1,5 @@
 // Sends what a button was pressed for and leads where the shop says; a refusal is shown in place. A press without an
-// answer is sent again as it was, also after a reload. Never makes two requests of one press. Copies a ticket's link.
+// answer is sent again, after a reload too. Never makes two requests of one press. Copies a ticket's link.
 
 const MAX_TRIES = 12;
 const ANSWER_MS = 10_000;
@@ -113,7 +113,7 @@ function put(page) {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  // Another language: the form only goes along. A browser that does not say what was pressed sends it by itself.
+  // Another language, or a browser that does not say: it sends the form itself.
   if (!event.submitter || event.submitter.hasAttribute("formaction")) return;
   const button = form.matches("form.buy") && form.querySelector("button");
   if (!button) return;

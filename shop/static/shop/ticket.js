@@ -158,9 +158,9 @@ function putBack() {
 }
 
 // Focus moves only when it is yours, and not from a field that is typed in.
-function put(fresh, newTitle) {
+function put(fresh, its) {
   const before = ticket.dataset.state;
-  document.title = newTitle;
+  document.title = its;
   if (waits(before) && fresh.dataset.state === before) { // only texts change: what is open stays open
     const parts = ticket.querySelectorAll(".part");
     ticket.querySelector("h2 a").textContent = fresh.querySelector("h2 a").textContent;

@@ -1,5 +1,5 @@
 // The last checkpoint of each sale's log that this browser has found good, and the keys it knew then. A log must have
-// grown from it. A browser that keeps nothing compares with nothing.
+// grown from it.
 
 const name = (slug) => `fairdrop:log:${slug}`;
 

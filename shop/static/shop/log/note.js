@@ -1,5 +1,5 @@
-// Checkpoints as a shop signs them (tlog-checkpoint and signed-note of C2SP), and its keys. Verifies with the Ed25519 of
-// the browser, and says when it has none. Never calls anybody.
+// Checkpoints as a shop signs them (tlog-checkpoint and signed-note of C2SP), and its keys. Verifies with the browser's
+// Ed25519. Never calls anybody.
 import { sha256 } from "./path.js";
 
 const ED25519 = 1;

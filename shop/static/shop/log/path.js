@@ -1,5 +1,5 @@
-// The path from a leaf of a log to a root (RFC 9162, 2.1.3), with the SHA-256 of the browser: there is one wherever a
-// signature can be checked. A whole log needs that of ./sha256.js, which is many times as fast.
+// The path from a leaf of a log to a root (RFC 9162, 2.1.3), with the SHA-256 of the browser. ./sha256.js, for a whole
+// log, is many times as fast.
 
 export const isSame = (one, other) => one.length === other.length && one.every((byte, at) => byte === other[at]);
 

@@ -1,6 +1,5 @@
-// Checks this ticket's place in the public log of its sale, and says ✓ only after all of it: the leaf names this request
-// as the ticket shows it, leads to the root, a key of the shop has signed that root, and the log has grown from the one
-// that this browser saw before.
+// Checks this ticket's place in the public log of its sale, and says ✓ only after all of it: its leaf, the way to the
+// root, the shop's signature, and that the log has grown from the one seen before.
 import { keep, keptOf } from "./kept.js";
 import { areKept, canVerify, fromBase64, isSigned, readKeys, readNote, toBase64, usedKeys } from "./note.js";
 import { isSame, leafHash, rootByPath } from "./path.js";
