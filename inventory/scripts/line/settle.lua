@@ -10,10 +10,11 @@
 --   0 when without a token the SKU is not primed (nothing changed).
 -- Stays true: a record only goes forward (see rank), so calls may be repeated, come late, or overtake each other (I19);
 -- an older stock version never overwrites a newer one; queued counts the units in line and in flight (I15); a buyer's
--- live units are those of its live records (I7); who was told "waitlisted" stays so. With a token only what is in flight
--- is settled, so a re-sent call settles nothing twice; only the last take's batch is put back in line, each at its own
--- seq (I8). Without one nothing in flight is touched, nothing is put back, an empty Redis
--- stays empty, and a request that was forgotten with its sale is not written again.
+-- live units are those of its live records (I7), and its ended requests those that are ended now: one that is paid late
+-- counts no more; who was told "waitlisted" stays so. With a token only what is in flight is settled, so a re-sent call
+-- settles nothing twice; only the last take's batch is put back in line, each at its own seq (I8). Without one nothing
+-- in flight is touched, nothing is put back, an empty Redis stays empty, and a request that was forgotten with its sale
+-- is not written again.
 -- Shared: head_waits
 local rank = {q = 0, w = 0, b = 0, h = 1, e = 2, c = 2, s = 2, r = 2, p = 3, f = 4}
 local live = {q = true, w = true, b = true, h = true, p = true}
@@ -59,7 +60,8 @@ local function change(id, record, known, units)
       if not more[field] then more[field], lives[#lives + 1] = 0, field end
       more[field] = more[field] + (live[is] and units or 0 - units)
     end
-    if not live[is] then redis.call('HINCRBY', KEYS[9], field, 1) end
+    if not live[is] then redis.call('HINCRBY', KEYS[9], field, 1)
+    elseif was ~= '' and redis.call('HINCRBY', KEYS[9], field, -1) < 1 then redis.call('HDEL', KEYS[9], field) end
   end
   if locked then return end
   done = done + 1

@@ -17,12 +17,16 @@ from django.test.utils import override_settings
 from inventory import ledger, redis
 from inventory.exceptions import InvalidRequest, NotPayable, PaymentsLimited, RequestNotFound, Unavailable
 from inventory.line import reading
+from inventory.line.admission import Code
+from inventory.line.writing import live_field
+from inventory.redis import keys
 from inventory.states import Reason, State
 from shop.models import Order, OrderEvent, Payment, PaymentNotice, Sale
 from shop.orders import holds
 from shop.payments import checkout, notices, refunds, tries
 from shop.payments.providers import provider
 from shop.payments.rows import NoticeResult
+from shop.sales import priming
 from shop.sales.catalogue import SaleCard
 from shop.sandbox.models import Charge, Event
 from shop.sandbox.provider import Sandbox
@@ -162,6 +166,31 @@ def test_a_late_payment_takes_the_unit_again_when_it_is_free(card: SaleCard) -> 
     assert hear(happen(payment, "captured")) == "paid"
     assert (state_of(name), told(card, name)) == ("paid", State.PAID)
     assert_books_balance(card)
+
+
+def test_what_is_paid_late_counts_as_ended_no_more(new_sku: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refunded after that it counts once; each time Redis has counted what it is primed with after a loss."""
+    monkeypatch.setattr("inventory.line.admission.MAX_ENDED_REQUESTS", 1)
+    card = make_sale(new_sku(), units=5, limit=2)
+    (name,) = hold(card, buyers=1)
+    payment = begin(name)
+    expire(card, name)
+    assert road.admit(card, road.ask(card, BUYER, key="too early"))[0].code == Code.TOO_MANY_ENDED
+    assert hear(happen(payment, "captured")) == "paid"
+    assert road.admit(card, road.ask(card, BUYER, key="another wish"))[0].code == Code.ADMITTED
+    road.settle_line(card)
+    assert counted_and_primed(card) == ({}, {})
+    refunds.refund_order(name, actor="anna", reason="scratched")
+    once = {live_field(sale_id=card.sale_id, buyer=BUYER): "1"}
+    assert counted_and_primed(card) == (once, once)
+
+
+def counted_and_primed(card: SaleCard) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the ended requests that Redis has counted, and those it is primed with after a loss."""
+    counted = redis.connect().hgetall(keys.ended_requests(card.sku))
+    road.forget(card)
+    priming.prime_sale(card.slug)
+    return counted, redis.connect().hgetall(keys.ended_requests(card.sku))
 
 
 def test_a_late_payment_goes_back_when_the_unit_is_gone(card: SaleCard) -> None:
