@@ -13,7 +13,7 @@ import structlog
 
 from inventory.exceptions import InvalidRequest
 from inventory.records import STANDBY_SCORE
-from inventory.redis import Client, keys, run_commands, run_script
+from inventory.redis import Client, keys, run_commands, run_script, sending_once
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +111,8 @@ def _change(client: Client, sku: str, request_id: str, *, mode: str, actor: str)
         keys.live_units(sku),
         keys.aside(sku),
     ]
-    answer = run_script(client, "dead_letter", keys=script_keys, args=[mode, request_id])
+    # Sent again after a lost reply it would find no such letter, and say that nothing was done.
+    answer = run_script(sending_once(client), "dead_letter", keys=script_keys, args=[mode, request_id])
     reason = REASONS.get(answer, "")
     write = log.warning if reason else log.info
     write("dead letter changed", action=f"dead_letter_{mode}", sku=sku, request=request_id, actor=actor, answer=answer)

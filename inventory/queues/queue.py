@@ -27,7 +27,7 @@ from inventory.locks.arguments import (
     checked_whole,
     refused,
 )
-from inventory.redis import Argument, Client, keys, run_commands, run_script, run_scripts
+from inventory.redis import Argument, Client, keys, run_commands, run_script, run_scripts, sending_once
 
 log = structlog.get_logger(__name__)
 
@@ -124,11 +124,15 @@ class Queue:
         return answers
 
     def dequeue(self, task_id: TaskId, *, due_us: int) -> Dequeued:
-        """Remove a waiting task only if it is still due at `due_us` (µs): else it was queued again (S13)."""
+        """Remove a waiting task only if it is still due at `due_us` (µs): else it was queued again (S13).
+
+        Sent once: after RedisUnavailable it may be removed.
+        """
         task_id = self._id(task_id)
         self._whole(due_us, "due_us", minimum=0, maximum=HIGHEST_WHOLE)
         script_keys = [keys.queue_waiting(self.name), keys.queue_records(self.name), keys.queue_state(self.name)]
-        answer = Dequeued(run_script(self._client, "queue_dequeue", keys=script_keys, args=[task_id, due_us]))
+        once = sending_once(self._client)
+        answer = Dequeued(run_script(once, "queue_dequeue", keys=script_keys, args=[task_id, due_us]))
         if answer is not Dequeued.REMOVED:
             log.info("not dequeued", action="queue_kept", queue=self.name, task=task_id, reason=answer.name.lower())
         return answer
@@ -227,7 +231,8 @@ class Queue:
             keys.queue_records(self.name),
             keys.queue_state(self.name),
         ]
-        return bool(run_script(self._client, "queue_dead", keys=script_keys, args=[mode, task_id]))
+        # Sent again after a lost reply it would find no such letter, and say that nothing was done.
+        return bool(run_script(sending_once(self._client), "queue_dead", keys=script_keys, args=[mode, task_id]))
 
     def _take_call(self, *, token: str, call: int, batch: int) -> tuple[str, list[str], list[Argument]]:
         self._check_token(token)

@@ -101,9 +101,10 @@ def test_enqueue_with_back_pressure(road: Road) -> None:
 def test_dequeue(road: Road, queue: Queue) -> None:
     first, again = queue.enqueue(["first", "again"])
     rule = lose_next(road, queue)
-    answer = queue.dequeue("first", due_us=first.due_us)
+    with pytest.raises(RedisUnavailable):  # and not told that it was gone before
+        queue.dequeue("first", due_us=first.due_us)
     assert rule.dropped == 1
-    assert answer in (Dequeued.REMOVED, Dequeued.GONE)  # gone, in any case
+    assert queue.dequeue("first", due_us=first.due_us) is Dequeued.GONE
     assert [task.task_id for task in queue.top(5)] == [again.task_id]
     assert counted(queue, enqueued=2, dequeued=1)
 
@@ -152,10 +153,13 @@ def test_retry_and_discard_of_the_dead(road: Road, queue: Queue) -> None:
         with Lock(road.client, queue.name, ttl_ms=LOCK_TTL_MS) as lock:
             queue.take(token=lock.token, call=1, batch=4)
     rules = [lose_next(road, queue)]
-    queue.retry_dead(TASKS[0])
+    with pytest.raises(RedisUnavailable):  # and not told that there was no such letter
+        queue.retry_dead(TASKS[0])
     rules.append(lose_next(road, queue))
-    queue.discard_dead(TASKS[1])
+    with pytest.raises(RedisUnavailable):
+        queue.discard_dead(TASKS[1])
     assert [rule.dropped for rule in rules] == [1, 1]
+    assert not queue.discard_dead(TASKS[1])
     assert (queue.dead_ids(), [task.task_id for task in queue.top(5)]) == ([], [TASKS[0]])
     counters = queue.counters()
     assert (counters.dead, counters.retried, counters.discarded) == (2, 1, 1)

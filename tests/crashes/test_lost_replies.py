@@ -1,4 +1,4 @@
-"""Proves that a reply lost after its command ran changes nothing twice: every script is sent again, COMMIT never is.
+"""Proves that a reply lost after its command ran changes nothing twice: what is sent again may be, COMMIT never is.
 Each test asks the proxy whether it really lost the reply, and begins behind a control that shows what it would cost.
 """
 
@@ -17,6 +17,7 @@ from inventory import redis
 from inventory.audit import line as audit_line
 from inventory.exceptions import RedisUnavailable
 from inventory.line import admission, reading, writing
+from inventory.line.dead_letters import REASONS, change_letters
 from inventory.locks.lock import Lock
 from inventory.locks.statistics import STATISTICS, read_statistics
 from inventory.redis import keys
@@ -107,6 +108,20 @@ def test_give_back(road: Road) -> None:
             writing.give_back(road.client, road.card.sku, token=lock.token)
             assert rule.dropped == 1
     assert audit_line.look(redis.connect(), road.card.sku).dead_letters == 0
+
+
+def test_a_dead_letter(road: Road) -> None:
+    """Who retries or discards one is told that there is no answer, and not that there was no such letter."""
+    ids, sku = queue(road.card, *BUYERS[:3]), road.card.sku
+    for _ in range(writing.MAX_HAND_OUTS + writing.REFUSAL_TRIES + 1):
+        with Lock(road.client, sku, ttl_ms=LOCK_TTL_MS) as lock:
+            writing.take(road.client, sku, token=lock.token, call=1, batch=1)
+    rule = road.proxy.drop_replies(digest("dead_letter"))
+    with pytest.raises(RedisUnavailable):
+        change_letters(road.client, sku, ids[:1], mode="retry", actor="anna")
+    assert rule.dropped == 1
+    assert counts(road.card)[:2] == (2, 1)
+    assert change_letters(road.client, sku, ids[:1], mode="retry", actor="anna")[0].reason == REASONS["unknown"]
 
 
 def assert_admitted_once(road: Road, answers: list[admission.Answer]) -> None:

@@ -8,7 +8,7 @@
 -- Stays true: what was decided is never queued again (I3); a retried request has its own seq again, and is marked as
 -- brought back, because later ones may have been decided (I8); who was told "waitlisted" stays so; what is discarded is
 -- decided for good, except one whose record cannot be read: nobody knows whose it is, so its record goes, and its ticket
--- alone may bring it back (I4).
+-- alone may bring it back (I4). A call sent twice finds 'unknown': it must be sent once.
 -- Shared: head_waits
 local mode, id = ARGV[1], ARGV[2]
 if not redis.call('ZSCORE', KEYS[1], id) then return 'unknown' end

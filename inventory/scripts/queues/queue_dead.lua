@@ -2,8 +2,8 @@
 -- KEYS  1 dead letters   2 dead letter notes   3 waiting   4 records   5 state
 -- ARGV  1 'retry' or 'discard'   2 id
 -- Returns 1 done, 0 no such dead letter and nothing changed.
--- Stays true: an id lies in one place only; a retried task is due when it was, with no hand-out counted; a re-sent
--- call finds 0.
+-- Stays true: an id lies in one place only; a retried task is due when it was, with no hand-out counted. A call sent
+-- twice finds 0, as if nothing had been done: it must be sent once.
 local due = redis.call('ZSCORE', KEYS[1], ARGV[2])
 if not due then return 0 end
 redis.call('ZREM', KEYS[1], ARGV[2])
