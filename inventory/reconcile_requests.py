@@ -8,7 +8,7 @@ import json
 import time
 from typing import Any
 
-from inventory.redis import Client, as_dict, keys, run_commands
+from inventory.redis import Client, as_dict, keys, run_commands, run_script
 
 LIFE_SECONDS = 24 * 3600
 # A comparison that runs for longer was broken off with its process: the next reconciler begins it again.
@@ -33,9 +33,18 @@ def waiting(client: Client) -> dict[str, dict[str, Any]]:
     }
 
 
-def answer(client: Client, sku: str, *, state: str, actor: str, detail: str = "") -> None:
-    """Say how far the comparison that `actor` asked for has come. Raises RedisUnavailable."""
-    _write(client, sku, {"state": state, "actor": actor, "detail": detail})
+def begin(client: Client, sku: str, *, actor: str) -> str:
+    """Say that the comparison that `actor` asked for runs; return the text that says so. Raises RedisUnavailable."""
+    return _write(client, sku, {"state": RUNNING, "actor": actor})
+
+
+def end(client: Client, sku: str, *, running: str, state: str, actor: str, detail: str) -> None:
+    """Say how the comparison ended whose begin() returned `running`; what was asked for since then stays.
+
+    Raises RedisUnavailable.
+    """
+    text, key = _text({"state": state, "actor": actor, "detail": detail}), keys.reconciliations()
+    run_script(client, "mend", keys=[key, key], args=["", "", "0", "0", sku, running, text])
 
 
 def last(client: Client, sku: str) -> dict[str, Any] | None:
@@ -44,7 +53,11 @@ def last(client: Client, sku: str) -> dict[str, Any] | None:
     return None if text is None else json.loads(text)
 
 
-def _write(client: Client, sku: str, said: dict[str, Any]) -> None:
-    text = json.dumps({"detail": "", **said, "at": int(time.time())})
-    key = keys.reconciliations()
+def _write(client: Client, sku: str, said: dict[str, Any]) -> str:
+    text, key = _text(said), keys.reconciliations()
     run_commands(client, [("HSET", key, keys.checked_sku(sku), text), ("EXPIRE", key, LIFE_SECONDS)])
+    return text
+
+
+def _text(said: dict[str, Any]) -> str:
+    return json.dumps({"detail": "", **said, "at": int(time.time())})

@@ -39,14 +39,14 @@ def compare_asked(reconciler: Reconciler, client: Client) -> int:
 def _compare_asked(reconciler: Reconciler, client: Client) -> int:
     found = 0
     for sku, each in reconcile_requests.waiting(client).items():
-        reconcile_requests.answer(client, sku, state=reconcile_requests.RUNNING, actor=each["actor"])
+        running = reconcile_requests.begin(client, sku, actor=each["actor"])
         try:
             drifts, state, detail = _compare(reconciler, sku)
         except Stopped:
             reconcile_requests.ask(client, sku, actor=each["actor"])
             raise
         found += len(drifts)
-        reconcile_requests.answer(client, sku, state=state, actor=each["actor"], detail=detail)
+        reconcile_requests.end(client, sku, running=running, state=state, actor=each["actor"], detail=detail)
     return found
 
 

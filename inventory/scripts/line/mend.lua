@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Set fields of a hash, and the units in line, right where they are still as they were read.
--- KEYS  1 stock   2 the hash: live units or records
+-- KEYS  1 stock   2 the hash: live units or records; or both the comparisons that staff asked for
 -- ARGV  1 stock version   2 changes, both as they were then ('' for both = whatever they are now)
 --       3 queued as it was   4 queued as it must be
 --       then for each field (at most 1,000): its name, value as it was, as it must be ('0' = none)

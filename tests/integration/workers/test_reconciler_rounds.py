@@ -133,6 +133,22 @@ def test_a_damaged_one_keeps_no_other_that_staff_asked_for_back(cards: list[Sale
     road.run(("HDEL", keys.live_units(bad.sku), "1:ann"))
 
 
+def test_what_is_asked_for_while_it_is_compared_is_compared_again(
+    cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first comparison has read may be older than the second ask; the second is answered as any other."""
+    client, card = redis.connect(), cards[0]
+    watcher = Reconciler(client, stopping=lambda: False)
+    with monkeypatch.context() as patched:
+        patched.setattr(watcher, "compare", lambda *_, **__: reconcile_requests.ask(client, card.sku, actor="b") or [])
+        reconcile_requests.ask(client, card.sku, actor="anna")
+        compare_asked(watcher, client)
+    assert reconcile_requests.waiting(client)[card.sku]["actor"] == "b"
+    compare_asked(watcher, client)
+    told = reconcile_requests.last(client, card.sku) or {}
+    assert (told["state"], told["actor"]) == (reconcile_requests.DONE, "b")
+
+
 def test_it_says_that_it_lives_between_all_steps(cards: list[SaleCard], monkeypatch: pytest.MonkeyPatch) -> None:
     said, pages = [], []
     monkeypatch.setattr(repair, "record_pages", lambda *_: (pages.append(len(said)) or {} for _ in range(5)))

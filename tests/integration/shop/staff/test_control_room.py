@@ -431,7 +431,7 @@ def test_a_comparison_is_asked_for_made_and_told(manager: Client, card: SaleCard
 
 def test_a_comparison_that_was_broken_off_is_begun_anew(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
     client = redis.connect()
-    reconcile_requests.answer(client, card.sku, state=reconcile_requests.RUNNING, actor="anna")
+    reconcile_requests.begin(client, card.sku, actor="anna")
     assert card.sku not in reconcile_requests.waiting(client)
     monkeypatch.setattr(reconcile_requests, "BROKEN_OFF_SECONDS", -5)
     assert card.sku in reconcile_requests.waiting(client)
