@@ -12,7 +12,7 @@ from typing import Literal
 import structlog
 
 from inventory.exceptions import InvalidRequest
-from inventory.records import STANDBY_SCORE
+from inventory.records import STANDBY_SCORE, record_or_none
 from inventory.redis import Client, keys, run_commands, run_script, sending_once
 
 log = structlog.get_logger(__name__)
@@ -111,8 +111,10 @@ def _change(client: Client, sku: str, request_id: str, *, mode: str, actor: str)
         keys.live_units(sku),
         keys.aside(sku),
     ]
+    (record,) = run_commands(client, [("HGET", keys.records(sku), request_id)])
+    unreadable = record or "" if record_or_none(record) is None else ""
     # Sent again after a lost reply it would find no such letter, and say that nothing was done.
-    answer = run_script(sending_once(client), "dead_letter", keys=script_keys, args=[mode, request_id])
+    answer = run_script(sending_once(client), "dead_letter", keys=script_keys, args=[mode, request_id, unreadable])
     reason = REASONS.get(answer, "")
     write = log.warning if reason else log.info
     write("dead letter changed", action=f"dead_letter_{mode}", sku=sku, request=request_id, actor=actor, answer=answer)

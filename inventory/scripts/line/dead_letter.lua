@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Put a dead letter of a SKU back into its line, or remove it from the list.
 -- KEYS  1 dead letters   2 dead letter notes   3 line   4 in flight   5 records   6 stock   7 live units   8 set aside
--- ARGV  1 'retry' or 'discard'   2 request_id
+-- ARGV  1 'retry' or 'discard'   2 request_id   3 its record as the caller found it, when it could not read it; else ''
 -- Returns a text: 'retried' or 'discarded'; or the reason why nothing changed: 'unknown' no such dead letter,
 --   'in_flight' its refusal is under way, 'decided' (retry) it was told its outcome, 'damaged' (retry) its record
 --   cannot be read, 'undecided' (discard) its order must be written first.
@@ -16,7 +16,7 @@ if redis.call('ZSCORE', KEYS[4], id) then return 'in_flight' end
 local record = redis.call('HGET', KEYS[5], id)
 local letter, seq, units, sale, buyer = string.match(record or '', '^(%a)|(%d+)|(%d+)|(%d+)|([^|]+)')
 if letter and not string.find('qwbhpecsrf', letter, 1, true) then letter = nil end
-local damaged = not letter or tonumber(units) < 1
+local damaged = not letter or tonumber(units) < 1 or record == ARGV[3]
 local decided = letter and not string.find('qwb', letter, 1, true)
 if mode == 'retry' and decided then return 'decided' end
 if mode == 'retry' and damaged then return 'damaged' end

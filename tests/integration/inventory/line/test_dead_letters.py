@@ -18,7 +18,7 @@ from inventory.audit import line as audit_line
 from inventory.exceptions import InvalidRequest, RedisUnavailable
 from inventory.line import reading, writing
 from inventory.line.admission import Code, state_of
-from inventory.line.dead_letters import change_letters, dead_letters
+from inventory.line.dead_letters import REASONS, change_letters, dead_letters
 from inventory.line.writing import MAX_HAND_OUTS, REFUSAL_TRIES
 from inventory.queues.checks import check_line
 from inventory.records import Ticket, sign_ticket
@@ -66,7 +66,7 @@ def damage(card: SaleCard, name: str, text: str) -> None:
     run(("HSET", keys.records(card.sku), name, text))
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "q|1|0|{sale}|ann", "z|1|1|{sale}|ann"])
+@pytest.mark.parametrize("text", ["", "nonsense", "q|1|0|{sale}|ann", "z|1|1|{sale}|ann", "q|1|1|{sale}|ann|1.x"])
 def test_a_damaged_record_ends_in_the_dead_letters_and_the_line_goes_on(card: SaleCard, text: str) -> None:
     broken, *sound = queue(card, "ann", "bob", "eve")
     damage(card, broken, text.format(sale=card.sale_id))
@@ -78,6 +78,8 @@ def test_a_damaged_record_ends_in_the_dead_letters_and_the_line_goes_on(card: Sa
     (letter,) = dead_letters(redis.connect(), card.sku)
     assert (letter.request_id, letter.in_flight) == (broken, False)
     assert audit_line.look(redis.connect(), card.sku).queued == 0
+    (kept,) = change_letters(redis.connect(), card.sku, [broken], mode="retry", actor="anna")
+    assert (kept.done, kept.reason) == (False, REASONS["damaged"])
     (discarded,) = change_letters(redis.connect(), card.sku, [broken], mode="discard", actor="anna")
     assert discarded.done
     assert_books_balance(card)
