@@ -95,6 +95,7 @@ class Settler:
         self._listed_at = float("-inf")
         self._probe_at: dict[str, float] = {}
         self._rests_until: dict[str, float] = {}
+        self._unanswered: dict[str, Lock] = {}
 
     def work_once(self) -> int:
         """Give every SKU with work one turn; return how many requests were settled. Raises RedisUnavailable."""
@@ -167,9 +168,15 @@ class Settler:
         return sorted(ready | probes), probes
 
     def _take_turn(self, sku: str, *, alone: bool, probe: bool) -> int:
-        lock = Lock(self._client, sku, ttl_ms=self._lock_ttl_ms, max_hold_ms=LIVES_HELD * self._lock_ttl_ms)
-        if not lock.acquire():
-            return 0
+        life_ms = self._lock_ttl_ms
+        new = Lock(self._client, sku, ttl_ms=life_ms, max_hold_ms=LIVES_HELD * life_ms)
+        lock = self._unanswered.pop(sku, new)
+        try:
+            if not lock.acquire():
+                return 0
+        except RedisUnavailable:
+            self._unanswered[sku] = lock  # Redis may have given it all the same: then only its own token gets in
+            raise
         self._last_sku = sku
         with bound_contextvars(sku=sku, requests=[]):
             return self._work_turn(sku, lock, alone=alone, probe=probe)

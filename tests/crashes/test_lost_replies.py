@@ -217,6 +217,21 @@ def test_a_settler_whose_commit_is_lost_decides_everybody_once(road: Road) -> No
     assert assert_books_balance(road.card)["orders_held"] == len(BUYERS)
 
 
+def test_a_settler_whose_lock_has_no_answer_goes_on_with_that_lock(road: Road) -> None:
+    """At its next turn, long before the lock ends by itself."""
+    queue(road.card, *BUYERS)
+    with settler(lock_ttl_ms=600_000) as worker:
+        rule = road.proxy.drop_replies(digest("acquire"), times=10)
+        with pytest.raises(RedisUnavailable):
+            worker.work_once()
+        rule.let_go()
+        assert road.client.exists(keys.lock(road.card.sku))
+        assert counts(road.card) == (10, 0, 10, 0)
+        worker.work_once()
+    assert counts(road.card) == (0, 0, 10, 10)
+    assert not road.client.exists(keys.lock(road.card.sku))
+
+
 def test_a_reset_is_survived_and_a_black_hole_is_told_in_time(road: Road) -> None:
     ids = queue(road.card, *BUYERS)
     road.proxy.reset_all()
