@@ -49,13 +49,15 @@ class Done:
     reason: str
 
 
-def dead_letters(client: Client, sku: str) -> list[DeadLetter]:
-    """Return the dead letters of `sku`, at most 1,000, in order of seq. Raises RedisUnavailable."""
-    keys.checked_sku(sku)
-    (flat,) = run_commands(client, [("ZRANGE", keys.dead_letters(sku), 0, MAX_LISTED - 1, "WITHSCORES")])
-    names = flat[::2]
-    if not names:
+def dead_letters(client: Client, sku: str, *, request_ids: Sequence[str] | None = None) -> list[DeadLetter]:
+    """Return the dead letters of `sku`, at most 1,000, in order of seq. Raises RedisUnavailable.
+
+    request_ids: those of them that are dead letters, however many others there are.
+    """
+    scores = _scores(client, keys.checked_sku(sku), request_ids)
+    if not scores:
         return []
+    names = list(scores)
     commands = [
         ("HMGET", keys.dead_letter_notes(sku), *names),
         ("HMGET", keys.records(sku), *names),
@@ -72,8 +74,16 @@ def dead_letters(client: Client, sku: str) -> list[DeadLetter]:
             in_flight=flight is not None,
             record=record or "",
         )
-        for name, seq, note, record, flight in zip(names, flat[1::2], notes, records, flights, strict=True)
+        for name, seq, note, record, flight in zip(names, scores.values(), notes, records, flights, strict=True)
     ]
+
+
+def _scores(client: Client, sku: str, request_ids: Sequence[str] | None) -> dict[str, str | float]:
+    if request_ids is None:
+        (flat,) = run_commands(client, [("ZRANGE", keys.dead_letters(sku), 0, MAX_LISTED - 1, "WITHSCORES")])
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+    scores = run_commands(client, [("ZSCORE", keys.dead_letters(sku), name) for name in request_ids])
+    return {name: score for name, score in zip(request_ids, scores, strict=True) if score is not None}
 
 
 def _note(text: str | None) -> tuple[int, datetime | None]:

@@ -45,9 +45,9 @@ def change_letters(
     """
     client = redis.connect()
     if mode == "discard":
-        for letter in dead_letters.dead_letters(client, sku):
+        for letter in dead_letters.dead_letters(client, sku, request_ids=request_ids):
             record = record_or_none(letter.record)
-            if letter.request_id in request_ids and not letter.in_flight and record and record.quantity > 0:
+            if not letter.in_flight and record and record.quantity > 0:
                 holds.refuse(letter.request_id, record, sku=sku, actor=actor)
     return dead_letters.change_letters(client, sku, request_ids, mode=mode, actor=actor)
 

@@ -45,8 +45,8 @@ class Command(BaseCommand):
 def find_letters(sku: str | None, ids: list[str]) -> list[DeadLetter]:
     """Return the letters of one SKU, or of all; only those of `ids` when some are named."""
     client = redis.connect()
-    found = [letter for name in ([sku] if sku else known_skus(client)) for letter in dead_letters(client, name)]
-    return [letter for letter in found if not ids or letter.request_id in ids]
+    skus = [sku] if sku else known_skus(client)
+    return [letter for name in skus for letter in dead_letters(client, name, request_ids=ids or None)]
 
 
 def change(letters: list[DeadLetter], ids: list[str], *, mode: Any) -> list[Done]:

@@ -28,6 +28,7 @@ from shop.buyers import ticket_signer
 from shop.models import Order
 from shop.orders import holds, requests, restoring
 from shop.sales.catalogue import SaleCard
+from shop.staff import line_actions
 from tests.support.road import admit, answered, ask, figures, held_lock, queue, run, settle_line, settler, take
 from tests.support.shopkeeping import assert_books_balance, audit_of, make_sale
 
@@ -276,6 +277,21 @@ def test_a_refusal_given_back_stays_a_refusal(card: SaleCard) -> None:
         settled=answered(handed, State.REFUSED),
     )
     lock.release()
+
+
+def test_a_letter_beyond_those_that_are_listed_can_be_named(card: SaleCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = queue(card, "ann", "bob")
+    for _ in range(2):
+        set_aside_first(card)
+    monkeypatch.setattr("inventory.line.dead_letters.MAX_LISTED", 1)
+    assert [each["request_id"] for each in command("list", "--sku", card.sku)] == [first]
+    assert [each["request_id"] for each in command("list", second, second)] == [second]
+    assert command("discard", second) == [{"request_id": second, "done": True, "reason": ""}]
+    assert Order.objects.get(request_id=second).state == "refused"
+    with pytest.raises(InvalidRequest, match="at least one"):
+        line_actions.change_letters(card.sku, [], mode="discard", actor="anna")
+    assert not Order.objects.filter(request_id=first).exists()  # who names none refuses none
+    assert [each.request_id for each in dead_letters(redis.connect(), card.sku)] == [first]
 
 
 def test_what_cannot_be_changed_ends_with_an_error(card: SaleCard) -> None:
