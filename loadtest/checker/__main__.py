@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,14 @@ def main(argv: list[str] | None = None) -> int:
         if not history.files:
             raise NothingToJudge(f"There is no record in {options.folders[0]}: files of clients are called history-*.")
         books = books_of(options, history=history)
+        verdict = judge_folder(*options.folders, history=history, books=books, facts=facts)
     except (NothingToJudge, ShopError, UnknownExpectation) as error:
         print(error, file=sys.stderr)
         return NOTHING_TO_JUDGE
-    verdict = judge_folder(*options.folders, history=history, books=books, facts=facts)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        traceback.print_exc()
+        print(f"What is kept of the run, or its books, cannot be read: {error!r}", file=sys.stderr)
+        return NOTHING_TO_JUDGE
     print(as_json(verdict) if options.json else render(asdict(verdict), colour=sys.stdout.isatty()))
     return HOLDS if verdict.ok else BROKEN
 

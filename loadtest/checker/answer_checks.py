@@ -25,7 +25,7 @@ def told_wrongly(case: Case) -> Iterator[Fault]:
             yield Fault(f"key {wish.key} of buyer {wish.buyer} was called new {firsts} times")
         if wish.ids and wish.last_no and _no_after_yes(wish.asks):
             yield Fault(f"key {wish.key} of buyer {wish.buyer} was refused ({wish.last_no}) after it had been admitted")
-    told, given = case.units_told(), case.count("held") + case.count("sold")
+    told, given = case.units_told(), case.count("held") + case.grown("sold")
     if case.has_books and told > given:
         yield Fault(f"buyers were told of {told} units, the books gave {given}", told - given)
     paid, sold = case.units_paid(), case.grown("sold")

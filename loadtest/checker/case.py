@@ -55,6 +55,11 @@ class Case:
         """Return by how much a count grew during the run."""
         return self.count(name) - int(self.before.get("counts", {}).get(name) or 0)
 
+    @property
+    def loaded(self) -> int:
+        """How many units staff put into stock during the run; 0 where nobody looked before it."""
+        return max(0, self.grown("total")) if "total" in self.before.get("counts", {}) else 0
+
     def units_told(self) -> int:
         """Return how many units buyers were told they have in the end, held or paid."""
         return units_at_rest(self.record.places.values())

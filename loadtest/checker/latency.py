@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from loadtest.checker.buyer_record import BuyerRecord
-from loadtest.record.history import FAIL, OK, Operation
+from loadtest.record.history import OK, Operation
+from loadtest.users.contract import is_refusal
 
 NS_PER_MS = 1_000_000
 NS_PER_SECOND = 1_000_000_000
@@ -49,7 +50,7 @@ def to_admission(records: list[BuyerRecord]) -> Wait:
 
 def to_refusal(records: list[BuyerRecord]) -> Wait:
     """From a click, as it was planned, to a definite no."""
-    return wait_of(a.ended_ns - due_ns(a) for r in records for a in r.asks if a.outcome == FAIL)
+    return wait_of(a.ended_ns - due_ns(a) for r in records for a in r.asks if is_refusal(a))
 
 
 def to_decision(records: list[BuyerRecord]) -> Wait:

@@ -13,7 +13,8 @@ from loadtest.checker.latency import Wait, due_ns, wait_of
 from loadtest.checker.load_generator import begins_ns
 from loadtest.plan.arrivals import NS, Arrivals, Stage
 from loadtest.record.files import write_whole
-from loadtest.record.history import FAIL, OK, Operation, read_history
+from loadtest.record.history import OK, Operation, read_history
+from loadtest.users.contract import is_refusal
 
 PLAN_FILE, STAGES_FILE = "plan.json", "stages.json"
 # A shop keeps up while nearly all it is asked is answered in time, also counting the wait to be let in.
@@ -65,7 +66,7 @@ def by_stage(operations: list[Operation], arrivals: Arrivals, *, begins: dict[st
 
 def _figures(stage: Stage, asks: list[Operation]) -> StageFigures:
     clicks = {(ask.buyer, ask.key, ask.planned_ns) for ask in asks}  # a click that was sent again is one click
-    waits = [ask.ended_ns - due_ns(ask) for ask in asks if ask.outcome == OK or _is_final(ask)]
+    waits = [ask.ended_ns - due_ns(ask) for ask in asks if ask.outcome == OK or is_refusal(ask)]
     in_time = sum(wait <= IN_TIME_SECONDS * NS for wait in waits)
     return StageFigures(
         name=stage.name,
@@ -75,10 +76,6 @@ def _figures(stage: Stage, asks: list[Operation]) -> StageFigures:
         in_time=round(in_time / max(len(clicks), 1), 4),
         wait=wait_of(waits),
     )
-
-
-def _is_final(ask: Operation) -> bool:
-    return ask.outcome == FAIL and ask.status not in (425, 429)
 
 
 def write_stages(folder: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from itertools import accumulate
 from loadtest.checker.answer_checks import hold_ended_twice, told_wrongly
 from loadtest.checker.buyer_record import ENDED_STATES, WAITING_STATES, AskedWish, BuyerRecord, ToldPlace
 from loadtest.checker.case import Case, Check, Fault, in_line, listed
-from loadtest.checker.intervals import units_at_once
+from loadtest.checker.intervals import LAG_NS, units_at_once
 from loadtest.checker.order_checks import out_of_order
 from loadtest.checker.run_checks import inconclusive, unexpected
 from loadtest.record.history import FAIL, Operation
@@ -106,10 +106,13 @@ def undersold(case: Case) -> Iterator[Fault]:
         for place in case.record.places.values()
         if place.state in ENDED_STATES and not place.open_ended
     ]
-    unknown = case.units_unknown()
+    # What staff loaded meanwhile may all have come too late, as what a buyer gave back just before: a full line is
+    # opened again a moment after that.
+    unknown = case.units_unknown() + case.loaded
     for clock, told_ns, quantity in _sent_away(case.record):
         # Units that came back after somebody was sent away are no fault of that answer.
-        later = unknown + sum(units for its_clock, ended_ns, units in ends if its_clock != clock or ended_ns > told_ns)
+        since_ns = told_ns - LAG_NS
+        later = unknown + sum(units for its_clock, ended_ns, units in ends if its_clock != clock or ended_ns > since_ns)
         if free - later >= quantity:
             yield Fault(f"{free} units are free, and somebody was sent away who wanted {quantity}", free)
             return

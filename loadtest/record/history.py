@@ -229,7 +229,7 @@ def _unended(line: dict[str, Any], *, clock: str, last_ns: int) -> Operation:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         for text in file:
             try:
                 line = json.loads(text)

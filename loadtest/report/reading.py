@@ -13,8 +13,9 @@ from loadtest.checker.buyer_record import BuyerRecord
 from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
 from loadtest.fault_marks import read_faults
 from loadtest.record.facts import read_facts
-from loadtest.record.history import FAIL, OK, History, Operation, history_files, read_history
+from loadtest.record.history import OK, History, Operation, history_files, read_history
 from loadtest.record.sampling import SAMPLES_FILE
+from loadtest.users.contract import is_refusal
 
 NS_PER_SECOND = 1_000_000_000
 NS_PER_MS = 1_000_000
@@ -115,10 +116,9 @@ def _add_waits(run: Run, history: History, *, offsets: dict[str, int]) -> None:
         by_sale.get(operation.sale, []).append(operation)
     for slug, operations in by_sale.items():
         record = BuyerRecord(slug, operations)
-        for outcome, waits in ((OK, run.admissions), (FAIL, run.refusals)):
-            waits += [
-                waited(o.planned_ns or o.began_ns, o.ended_ns, o.clock) for o in record.asks if o.outcome == outcome
-            ]
+        admitted = [ask for ask in record.asks if ask.outcome == OK]
+        for asks, waits in ((admitted, run.admissions), (filter(is_refusal, record.asks), run.refusals)):
+            waits += [waited(o.planned_ns or o.began_ns, o.ended_ns, o.clock) for o in asks]
         for place in record.places.values():
             first = min((wish.asks[0] for wish in place.wishes), key=lambda ask: ask.began_ns)
             if ended_ns := place.answered_ns():

@@ -51,6 +51,11 @@ def is_come_again(operation: Operation) -> bool:
     return (operation.status, operation.code) in COME_AGAIN
 
 
+def is_refusal(operation: Operation) -> bool:
+    """Say whether this is a definite no."""
+    return operation.outcome == FAIL and not is_come_again(operation)
+
+
 def is_no_answer(operation: Operation) -> bool:
     """Say whether this call has no answer of the shop's: an unknown outcome, to be cleared up by asking again."""
     return not operation.status or (operation.status in PROXYS_OWN and not operation.code)

@@ -23,10 +23,10 @@ from loadtest.plan.population import (
     Visit,
     Wish,
 )
-from loadtest.record.history import FAIL, OK, Operation, now_ns
+from loadtest.record.history import OK, Operation, now_ns
 from loadtest.users.addresses import coming_from, network_in
 from loadtest.users.calls import Answer, Calls, bearer
-from loadtest.users.contract import NONE_LEFT, is_come_again
+from loadtest.users.contract import NONE_LEFT, is_refusal
 from loadtest.users.sse import listen
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Conversation:
                     ticket=ticket,
                 )
                 return ""
-            if operation.outcome == FAIL and not is_come_again(operation):
+            if is_refusal(operation):
                 return operation.code
             click = HASTY if self._visit.hammers else RETRY
             gevent.sleep(HAMMER_SECONDS if self._visit.hammers else answer.wait_seconds)

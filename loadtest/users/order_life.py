@@ -14,9 +14,9 @@ from urllib.parse import urlencode, urlsplit
 import gevent
 
 from loadtest.plan.population import CANCELS, IMPATIENT, LEAVES, PAYS, PAYS_LATE, RESTORER, WATCHER
-from loadtest.record.history import FAIL, OK, Operation, now_ns
+from loadtest.record.history import OK, Operation, now_ns
 from loadtest.users.calls import Answer, Calls, bearer
-from loadtest.users.contract import is_come_again
+from loadtest.users.contract import is_refusal
 from loadtest.users.sse import listen
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class FollowUp:
             if operation.outcome == OK:
                 self._note(operation)
                 return answer
-            if operation.outcome == FAIL and not is_come_again(operation):
+            if is_refusal(operation):
                 return answer
             gevent.sleep(answer.wait_seconds)
         return answer

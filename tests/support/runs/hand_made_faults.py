@@ -207,7 +207,8 @@ def refused_after_admission(run: Run) -> None:
 
 
 def a_unit_left(run: Run) -> None:
-    """A unit came back, r7 and r8 were told that nothing is left, and it stayed free."""
+    """A unit came back, r7 and some time after it r8 were told that nothing is left, and it stayed free."""
+    run.pause(run.of("r2", "look")[-1], seconds=2)
     run.operations = [o for o in run.operations if not (o.request_id == "r7" and o.state == "held")]
     run.rewrite("r7", was="paid", now="sold_out")
     run.after.update(available=1, sold=2)

@@ -22,7 +22,7 @@ from loadtest.mutants.guards import GUARDS, switch_off, switch_off_in_tables
 from loadtest.mutants.layers import Function, MutantUnmade, Script, Text, instead
 from loadtest.mutants.one_run import log_faults
 from loadtest.mutants.results import Outcome, green_in_a_row, report_of
-from loadtest.record.log_sentences import HOLDS, LOGS_FILE
+from loadtest.record.log_sentences import HOLDS_BUT, LOGS_FILE
 from tests.rules.sources import ROOT
 from tests.unit.shop.test_settings import SAFE
 
@@ -158,7 +158,8 @@ def test_the_shop_as_it_is_counts_as_green_only_in_all_its_trouble() -> None:
 def test_a_flood_is_green_only_when_the_log_of_every_sale_holds(tmp_path: Path) -> None:
     file = tmp_path / LOGS_FILE
     assert log_faults(tmp_path) == ["0 of 3 public logs were read"]
-    good = f"An independent script has checked the public log of one: 9 leaves, {HOLDS}\n"
+    # Its sale goes on, as in the real run.
+    good = f"An independent script has checked the public log of one: 9 leaves, {HOLDS_BUT.format('answered')}\n"
     file.write_text(good * 2)
     assert log_faults(tmp_path) == ["2 of 3 public logs were read"]
     for bad in ("The public log of one (9 leaves) does not hold: tree: leaf 9", "one has no public log."):

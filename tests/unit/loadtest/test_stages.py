@@ -15,13 +15,15 @@ PLAN = Arrivals((Stage("slow", 10, 2, 2), Stage("fast", 10, 4, 4)), 1)
 BEGINS = 7 * SECOND
 
 
-def click(planned_seconds: float, wait_ms: float, *, outcome: str = OK, status: int = 202, key: str = "") -> Operation:
+def click(
+    planned_seconds: float, wait_ms: float, *, outcome: str = OK, status: int = 202, code: str = "", key: str = ""
+) -> Operation:
     """Return a click that was planned then, sent late, and answered so long after it was planned."""
     planned_ns = BEGINS + int(planned_seconds * SECOND)
     ended_ns = planned_ns + int(wait_ms * MS)
     return Operation(
         kind="ask", buyer=key or str(planned_seconds), key="k", planned_ns=planned_ns, began_ns=ended_ns - MS,
-        ended_ns=ended_ns, outcome=outcome, status=status, clock="here",
+        ended_ns=ended_ns, outcome=outcome, status=status, code=code, clock="here",
     )  # fmt: skip
 
 
@@ -36,7 +38,12 @@ def test_a_click_counts_where_it_was_planned() -> None:
 
 
 @pytest.mark.parametrize(
-    "late", [click(11, 1001), click(11, 20, outcome=UNKNOWN, status=503), click(11, 20, outcome=FAIL, status=425)]
+    "late",
+    [
+        click(11, 1001),
+        click(11, 20, outcome=UNKNOWN, status=503),
+        click(11, 20, outcome=FAIL, status=425, code="sale_not_open"),
+    ],
 )
 def test_a_late_answer_and_none_are_falling_behind(late: Operation) -> None:
     assert figures(click(1, 10), late) == [(1, 1.0, True), (1, 0.0, False)]

@@ -1,0 +1,88 @@
+"""What staff and the shop's own pace do to a run, and what sold before it: the checker accuses nobody who is honest,
+and is not blind for it. Each case has its control.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.checker.__main__ import main
+from loadtest.checker.buyer_record import BuyerRecord
+from loadtest.checker.latency import to_refusal
+from loadtest.checker.verdict import AUDIT_FILE
+from loadtest.record.history import FAIL, FILE_PREFIX
+from tests.support.runs.hand_made_runs import SALE, Run, write_books, write_machine
+
+
+def test_units_loaded_after_all_were_sold_are_left_for_those_who_come_later() -> None:
+    run = Run()
+    run.pause(run.of("r2", "look")[-1], seconds=2)
+    run.after.update(total=5, available=2)
+    assert run.faults() == {}
+    run.book["before"]["counts"].update(total=5, available=5)
+    assert run.faults()["undersold"] > 0  # they were there from the beginning
+
+
+def test_who_comes_after_a_load_gets_units_that_those_before_were_not_told_of() -> None:
+    run = Run()
+    run.tell(9, "ask", "queued", status=202, click="first")
+    for kind in ("look", "recheck"):
+        run.tell(9, kind, "held")
+    run.after.update(total=4, held=1, decided=8)
+    passed_over = "out of order"
+    assert passed_over not in run.faults()
+    run.after.update(total=3)
+    assert passed_over in run.faults()
+
+
+@pytest.mark.parametrize(("seconds", "faults"), [(0.1, 0), (2, 1)])
+def test_a_unit_that_came_back_a_moment_before_is_not_yet_offered(seconds: float, faults: int) -> None:
+    run = Run()
+    run.rewrite("r1", was="paid", now="cancelled")
+    for number in (5, 7):
+        run.rewrite(f"r{number}", was="paid", now="cancelled")
+    run.after.update(available=3, sold=0)
+    run.now_ns += int(seconds * 1e9)
+    run.add("ask", "b9", outcome=FAIL, status=409, code="line_full", click="first")
+    assert run.faults().get("undersold", 0) == (3 if faults else 0)
+
+
+def test_buyers_are_told_of_no_units_that_were_sold_before_the_run() -> None:
+    run = Run()
+    for counts in (run.book["before"]["counts"], run.after):
+        counts.update(total=13, sold=counts["sold"] + 10)
+    assert run.faults() == {}
+    run.rewrite("r8", was="sold_out", now="held")
+    assert "told wrongly" in run.faults()
+
+
+def test_who_is_asked_to_come_again_is_not_refused() -> None:
+    run = Run()
+    for _ in range(7):
+        run.add("ask", "b9", outcome=FAIL, status=429, code="rate_limited", click="first")
+    before = to_refusal([BuyerRecord(SALE, run.operations)]).count
+    run.add("ask", "b9", outcome=FAIL, status=409, code="sold_out", click="again")
+    assert to_refusal([BuyerRecord(SALE, run.operations)]).count == before + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (AUDIT_FILE, b'{"drop": {"after": 7}}'),
+        (AUDIT_FILE, b'{"drop": {"after": {"counts": [1]}}}'),
+        (f"{FILE_PREFIX}here.jsonl", b'{"wall_minus_monotonic_ns": "five"}\n'),
+        (f"{FILE_PREFIX}here.jsonl", b'{"kind": "ask", "outcome": "invoke"}\n'),
+    ],
+)
+def test_what_is_damaged_inside_is_no_verdict(
+    tmp_path: Path, name: str, text: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run()
+    write_machine(tmp_path, "here", run.operations, clock="here")
+    write_books(tmp_path, run)
+    assert main([str(tmp_path)]) == 0
+    (tmp_path / name).write_bytes(text)
+    assert main([str(tmp_path)]) == 2
+    assert "cannot be read" in capsys.readouterr().err
