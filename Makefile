@@ -166,7 +166,7 @@ digests: ## after a tag was changed, write the digest of each image into Dockerf
 	@docker/digests.sh
 
 .PHONY: audit-dependencies
-audit-dependencies: $(VENV)/dev.stamp ## ask a source of advisories about every pin; fails, with 3, when none answers (ADVISORIES=)
+audit-dependencies: $(VENV)/dev.stamp ## ask a source of advisories about every pin; fails, also when none answers (ADVISORIES=)
 	@exec env PYTHON=$(RUN) $(if $(ADVISORIES),ADVISORIES="$(ADVISORIES)") requirements/audit.sh
 
 .PHONY: wheel
