@@ -389,3 +389,18 @@ NO_NGINX = f"case $6 in nginx*) exit 1; esac; echo {DIGEST}"
 def test_without_an_answer_no_digest_is_written(tmp_path: Path, docker: str) -> None:
     assert make_digests(tmp_path, docker=docker).returncode != 0
     assert images(tmp_path) == images(ROOT)
+
+
+def attached(text: str) -> list[str]:
+    """Return each call of `docker compose … up` in a text that would stay in the foreground."""
+    calls: list[str] = re.findall(r"docker compose\b[^`\n;&|]* up\b[^`\n;&|]*", text)
+    return [call for call in calls if not re.search(r" (?:--detach|-d)\b", call)]
+
+
+def test_no_call_of_up_attaches_to_the_shop() -> None:
+    """Ctrl-C would stop all of it: `up` attaches to every service that it names or that runs already."""
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *(ROOT / name for name in ("Makefile", ".env.example"))]
+    assert [call for text in (TEXT, *(path.read_text() for path in files)) for call in attached(text)] == []
+    assert attached("# docker compose up --detach, `docker compose --profile load up --scale a=2` and -d") == [
+        "docker compose --profile load up --scale a=2"
+    ]
