@@ -24,6 +24,13 @@ def events_of(source: str) -> Iterator[str]:
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in parts)
 
 
+def grave_events_of(source: str) -> Iterator[str]:
+    """Yield the action of each line that is logged as an error, whatever module writes it."""
+    for call in ast.walk(ast.parse(source)):
+        if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in {"error", "exception", "critical"}:
+            yield from events_of(ast.unparse(call))
+
+
 def rows_of(text: str) -> set[str]:
     """Return the events in the first column of the table of log events."""
     table = text.partition("\n### Log events\n")[2].partition("\n#")[0]
@@ -42,6 +49,21 @@ def test_operations_list_every_log_event_and_no_other() -> None:
     written = {event for path in python_files(*floors) for event in events_of(path.read_text())}
     assert len(written) > 50
     assert differences(written, rows_of(OPERATIONS.read_text())) == (set(), set())
+
+
+# Errors that want nobody: they end by themselves, another word or alert tells of them, or the text says what they are.
+NO_ALARM = {
+    "fence_raised", "fence_refused", "on_lost_failed", "picture_not_deleted", "release_failed", "shard_away",
+    "stripe_refused", "traces_failed", "watchdog_error",
+}  # fmt: skip
+
+
+def test_every_error_is_a_word_to_alarm_on_or_known_to_be_none() -> None:
+    paths = python_files(*(floor for floor in FLOORS if floor != "loadtest"))
+    grave = {event for path in paths for event in grave_events_of(path.read_text())}
+    words = set(re.findall(r"`(\w+)`", re.findall(r"Words to alarm on.*?\. ", OPERATIONS.read_text())[0]))
+    assert grave - words == NO_ALARM
+    assert set(grave_events_of('log.error("a", action="grave")\nlog.info("b", action="light")')) == {"grave"}
 
 
 def test_an_event_that_is_not_listed_and_one_that_nobody_writes_would_be_found() -> None:
