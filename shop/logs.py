@@ -221,6 +221,8 @@ def _loggers(level: str) -> dict[str, Any]:
     return {
         # That a process begins or ends is told at every level.
         "workers.management": {"level": "INFO"},
+        # So is what was deleted for good: nothing else says it afterwards.
+        "workers.reconciler.retention": {"level": "INFO"},
         # Django's own handlers would write a line again. Of each request RequestLines writes one.
         "django": {"handlers": [], "level": "NOTSET"},
         "django.server": {"handlers": [], "level": "NOTSET", "propagate": True},

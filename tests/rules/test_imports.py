@@ -26,11 +26,13 @@ BELOW = {"inventory": set(), "shop": {"inventory"}, "workers": {"shop", "invento
 
 
 # Texts that name a module above and import nothing: the programs that the demo starts as a person at a terminal would,
-# and the name of a logger.
+# and the names of loggers.
 NO_IMPORTS = {
     ("workers.demo.run", "loadtest.run_flood"),
     ("workers.demo.run", "loadtest.visitors"),
     ("shop.logs", "workers.management"),
+    ("shop.logs", "workers.reconciler"),
+    ("shop.logs", "workers.reconciler.retention"),
 }
 
 

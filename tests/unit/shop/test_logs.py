@@ -192,18 +192,20 @@ import logging.config, structlog
 from shop.logs import logging_config
 logging.config.dictConfig(logging_config(level="WARNING", as_json=True))
 structlog.get_logger("workers.management.commands.run_worker").info("worker started", worker="settler")
+structlog.get_logger("workers.reconciler.retention").info("kept long enough", action="retention")
+structlog.get_logger("workers.reconciler.retirement").info("not shown")
 logging.getLogger("uvicorn.error").error("two\\nlines")
 logging.getLogger("uvicorn.error").info("not shown")
 structlog.get_logger("shop.http").info("not shown")
 """
 
 
-def test_a_workers_first_line_and_the_servers_own_are_json() -> None:
+def test_a_workers_first_line_what_was_deleted_and_the_servers_own_are_json() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PRODUCTION_LINES], cwd=ROOT, capture_output=True, text=True, check=True, timeout=600
     )
     lines = [json.loads(line) for line in ran.stderr.splitlines()]
-    assert [line["event"] for line in lines] == ["worker started", "two\nlines"]
+    assert [line["event"] for line in lines] == ["worker started", "kept long enough", "two\nlines"]
 
 
 REPEATED = """
