@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from shop.replies import problem_answer
 from tests.support.servers.http_server import Application, read_to_end, read_until, running_server, statuses
 from tests.support.waiting import wait_until
 
+ROOT = Path(__file__).resolve().parents[3]
 LOGIN = b"POST /admin/login/ HTTP/1.1\r\nHost: shop\r\nContent-Length: 1\r\n\r\n%d"
 
 
@@ -179,3 +182,14 @@ def test_who_is_cancelled_as_their_turn_comes_leaves_it_to_the_next(turns_later:
             pool.close()
 
     assert asyncio.run(scene()) == "third"
+
+
+def test_the_text_says_how_many_connections_a_web_process_may_have() -> None:
+    """One for each thread, but for those of passes, which ask no store."""
+    texts = [path.read_text() for path in (ROOT / "shop" / "gate").rglob("*.py")]
+    threads = [int(number) for text in texts for number in re.findall(r"ThreadPool\(.*threads=([0-9]+)", text)]
+    pools = sum(text.count(" ThreadPool(") for text in texts)
+    assert len(threads) == pools - len(["pages", "passes"])
+    most = sum(threads) + sum(threads for threads, _ in pages.SIZES.values())
+    said = re.findall(r"uses the database, ([0-9]+) at most", (ROOT / "docs" / "operations.md").read_text())
+    assert said == [str(most)]
