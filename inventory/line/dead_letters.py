@@ -52,7 +52,7 @@ class Done:
 def dead_letters(client: Client, sku: str, *, request_ids: Sequence[str] | None = None) -> list[DeadLetter]:
     """Return the dead letters of `sku`, at most 1,000, in order of seq. Raises RedisUnavailable.
 
-    request_ids: those of them that are dead letters, however many others there are.
+    request_ids: instead of that those of them that are dead letters, however many others there are, in their order.
     """
     scores = _scores(client, keys.checked_sku(sku), request_ids)
     if not scores:

@@ -61,19 +61,26 @@ def _overtaken(
 def _passed_over(case: Case) -> Iterator[Fault]:
     """Find who was told "sold out" in line while somebody behind them, who wanted as much, got units.
 
-    Left out: a run in which staff loaded units, for they go to those who come later.
+    Units that staff loaded during the run go to those who come later: of so many the last in line may have got.
     """
-    if case.loaded:
-        return
     places = [place for place in case.record.places.values() if place.seqs and place.units]
     lucky = [place for place in places if any(place.was(state) for state in HELD_STATES)]
     sent_away = [place for place in places if place.state == "sold_out"]
     wanted = {place.units for place in sent_away}
-    last = {units: max((other for other in lucky if other.units >= units), key=_seq, default=None) for units in wanted}
+    last = {units: _last_but(case.loaded, [one for one in lucky if one.units >= units]) for units in wanted}
     for place in sent_away:
         other = last[place.units]
         if other is not None and other.first_seq > place.first_seq:
             yield Fault(f"request {place.request_id} was sold out, {other.request_id} behind it got units")
+
+
+def _last_but(loaded: int, places: list[ToldPlace]) -> ToldPlace | None:
+    """Return the last in line of those who did not get their units from so many that were loaded."""
+    for place in sorted(places, key=_seq, reverse=True):
+        loaded -= place.units
+        if loaded < 0:
+            return place
+    return None
 
 
 def _passed_on_standby(case: Case) -> Iterator[Fault]:

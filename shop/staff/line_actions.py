@@ -41,7 +41,7 @@ def change_letters(
 ) -> list[dead_letters.Done]:
     """Retry or discard dead letters of `sku`; what is discarded undecided is refused in the database first.
 
-    Raises InvalidRequest, Unavailable: those that were not reached are still on the list.
+    Raises InvalidRequest, Unavailable: then the list says which are still on it, and a second call does no harm.
     """
     client = redis.connect()
     if mode == "discard":

@@ -104,7 +104,7 @@ def test_without_script_a_page_gives_one(locale: str, guarded_sale: MakeSale, pe
     assert_books_balance(card)
 
 
-@pytest.mark.parametrize("browser", ["", "delete HTMLFormElement.prototype.requestSubmit"], ids=["new", "Safari 15"])
+@pytest.mark.parametrize("browser", ["", "delete HTMLFormElement.prototype.requestSubmit"], ids=["new", "Safari 15.6"])
 def test_a_press_that_comes_too_soon_goes_out_with_the_pass(
     browser: str, guarded_sale: MakeSale, person: OpenVisit
 ) -> None:

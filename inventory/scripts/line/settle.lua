@@ -61,7 +61,7 @@ local function change(id, record, known, units)
       more[field] = more[field] + (live[is] and units or 0 - units)
     end
     if not live[is] then redis.call('HINCRBY', KEYS[9], field, 1)
-    elseif was ~= '' and redis.call('HINCRBY', KEYS[9], field, -1) < 1 then redis.call('HDEL', KEYS[9], field) end
+    elseif rank[was] == 2 and redis.call('HINCRBY', KEYS[9], field, -1) < 1 then redis.call('HDEL', KEYS[9], field) end
   end
   if locked then return end
   done = done + 1

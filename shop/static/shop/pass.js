@@ -112,11 +112,11 @@ function look() {
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (!box() || !form.matches("form.buy") || !event.submitter || event.submitter.hasAttribute("formaction")) return;
+  if (!box() || !form.matches("form.buy") || event.submitter?.hasAttribute("formaction")) return;
   if (given) {
     given.isUsed = true; // the next page begins with another one; the same press again needs this one
     keep();
-  } else if (box().dataset.mode === "always" && !hasFailed) {
+  } else if (event.submitter && box().dataset.mode === "always" && !hasFailed) {
     event.preventDefault();
     event.stopImmediatePropagation();
     isHeld = true;

@@ -105,7 +105,7 @@ function answered(response, text) {
 function put(page) {
   document.querySelector("main").replaceWith(page.querySelector("main"));
   const pass = page.querySelector("script[src*='/pass.']"); // wanted since this page was loaded
-  if (pass) import(pass.src).catch(() => {});
+  if (pass && !document.querySelector("script[src*='/pass.']")) import(pass.src).catch(() => {});
   document.title = page.title;
   document.dispatchEvent(new Event("parts-replaced"));
   document.querySelector("main [role=alert]")?.scrollIntoView({ block: "center" });

@@ -31,10 +31,12 @@ def test_who_comes_after_a_load_gets_units_that_those_before_were_not_told_of() 
     for kind in ("look", "recheck"):
         run.tell(9, kind, "held")
     run.after.update(total=4, held=1, decided=8)
-    passed_over = "out of order"
-    assert passed_over not in run.faults()
-    run.after.update(total=3)
-    assert passed_over in run.faults()
+    assert "out of order" not in run.faults()
+    for total, number in ((3, 9), (4, 10)):  # without the load, or with one more than was loaded
+        run.after.update(total=total)
+        for kind, state in (("ask", "queued"), ("look", "held"), ("recheck", "held")):
+            run.tell(number, kind, state, status=202 if kind == "ask" else 200, click="first")
+        assert "out of order" in run.faults()
 
 
 @pytest.mark.parametrize(("seconds", "faults"), [(0.1, 0), (2, 1)])
