@@ -121,7 +121,7 @@ def life(card: SaleCard, expirer: Expirer) -> list[Callable[[], None]]:
 
 def test_a_flood_looks_like_no_drift(card: SaleCard, expirer: Expirer, monkeypatch: pytest.MonkeyPatch) -> None:
     # Much longer than the shop's own: a thread that has committed may stand still before it tells the line.
-    monkeypatch.setattr(module, "LOOK_AGAIN_SECONDS", 30.0)
+    monkeypatch.setattr(module, "LOOK_AGAIN_SECONDS", 5.0)
     watcher = Reconciler(redis.connect(), stopping=lambda: False)
     orders = Order.objects.filter(sale_id=card.sale_id)
     found: list[Drift] = []
