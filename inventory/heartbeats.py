@@ -58,7 +58,7 @@ class Heartbeat:
         self._who = f"{socket.gethostname()}:{os.getpid()}"
         self._done = self._done_before = 0
         self._doing: Doing = "waiting"
-        self._rate = 0.0
+        self._rate, self._step_ended = 0.0, False
         self._since = self._counted_at = time.monotonic()
         self._speak_at = float("-inf")
 
@@ -67,6 +67,7 @@ class Heartbeat:
         if a second has passed.
         """
         self._done += done
+        self._step_ended |= not busy
         now = time.monotonic()
         if now < self._speak_at:
             return
@@ -74,9 +75,9 @@ class Heartbeat:
         doing: Doing = "line away" if away else "working" if new or busy else "waiting"
         if doing != self._doing:
             self._doing, self._since = doing, now
-        if new or not busy:  # a step that goes on is counted at its end, over all the time that it took
+        if new or self._step_ended:  # a step that goes on is counted at its end, over all the time that it took
             self._rate = new / max(now - self._counted_at, BEAT_SECONDS)
-            self._counted_at, self._done_before = now, self._done
+            self._counted_at, self._done_before, self._step_ended = now, self._done, False
         self._say(rate=self._rate, since_seconds=now - self._since)
 
     def _say(self, *, rate: float, since_seconds: float) -> None:

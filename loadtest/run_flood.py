@@ -19,7 +19,7 @@ from types import FrameType
 from loadtest import demo_shop
 from loadtest.checker.stages import STAGES_FILE, stages_table
 from loadtest.checker.table import render
-from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
+from loadtest.checker.verdict import VERDICT_FILE, clear_verdict
 from loadtest.plan import options as arguments
 from loadtest.plan.population import AUTO_MIX, MIXES
 from loadtest.plan.shapes import PLANS, arrivals_of
@@ -157,8 +157,7 @@ def run(options: argparse.Namespace, *, sales: list[str]) -> int:
     """Run Locust to its end; print the verdict; return the exit code."""
     folder = Path(options.history).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (VERDICT_FILE, STAGES_FILE, AUDIT_FILE, LOGS_FILE):
-        (folder / name).unlink(missing_ok=True)
+    clear_verdict(folder)
     clear_progress(folder)
     # The token travels in the environment: a command line can be read by every user of the machine.
     environment = os.environ | {

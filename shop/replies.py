@@ -155,13 +155,13 @@ def refuse(reply: Reply, error: Exception, headers: Headers = NO_HEADERS) -> Non
     reply.send(*problem_answer(error), own_id)
 
 
-def refuse_crowd(reply: Reply, error: FairdropError, *, by_itself: bool = False) -> None:
+def refuse_crowd(reply: Reply, error: FairdropError, *, refresh: bool = False) -> None:
     """Refuse one of many callers who are refused in the same moment, and ask each to come back at another one.
 
-    by_itself: a browser that shows the answer loads the page again then; it does not heed Retry-After.
+    refresh: a browser that shows the answer loads the page again then; it ignores Retry-After.
     """
     REFUSED[error.code] += 1
-    reply.send(*plain_problem(error.code, error.status, error.detail, next(_CROWD_RETRY), by_itself))
+    reply.send(*plain_problem(error.code, error.status, error.detail, next(_CROWD_RETRY), refresh))
 
 
 def problem_answer(error: FairdropError) -> tuple[Head, bytes]:
@@ -173,16 +173,16 @@ def problem_answer(error: FairdropError) -> tuple[Head, bytes]:
 
 @lru_cache(maxsize=256)
 def plain_problem(
-    code: str, status: int, detail: str, retry_after_seconds: int | None = None, by_itself: bool = False
+    code: str, status: int, detail: str, retry_after_seconds: int | None = None, refresh: bool = False
 ) -> tuple[Head, bytes]:
     """Return a problem that is text alone: in a flood the same one goes out again and again."""
     body = json.dumps(problem_object(code, status=status, detail=detail)).encode()
-    return problem_head(status, retry_after_seconds, by_itself=by_itself), body
+    return problem_head(status, retry_after_seconds, refresh=refresh), body
 
 
-def problem_head(status: int, retry_after_seconds: int | None, *, by_itself: bool = False) -> Head:
-    """Return the head of a problem; with Retry-After when the caller shall wait so long, and a browser by itself."""
-    names = (b"retry-after", b"refresh") if by_itself else (b"retry-after",)
+def problem_head(status: int, retry_after_seconds: int | None, *, refresh: bool = False) -> Head:
+    """Return the head of a problem; with Retry-After when the caller shall wait so long, and Refresh if asked for."""
+    names = (b"retry-after", b"refresh") if refresh else (b"retry-after",)
     retry = [] if retry_after_seconds is None else [(name, b"%d" % retry_after_seconds) for name in names]
     return Head(status, [*PROBLEM_HEADERS, *retry])
 

@@ -106,11 +106,11 @@ def undersold(case: Case) -> Iterator[Fault]:
         for place in case.record.places.values()
         if place.state in ENDED_STATES and not place.open_ended
     ]
-    # What staff loaded meanwhile may all have come too late, as what a buyer gave back just before: a full line is
-    # opened again a moment after that.
+    # Units that staff loaded during the run may have come after that answer.
     unknown = case.units_unknown() + case.loaded
     for clock, told_ns, quantity in _sent_away(case.record):
-        # Units that came back after somebody was sent away are no fault of that answer.
+        # Units that came back later are no fault of that answer, nor those of a moment before: a full line opens again
+        # a third of a second after it got room.
         since_ns = told_ns - LAG_NS
         later = unknown + sum(units for its_clock, ended_ns, units in ends if its_clock != clock or ended_ns > since_ns)
         if free - later >= quantity:

@@ -24,11 +24,12 @@ from loadtest.checker.run_checks import (
     record_gaps,
     unforeseen_answers,
 )
+from loadtest.checker.stages import STAGES_FILE
 from loadtest.checker.stock_checks import CHECKS, faults_of
 from loadtest.record.expectations import RunFacts, read_run
 from loadtest.record.files import write_whole
 from loadtest.record.history import UNENDED, UNKNOWN, History, read_history
-from loadtest.record.log_sentences import read_sentences
+from loadtest.record.log_sentences import LOGS_FILE, read_sentences
 
 AUDIT_FILE, VERDICT_FILE = "audit.json", "verdict.json"
 DETAILS_KEPT = 5
@@ -220,6 +221,12 @@ def _judge_whole(history: History, *, cases: list[Case], checks: dict[str, Check
 def as_json(verdict: Verdict) -> str:
     """Return the verdict for machines."""
     return json.dumps(asdict(verdict), indent=2) + "\n"
+
+
+def clear_verdict(folder: Path) -> None:
+    """Remove what an earlier run in this folder was judged by, and its verdict."""
+    for name in (AUDIT_FILE, LOGS_FILE, STAGES_FILE, VERDICT_FILE):
+        (folder / name).unlink(missing_ok=True)
 
 
 def judge_folder(

@@ -16,12 +16,11 @@ import gevent.lock
 from locust.runners import MasterRunner, WorkerRunner
 
 from loadtest.checker.load_generator import LoadMeter, clear_load
-from loadtest.checker.stages import PLAN_FILE, STAGES_FILE, write_plan
-from loadtest.checker.verdict import AUDIT_FILE, VERDICT_FILE
+from loadtest.checker.stages import PLAN_FILE, write_plan
+from loadtest.checker.verdict import clear_verdict
 from loadtest.plan import options
 from loadtest.plan.arrivals import Arrivals, Stage
 from loadtest.record.history import clear_history
-from loadtest.record.log_sentences import LOGS_FILE
 from loadtest.record.tickets import clear_tickets
 from loadtest.run import books as closing
 from loadtest.run import web_tab
@@ -139,8 +138,8 @@ class FloodRun:
         clear_tickets(folder)
         clear_progress(folder)
         clear_load(folder)
-        for name in (PLAN_FILE, STAGES_FILE, AUDIT_FILE, VERDICT_FILE, LOGS_FILE):
-            (folder / name).unlink(missing_ok=True)
+        clear_verdict(folder)
+        (folder / PLAN_FILE).unlink(missing_ok=True)
         if arrivals is not None:
             write_plan(folder, arrivals, shape=self._environment.shape_class.plan, mix=self._wanted().mix)
 

@@ -328,7 +328,7 @@ def is_page(path: str) -> bool:
 
 def refuse_reader(reply: Reply, _nothing: None, _headers: Headers, _body: bytes) -> None:
     """Answer a reader for whom no thread is free: at once, because a crowd of them must cost little."""
-    refuse_crowd(reply, OVERLOADED, by_itself=True)
+    refuse_crowd(reply, OVERLOADED, refresh=True)
 
 
 def refuse_often(reply: Reply, wait_seconds: int, _headers: Headers, _body: bytes) -> None:

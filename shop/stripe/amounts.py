@@ -15,14 +15,16 @@ WITHOUT_DECIMALS = frozenset(
 WITH_THREE_DECIMALS = frozenset({"BHD", "JOD", "KWD", "OMR", "TND"})
 # Written in hundredths, and whole all the same.
 WHOLE_IN_HUNDREDTHS = frozenset({"ISK"})
-# UGX: named both as one without decimals and as one in hundredths, and a guess could charge a hundred times the price.
-# The others are not named at all: Stripe collects nothing in them, and a hold could never be paid.
-UNCLEAR = frozenset({"CUP", "IQD", "IRR", "KPW", "LYD", "SDG", "SYP", "UGX"})
+# UGX is named both as one without decimals and as one in hundredths: a guess could charge a hundred times the price.
+# The others are not on the list of currencies to charge in: a hold could never be paid.
+UNSUPPORTED = frozenset(
+    {"CUP", "ERN", "IQD", "IRR", "KPW", "LYD", "SDG", "SSP", "SYP", "TMT", "UGX", "VED", "VES", "ZWG"}
+)
 
 
 def decimals_of(currency: str) -> int:
     """Return how many decimals Stripe's amounts in `currency` have. Raises InvalidRequest when that is not certain."""
-    if currency in UNCLEAR:
+    if currency in UNSUPPORTED:
         raise InvalidRequest(f"amounts in {currency} cannot be collected by Stripe here")
     if currency in WITHOUT_DECIMALS:
         return 0

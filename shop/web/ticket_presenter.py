@@ -210,8 +210,12 @@ class TicketFace:
 
     @property
     def nothing_was_charged(self) -> bool:
-        """No payment was begun, or its card was declined; one that is pending may still be collected after days."""
-        return self.bill is None or self.bill.payment_state in ("", "declined")
+        """No payment was begun, or its provider ended it. A pending one may still be collected after days; so may one
+        that the shop declined after too many cards, until its provider has ended its page.
+        """
+        if self.bill is None or self.bill.payment_state == "":
+            return True
+        return self.bill.payment_state == "declined" and self.bill.takes_cards
 
     @property
     def payment_declined(self) -> bool:

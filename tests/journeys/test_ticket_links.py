@@ -81,12 +81,19 @@ def test_a_waiting_ticket_on_another_device_follows_its_turn(open_sale: MakeSale
     assert other.page.evaluate("window.stayed")
 
 
-def test_a_new_title_appears_on_a_ticket_that_waits(open_sale: MakeSale, visit: OpenVisit) -> None:
-    card, ahead, buyer, other = open_sale(units=1), visit(), visit(), visit()
+def open_second_in_line(card: SaleCard, open_visit: OpenVisit) -> tuple[Visit, Visit]:
+    """Let two wait; return the first, and a browser that opened the ticket of the second by its link."""
+    ahead, buyer, other = open_visit(), open_visit(), open_visit()
     take_all(card)
     ahead.wait_in_line(card)
     buyer.wait_in_line(card)
     other.page.goto(show_link(buyer))
+    return ahead, other
+
+
+def test_a_new_title_appears_on_a_ticket_that_waits(open_sale: MakeSale, visit: OpenVisit) -> None:
+    card = open_sale(units=1)
+    ahead, other = open_second_in_line(card, visit)
     expect(other.page).to_have_title("2 · Paper kite · Fairdrop")
     Sale.objects.filter(pk=card.sale_id).update(title="Silk kite")
     prime_sale(card.slug)
@@ -98,11 +105,7 @@ def test_a_new_title_appears_on_a_ticket_that_waits(open_sale: MakeSale, visit: 
 
 def test_what_is_open_and_in_focus_stays_while_the_place_moves(open_sale: MakeSale, visit: OpenVisit) -> None:
     """A ticket opened by its link asks for its whole page each time."""
-    card, ahead, buyer, other = open_sale(units=1), visit(), visit(), visit()
-    take_all(card)
-    ahead.wait_in_line(card)
-    buyer.wait_in_line(card)
-    other.page.goto(show_link(buyer))
+    ahead, other = open_second_in_line(open_sale(units=1), visit)
     expect(other.page.locator("[data-place]")).to_have_text("2")
     other.page.locator(".acts summary").click()
     leave = other.page.get_by_role("button", name="Leave the line for good")

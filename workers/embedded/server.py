@@ -22,7 +22,7 @@ READY_TIMEOUT_SECONDS = 180.0
 # refuse some that are lower.
 QUIET_PORTS = range(10_240, 32_000)
 PORT_TRIES = 20
-# This process gives no port twice: what it has promised somebody may not be bound yet.
+# This process gives none of these twice: what it has promised somebody may not be bound yet.
 _given: set[int] = set()
 _POLL_SECONDS = 0.05
 

@@ -158,9 +158,9 @@ function putBack() {
 }
 
 // Focus moves only when it is yours, and not from a field that is typed in.
-function put(fresh, its) {
+function put(fresh) {
   const before = ticket.dataset.state;
-  document.title = its;
+  document.title = fresh.ownerDocument.title;
   if (waits(before) && fresh.dataset.state === before) { // only texts change: what is open stays open
     const parts = ticket.querySelectorAll(".part");
     ticket.querySelector("h2 a").textContent = fresh.querySelector("h2 a").textContent;
@@ -196,7 +196,7 @@ async function load() {
     failures = 0;
     hide(find("lost"), true);
     if (fresh.dataset.shown === ticket.dataset.shown) ticket.dataset.pollAfterMs = fresh.dataset.pollAfterMs;
-    else put(fresh, page.title);
+    else put(fresh);
     begin();
   } catch {
     fail(0);

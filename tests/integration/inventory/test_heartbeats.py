@@ -98,6 +98,19 @@ def test_a_long_step_is_counted_over_all_the_time_that_it_took(name: str, monkey
     heartbeat.end()
 
 
+def test_steps_that_end_within_a_second_and_find_nothing_bring_the_rate_to_none(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(heartbeats, "time", clock)
+    heartbeat = Heartbeat(redis.connect(), name)
+    for note, seconds in (({"done": 20}, 2), ({"busy": True}, 2), ({}, 0.1), ({"busy": True}, 2)):
+        clock.now += seconds
+        heartbeat.note(**note)
+    assert named(name)[0].rate == 0
+    heartbeat.end()
+
+
 def test_one_that_fell_silent_is_shown_as_such_and_then_forgotten(name: str) -> None:
     said = {"name": name, "doing": "working", "done": 1, "rate": 1, "since": 2}
     key = keys.workers()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from loadtest.checker import latency
 from loadtest.checker.table import render
-from loadtest.checker.verdict import as_json
+from loadtest.checker.verdict import as_json, clear_verdict
 from tests.support.runs.hand_made_faults import one_unit_too_many
 from tests.support.runs.hand_made_runs import MS, Run
 
@@ -18,6 +19,13 @@ def test_waits_are_those_of_the_clients() -> None:
     assert (verdict.payment.count, verdict.payment.p99_ms) == (3, 1.0)
     # Ten asks, then seven looks in the same order: b1 saw the answer after ten other calls, each of 2 ms.
     assert (verdict.decision.count, verdict.decision.max_ms) == (7, 21.0)
+
+
+def test_a_new_run_begins_without_the_verdict_of_the_one_before(tmp_path: Path) -> None:
+    for name in ("audit.json", "verdict.json", "stages.json", "public_logs.txt", "run.json"):
+        (tmp_path / name).write_text("of before")
+    clear_verdict(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_the_rush_ends_with_the_last_attempt() -> None:

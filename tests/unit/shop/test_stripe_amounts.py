@@ -14,7 +14,7 @@ from shop.payments.providers import check_price
 from shop.sales import currencies
 from shop.staff.setup.terms import CURRENCIES
 from shop.stripe.amounts import (
-    UNCLEAR,
+    UNSUPPORTED,
     WHOLE_IN_HUNDREDTHS,
     WITH_THREE_DECIMALS,
     WITHOUT_DECIMALS,
@@ -60,15 +60,15 @@ def test_only_a_whole_number_is_an_amount(units: object) -> None:
 
 
 def test_no_currency_has_two_rules() -> None:
-    kinds = (WITHOUT_DECIMALS, WITH_THREE_DECIMALS, WHOLE_IN_HUNDREDTHS, UNCLEAR)
+    kinds = (WITHOUT_DECIMALS, WITH_THREE_DECIMALS, WHOLE_IN_HUNDREDTHS, UNSUPPORTED)
     assert len(frozenset().union(*kinds)) == sum(map(len, kinds))
 
 
 def test_stripe_reads_no_amount_otherwise_than_the_shop_writes_it() -> None:
     """But for two that have an own line in Stripe's list; what it does not list is refused."""
-    found = {code for code in CURRENCIES - UNCLEAR if decimals_of(code) != currencies.decimals_of(code)}
+    found = {code for code in CURRENCIES - UNSUPPORTED if decimals_of(code) != currencies.decimals_of(code)}
     assert found == {"ISK", "MGA"}
-    for code in UNCLEAR:
+    for code in UNSUPPORTED:
         with pytest.raises(InvalidRequest):
             to_units(Decimal(100), currency=code)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from importlib import import_module
 from io import StringIO
 from itertools import count
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
 from django.utils import timezone
 
 from inventory import redis
@@ -221,6 +223,23 @@ def test_uses_of_codes_and_revoked_networks_go_with_a_retired_sale(new_sku: Call
     revoked = [bool(Sale.objects.get(pk=each.sale_id).revoked_networks) for each in (card, other)]
     assert (uses, revoked) == ([0, 1], [False, True])
     assert AccessCode.objects.get(sale_id=card.sale_id).left == 2
+
+
+def test_sales_that_were_retired_before_lose_both_with_the_upgrade(new_sku: Callable[[], str]) -> None:
+    """The control is a sale that goes on."""
+    card, other = make_sale(new_sku(), units=1), make_sale(new_sku(), units=1)
+    close_sale(card)
+    retiring.retire(card.slug, actor="olga")
+    for each in (card, other):
+        codes.make_codes(each.sale_id, number=1, uses=1, counts_units=False, batch="of a test")
+        code = AccessCode.objects.get(sale_id=each.sale_id)
+        CodeUse.objects.create(code=code, request_id=f"of {each.sku}", uses=1)
+        Sale.objects.filter(pk=each.sale_id).update(revoked_networks="a-mark")
+    for operation in import_module("shop.migrations.0041_retired_sales_keep_no_uses").Migration.operations:
+        with connection.cursor() as cursor:
+            cursor.execute(operation.sql)
+    assert [CodeUse.objects.filter(code__sale_id=each.sale_id).count() for each in (card, other)] == [0, 1]
+    assert [Sale.objects.get(pk=each.sale_id).revoked_networks for each in (card, other)] == ["", "a-mark"]
 
 
 def test_holds_of_a_past_sale_end_before_it_is_retired(new_sku: Callable[[], str]) -> None:

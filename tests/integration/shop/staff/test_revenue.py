@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -29,6 +28,7 @@ from tests.support import road
 from tests.support.query_plans import pages_read
 from tests.support.shopkeeping import make_sale, pay
 from tests.support.staff import browser_of, count_queries
+from tests.support.waiting import wait_until
 from workers.embedded.server import free_port
 
 pytestmark = pytest.mark.usefixtures("shop_database")
@@ -40,8 +40,7 @@ TODAY, YESTERDAY = 0, 1
 @pytest.fixture(autouse=True)
 def one_day() -> None:
     """Begin no test in the last half minute of a day: each of them asks more than once which day it is."""
-    while (at := timezone.now()).hour == 23 and at.minute == 59 and at.second >= 30:
-        time.sleep(0.5)
+    wait_until(lambda: (timezone.now() + timedelta(seconds=30)).date() == timezone.now().date(), what="it is midnight")
 
 
 @pytest.fixture
