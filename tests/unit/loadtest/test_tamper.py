@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import urlsafe_b64encode
 from contextlib import suppress
 from hashlib import sha256
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,7 +82,7 @@ def test_who_follows_a_log_through_a_rotation_reads_the_new_key(monkeypatch: pyt
         if len(rounds) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("loadtest.verify.verify_sale.time.sleep", stop_after_two)
+    monkeypatch.setattr("loadtest.verify.verify_sale.time", SimpleNamespace(**{**vars(time), "sleep": stop_after_two}))
     assert run(Verifier(get, SLUG), follow=True) == 0
     assert len(rounds) == 3
 
