@@ -26,7 +26,7 @@ from shop.gate.server.rates import Rates
 from shop.http import NOT_MODIFIED, Scope, Send, cookie, headers_of, origin_of_scope, send_answer
 from shop.replies import SECURITY_NAMES, Head, Header, Headers, Reply
 from shop.web.languages import LANGUAGE_COOKIE, best_language
-from shop.web.views import NO_TOKEN, TICKET_COOKIE
+from shop.web.pages import NO_TOKEN, TICKET_COOKIE
 
 log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from shop.salelog.tree import ENTRIES, WIDTH_BITS
 from shop.salelog.words import RULES, SENTENCES, VOIDED, WORDS, word_of
 from shop.sales import catalogue
 from shop.tickets.keys import log_keys
-from shop.web.views import page, show
+from shop.web.pages import page, show
 
 COMMAND = ("python", "verify_sale.py", "{}", "--keep", "checkpoints")
 MAX_LATEST = 20

@@ -15,8 +15,8 @@ from inventory.exceptions import InvalidRequest, RequestNotFound
 from shop.payments.providers import Kind
 from shop.sandbox import accounts, deliveries
 from shop.sandbox.models import Charge
+from shop.web.pages import page, show
 from shop.web.sale_presenter import clock, milliseconds, money
-from shop.web.views import page, show
 
 
 class Choice(NamedTuple):

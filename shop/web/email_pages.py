@@ -21,8 +21,8 @@ from shop.payments import checkout
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.web.languages import language_of
+from shop.web.pages import EMAIL_COOKIE, cookies_of, page, set_cookie, show, token_to_give
 from shop.web.sale_presenter import milliseconds
-from shop.web.views import EMAIL_COOKIE, cookies_of, page, set_cookie, show, token_to_give
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

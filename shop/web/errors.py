@@ -14,7 +14,7 @@ from django.utils.cache import add_never_cache_headers
 
 from inventory.exceptions import InvalidRequest, Unavailable
 from inventory.telemetry.measures import note_store_errors
-from shop.web.views import show
+from shop.web.pages import show
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -13,8 +13,9 @@ from inventory.exceptions import FairdropError, RequestNotFound
 from shop.orders import mails, requests
 from shop.payments import checkout
 from shop.web.languages import language_of
+from shop.web.pages import known_buyer, page, show
 from shop.web.ticket_actions import to_ticket
-from shop.web.views import known_buyer, page, show, ticket_page
+from shop.web.views import ticket_page
 
 MAX_SHOWN = 50
 

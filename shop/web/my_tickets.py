@@ -23,8 +23,8 @@ from shop.orders import holds, restoring
 from shop.orders.numbers import order_number
 from shop.sales import catalogue
 from shop.web.languages import language_of
+from shop.web.pages import ASKED_COOKIE, ASKED_TURNS, known_buyer, page, show
 from shop.web.sale_presenter import money
-from shop.web.views import ASKED_COOKIE, ASKED_TURNS, known_buyer, page, show
 
 ORDERS_PER_PAGE = 20
 

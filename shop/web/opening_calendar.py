@@ -18,7 +18,7 @@ from shop.payments.checkout import root_of
 from shop.sales import catalogue
 from shop.sales.catalogue import SaleCard
 from shop.web.languages import language_of
-from shop.web.views import page
+from shop.web.pages import page
 
 RULE = gettext_noop(
     "First come, first served: your place is given the moment you press the button, by the server's clock."

@@ -17,7 +17,8 @@ from shop.payments import checkout
 from shop.payments.providers import default_provider
 from shop.web.delivery_form import DeliveryForm
 from shop.web.languages import language_of
-from shop.web.views import LINK_COOKIE, known_buyer, page, reader_of, set_cookie, ticket_page
+from shop.web.pages import LINK_COOKIE, known_buyer, page, reader_of, set_cookie
+from shop.web.views import ticket_page
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

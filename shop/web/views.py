@@ -4,21 +4,13 @@ Never writes a store itself and never answers a foreseeable fault with a 500.
 
 from __future__ import annotations
 
-import functools
 import re
 import secrets
-from collections.abc import Callable
-from datetime import datetime
-from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.middleware.csrf import CsrfViewMiddleware
-from django.shortcuts import render
 from django.urls import reverse
-from django.utils import translation
-from django.utils.cache import add_never_cache_headers, patch_vary_headers
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 from structlog.contextvars import bind_contextvars
@@ -35,13 +27,11 @@ from inventory.exceptions import (
     SoldOut,
     TermsChanged,
     Unauthenticated,
-    Unavailable,
 )
 from inventory.line import reading
 from inventory.records import Ticket, sign_ticket
 from inventory.redis import clocks
 from inventory.states import WAITING_STATES, State
-from inventory.telemetry.measures import note_store_errors
 from shop import buyers
 from shop.access.codes import MAX_TYPED
 from shop.client_address import client_address, network_of
@@ -56,120 +46,35 @@ from shop.sales.decision_rates import RATES
 from shop.tickets.keys import keeps_logs
 from shop.tickets.signing import sign_tickets
 from shop.web.delivery_form import DeliveryForm, form_of
-from shop.web.languages import LANGUAGES, QUANTITY, language_of
-from shop.web.presses import answer_press
-from shop.web.sale_presenter import SaleFace, milliseconds
+from shop.web.languages import QUANTITY
+from shop.web.pages import (
+    ASKED_COOKIE,
+    ASKED_FOR_SECONDS,
+    ASKED_TURNS,
+    EMAIL_COOKIE,
+    LAST_ASKED_COOKIE,
+    PASS_COOKIE,
+    PROOF_COOKIE,
+    TICKET_COOKIE,
+    cookies_of,
+    known_buyer,
+    page,
+    reader_of,
+    set_cookie,
+    show,
+    token_to_give,
+)
+from shop.web.sale_presenter import SaleFace
 from shop.web.ticket_presenter import TicketFace
 
-View = Callable[..., HttpResponse]
 IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
 TERMS_VERSION = re.compile(r"[0-9]{1,15}")
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,40}")
-# Keeps, for one sale's path only, the signed ticket that this browser got there; the same press again shows it.
-TICKET_COOKIE = "ticket"
-# Keeps the pass that this browser waited for on one sale's path; one that was worked for comes with the form.
-PASS_COOKIE = "pass"  # noqa: S105
-# Keeps what proves that this browser's buyer reads an e-mail address, on one sale's path.
-EMAIL_COOKIE = "email"
-# Keeps the signed ticket on its own page's path, so that the page brings a lost place back also without script.
-PROOF_COOKIE = "proof"
-# Keeps the secret of a ticket's link on that ticket's path, in a browser that was opened by the link.
-LINK_COOKIE = "link"
-# Begins the name of each cookie that one of the last asks leaves for shop/web/my_tickets.py: a signed ticket.
-# Which of them the last ask took is kept by one for all paths: what a browser sends must never grow.
-ASKED_COOKIE, ASKED_TURNS = "asked-", "0123456789"
-LAST_ASKED_COOKIE = "asked"
-ASKED_FOR_SECONDS = 2 * 24 * 3600
 # Anyone who has no ticket gets the same page as everybody, from memory: its form has this key, and one press counts.
 FIRST_KEY = "first-press"
-# A reader's call has it when no more tokens go to their address now; a press makes one all the same.
-NO_TOKEN = "fairdrop-no-token"  # noqa: S105 - the name of a header
 # Of the sales that are over only the latest are listed; each keeps its page.
 MAX_OVER = 12
 SECTIONS = {"scheduled": "coming", "closed": "over", "sold_out": "over"}
-
-
-def page(view: View) -> View:
-    """Answer every foreseeable fault of a page with its own status and a page that says what to do."""
-
-    @functools.wraps(view)
-    def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        try:
-            response = view(request, *args, **kwargs)
-        except FairdropError as error:
-            response = error_page(request, error)
-        except (OperationalError, InterfaceError):
-            note_store_errors("postgresql")
-            response = error_page(request, Unavailable())
-        response = answer_press(request, response)
-        add_never_cache_headers(response)
-        return response
-
-    return wrapped
-
-
-def error_page(request: HttpRequest, error: FairdropError) -> HttpResponse:
-    """Render the page of one of our errors: not found as 404.html, anything else as error.html."""
-    return show(request, "shop/404.html" if error.status == 404 else "shop/error.html", {}, error=error)
-
-
-def show(
-    request: HttpRequest,
-    template: str,
-    context: dict[str, Any],
-    *,
-    status: int = 200,
-    error: FairdropError | None = None,
-) -> HttpResponse:
-    """Render a page with the server's moment in it, from which countdown.js counts; an error has its own status."""
-    now: datetime = context.get("now") or clocks.now()
-    language = language_of(request)
-    more = {"server_ms": milliseconds(now), "languages": LANGUAGES, "language": language, "path": request.path}
-    more |= {"sandbox": settings.SANDBOX_IN_USE, "links": settings.SHOP_LINKS}
-    with translation.override(language):
-        shown = {**context, **more, "error": error}
-        response = render(request, template, shown, status=error.status if error else status)
-    if error and error.retry_after_seconds is not None:
-        response["Retry-After"] = str(error.retry_after_seconds)
-    response["Content-Language"] = language
-    patch_vary_headers(response, ["Accept-Language", "Cookie"])
-    return response
-
-
-def known_buyer(request: HttpRequest) -> str | None:
-    """Return the buyer of a valid cookie, else None."""
-    try:
-        return buyers.verify_token(buyers.token_sent(cookies_of(request)))
-    except Unauthenticated:
-        return None
-
-
-def cookies_of(request: HttpRequest) -> Callable[[str], str]:
-    """Return a function that gives a cookie of `request` by its name, '' for none."""
-    return lambda name: request.COOKIES.get(name, "")
-
-
-def reader_of(request: HttpRequest, request_id: str) -> str:
-    """Return the buyer as whom this browser may read and use one ticket: the one who shared its link, else its own."""
-    secret = request.COOKIES.get(LINK_COOKIE, "")
-    if secret and ticket_links.opens(request_id, secret):
-        return requests_service.find_buyer(request_id)
-    return known_buyer(request) or ""
-
-
-def set_cookie(
-    response: HttpResponse, *, name: str, value: str, path: str = "/", max_age: int = buyers.COOKIE_MAX_AGE_SECONDS
-) -> None:
-    """Set a cookie that scripts and other sites cannot use."""
-    response.set_cookie(
-        name,
-        value,
-        max_age=max_age,
-        path=path,
-        secure=settings.BEHIND_TLS,
-        httponly=True,
-        samesite="Lax",
-    )
 
 
 @require_safe
@@ -228,19 +133,6 @@ def sale(request: HttpRequest, *, slug: str) -> HttpResponse:
     if token:
         set_cookie(response, name=buyers.COOKIE_NAME, value=token)
     return response
-
-
-def token_to_give(request: HttpRequest) -> str:
-    """Return the token that a page gives its reader: '' for who keeps theirs, or where too many went to their network.
-
-    One of a new buyer names the network, by which it can be revoked.
-    """
-
-    def issue() -> str:
-        given = NO_TOKEN not in request.headers
-        return buyers.issue_buyer(network_of(client_address(request)))[1] if given else ""
-
-    return buyers.cookie_to_set(cookies_of(request), issue=issue)
 
 
 def ask(request: HttpRequest, card: catalogue.SaleCard, *, buyer: str, mark: str) -> HttpResponse:

@@ -25,8 +25,8 @@ from shop.models import Product, Sale
 from shop.sales.catalogue import CARD_FIELDS, OF_OTHER_ROWS, SaleCard
 from shop.staff.setup.pictures import encode_first
 from shop.staff.setup.terms import kept_terms
+from shop.web.pages import show
 from shop.web.sale_presenter import SaleFace
-from shop.web.views import show
 
 # The picture of the form is in the page itself: it is kept nowhere yet.
 POLICY = "; ".join(

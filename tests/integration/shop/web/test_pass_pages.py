@@ -13,7 +13,7 @@ from shop.buyers import COOKIE_NAME, mark_in
 from shop.client_address import network_mark, network_of
 from shop.models import Sale
 from shop.sales.catalogue import SaleCard
-from shop.web.views import NO_TOKEN
+from shop.web.pages import NO_TOKEN
 from tests.support.shopkeeping import make_sale
 from tests.support.waiting import wait_until
 
