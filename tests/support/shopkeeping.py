@@ -19,6 +19,7 @@ from inventory import redis
 from inventory.audit.run import Scope, audit
 from inventory.ledger import load_stock
 from inventory.line import admission
+from inventory.models import Stock
 from inventory.records import request_id
 from inventory.redis import keys
 from inventory.states import Reason
@@ -80,9 +81,12 @@ def make_sale(
 def put_away(skus: list[str]) -> None:
     """Leave no work of these SKUs for workers of later tests, which look at every SKU: no key, no sale, no due hold.
 
-    No open payment either: later tests have buyers of the same names. The list is empty afterwards.
+    No open payment either: later tests have buyers of the same names. SKUs that a test named after one of these, as
+    "name-1", go with it. The list is empty afterwards.
     """
     client = redis.connect()
+    for sku in list(skus):
+        skus += Stock.objects.filter(sku__startswith=f"{sku}-").values_list("sku", flat=True)
     for sku in skus:
         redis.run_commands(client, [("UNLINK", *keys.all_of(sku)), ("SREM", keys.skus(), sku)])
     sales = Sale.objects.filter(stock__sku__in=skus)

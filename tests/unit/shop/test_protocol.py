@@ -570,8 +570,8 @@ def test_who_waits_for_us_is_never_too_late(web: Running) -> None:
     with web.connect() as connection:
         connection.sendall(get("/held?1") + b"GET /hot?2 HT")
         time.sleep(3.5)
-        web.application.answer_held()
         connection.sendall(b"TP/1.1\r\n" + HOST + b"\r\n")
+        web.application.answer_held()
         connection.shutdown(socket.SHUT_WR)
         assert bodies(read_to_end(connection)) == [b"held 1 ", b"hot 2 "]
 

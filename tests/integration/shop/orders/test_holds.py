@@ -258,9 +258,12 @@ def test_ended_holds_cost_the_sweep_nothing_before_a_vacuum(card: SaleCard) -> N
     count = 40_000
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE shop_order SET (autovacuum_enabled = off)")
-        make_ended_holds(cursor, card, count=count)
-        recent = blocks_read(cursor, ended_within_seconds=60)
-        whole = blocks_read(cursor, ended_within_seconds=holds.EVER_SECONDS)
+        try:
+            make_ended_holds(cursor, card, count=count)
+            recent = blocks_read(cursor, ended_within_seconds=60)
+            whole = blocks_read(cursor, ended_within_seconds=holds.EVER_SECONDS)
+        finally:
+            cursor.execute("ALTER TABLE shop_order RESET (autovacuum_enabled)")
         # What other tests have left is read in both. Entries that a look has marked as dead cost no heap block.
         assert whole > recent + 200
 

@@ -33,6 +33,7 @@ from shop.payments import notices
 from shop.payments.providers import Notice
 from shop.sales import priming
 from shop.staff import sale_control
+from tests.conftest import MADE_SKUS
 from tests.support.road import LOCK_TTL_MS, admit, ask, forget, own_connection, run, settle_line, take
 from tests.support.shopkeeping import audit_of, let_holds_end, make_sale
 from workers.settlement import settle_batch
@@ -179,6 +180,7 @@ class LifeMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         sku = f"life-{next(NUMBERS)}-{token_hex(4)}"
+        MADE_SKUS.append(sku)
         self.card = make_sale(sku, units=UNITS, limit=LIMIT, line_capacity=LINE_CAPACITY, hold_seconds=3600)
         self.books = Books()
 
