@@ -170,7 +170,7 @@ def test_with_the_press_forgotten_a_reloaded_page_asks_once_more(
     card, buyer = open_sale(units=5, limit=3), visit()
     lose_the_second_purchase(card, buyer, whole_shop)
     buyer.page.evaluate("localStorage.clear()")
-    buyer.page.reload()
+    buyer.reload()
     buyer.press("Get mine")
     ends_on_ticket(buyer)
     assert requests_in_books(card) == 3
@@ -198,7 +198,7 @@ def test_a_reload_without_a_network_is_sent_by_the_next_load(open_sale: MakeSale
     press_offline(buyer, card)
     buyer.sees(TRYING)
     with pytest.raises(Exception, match="ERR_INTERNET_DISCONNECTED"):
-        buyer.page.reload()
+        buyer.reload()
     open_new_tab(buyer)  # an error page loads itself again, whenever the browser likes
     buyer.page.goto(f"{buyer.root}/sales/{card.slug}/", wait_until="commit")
     ends_on_ticket(buyer)

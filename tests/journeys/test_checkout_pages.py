@@ -99,7 +99,7 @@ def reach(state: str, card: SaleCard, one: Visit) -> None:
     elif state == "sold_out":
         sale_control.close(card.slug, actor="anna")
         one.sees_state("sold_out")
-        one.page.reload()
+        one.reload()
         one.sees("The drop closed before one did. Nothing was charged. The shop closed it early.")
     elif state == "paying":
         one.pay("Pay, and never tell the shop")
@@ -113,7 +113,7 @@ def reach(state: str, card: SaleCard, one: Visit) -> None:
             refund(one)
     elif state == "expired":
         let_holds_end(one.request_id)
-        one.page.reload()
+        one.reload()
         one.sees_state("expired")
     elif state in {"cancelled", "left"}:
         one.page.locator(".acts summary").click()
@@ -121,7 +121,7 @@ def reach(state: str, card: SaleCard, one: Visit) -> None:
         one.sees_state("cancelled")
     elif state == "refused":
         rewrite(one.request_id, state="refused", reason="limit_reached", hold_expires_at=None)
-        one.page.reload()
+        one.reload()
         one.sees_state("refused")
 
 
@@ -129,7 +129,7 @@ def refund(one: Visit) -> None:
     from shop.payments import refunds
 
     refunds.refund_order(one.request_id, actor="anna", reason="asked for")
-    one.page.reload()
+    one.reload()
     one.sees_state("refunded")
 
 
@@ -205,7 +205,7 @@ def test_a_refused_press_says_why(
     one.page.wait_for_url("**/requests/**")
     # In another tab of before, the button is still there for one who has all they may have.
     one.page.go_back()
-    one.page.reload()
+    one.reload()
     one.press(get)
     one.sees(words.replace("1", "2"))
     expect(one.page.locator("form.buy")).to_have_count(0)

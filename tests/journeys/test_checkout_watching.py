@@ -82,7 +82,7 @@ def test_a_hold_lapses_and_the_next_in_line_gets_it_while_watching(open_sale: Ma
     # Focus moved to the news, and a voice says it.
     assert focused(second) == "H1:It is yours"
     assert announced(second) == "It is yours"
-    first.page.reload()
+    first.reload()
     first.sees_state("expired")
     first.sees("The hold ran out")
 
@@ -212,7 +212,7 @@ def test_streams_alone_tell_it_where_nobody_polls(open_sale: MakeSale, visit: Op
     assert json.loads(status)["state"] == "waitlisted"
     waiter.context.route(address, lambda route: route.fulfill(body=status, content_type="application/json"))
     with waiter.page.expect_response(lambda response: response.url.endswith("/events"), timeout=PATIENCE_MS):
-        waiter.page.reload()
+        waiter.reload()
     let_holds_end(held)
     waiter.sees_state("held")
 
@@ -315,7 +315,7 @@ def test_a_hidden_tab_rings_and_notifies_those_who_pressed_for_it(
     waiter.press(off)
     expect(waiter.page.get_by_role("button", name=on)).to_be_visible()
     assert (waiter.page.evaluate("asked"), *alerts_of(waiter)) == (1, [], 2), "asked for once, and played once"
-    waiter.page.reload()
+    waiter.reload()
     expect(waiter.page.get_by_role("button", name=on)).to_be_visible()
     for each in (waiter, silent):
         each.page.evaluate(HIDE, True)
@@ -433,7 +433,7 @@ def test_a_hidden_tab_with_a_final_ticket_asks_nothing(open_sale: MakeSale, visi
     wait_until(
         lambda: Order.objects.filter(request_id=buyer.request_id, state="expired").exists(), what="the hold has ended"
     )
-    buyer.page.reload()
+    buyer.reload()
     buyer.sees_state("expired")
     asked = asks_of(buyer)
     buyer.page.evaluate(HIDE, True)
@@ -522,7 +522,7 @@ def test_place_bar_and_estimate_move(open_sale: MakeSale, visit: OpenVisit, whol
 
         buyer.context.route("**/events", lambda route: route.abort())
         buyer.context.route(f"**/api/v1/requests/{buyer.request_id}", answer)
-        buyer.page.reload()
+        buyer.reload()
         buyer.sees("70 s to 3 min")
         expect(buyer.page.locator("[data-place]")).to_have_text("2")
         assert buyer.page.locator("[data-way]").evaluate("bar => bar.value / bar.max") == pytest.approx(3 / 4)

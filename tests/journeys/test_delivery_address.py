@@ -76,7 +76,7 @@ def test_an_address_is_given_changed_and_stands_on_the_receipt(
     buyer.picture(f"payment-page-{len(terms)}-{has_script}")
     buyer.press(pay)
     buyer.page.wait_for_url(f"**/requests/{ticket}/")
-    buyer.page.reload()
+    buyer.reload()
     buyer.sees_state("paid")
     expect(buyer.page.locator(".delivery address")).to_contain_text("3 号楼 1204 室")
     buyer.picture(f"delivery-receipt-{len(terms)}-{has_script}")

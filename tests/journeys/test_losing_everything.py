@@ -78,7 +78,7 @@ def test_a_buyer_who_loses_everything_but_the_link_pays_and_prints_the_receipt(
     expect(buyer.page).to_have_title(re.compile("^Yours: pay within"))
     # Their browser forgets who they are, and knows the ticket no more.
     buyer.context.clear_cookies()
-    buyer.page.reload()
+    buyer.reload()
     expect(buyer.page.locator("h1")).to_be_visible()
     assert buyer.page.locator("[data-ticket]").count() == 0
     # Another device has nothing but the link.

@@ -178,7 +178,7 @@ def test_another_press_takes_the_place_of_one_that_is_not_answered(
     buyer.press("Give it back for good")
     buyer.sees_state("cancelled")
     tries = len(sent)
-    buyer.page.reload()
+    buyer.reload()
     buyer.sees_state("cancelled")
     assert len(sent) == tries
     assert set(charges_of(card)) <= {"open"}

@@ -79,7 +79,7 @@ def test_the_ticket_checks_its_own_place(open_sale: MakeSale, visit: OpenVisit) 
     before = one.page.evaluate(kept)
     road.queue(card, *(f"later-{number:020d}" for number in range(30)))
     wait_until(lambda: [each[0] for each in told(card)].count("admitted") == 32, what="more is published")
-    one.page.reload()
+    one.reload()
     sees_part(one, "good")
     expect(one.page.locator("[data-part=good]")).to_have_text("Place 2 of 32, in the public log ✓")
     assert one.page.evaluate(kept) > before
@@ -94,7 +94,7 @@ def test_ordinals_that_were_lost_count_as_no_places(open_sale: MakeSale, visit: 
     sees_part(one, "good")
     wait_until_held(card, 2)  # now the notary writes no more of this log
     SaleLog.objects.filter(sale_id=card.sale_id).update(lost=[[1, 1], [3, 1_000_000]], ordinal=1_000_004)
-    one.page.reload()
+    one.reload()
     sees_part(one, "good")
     expect(one.page.locator("[data-part=good]")).to_have_text("Place 1 of 5, in the public log ✓")
 
@@ -200,7 +200,7 @@ def test_a_log_that_is_not_the_one_seen_before_is_said(
         before = len(leaves(card))
         road.queue(card, "later-00000000000000000001")
         wait_until(lambda: len(leaves(card)) > before, what="more is published")
-    one.page.reload()
+    one.reload()
     sees_part(one, "wrong", why="kept")
 
 
@@ -274,7 +274,7 @@ def test_the_page_replays_a_sale(open_sale: MakeSale, visit: OpenVisit, locale: 
     )
     one.check_page()
     one.picture(f"log-{locale}")
-    one.page.reload()
+    one.reload()
     expect(one.page.locator("[data-rule=kept] [data-mark]")).to_have_text("✓")
 
 

@@ -117,7 +117,7 @@ def test_a_buyer_pays_on_the_page_of_stripe_and_comes_back_to_the_receipt(
     for _ in range(2):  # Stripe may tell the same twice
         tell(stripe_shop, event)
     if not has_script:
-        buyer.page.reload()
+        buyer.reload()
     buyer.sees_state("paid")
     buyer.sees("This page is your receipt")
     assert (orders_of(stripe_sale), payments_of(stripe_sale)) == (["paid"], ["captured"])

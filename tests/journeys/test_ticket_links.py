@@ -61,7 +61,7 @@ def test_a_copied_link_opens_the_ticket_on_another_device_which_pays_it(open_sal
     other.sees_state("held")
     other.pay()
     for each in (other, buyer):
-        each.page.reload()
+        each.reload()
         each.sees_state("paid")
         each.sees("This page is your receipt")
     show_link(other)
@@ -135,7 +135,7 @@ def test_without_script_the_link_is_text_and_works(
     expect(buyer.page.locator("details.keep code")).not_to_have_text(link)  # the shop has made another
     replaced = show_link(buyer)
     assert read_codes(buyer) == [replaced]
-    other.page.reload()
+    other.reload()
     expect(other.page.locator("h1")).to_be_visible()
     assert other.page.locator("[data-ticket]").count() == 0
 
@@ -183,5 +183,5 @@ def test_an_address_on_the_ticket_brings_the_link(open_sale: MakeSale, visit: Op
         other.check_page()
         other.page.locator("main button").click()
         other.sees("Your address was deleted.")
-        buyer.page.reload()
+        buyer.reload()
         expect(buyer.page.get_by_text(address)).to_have_count(0)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
-from playwright.sync_api import Browser, BrowserContext, Page, Request, Response, expect
+from playwright.sync_api import Browser, BrowserContext, Error, Page, Request, Response, expect
 
 from shop.models import Product
 from shop.sales.catalogue import SaleCard, find_sale
@@ -30,6 +30,8 @@ NARROW = {"width": 320, "height": 640}
 PATIENCE_MS = 120_000
 expect.set_options(timeout=PATIENCE_MS)
 SCREENS = Path(__file__).resolve().parent.parent.parent / "out" / "screens"
+# What Chromium says of a page that began to load and was overtaken by another.
+BROKEN_OFF = re.compile(r"ERR_ABORTED|interrupted by another navigation")
 # What a browser says when the test itself takes the network or the ticket away, and of a preview, which runs no script.
 EXPECTED = re.compile(
     r"Failed to load resource|net::ERR_|EventSource's response has a MIME type"
@@ -108,7 +110,19 @@ class Visit:
         self.context.close()
 
     def go(self, path: str) -> None:
-        self.page.goto(self.root + path)
+        self._load(lambda: self.page.goto(self.root + path))
+
+    def reload(self) -> None:
+        self._load(self.page.reload)
+
+    def _load(self, load: Callable[[], object]) -> None:
+        """Load a page. One that shows itself again at that moment ends what was begun, so begin it once more."""
+        try:
+            load()
+        except Error as error:
+            if not BROKEN_OFF.search(error.message):
+                raise
+            load()
 
     def see_sale(self, card: SaleCard) -> None:
         self.go(f"/sales/{card.slug}/")
