@@ -426,7 +426,7 @@ MEDIA_ROOT = env.str("FAIRDROP_MEDIA_ROOT", default="") or str(STATE_DIR / "medi
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
-        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        "BACKEND": "shop.static_files.StaticFilesWithFingerprints"
         if PRODUCTION
         else "django.contrib.staticfiles.storage.StaticFilesStorage"
     },

@@ -21,7 +21,7 @@ const PLOTS = {
 };
 const slug = page.dataset.slug;
 const kept = keptOf(slug);
-const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+const worker = new Worker(page.dataset.worker, { type: "module" });
 let canVerify = true;
 let seconds = null;
 let playing = 0;

@@ -29,7 +29,7 @@ WRONG = (
     "/", ".", "%00", "x" * 80, '"><script>', "C:\\kite.png", "shop/products/lantern.svg#x",
 )  # fmt: skip
 STORAGES = {
-    "production": "whitenoise.storage.CompressedManifestStaticFilesStorage",
+    "production": "shop.static_files.StaticFilesWithFingerprints",
     "development": "django.contrib.staticfiles.storage.StaticFilesStorage",
 }
 
